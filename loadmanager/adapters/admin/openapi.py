@@ -73,7 +73,7 @@ WITH_BODY = {
     408: "The body did not arrive in time.",
     413: "The body is too large.",
 }
-NOT_JSON = "The body is not JSON by its `Content-Type`."
+NOT_JSON = "The body is not JSON by its `Content-Type`, or is compressed."
 FOLLOWED = {
     502: "`Loadmanager-Follow` was given, and the other broker cannot be reached.",
     504: "`Loadmanager-Follow` was given, and the other broker did not answer in time.",

@@ -37,6 +37,7 @@ class Serving:
         )
         self._limits: dict[str, Any] = {
             "access_log": None,
+            "auto_decompress": False,  # a small body could become a large one
             "keepalive_timeout": idle_s,
             "max_line_size": header_bytes_max,
             "max_field_size": header_bytes_max,

@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import RefusedError
+from loadmanager.adapters.admin.connections import WRITE_TIMEOUT_S
 
 AT_ADDRESS_MAX = 16
-WRITE_TIMEOUT_S = 30.0
-"""A listener that takes nothing for so long is left."""
 
 
 class Streams:

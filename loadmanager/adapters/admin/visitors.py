@@ -29,7 +29,8 @@ ANY = "*"
 def visitors(
     me: BrokerAddress, brokers: Brokers, *, allowed: tuple[str, ...], proven: bool
 ) -> Middleware:
-    """Answer 403 to what a page from elsewhere sends, and 415 to a body that is not JSON.
+    """Answer 403 to what a page from elsewhere sends, and 415 to a body that is not JSON, or
+    compressed.
 
     `allowed`: more names of this broker, or `*`. `proven`: whoever asks must prove who he is, which
     a page cannot, so that any name will do. Names without a dot are nobody's, and addresses, too.
@@ -55,6 +56,8 @@ def visitors(
                 return failed(403, "a web page from elsewhere may change nothing here")
             if request.body_exists and not _is_json(request.content_type):
                 return failed(415, "the body must be JSON: send Content-Type: application/json")
+            if request.body_exists and _is_encoded(request):
+                return failed(415, "the body must not be compressed: send no Content-Encoding")
         return await handler(request)
 
     return guard
@@ -111,6 +114,10 @@ def _urls(brokers: Brokers) -> Iterator[str]:
     for broker_id in brokers.registered:
         if (address := brokers.address(broker_id)) is not None:
             yield from (url for url in (address.web_url, address.web_url_tls) if url)
+
+
+def _is_encoded(request: web.Request) -> bool:
+    return request.headers.get("Content-Encoding", "").lower() not in ("", "identity")
 
 
 def _is_json(content_type: str) -> bool:

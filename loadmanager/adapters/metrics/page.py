@@ -35,9 +35,27 @@ class MetricsPage:
         ProcessCollector(registry=self._process)
         PlatformCollector(registry=self._process)
         GCCollector(registry=self._process)
+        self._rendering = asyncio.Lock()
+        self._asked = 0
+        self._served = 0
+        """The last of those who asked before the end of the last rendering."""
+        self._page = b""
+        """Kept until that one has it."""
 
     async def render(self) -> tuple[bytes, str]:
-        """The page's text and its content type."""
+        """The page's text and its content type. Whoever asks while it is rendered gets the same."""
+        self._asked += 1
+        number = self._asked
+        async with self._rendering:
+            if number > self._served:
+                self._page = await self._rendered()
+                self._served = self._asked
+            page = self._page
+            if number == self._served:
+                self._page = b""
+        return page, CONTENT_TYPE_LATEST
+
+    async def _rendered(self) -> bytes:
         families: dict[str, list[str]] = {}
         for number, sample in enumerate(self._telemetry.collect(), 1):
             family = families.get(sample.name)
@@ -51,7 +69,7 @@ class MetricsPage:
             parts.append("".join(family).encode())
             await asyncio.sleep(0)
         parts.append(generate_latest(self._process))
-        return b"".join(parts), CONTENT_TYPE_LATEST
+        return b"".join(parts)
 
     def _line(self, sample: Sample) -> str:
         labels = self._broker if sample.broker else self._cluster

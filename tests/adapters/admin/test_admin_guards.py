@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import io
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
+import aiohttp
 import pytest
 import structlog
 from adapters.admin.serving import Served, serving
+from adapters.security.tokens import ADMIN, VALUES, token, verifier
 from aiohttp import web
+from wiring.running import until
 
-from loadmanager.adapters.admin.connections import Connection, Connections
+from loadmanager.adapters.admin.connections import PIECE_BYTES, Connection, Connections
 from loadmanager.adapters.admin.following import FOLLOW
 from loadmanager.adapters.admin.server import BODY_BYTES_MAX
 from loadmanager.adapters.admin.settings import AdminSettings
@@ -235,40 +242,141 @@ class Wire(asyncio.Transport):
         super().__init__({"peername": (address, 1)})
         self.aborted = False
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing is written."""
+
     def abort(self) -> None:
         self.aborted = True
+
+
+@asynccontextmanager
+async def _answering(
+    connections: Connections, body_of: Callable[[web.Request], bytes]
+) -> AsyncIterator[tuple[int, list[web.RequestHandler]]]:
+    """A server of one page with these connections: its port, and what serves them, in order."""
+    application = web.Application(middlewares=[connections.middleware()])
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=body_of(request))
+
+    application.router.add_get("/{name:.*}", answer)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    assert runner.server is not None
+    make = runner.server
+    served: list[web.RequestHandler] = []
+
+    def accept() -> Connection:
+        served.append(make())
+        return Connection(served[-1], connections)
+
+    server = await asyncio.get_running_loop().create_server(accept, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1], served
+    finally:
+        server.close()
+        await runner.cleanup()
+
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 async def test_a_connection_that_says_nothing() -> None:
     """Is closed, whether it sent nothing or half a request; one that asks again later is not."""
     connections = Connections(most=10, at_address_max=0, head_timeout_s=0.2)
-    application = web.Application(middlewares=[connections.middleware()])
+    async with _answering(connections, lambda _: b"ok") as (port, _):
+        talking, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(REQUEST)
+        assert (await talking.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        for silent in (b"", b"GET / HTTP/1.1\r\nHost: x\r\n"):
+            reader, quiet = await asyncio.open_connection("127.0.0.1", port)
+            quiet.write(silent)
+            assert await _closed(reader)
+            quiet.close()
+        writer.write(REQUEST)
+        assert (await talking.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        writer.close()
 
-    async def answer(_request: web.Request) -> web.Response:
-        return web.Response(text="ok")
 
-    application.router.add_get("/", answer)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    assert runner.server is not None
-    make = runner.server
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(make(), connections), "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    talking, writer = await asyncio.open_connection("127.0.0.1", port)
-    request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-    writer.write(request)
-    assert (await talking.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
-    for silent in (b"", b"GET / HTTP/1.1\r\nHost: x\r\n"):
-        reader, quiet = await asyncio.open_connection("127.0.0.1", port)
-        quiet.write(silent)
-        assert await _closed(reader)
-        quiet.close()
-    writer.write(request)
-    assert (await talking.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
-    writer.close()
-    server.close()
-    await runner.cleanup()
+@contextmanager
+def _unread(port: int, request: bytes = REQUEST) -> Iterator[None]:
+    """A client that asks, and takes next to nothing of its answer."""
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", port))
+        client.sendall(request)
+        yield
+
+
+LARGE = 16 * 1024 * 1024
+"""More than the system takes for a client that does not read."""
+
+
+@pytest.mark.parametrize("size", [LARGE, PIECE_BYTES], ids=["one answer", "many answers"])
+async def test_a_client_that_does_not_take_its_answer(size: int) -> None:
+    """Is closed, also if it asks for many small answers; one that reads gets all of it."""
+    body = b"x" * size
+    connections = Connections(most=10, at_address_max=0, write_timeout_s=0.3)
+    async with _answering(connections, lambda _: body) as (port, served):
+        with _unread(port, REQUEST * (LARGE // size)):
+            await until(lambda: len(served) == 1 and served[0].connected)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=4096)
+            writer.write(REQUEST)
+            await reader.readuntil(b"\r\n\r\n")
+            assert await reader.readexactly(size) == body
+            await until(lambda: not served[0].connected)
+            writer.close()
+
+
+async def test_answers_that_wait_are_bounded_together() -> None:
+    """The client that has waited longest is closed for another answer, and not for the same."""
+    bodies = {name: name.encode() * (LARGE // 2) for name in ("/a", "/b")}
+    connections = Connections(most=10, at_address_max=0, unsent_bytes_max=LARGE)
+
+    async def ask(port: int, path: str) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(REQUEST.replace(b"/", path.encode(), 1))
+        await reader.readuntil(b"\r\n\r\n")
+        assert await reader.readexactly(LARGE) == bodies[path]
+        writer.close()
+
+    async with _answering(connections, lambda request: bodies[request.path]) as (port, served):
+        first = REQUEST.replace(b"/", b"/a", 1)
+        with structlog.testing.capture_logs() as logs, _unread(port, first), _unread(port, first):
+            await ask(port, "/a")
+            assert [handler.connected for handler in served[:2]] == [True, True]
+            await ask(port, "/b")
+            assert [handler.connected for handler in served[:2]] == [False, False]
+    (line,) = [line for line in logs if line["log_level"] == "warning"]
+    assert "answers wait for clients" in line["event"]
+
+
+@pytest.mark.parametrize("values", [{}, VALUES], ids=["open", "without a token"])
+async def test_a_compressed_body_is_not_inflated(
+    values: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """415, and the end of the connection, before a byte is inflated: a small body could become a
+    large one.
+    """
+    inflated: list[object] = []
+    parser = aiohttp.http_parser
+    inflate = parser.ZLibDecompressor
+    monkeypatch.setattr(
+        parser, "ZLibDecompressor", lambda **given: inflated.append(given) or inflate(**given)
+    )
+    checks = verifier() if values else None
+    async with serving(1, values=values, verifier=checks, token=token(ADMIN)) as served:
+        reader, writer = await _connect(served)
+        body = gzip.compress(b" " * 1024 * 1024)
+        writer.write(b"PUT /admin/v2/tenants/zip HTTP/1.1\r\nHost: x\r\n" + JSON)
+        writer.write(b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body))
+        writer.write(body)
+        async with asyncio.timeout(5):
+            answer = await reader.read()
+        writer.close()
+        assert answer.startswith(b"HTTP/1.1 415")
+        assert b"must not be compressed" in answer
+        assert not inflated
 
 
 @pytest.mark.parametrize(

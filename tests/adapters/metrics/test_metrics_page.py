@@ -53,6 +53,22 @@ async def test_only_metrics_of_a_broker_name_it() -> None:
     assert values["cluster", (("cluster", "c1"), ("x", "y"))] == 2
 
 
+async def test_who_asks_meanwhile_gets_the_same_page() -> None:
+    """One rendering at a time, whoever asks; who asks later gets a new one."""
+    rendered = 0
+
+    def samples() -> Iterator[Sample]:
+        nonlocal rendered
+        rendered += 1
+        yield from (gauge("long", "L", "n").sample(rendered, str(n)) for n in range(SLICE + 1))
+
+    page = MetricsPage(Telemetry([samples]), cluster="c1", broker="b:1")
+    pages = [text for text, _ in await asyncio.gather(*(page.render() for _ in range(50)))]
+    assert rendered == 1
+    assert all(text is pages[0] for text in pages)
+    assert (await page.render())[0] != pages[0]
+
+
 async def test_a_long_page_lets_the_broker_work() -> None:
     """Others run while it is rendered, and what changes meanwhile does not break it."""
     seen: list[float] = []
