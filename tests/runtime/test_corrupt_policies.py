@@ -104,6 +104,20 @@ async def test_too_many_expressions_take_out_the_last_policies_by_name(cluster: 
         await cluster.policies.set_isolation_policy("d", a_policy())
 
 
+async def test_expressions_that_are_too_large_together(cluster: Cluster) -> None:
+    """Each could be used. The API refuses them, and a stored policy of them is left out, logged and
+    counted, as others that cannot be used.
+    """
+    large = a_policy(secondary=[f"(x|y|z|d#){{1,190}}{number}" for number in range(1_990)])
+    with pytest.raises(BadInputError, match="too large"):
+        await cluster.policies.set_isolation_policy("m", large)
+    assert cluster.policies.isolation == {}
+    await cluster.store_policies({"a": a_policy("a/.*"), "m": large, "z": a_policy("z/.*")})
+    assert list(cluster.policies.isolation) == ["a", "z"]
+    assert cluster.corrupt.counts == {"policy": 1}
+    assert cluster.corrupt.paths == [f"{ISOLATION}, policy 'm'"]
+
+
 @pytest.mark.parametrize("value", NO_OBJECTS[1:], ids=lambda value: repr(value[:12]))
 async def test_policies_that_cannot_be_read_at_all_change_nothing(
     cluster: Cluster, value: bytes

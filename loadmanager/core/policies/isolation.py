@@ -26,6 +26,14 @@ EXPRESSIONS_MAX = 2_000
 """Of all policies together."""
 EXPRESSION_BYTES_MAX = 65_536
 """Memory that RE2 may use for one expression."""
+SIZE_MAX = 200_000
+"""Instructions of the compiled expressions of all policies together: the time of a match grows with
+them. A plain expression has little more than it has characters.
+"""
+REFUSED_SIZE_MAX = 4 * SIZE_MAX
+"""Instructions that may be compiled for policies that are refused."""
+UNUSABLE_SIZE = 2_000
+"""An expression that cannot be compiled counts as so many."""
 _PORT = re.compile(r"(.+):[0-9]+")
 
 
@@ -63,9 +71,8 @@ _POLICY = msgspec.json.Decoder(IsolationPolicy)
 
 def decode_policies(raw: bytes) -> dict[str, IsolationPolicy]:
     """Policies by name from their JSON, in order of name. Raises as `decode_policy` does."""
-    policies = {name: decode_policy(name, value) for name, value in split_policies(raw).items()}
-    check_number(policies.values())
-    return policies
+    work = Work()
+    return {name: decode_policy(name, raw, work) for name, raw in split_policies(raw).items()}
 
 
 def split_policies(raw: bytes) -> dict[str, bytes]:
@@ -79,36 +86,61 @@ def split_policies(raw: bytes) -> dict[str, bytes]:
         raise BadInputError(f"isolation policies: {error}") from None
 
 
-def decode_policy(name: str, raw: bytes) -> IsolationPolicy:
-    """One policy from its JSON.
+class Work:
+    """The work of matching the expressions of all policies together. Bounded, as is the work of
+    finding that out.
+    """
 
-    Raises `BadInputError` naming the policy for a wrong type, and for an expression that is too
-    long, needs too much memory, or is not in RE2's syntax.
+    def __init__(self, policies: Iterable[IsolationPolicy] = ()) -> None:
+        self._number = self._size = self._refused = 0
+        for policy in policies:
+            self.add(policy)
+
+    def add(self, policy: IsolationPolicy) -> None:
+        """Count a policy. Raises `BadInputError`, and counts nothing, if it is too much, or if an
+        expression cannot be used.
+        """
+        number, size = self._number + len(policy.expressions), 0
+        if number > EXPRESSIONS_MAX:
+            raise BadInputError(f"{number} regular expressions; {EXPRESSIONS_MAX} are allowed")
+        try:
+            for expression in policy.expressions:
+                if self._refused > REFUSED_SIZE_MAX:
+                    raise BadInputError("too many others cannot be used; it is not looked at")
+                size += UNUSABLE_SIZE
+                size += _compiled(expression).programsize - UNUSABLE_SIZE
+                if self._size + size > SIZE_MAX:
+                    raise BadInputError(
+                        f"the regular expressions of all policies together are too large: they "
+                        f"have more than {SIZE_MAX} instructions"
+                    )
+        except BadInputError:
+            self._refused += size
+            raise
+        self._number, self._size = number, self._size + size
+
+
+def decode_policy(name: str, raw: bytes, work: Work) -> IsolationPolicy:
+    """One policy from its JSON, counted.
+
+    Raises `BadInputError` naming the policy for a wrong type, and as `Work.add`: for an expression
+    that is too long, needs too much memory, or is not in RE2's syntax, and for too much work.
     """
     try:
         policy = decode_tolerant(_POLICY, raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInputError(f"isolation policy {name!r}: {error}") from None
-    check_number([policy], f"isolation policy {name!r}")
-    for expression in policy.expressions:
-        try:
-            _compiled(expression)
-        except BadInputError as error:
-            raise BadInputError(f"isolation policy {name!r}: {error}") from None
     limit = str(policy.auto_failover_policy.parameters.get("min_limit", 1))
     if not (limit.isascii() and limit.isdecimal()) or len(limit) > DIGITS_MAX:
         raise BadInputError(
             f"isolation policy {name!r}: min_limit must be a whole number of at most "
             f"{DIGITS_MAX} digits"
         )
+    try:
+        work.add(policy)
+    except BadInputError as error:
+        raise BadInputError(f"isolation policy {name!r}: {error}") from None
     return policy
-
-
-def check_number(policies: Iterable[IsolationPolicy], what: str = "isolation policies") -> None:
-    """Raise `BadInputError` if all policies together have too many expressions."""
-    number = sum(len(policy.expressions) for policy in policies)
-    if number > EXPRESSIONS_MAX:
-        raise BadInputError(f"{what}: {number} regular expressions; {EXPRESSIONS_MAX} are allowed")
 
 
 @lru_cache(maxsize=EXPRESSIONS_MAX)

@@ -11,7 +11,7 @@ from loadmanager.core.bundles.names import NamespaceName, check_part
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.core.policies.isolation import (
     IsolationPolicy,
-    check_number,
+    Work,
     decode_policy,
     policy_of,
     split_policies,
@@ -25,6 +25,7 @@ from loadmanager.runtime.shared.documents import (
     update,
     with_field,
 )
+from loadmanager.runtime.tasks import sleep
 
 GROUP_FIELD = "namespaceAntiAffinityGroup"
 SCOPES = ("all_matching", "changed", "none")
@@ -83,15 +84,14 @@ class PlacementPolicies:
             self.isolation = self._usable(raw)
 
     def _usable(self, raw: Mapping[str, bytes]) -> dict[str, IsolationPolicy]:
-        """The policies that are valid; policies beyond the maximum of expressions are left out."""
+        """The policies that are valid; policies that would be too much work are left out."""
         usable: dict[str, IsolationPolicy] = {}
+        work = Work()
         for name in self._corrupt_names - raw.keys():
             self._corrupt.mended(f"{self._isolation_path}, policy {name!r}")
         for name, value in raw.items():
             with self._corrupt.left_out("policy", f"{self._isolation_path}, policy {name!r}"):
-                policy = decode_policy(name, value)
-                check_number([*usable.values(), policy])
-                usable[name] = policy
+                usable[name] = decode_policy(name, value, work)
         self._corrupt_names = raw.keys() - usable.keys()
         return usable
 
@@ -128,11 +128,9 @@ class PlacementPolicies:
         scope = "changed" if policy is None else policy.get("unload_scope") or "changed"
         if scope not in SCOPES:
             raise BadInputError(f"unload_scope {scope!r}: one of {', '.join(SCOPES)} is allowed")
-        new = _checked(name, policy)
         others = dict(await self.isolation_in_force())
         old = others.pop(name, None)
-        if new is not None:
-            check_number([*others.values(), new])
+        new = _checked(name, policy, Work(others.values()))
         await update(
             self._store,
             self._isolation_path,
@@ -151,11 +149,12 @@ class PlacementPolicies:
         affected = {
             "": IsolationPolicy(namespaces=sorted(before | after if everything else before ^ after))
         }
-        return [
-            namespace
-            for namespace in await self._all_namespaces()
-            if policy_of(str(namespace), affected)
-        ]
+        matching = []
+        for namespace in await self._all_namespaces():
+            if policy_of(str(namespace), affected):
+                matching.append(namespace)
+            await sleep(0)  # matching may take some milliseconds
+        return matching
 
     async def failure_domains(self) -> dict[str, list[str]]:
         """Domain → brokerIds."""
@@ -233,11 +232,13 @@ class PlacementPolicies:
         ]
 
 
-def _checked(name: str, policy: Document | None) -> IsolationPolicy | None:
-    """Decode a policy. Raises `BadInputError` if it is invalid."""
+def _checked(name: str, policy: Document | None, work: Work) -> IsolationPolicy | None:
+    """Decode a policy. Raises `BadInputError` if it is invalid, or too much work with the others
+    that are counted.
+    """
     if policy is None:
         return None
-    decoded = decode_policy(name, msgspec.json.encode(policy))
+    decoded = decode_policy(name, msgspec.json.encode(policy), work)
     if not decoded.namespaces or not decoded.primary:
         raise BadInputError(f"isolation policy {name!r}: namespaces and primary must not be empty")
     if decoded.auto_failover_policy.policy_type != "min_available":

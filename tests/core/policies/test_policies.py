@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -15,7 +16,11 @@ from loadmanager.core.policies import anti_affinity
 from loadmanager.core.policies.isolation import (
     EXPRESSION_LENGTH_MAX,
     EXPRESSIONS_MAX,
+    SIZE_MAX,
+    Work,
+    _compiled,
     decode_policies,
+    decode_policy,
     matches_broker,
     policy_of,
     rejected,
@@ -79,6 +84,40 @@ def test_expressions_are_bounded() -> None:
     decode_policies(json.dumps(many).encode())
     with pytest.raises(BadInputError, match=f"{EXPRESSIONS_MAX} are allowed"):
         decode_policies(json.dumps({**many, "c": {"primary": ["x"]}}).encode())
+
+
+def test_the_size_of_all_expressions_together_is_bounded() -> None:
+    """Each of them may be used, but not so many; what is refused takes no room from others."""
+    large = ["(x|y|z|d#){1,190}.*" + "n" * number for number in range(1, 1_000)]
+    with pytest.raises(BadInputError, match=r"policy 'a'.*too large"):
+        decode_policies(json.dumps({"a": {"namespaces": large}}).encode())
+    work = Work()
+    some = {"namespaces": large[: SIZE_MAX // 1_500]}
+    decode_policy("a", json.dumps(some).encode(), work)
+    with pytest.raises(BadInputError, match="too large"):
+        decode_policy("b", json.dumps(some).encode(), work)
+    decode_policy("c", json.dumps({"namespaces": ["gold/.*"]}).encode(), work)
+
+
+def test_plain_expressions_are_not_too_large() -> None:
+    """As many as are allowed, of names as long as people give."""
+    plain = [f"tenant-{number}/namespace-[0-9]+-of-.*" for number in range(EXPRESSIONS_MAX)]
+    decode_policies(json.dumps({"p": {"namespaces": plain}}).encode())
+
+
+@pytest.mark.parametrize("expression", ["(x|y|z|d#){1,190}.*", "(.{200}){9}", "("])
+def test_policies_that_are_refused_cost_little(expression: str) -> None:
+    """However many there are: after some of them, no expression is compiled any more."""
+    work, refused = Work(), 0
+    _compiled.cache_clear()
+    for number in range(2_000):
+        expressions = [f"{expression}{'x' * 200}{number}{letter}" for letter in "ab"] * 70
+        with suppress(BadInputError):
+            decode_policy("p", json.dumps({"namespaces": expressions}).encode(), work)
+            continue
+        refused += 1
+    assert refused >= 1_990
+    assert _compiled.cache_info().misses < 1_500
 
 
 def test_expressions_match_in_full() -> None:
