@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import TOPIC, RefusedError, body, namespace_of, topic_of
 from loadmanager.adapters.admin.operation import Names, operation
 from loadmanager.adapters.admin.use_cases import UseCases
-from loadmanager.core.errors import BadInputError
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.errors import BadInputError, CorruptDataError
 from loadmanager.core.policies.permissions import (
     FIELD,
     NAMESPACE,
@@ -22,7 +24,9 @@ from loadmanager.core.policies.permissions import (
 
 OF_NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}/permissions"
 OF_TOPIC = f"/admin/v2/{TOPIC}/permissions"
+PARTS = (NAMESPACE, TOPICS, SUBSCRIPTIONS)
 Document = dict[str, Any]
+Roles = dict[str, list[str]]
 NOT_ENFORCED = "authorization is not enabled"
 
 
@@ -47,8 +51,9 @@ class PermissionRoutes:
     @operation(dict[str, Names])
     async def of_namespace(self, request: web.Request) -> web.Response:
         """Role → what it may do in all topics of a namespace."""
-        policies = await self._use.namespaces.policies(namespace_of(request))
-        return web.json_response(_part(policies, NAMESPACE))
+        namespace = namespace_of(request)
+        stored = _stored(await self._use.namespaces.policies(namespace), namespace)
+        return web.json_response(stored[NAMESPACE])
 
     @operation(body=Names, also={501: NOT_ENFORCED})
     async def grant(self, request: web.Request) -> web.Response:
@@ -67,9 +72,10 @@ class PermissionRoutes:
     async def of_topic(self, request: web.Request) -> web.Response:
         """Role → what it may do with a topic, by its own permissions and its namespace's."""
         topic = topic_of(request)
-        policies = await self._use.namespaces.policies(topic.namespace)
-        together = {role: set(actions) for role, actions in _part(policies, NAMESPACE).items()}
-        for role, actions in _part(policies, TOPICS).get(str(topic), {}).items():
+        namespace = topic.namespace
+        stored = _stored(await self._use.namespaces.policies(namespace), namespace)
+        together = {role: set(actions) for role, actions in stored[NAMESPACE].items()}
+        for role, actions in stored[TOPICS].get(str(topic), {}).items():
             together.setdefault(role, set()).update(actions)
         return web.json_response({role: sorted(actions) for role, actions in together.items()})
 
@@ -91,10 +97,10 @@ class PermissionRoutes:
     ) -> None:
         if not self._enforced:
             raise RefusedError(501, "Authorization is not enabled")
-        role = check_role(request.match_info["role"])
+        role, namespace = check_role(request.match_info["role"]), namespace_of(request)
 
         def change(policies: Document) -> Document:
-            stored = {NAMESPACE: {}, TOPICS: {}, SUBSCRIPTIONS: {}, **(policies.get(FIELD) or {})}
+            stored = _stored(policies, namespace)
             if topic is None:
                 stored[NAMESPACE] = granted(stored[NAMESPACE], role, actions)
             else:
@@ -106,10 +112,24 @@ class PermissionRoutes:
                 stored[TOPICS] = {**others, topic: changed} if changed else others
             return {**policies, FIELD: stored}
 
-        await self._use.namespaces.update_policies(namespace_of(request), change)
+        await self._use.namespaces.update_policies(namespace, change)
 
 
-def _part(policies: Document, part: str) -> Document:
-    stored = policies.get(FIELD)
-    found = stored.get(part) if isinstance(stored, dict) else None
-    return found if isinstance(found, dict) else {}
+class _Stored(msgspec.Struct):
+    """The form of `auth_policies`."""
+
+    namespace_auth: Roles | None = None
+    destination_auth: dict[str, Roles] | None = None
+    subscription_auth_roles: Roles | None = None
+
+
+def _stored(policies: Document, namespace: NamespaceName) -> Document:
+    """The permissions of a namespace, with all their parts. Raises `CorruptDataError`."""
+    stored = policies.get(FIELD) or {}
+    try:
+        msgspec.convert(stored, _Stored)
+    except msgspec.ValidationError as error:
+        raise CorruptDataError(
+            f"/admin/policies/{namespace} is corrupt: {FIELD}: {error}; repair the node"
+        ) from None
+    return {**stored, **{part: stored.get(part) or {} for part in PARTS}}
