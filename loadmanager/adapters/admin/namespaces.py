@@ -28,6 +28,7 @@ from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName, check_part
 from loadmanager.core.bundles.ranges import bundles_data, topic_hash
 from loadmanager.core.errors import BadInputError, ConflictError
+from loadmanager.core.policies.permissions import check_role
 from loadmanager.ports.hosting import BrokerAddress
 
 MODE = Query(
@@ -103,6 +104,8 @@ class NamespaceRoutes:
         check_part(name, "tenant")
         for field in ("adminRoles", "allowedClusters"):
             _check_texts(info, field)
+        for role in info.get("adminRoles") or []:
+            _check_admin(role)
         if not info.get("allowedClusters"):
             raise BadInputError("Clusters can not be empty")
         if not set(info["allowedClusters"]).issubset(await self._use.namespaces.clusters()):
@@ -262,6 +265,15 @@ class NamespaceRoutes:
         path = request.path.replace(f"/{wanted}/", f"/{chosen}/")
         target = request.rel_url.with_path(path).with_query(request.query)
         return web.Response(status=307, headers={"Location": f"{web_of(owner, request)}{target}"})
+
+
+def _check_admin(role: str) -> None:
+    """Raise `BadInputError` for what no role can be: it would permit nothing to anybody."""
+    check_role(role)
+    if role != role.strip():
+        raise BadInputError("AdminRoles contains whitespace in the beginning or end.")
+    if "*" in (role[0], role[-1]):
+        raise BadInputError(f"adminRoles: {role!r}: whole names of roles are expected, without *")
 
 
 def _check_texts(document: dict[str, object], field: str) -> None:
