@@ -34,6 +34,20 @@ def test_check_of_a_bad_file(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert json.loads(capsys.readouterr().out)["problems"]
 
 
+def test_a_password_in_a_value_is_not_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ZooKeeper's password has no place in its address; a refusal does not repeat it."""
+    path = tmp_path / "broker.conf"
+    for url in ("zk:user:SECRET@host:2181", "user:SEC/RET@host", "zk://user:SECRET@host:1/root"):
+        path.write_text(f"metadataStoreUrl={url}\n")
+        assert main(["config", "check", str(path)]) == 2
+        assert main(["broker", "--config", str(path)]) == 2
+        said = "".join(capsys.readouterr())
+        assert "*****@host" in said
+        assert "SEC" not in said
+
+
 def test_check_of_values_that_cannot_act_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,12 @@ AUTH_BYTES_MAX = 4096
 _HOST = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\])(:\d{1,5})?", re.ASCII)
 
 
+def _masked(url: str) -> str:
+    """A URL without what stands before an @: it may be a password."""
+    _, at, rest = url.rpartition("@")
+    return f"*****@{rest}" if at else url
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperSettings:
     """The metadata store."""
@@ -75,8 +81,9 @@ class ZooKeeperSettings:
         for host in self.hosts.split(","):
             if not _HOST.fullmatch(host.strip()):
                 raise ConfigError(
-                    f"metadataStoreUrl = {self.url!r}: zk:host:port,host2:port/chroot is allowed "
-                    "(ZooKeeper is the only store)"
+                    f"metadataStoreUrl = {_masked(self.url)!r}: zk:host:port,host2:port/chroot is "
+                    "allowed (ZooKeeper is the only store, and loadManagerZooKeeperAuthFile the "
+                    "place of a password)"
                 )
 
     @property
