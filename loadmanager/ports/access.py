@@ -39,6 +39,10 @@ class Access(Protocol):
         """
         ...
 
+    def left_s(self, identity: Identity) -> float:
+        """For how many seconds its proof counts yet; infinity: for ever."""
+        ...
+
     def check_original(self, role: str, original: str) -> None:
         """A client asks for somebody else, as proxies do."""
         ...

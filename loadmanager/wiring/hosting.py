@@ -21,7 +21,9 @@ def build_access(
     access = settings.live(AccessSettings)
     if outside.verifier is None or not access.value.authentication:
         return None
-    return BrokerAccess(settings=access, namespaces=namespaces, verifier=outside.verifier)
+    return BrokerAccess(
+        settings=access, namespaces=namespaces, verifier=outside.verifier, clock=outside.clock
+    )
 
 
 def build_hosting(

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.system, pytest.mark.client, pytest.mark.zookeeper]
 FORGED = jwt.encode({"sub": ADMIN}, b"another secret key of 32 bytes..", algorithm="HS256")
 EXPIRED = token(ADMIN, lives_s=-60)
 REFUSED = "loadmanager_authentication_failures_total{"
+OVER = ("binary", "http")
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +69,11 @@ def test_who_may_produces_and_consumes(secured: Secured) -> None:
                 consumer.acknowledge(message)
 
 
-def refusals(secured: Secured) -> int:
-    """Connections over the binary protocol whose clients did not prove who they are."""
+def refusals(secured: Secured, over: str) -> int:
+    """Connections, or requests, of clients that did not prove who they are."""
     _, metrics = secured.request(0, "GET", "/metrics")
-    (line,) = [line for line in metrics.splitlines() if line.startswith(REFUSED)]
+    lines = [line for line in metrics.splitlines() if line.startswith(REFUSED)]
+    (line,) = [line for line in lines if f'over="{over}"' in line]
     return int(float(line.rpartition(" ")[2]))
 
 
@@ -80,18 +82,19 @@ def test_who_proves_nothing_is_refused(secured: Secured, credentials: str) -> No
     """Over the binary protocol the client reads no error before CONNECTED: it comes again until its
     own timeout, and is refused each time.
     """
-    before = refusals(secured)
+    before = {over: refusals(secured, over) for over in OVER}
     with (
         client(secured, credentials, timeout_s=1) as refused,
         pytest.raises((pulsar.Timeout, pulsar.ConnectError)),
     ):
         refused.create_producer(TOPIC)
-    assert refusals(secured) > before
+    assert refusals(secured, "binary") > before["binary"]
     with (
         client(secured, credentials, url=secured.web_url) as refused,
         pytest.raises(pulsar.ConnectError),
     ):
         refused.create_producer(TOPIC)
+    assert refusals(secured, "http") > before["http"]
 
 
 def test_who_has_no_permission_is_refused(secured: Secured) -> None:

@@ -5,8 +5,10 @@ A route that is not named here needs a superuser.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -16,7 +18,7 @@ from loadmanager.adapters.admin.schemas import schema_topic
 from loadmanager.adapters.refusals import Refusals
 from loadmanager.core.errors import ForbiddenError, NotAuthenticatedError
 from loadmanager.core.policies.permissions import CONSUME, PRODUCE
-from loadmanager.ports.access import Access
+from loadmanager.ports.access import Access, Identity
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 BEARER = "Bearer "
@@ -51,18 +53,43 @@ _CONSUMED = re.compile(r"/subscriptions?(/.*)?")
 _ANY = (PRODUCE, CONSUME)
 
 
-def access_of(access: Access, *, metrics: bool) -> Middleware:
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Who asks for what."""
+
+    access: Access
+    identity: Identity
+    roles: tuple[str, ...]
+    path: str
+
+    async def check(self, request: web.Request) -> None:
+        """Raise `ForbiddenError` if the roles may not do it."""
+        if self.path and self.path != METRICS:
+            await _require(self.access, self.roles, request, self.path)
+
+
+PERMIT = web.RequestKey("permit", Permit)
+
+
+async def permitted_s(request: web.Request) -> float:
+    """For how long the answer to a request may go on: until the proof of who asked ends; 0 when he
+    may not ask any more.
+    """
+    permit: Permit | None = request.get(PERMIT)
+    if permit is None:
+        return math.inf
+    try:
+        await permit.check(request)
+    except ForbiddenError:
+        return 0
+    return permit.access.left_s(permit.identity)
+
+
+def access_of(access: Access, refusals: Refusals, *, metrics: bool) -> Middleware:
     """Answer 401 to whoever does not prove who he is, and 403 to whoever may not do it.
 
     `metrics`: also whoever reads /metrics must do so.
     """
-
-    refusals = Refusals("HTTP")
-
-    def refused(request: web.Request, status: int, error: Exception) -> web.Response:
-        refusals.tell(request.remote or "", str(error))
-        challenge = {"WWW-Authenticate": "Bearer"} if status == 401 else None
-        return failed(status, str(error), challenge)
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -71,14 +98,16 @@ def access_of(access: Access, *, metrics: bool) -> Middleware:
         if path in OPEN or (path == METRICS and not metrics) or _of_page(request):
             return await handler(request)
         try:
-            roles = _roles(access, request)
+            permit = Permit(access, *_who(access, request), path)
         except NotAuthenticatedError as error:
-            return refused(request, 401, error)
+            refusals.not_authenticated(request.remote or "", str(error))
+            return failed(401, str(error), {"WWW-Authenticate": "Bearer"})
         try:
-            if path and path != METRICS:
-                await _require(access, roles, request, path)
+            await permit.check(request)
         except ForbiddenError as error:
-            return refused(request, 403, error)
+            refusals.forbidden(request.remote or "", str(error))
+            return failed(403, str(error))
+        request[PERMIT] = permit
         return await handler(request)
 
     return guard
@@ -89,16 +118,17 @@ def _of_page(request: web.Request) -> bool:
     return resource is not None and resource.canonical in PAGE
 
 
-def _roles(access: Access, request: web.Request) -> tuple[str, ...]:
+def _who(access: Access, request: web.Request) -> tuple[Identity, tuple[str, ...]]:
     header = request.headers.get("Authorization", "")
     credentials = header[len(BEARER) :] if header[: len(BEARER)].title() == BEARER else header
-    role = access.identify("token" if credentials else "", credentials.strip()).role
+    identity = access.identify("token" if credentials else "", credentials.strip())
+    role = identity.role
     original = request.headers.get(ORIGINAL, "")
     try:
         access.check_original(role, original)
     except ForbiddenError as error:
         raise NotAuthenticatedError(str(error)) from None
-    return (role, original) if original else (role,)
+    return identity, (role, original) if original else (role,)
 
 
 async def _require(access: Access, roles: tuple[str, ...], request: web.Request, path: str) -> None:
@@ -110,7 +140,9 @@ async def _require(access: Access, roles: tuple[str, ...], request: web.Request,
         actions = _actions(path, of_topic["rest"] or "", reads=reads)
         if actions:
             topic = schema_topic(request) if "/schemas/" in path else topic_of(request)
-            await access.require_topic(roles, actions, topic, what=what)
+            of_subscription = _CONSUMED.fullmatch(of_topic["rest"] or "") is not None
+            subscription = request.match_info.get("name", "") if of_subscription else ""
+            await access.require_topic(roles, actions, topic, subscription=subscription, what=what)
             return
         await access.require_tenant(roles, request.match_info["tenant"], what)
     elif reads and _TOPICS.fullmatch(path):

@@ -6,6 +6,7 @@ import asyncio
 
 from aiohttp import web
 
+from loadmanager.adapters.admin.access import permitted_s
 from loadmanager.adapters.admin.answers import operations
 from loadmanager.adapters.admin.operation import of_leader
 from loadmanager.adapters.admin.streams import Streams, write
@@ -30,7 +31,8 @@ class EventRoutes:
 
     @of_leader(str, media="text/event-stream", also={503: "too many listen"})
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """What happens in the cluster, as server-sent events, until the leader's term ends.
+        """What happens in the cluster, as server-sent events, until the leader's term ends, or the
+        token of who listens.
 
         Kinds: `decision`, `split` and `merge` (data as in `/loadmanager/v1/decisions`), `move` (as
         in `/loadmanager/v1/moves`, whenever its state changes), `ownership` (a broker reported that
@@ -60,9 +62,9 @@ async def _told(request: web.Request, listener: Listener) -> web.StreamResponse:
     try:
         await response.prepare(request)
         await write(response, b"retry: %d\n\n" % RETRY_MS)
-        while True:
+        while (left_s := await permitted_s(request)) > 0:
             try:
-                async with asyncio.timeout(HEARTBEAT_S):
+                async with asyncio.timeout(min(HEARTBEAT_S, left_s)):
                     event = await listener.next()
             except TimeoutError:
                 await write(response, b": heartbeat\n\n")

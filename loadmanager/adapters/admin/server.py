@@ -47,6 +47,7 @@ from loadmanager.adapters.admin.topics import TopicRoutes
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.adapters.admin.visitors import visitors
 from loadmanager.adapters.listener import Spawn, Tls
+from loadmanager.adapters.refusals import Refusals
 from loadmanager.ports.access import Access
 from loadmanager.ports.telemetry import Sample
 
@@ -89,6 +90,7 @@ class AdminServer:
             at_address_max=self._settings.connections_per_address_max,
         )
         self._answers = Counter[int]()
+        self._refusals = None if access is None else Refusals("http")
         calls = calls or Calls()
         streams = Streams()
         self._following = Following(use, calls, streams)
@@ -137,9 +139,11 @@ class AdminServer:
         return self._serving.application
 
     def samples(self) -> Iterator[Sample]:
-        """Answers by status, as far as there were any."""
+        """Answers by status, as far as there were any, and refusals."""
         for status, times in sorted(self._answers.items()):
             yield ANSWERS.sample(times, str(status))
+        if self._refusals is not None:
+            yield from self._refusals.samples()
 
     def _middlewares(
         self, use: UseCases, access: Access | None, *, metrics: bool
@@ -153,7 +157,11 @@ class AdminServer:
             self._following.middleware(),
             errors,
             visitors(use.self_address, use.brokers, allowed=self._settings.hosts, proven=proven),
-            *([] if access is None else [access_of(access, metrics=metrics)]),
+            *(
+                []
+                if access is None or self._refusals is None
+                else [access_of(access, self._refusals, metrics=metrics)]
+            ),
         ]
 
     async def start(self, spawn: Spawn) -> None:

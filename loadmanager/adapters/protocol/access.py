@@ -75,11 +75,7 @@ class Guard:
 
     access: Access
     clock: Clock
-    refused: int = 0
-    """Clients that could not prove who they are, since start."""
-    forbidden: int = 0
-    """Commands that were not allowed, since start."""
-    _refusals: Refusals = field(default_factory=lambda: Refusals("Pulsar's protocol"))
+    refusals: Refusals = field(default_factory=lambda: Refusals("binary"))
     _challenged: set[Connection] = field(default_factory=set)
     """Connections that were asked for a new proof."""
 
@@ -115,8 +111,7 @@ class Guard:
             identity = self.access.identify(method, credentials.decode(errors="replace"))
             self.access.check_original(identity.role, original)
         except (NotAuthenticatedError, ForbiddenError) as error:
-            self.refused += 1
-            self._refusals.tell(connection.address, str(error))
+            self.refusals.not_authenticated(connection.address, str(error))
             text = f"Failed to authenticate: {error}"
             connection.error(REQUEST_ID_NONE, pb.AuthenticationError, text)
             connection.close(text)
@@ -162,8 +157,7 @@ class Guard:
             try:
                 await check(self.access, connection.roles, frame.command)
             except ForbiddenError as error:
-                self.forbidden += 1
-                self._refusals.tell(connection.address, str(error))
+                self.refusals.forbidden(connection.address, str(error))
                 refuse(connection, frame.command, pb.AuthorizationError, str(error))
             except LoadManagerError as error:
                 refuse(connection, frame.command, code_of(error), str(error))

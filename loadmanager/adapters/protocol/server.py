@@ -40,7 +40,7 @@ from loadmanager.adapters.protocol.schemas import on_get_or_create_schema, on_ge
 from loadmanager.core.wire.frames import COMMAND_TYPES
 from loadmanager.ports.access import Access
 from loadmanager.ports.directory import Directory
-from loadmanager.ports.telemetry import Detail, Sample, counter
+from loadmanager.ports.telemetry import Detail, Sample
 
 HANDLERS: dict[int, Handler] = {
     COMMAND_TYPES[name]: handler
@@ -68,15 +68,6 @@ HANDLERS: dict[int, Handler] = {
     )
 }
 """Type of a command → its handler."""
-
-
-NOT_AUTHENTICATED = counter(
-    "loadmanager_authentication_failures",
-    "Clients of the binary protocol that did not prove who they are",
-)
-FORBIDDEN = counter(
-    "loadmanager_authorization_failures", "Commands of clients that were not permitted"
-)
 
 
 class BrokerServer(TopicRegistry):
@@ -181,8 +172,7 @@ class BrokerServer(TopicRegistry):
         """Those of the registry, and of the guard."""
         yield from super().samples(detail)
         if self.guard is not None:
-            yield NOT_AUTHENTICATED.sample(self.guard.refused)
-            yield FORBIDDEN.sample(self.guard.forbidden)
+            yield from self.guard.refusals.samples()
 
     def _keep_alive(self) -> None:
         """Probe silent connections; close those that stay silent."""

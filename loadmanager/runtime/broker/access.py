@@ -6,6 +6,7 @@ What the store says of a namespace or a tenant is kept until a watch reports a c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -21,6 +22,7 @@ from loadmanager.core.errors import (
 )
 from loadmanager.core.policies.permissions import Grants
 from loadmanager.ports.access import Identity, Verifier
+from loadmanager.ports.clock import Clock
 from loadmanager.ports.store import Change, ChangeKind
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
@@ -87,6 +89,7 @@ class BrokerAccess:
     settings: Live[AccessSettings]
     namespaces: Namespaces
     verifier: Verifier
+    clock: Clock
     _grants: dict[NamespaceName, Grants] = field(default_factory=dict)
     _admins: dict[str, frozenset[str]] = field(default_factory=dict)
     _changes: int = 0
@@ -114,6 +117,11 @@ class BrokerAccess:
         if method not in ("", TOKEN):
             raise NotAuthenticatedError("unsupported authentication method: token is supported")
         return self.verifier.verify(credentials)
+
+    def left_s(self, identity: Identity) -> float:
+        if identity.expires_s is None:
+            return math.inf
+        return identity.expires_s - self.clock.now_ms() / 1000
 
     def check_original(self, role: str, original: str) -> None:
         proxies = self.settings.value.proxies

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jwt
-from adapters.admin.serving import CLUSTER, Served, serving
+import pytest
+from adapters.admin.serving import CLUSTER, ORDERS, Served, serving
 from adapters.security.tokens import ADMIN, SECRET, VALUES, token, verifier
 from structlog.testing import capture_logs
 
 from loadmanager.adapters.admin.access import KNOWN, METRICS, OPEN, PAGE
+from loadmanager.adapters.admin.following import FOLLOW
+from loadmanager.ports.access import Identity
+from loadmanager.runtime.broker.access import AccessSettings
 
 TOPIC = "/admin/v2/persistent/acme/orders/new"
+EVENTS = "/loadmanager/v1/events"
 BUNDLE = "acme/orders/0x00000000_0x40000000"
 ADMINS = {"adminRoles": ["boss"], "allowedClusters": [CLUSTER]}
 WHO = {
@@ -208,6 +215,151 @@ async def test_brokers_ask_each_other_with_their_token() -> None:
             served.brokers[1].address
         )
         assert released == {}
+
+
+async def store_permissions(served: Served, stored: Any) -> None:
+    """Store what Pulsar, or somebody else, may have stored."""
+    await served.brokers[0].use.namespaces.update_policies(
+        ORDERS, lambda policies: {**policies, "auth_policies": stored}
+    )
+
+
+async def test_subscriptions_with_permissions_of_their_own() -> None:
+    """Only the roles that they name, and administrators, may change them; others are for all."""
+    async with guarded() as served:
+        await store_permissions(
+            served,
+            {
+                "namespace_auth": {"reader": ["consume"], "app": ["consume"]},
+                "subscription_auth_roles": {"private": ["reader"]},
+            },
+        )
+        for name in ("private", "other"):
+            one = f"{TOPIC}/subscription/{name}"
+            for role in ("app", "reader", "boss"):
+                headers = {"Authorization": f"Bearer {token(role)}"}
+                for method, path, body in (
+                    ("PUT", one, None),
+                    ("POST", f"{one}/skip_all", None),
+                    ("POST", f"{one}/skip/1", None),
+                    ("POST", f"{one}/expireMessages/1", None),
+                    ("POST", f"{one}/resetcursor/1", None),
+                    ("POST", f"{one}/resetcursor", {"ledgerId": 0, "entryId": 0}),
+                    ("DELETE", one, None),
+                ):
+                    answer = await served.ask(method, path, body, headers=headers)
+                    refused = (name, role) == ("private", "app")
+                    assert (answer.status == 403) is refused, (role, method, path, answer)
+
+
+@pytest.mark.parametrize(
+    ("stored", "where"),
+    [
+        ({"namespace_auth": []}, "namespace_auth"),
+        ({"destination_auth": {"t": None}}, "destination_auth"),
+        ({"namespace_auth": {"reader": None}}, "namespace_auth"),
+        ([1], "expected `object`"),
+    ],
+)
+async def test_stored_permissions_of_another_form(stored: Any, where: str) -> None:
+    """The answer names the node and what is wrong with it; the log has no traceback."""
+    async with guarded() as served:
+        await store_permissions(served, stored)
+        base = "/admin/v2/namespaces/acme/orders/permissions"
+        with capture_logs() as logs:
+            for method, path, body in (
+                ("GET", base, None),
+                ("GET", f"{TOPIC}/permissions", None),
+                ("POST", f"{base}/app", ["consume"]),
+                ("POST", f"{TOPIC}/permissions/app", ["consume"]),
+                ("DELETE", f"{base}/app", None),
+            ):
+                answer = await served.ask(method, path, body)
+                assert answer.status == 500
+                assert "/admin/policies/acme/orders is corrupt" in answer.reason
+                assert where.lower() in answer.reason.lower()
+        assert not [line for line in logs if line["log_level"] == "error"]
+
+
+@pytest.mark.parametrize("parts", [{}, {"namespace_auth": None, "destination_auth": None}])
+async def test_permissions_without_their_parts(parts: dict[str, Any]) -> None:
+    """What is missing is nothing; what nobody here knows stays."""
+    async with guarded() as served:
+        await store_permissions(served, {**parts, "later": 1})
+        path = f"{TOPIC}/permissions"
+        assert await served.get(path) == {}
+        assert (await served.ask("POST", f"{path}/app", ["consume"])).status == 204
+        assert await served.get(path) == {"app": ["consume"]}
+        policies = await served.get("/admin/v2/namespaces/acme/orders")
+        assert policies["auth_policies"]["later"] == 1
+
+
+@pytest.mark.parametrize("role", ["", "*", "team-*", "a\nb", " boss", "x" * 1025])
+async def test_administrators_that_are_no_roles(role: str) -> None:
+    """412, as for permissions: nobody can have that role."""
+    async with guarded() as served:
+        body = {**ADMINS, "adminRoles": ["boss", role]}
+        assert (await served.ask("POST", "/admin/v2/tenants/acme", body)).status == 412
+        assert (await served.get("/admin/v2/tenants/acme"))["adminRoles"] == ["boss"]
+
+
+async def test_refusals_over_http_are_counted() -> None:
+    """Apart: who did not prove who he is, and who was not permitted."""
+    async with guarded() as served:
+        for who in ("nobody", "expired", "stranger"):
+            headers = {"Authorization": f"Bearer {WHO[who]}"}
+            await served.ask("GET", f"{TOPIC}/stats", headers=headers)
+        counted = {
+            sample.name: (sample.value, sample.labels)
+            for sample in served.servers[0].samples()
+            if "failures" in sample.name
+        }
+        assert counted == {
+            "loadmanager_authentication_failures": (2, (("over", "http"),)),
+            "loadmanager_authorization_failures": (1, (("over", "http"),)),
+        }
+
+
+LASTING = "lasts"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Every token is an administrator's, and ends at this time of the loop, but for `LASTING`."""
+
+    ends_s: float
+
+    def verify(self, credentials: str) -> Identity:
+        """See `Verifier`."""
+        return Identity(ADMIN, None if credentials == LASTING else self.ends_s)
+
+
+@pytest.mark.parametrize("at", [0, 1], ids=["the leader", "passed on"])
+async def test_a_stream_ends_with_the_token_of_its_listener(at: int) -> None:
+    """Also one that another broker passes on."""
+    loop = asyncio.get_running_loop()
+    checks = Ending(ends_s=loop.time() + 2)
+    async with serving(2, values=VALUES, verifier=checks, token=LASTING) as served:
+        headers = {"Authorization": "Bearer ends", FOLLOW: "true"}
+        async with served.session.get(served.url(at) + EVENTS, headers=headers) as answer:
+            assert answer.status == 200
+            async with asyncio.timeout(10):
+                assert b"retry" in await answer.content.read()
+        assert 0 <= loop.time() - checks.ends_s < 5
+
+
+async def test_a_stream_ends_when_its_listener_may_no_longer_listen() -> None:
+    """At the next event, or heartbeat."""
+    async with (
+        serving(1, values=VALUES, verifier=verifier(), token=token(ADMIN)) as served,
+        served.session.get(served.url() + EVENTS) as answer,
+    ):
+        await answer.content.readline()
+        settings = served.brokers[0].settings.live(AccessSettings)
+        settings.set(replace(settings.value, superusers=("another",)))
+        served.brokers[0].parts._events.publish("x", dict)
+        async with asyncio.timeout(5):
+            await answer.content.read()
 
 
 async def test_without_authorization_nobody_can_be_permitted() -> None:
