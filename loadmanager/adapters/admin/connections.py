@@ -26,7 +26,7 @@ HEAD_TIMEOUT_S = 10.0
 TELL_INTERVAL_S = 60.0
 """Closed connections are logged at most once in this time."""
 WRITE_TIMEOUT_S = 30.0
-"""A client must take the next piece of its answer within this time."""
+"""A client must take the next piece, or two, of its answer within this time."""
 PIECE_BYTES = 64 * 1024
 UNSENT_BYTES_MAX = 64 * 1024 * 1024
 """Large answers that wait for their clients, all together."""

@@ -1,8 +1,10 @@
 """Keeps web pages from using the admin API through the browser of somebody who may reach it.
 
 A page can send requests anywhere, and read the answers from hosts under its own name, which its
-owner may point at any address. So a request that changes something must be sent to a name that is
-this broker's, by no page from elsewhere, with a body that browsers do not send without asking.
+owner may point at any address. So a request that changes something must be sent by no page from
+elsewhere, and its body must be of a type that browsers do not send without asking. A request
+without a body needs no type: Pulsar's tools send none, and browsers say from where a page sends it.
+Where nobody must prove who he is, it must also be sent to a name that is this broker's.
 """
 
 from __future__ import annotations

@@ -106,7 +106,8 @@ CREDENTIALS: tuple[click.Parameter, ...] = (
         envvar="LOADMANAGER_TOKEN",
         callback=_token,
         metavar="TOKEN",
-        help="who you are: a token, or file:///path of one (or LOADMANAGER_TOKEN)",
+        help="who you are: file:///path of a token, or a token, which others on this machine can "
+        "then see among the processes; LOADMANAGER_TOKEN keeps it from them",
     ),
     click.Option(
         ["--tls-trust-certs"],
