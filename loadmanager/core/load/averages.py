@@ -5,29 +5,30 @@ from __future__ import annotations
 import math
 import weakref
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from loadmanager.core.load.bundle_columns import BundleColumns
-from loadmanager.core.load.columns import Array, BrokerColumns, Rows
+from loadmanager.core.load.columns import Array, Rows
 from loadmanager.core.load.quotas import Expected
 from loadmanager.core.load.reports import (
     DEFAULT_RATE,
     BundleData,
-    LocalBrokerData,
     NamespaceBundleStats,
     TimeAverageBrokerData,
     TimeAverageMessageData,
     default_bundle_data,
 )
 
-SHORT, LONG, TOPICS, QUICK = 0, 6, 12, 13
+SHORT, LONG, TOPICS, QUICK, REPORTER = 0, 6, 12, 13, 14
 """Where the short-term average, the long-term average and the topics of a bundle begin; `QUICK` is
-`BundleAverages.quick`, which Pulsar does not have and no `BundleData` keeps.
+`BundleAverages.quick`, which Pulsar does not have and no `BundleData` keeps; `REPORTER` is the
+number of the broker that sampled the bundle last.
 """
-COLUMNS = 14
+COLUMNS = 15
+NOBODY = 0.0
 QUICK_WEIGHT = 0.3
 """Of the last sample in a quick average."""
 ROWS_MIN = 64
@@ -100,6 +101,12 @@ class BundleAverages(Mapping[str, BundleData]):
         """brokerId → samples that are not in the table yet."""
         self._reported: dict[str, _Listed] = {}
         """brokerId → the bundles with a sample in its last report, in the report's order."""
+        self._settled: dict[str, TimeAverageBrokerData] = {}
+        """brokerId → its sums at its last report, if another broker has sampled a bundle of it
+        since.
+        """
+        self._numbers: dict[str, float] = {}
+        """brokerId → its number in the table."""
         self._listed: dict[str, _Listed] = {}
         """brokerId → bundles in order of name; copies share it."""
         for bundle, averages in (data or {}).items():
@@ -116,6 +123,7 @@ class BundleAverages(Mapping[str, BundleData]):
         other = BundleAverages()
         other.__dict__.update(self.__dict__)
         other._waiting, other._reported = {}, dict(self._reported)
+        other._settled = dict(self._settled)
         self._names_shared = other._names_shared = True
         other._reader = _Reader()
         self._readers.add(other._reader)
@@ -150,8 +158,8 @@ class BundleAverages(Mapping[str, BundleData]):
     def gone(self, broker_id: str) -> None:
         """Forget which bundles a broker has; their averages stay."""
         self._flush()
-        self._reported.pop(broker_id, None)
-        self._listed.pop(broker_id, None)
+        for known in (self._reported, self._listed, self._settled):
+            known.pop(broker_id, None)
 
     def __setitem__(self, bundle: str, data: BundleData) -> None:
         self._own_table()
@@ -166,7 +174,8 @@ class BundleAverages(Mapping[str, BundleData]):
             self._added += 1
         self._changed[row] = self._version
         short, long = data.short_term_data, data.long_term_data
-        self._table[:, row] = (*_columns(short), *_columns(long), data.topics, short.throughput)
+        averages = *_columns(short), *_columns(long), data.topics
+        self._table[:, row] = (*averages, short.throughput, NOBODY)
 
     def forget(self, bundle: str) -> None:
         """Remove a bundle that no broker reports."""
@@ -197,17 +206,41 @@ class BundleAverages(Mapping[str, BundleData]):
     def _flush(self) -> None:
         if not self._waiting:
             return
-        waiting, self._waiting = list(self._waiting.values()), {}
+        waiting, self._waiting = self._waiting, {}
         self._own_table()
-        rows = np.concatenate([rows for rows, _ in waiting])
-        samples = _samples([stats for _, stats in waiting], len(rows))
-        if len(waiting) == 1 or np.bincount(rows).max() == 1:
-            self._add(rows, samples)
+        brokers = list(waiting)
+        rows = np.concatenate([rows for rows, _ in waiting.values()])
+        samples = _samples([stats for _, stats in waiting.values()], len(rows))
+        if len(brokers) == 1 or np.bincount(rows).max() == 1:
+            self._take(brokers, [len(rows) for rows, _ in waiting.values()], rows, samples)
             return
         at = 0
-        for some, _ in waiting:  # two brokers report the same bundle: one after the other
-            self._add(some, samples[:, at : at + len(some)])
+        for broker, (some, _) in waiting.items():  # two brokers report one bundle: in turn
+            self._take([broker], [len(some)], some, samples[:, at : at + len(some)])
             at += len(some)
+
+    def _take(self, brokers: list[str], counts: list[int], rows: Rows, samples: Array) -> None:
+        """Add the samples of some brokers, so many of each."""
+        for broker in brokers:
+            self._numbers.setdefault(broker, len(self._numbers) + 1.0)
+        numbers = np.repeat([self._numbers[broker] for broker in brokers], counts)
+        before = self._table[REPORTER, rows]
+        others = before[(before != numbers) & (before != NOBODY)]
+        if len(others):
+            names = list(self._numbers)
+            for number in np.unique(others).tolist():
+                other = names[int(number) - 1]
+                if other in self._reported and other not in brokers:
+                    self.settle(other, self._reported[other].bundles)
+        self._add(rows, samples)
+        self._table[REPORTER, rows] = numbers
+        for broker in brokers:
+            self._settled.pop(broker, None)
+
+    def settle(self, broker_id: str, bundles: Collection[str]) -> None:
+        """A broker's sums are these from now on, until it reports again."""
+        if broker_id not in self._settled:
+            self._settled[broker_id] = self._sums(*self._rows(broker_id, bundles))
 
     def _add(self, rows: Rows, samples: Array) -> None:
         """Pulsar `TimeAverageMessageData.update`, for many bundles."""
@@ -280,20 +313,34 @@ class BundleAverages(Mapping[str, BundleData]):
         row = self._row_of.get(bundle)
         return 0.0 if row is None else float(self._table[QUICK, row])
 
-    def sums(self, broker_id: str, bundles: Sequence[str]) -> TimeAverageBrokerData:
-        """Sums of the averages of a broker's bundles (Pulsar `TimeAverageBrokerData.reset`).
+    def sums(self, broker_id: str, bundles: Collection[str]) -> TimeAverageBrokerData:
+        """Sums of the averages of a broker's bundles (Pulsar `TimeAverageBrokerData.reset`), as
+        they were when it reported these bundles.
 
         The sums are exact, so that the order of the bundles does not matter.
         """
-        listed = self._list(broker_id, bundles)
+        self._flush()
+        settled = self._settled.get(broker_id)
+        return settled or self._sums(*self._rows(broker_id, bundles))
+
+    def long_rates(self, broker_id: str, bundles: Collection[str]) -> tuple[float, float]:
+        """Sums of the long-term messages/s of a broker's bundles, in and out: as in `sums`."""
+        self._flush()
+        settled = self._settled.get(broker_id)
+        if settled is not None:
+            return settled.long_term_msg_rate_in, settled.long_term_msg_rate_out
+        rows, missing = self._rows(broker_id, bundles)
+        rates_in, rates_out = self._table[LONG + 4 : LONG + 6, rows].tolist()
+        unseen = [DEFAULT_RATE] * missing
+        return math.fsum(rates_in + unseen), math.fsum(rates_out + unseen)
+
+    def _sums(self, rows: Rows, missing: int) -> TimeAverageBrokerData:
         unseen = default_bundle_data()
 
         def total(start: int, default: TimeAverageMessageData) -> list[float]:
             return [
-                math.fsum([*self._table[start + 2 + at, listed.rows].tolist(), *missing])
-                for at, missing in enumerate(
-                    [value] * listed.missing for value in _columns(default)[2:]
-                )
+                math.fsum([*self._table[start + 2 + at, rows].tolist(), *[value] * missing])
+                for at, value in enumerate(_columns(default)[2:])
             ]
 
         values = total(SHORT, unseen.short_term_data) + total(LONG, unseen.long_term_data)
@@ -301,12 +348,13 @@ class BundleAverages(Mapping[str, BundleData]):
             **dict(zip(TimeAverageBrokerData.__struct_fields__, values, strict=True))
         )
 
-    def long_rates(self, broker_id: str, bundles: Sequence[str]) -> tuple[float, float]:
-        """Sums of the long-term messages/s of a broker's bundles, in and out: as in `sums`."""
-        listed = self._list(broker_id, bundles)
-        rates_in, rates_out = self._table[LONG + 4 : LONG + 6, listed.rows].tolist()
-        missing = [DEFAULT_RATE] * listed.missing
-        return math.fsum(rates_in + missing), math.fsum(rates_out + missing)
+    def _rows(self, broker_id: str, bundles: Collection[str]) -> tuple[Rows, int]:
+        """Where the bundles of a broker's last report are, and how many are nowhere."""
+        known = self._reported.get(broker_id)
+        if known is not None and known.at[1] == self._forgotten:
+            return known.rows, 0
+        rows = [self._row_of[name] for name in bundles if name in self._row_of]
+        return np.array(rows, np.int64), len(bundles) - len(rows)
 
     def _ordered(self, broker_id: str, bundles: Sequence[str], what: str, column: int) -> Ordered:
         listed = self._list(broker_id, bundles)
@@ -340,83 +388,6 @@ class BundleAverages(Mapping[str, BundleData]):
         )
         self._listed[broker_id] = known
         return known
-
-
-class BrokerSums(Mapping[str, TimeAverageBrokerData]):
-    """brokerId → the sums of its bundles' averages; computed when they are first asked for after
-    the broker's report.
-    """
-
-    def __init__(
-        self, reports: Mapping[str, LocalBrokerData], averages: Mapping[str, BundleData]
-    ) -> None:
-        self._reports = reports
-        self._averages = BundleAverages.of(averages)
-        self._sums: dict[str, TimeAverageBrokerData] = {}
-        self._rates: tuple[Mapping[str, int], Array] | None = None
-        """brokerId → its row, and the rates: `[in or out, row]`."""
-        self._stale: set[str] = set()
-        """Brokers whose rates must be computed again."""
-
-    def copy(self, reports: Mapping[str, LocalBrokerData], averages: BundleAverages) -> BrokerSums:
-        """The same sums over copies of the reports and averages."""
-        other = BrokerSums(reports, averages)
-        other._sums, other._stale = dict(self._sums), set(self._stale)
-        if self._rates is not None:
-            other._rates = self._rates[0], self._rates[1].copy()
-        return other
-
-    def changed(self, broker_id: str) -> None:
-        """A broker reported, or it is gone."""
-        self._sums.pop(broker_id, None)
-        if broker_id in self._reports:
-            self._stale.add(broker_id)
-        else:
-            self._stale.discard(broker_id)
-
-    def long_rates(self, columns: BrokerColumns) -> Array:
-        """Long-term messages/s of each broker: `[in or out, row]`."""
-        known, rates = self._rates or ({}, np.zeros((2, 0)))
-        if known is not columns.row_of:
-            kept = [broker for broker in columns.names if broker in known]
-            before, rates = rates, np.zeros((2, len(columns.names)))
-            rates[:, [columns.row_of[name] for name in kept]] = before[
-                :, [known[name] for name in kept]
-            ]
-            self._stale |= columns.row_of.keys() - known.keys()
-            self._rates = columns.row_of, rates
-        for broker in self._stale & columns.row_of.keys():
-            row = columns.row_of[broker]
-            rates[:, row] = self._averages.long_rates(broker, _bundles(self._reports[broker]))
-        self._stale.clear()
-        return rates
-
-    def __getitem__(self, broker_id: str) -> TimeAverageBrokerData:
-        sums = self._sums.get(broker_id)
-        if sums is None:
-            bundles = _bundles(self._reports[broker_id])
-            sums = self._sums[broker_id] = self._averages.sums(broker_id, bundles)
-        return sums
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._reports)
-
-    def __len__(self) -> int:
-        return len(self._reports)
-
-
-def long_rates(sums: Mapping[str, TimeAverageBrokerData], columns: BrokerColumns) -> Array:
-    """Long-term messages/s of each broker: `[in or out, row]`."""
-    if isinstance(sums, BrokerSums):
-        return sums.long_rates(columns)
-    none = TimeAverageBrokerData()
-    found = [sums.get(broker) or none for broker in columns.names]
-    rates = [(each.long_term_msg_rate_in, each.long_term_msg_rate_out) for each in found]
-    return np.array(rates, np.float64).reshape(-1, 2).T
-
-
-def _bundles(report: LocalBrokerData) -> Sequence[str]:
-    return report.bundles or list(report.last_stats)
 
 
 def _samples(reports: Sequence[Mapping[str, NamespaceBundleStats]], count: int) -> Array:

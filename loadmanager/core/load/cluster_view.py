@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
-from loadmanager.core.load.averages import BrokerSums, BundleAverages
+from loadmanager.core.load.averages import BundleAverages
+from loadmanager.core.load.broker_sums import BrokerSums
 from loadmanager.core.load.columns import BrokerColumns
 from loadmanager.core.load.pending import Pending
 from loadmanager.core.load.quotas import Expected
@@ -134,6 +135,7 @@ class ClusterView:
         self, broker_id: str, report: LocalBrokerData | BrokerLoadData, now_ms: int
     ) -> None:
         """A broker reported. Bundles in its report are no longer under way."""
+        self.forget_old(now_ms)  # or else a bundle's averages would depend on who asked when
         if isinstance(report, BrokerLoadData):
             if broker_id in self.reports:
                 self.gone(broker_id, now_ms)
@@ -225,6 +227,8 @@ class ClusterView:
         """Replace all averages by stored or given ones."""
         self.bundle_data = BundleAverages(bundle_data, expected=self.expected)
         self.time_averages = BrokerSums(self._present, self.bundle_data)
+        for broker_id, report in self.reports.items():
+            self.bundle_data.settle(broker_id, report.last_stats)
         self._pending.update(self.bundle_data.expect, list(self._pending.bundles))
         self._unreported_ms.set(bundle_data, now_ms)
 
@@ -354,7 +358,7 @@ class ClusterView:
                 del self._unloaded_brokers_ms[broker]
 
     def forget_old(self, now_ms: int) -> None:
-        """Forget what has aged; each snapshot does it."""
+        """Forget what has aged; each report and each snapshot does it."""
         lost = self._placed_ms.until(now_ms - PENDING_MS_MAX + 1)
         if lost:
             self._forget_placements(lost)

@@ -7,11 +7,13 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadmanager.core.load.averages import BrokerSums, BundleAverages, long_rates
-from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.averages import BundleAverages
+from loadmanager.core.load.broker_sums import BrokerSums, long_rates
+from loadmanager.core.load.cluster_view import UNREPORTED_MS_MAX, ClusterView
 from loadmanager.core.load.pending import Pending
 from loadmanager.core.load.reports import (
     BundleData,
@@ -211,6 +213,18 @@ def test_kept_figures_are_those_of_the_events(events: list[Any], rng: random.Ran
         assert figures(taken(view, passing=True)) == figures(plain), "asking changes nothing"
 
 
+@settings(max_examples=60)
+@given(st.lists(EVENTS, max_size=20))
+def test_figures_do_not_depend_on_who_asked_before(events: list[Any]) -> None:
+    """Nobody asks the one view before the end; the other is asked after every event."""
+    view, asked = ClusterView(), ClusterView()
+    for event in events:
+        apply(view, *event)
+        apply(asked, *event)
+        figures(taken(asked, passing=True))
+    assert figures(taken(view, passing=True)) == figures(taken(asked, passing=True))
+
+
 @settings(max_examples=40)
 @given(st.lists(EVENTS, max_size=12), st.lists(EVENTS, max_size=12))
 def test_a_snapshot_stays_as_it_was(before: list[Any], after: list[Any]) -> None:
@@ -225,6 +239,43 @@ def test_a_snapshot_stays_as_it_was(before: list[Any], after: list[Any]) -> None
         figures(taken(view, passing=True))
     assert figures(snapshot) == kept
     assert figures(same) == kept
+
+
+def test_sums_are_those_of_a_brokers_own_report() -> None:
+    """A bundle that two brokers report counts at each with the average that it had at the report;
+    restored averages count at once.
+    """
+    view, bundle = ClusterView(), BUNDLES[0]
+
+    def rates() -> dict[str, float]:
+        sums = view.time_averages
+        return {broker: sums[broker].short_term_msg_rate_in for broker in sums}
+
+    def report(rate: float) -> LocalBrokerData:
+        return LocalBrokerData(last_stats={bundle: NamespaceBundleStats(msg_rate_in=rate)})
+
+    view.observe("b1", report(10), NOW_MS)
+    view.observe("b2", report(20), NOW_MS)
+    assert rates() == {"b1": 10, "b2": 15}
+    view.observe("b1", report(30), NOW_MS)
+    assert rates() == {"b1": 20, "b2": 15}
+    view.restore({bundle: default_bundle_data()}, NOW_MS)
+    view.observe("b2", report(1), NOW_MS)
+    assert rates() == {"b1": 50, "b2": 1}
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_bundle_that_comes_back_late_starts_again(asked: bool) -> None:
+    """Also if nobody asked while its averages were forgotten."""
+    view, bundle = ClusterView(), BUNDLES[0]
+    stats = {bundle: NamespaceBundleStats(msg_rate_in=10)}
+    view.observe("b1", LocalBrokerData(last_stats=stats), NOW_MS)
+    view.observe("b1", LocalBrokerData(), NOW_MS)
+    later = NOW_MS + UNREPORTED_MS_MAX
+    if asked:
+        view.forget_old(later)
+    view.observe("b1", LocalBrokerData(last_stats=stats), later)
+    assert view.bundle_data[bundle].short_term_data.num_samples == 1
 
 
 @settings(max_examples=40)

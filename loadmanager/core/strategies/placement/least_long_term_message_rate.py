@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from loadmanager.core.load.averages import long_rates
+from loadmanager.core.load.broker_sums import long_rates
 from loadmanager.core.load.columns import Brokers
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.settings import StrategySettings
