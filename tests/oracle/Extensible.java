@@ -201,8 +201,11 @@ final class Extensible implements Oracle.Decider, LoadManagerContext {
             var splitter = splitters.computeIfAbsent(
                     broker, name -> new DefaultNamespaceBundleSplitStrategyImpl(new SplitCounter()));
             for (var decision : splitter.findBundlesToSplit(this, standIn.pulsar)) {
-                splits.addArray().add(decision.getSplit().serviceUnit())
-                        .add(decision.getReason().name());
+                String lower = new TreeSet<>(
+                        decision.getSplit().splitServiceUnitToDestBroker().keySet()).first();
+                ArrayNode line = splits.addArray().add(decision.getSplit().serviceUnit());
+                line.addArray().add(Long.decode(lower.substring(lower.indexOf('_') + 1)));
+                line.add(decision.getReason().name());
             }
         }
     }

@@ -27,6 +27,9 @@ final class First implements ModularLoadManagerStrategy, BrokerSelectionStrategy
     @Override
     public Optional<String> selectBroker(Set<String> brokers, BundleData bundle, LoadData loadData,
                                          ServiceConfiguration conf) {
+        if (brokers.isEmpty() && Oracle.has(strategy, "bundleBrokerMap")) {
+            return Optional.empty();  // AvgShedder would divide by their number
+        }
         try {
             boolean planned = planned().containsKey(bundle)
                     && brokers.contains(planned().get(bundle));

@@ -22,6 +22,7 @@ import org.apache.pulsar.broker.loadbalance.extensions.models.TopKBundles;
 import org.apache.pulsar.broker.loadbalance.impl.AvgShedder;
 import org.apache.pulsar.broker.loadbalance.impl.BundleSplitterTask;
 import org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl;
+import org.apache.pulsar.common.naming.NamespaceBundleSplitAlgorithm;
 import org.apache.pulsar.metadata.api.coordination.LockManager;
 import org.apache.pulsar.policies.data.loadbalancer.BundleData;
 import org.apache.pulsar.policies.data.loadbalancer.LocalBrokerData;
@@ -93,9 +94,17 @@ final class Modular implements Oracle.Decider {
         if (Oracle.asksFor(cycle, "split")) {
             ArrayNode splits = answer.putArray("splits");
             if (reports.size() > 1) {
-                new TreeSet<>(new BundleSplitterTask()
-                        .findBundlesToSplit(loadData, standIn.pulsar).keySet())
-                        .forEach(splits::add);
+                NamespaceBundleSplitAlgorithm algorithm = NamespaceBundleSplitAlgorithm.of(
+                        standIn.conf.getDefaultNamespaceBundleSplitAlgorithm());
+                for (String bundle : new BundleSplitterTask()
+                        .findBundlesToSplit(loadData, standIn.pulsar).keySet()) {
+                    // as the owner does when it is told to split
+                    List<Long> cuts =
+                            standIn.boundaries(standIn.bundle(bundle), algorithm, null).get();
+                    if (cuts != null && !cuts.isEmpty()) {
+                        cuts.forEach(splits.addArray().add(bundle).addArray()::add);
+                    }
+                }
             }
         }
         if (Oracle.asksFor(cycle, "place")) {

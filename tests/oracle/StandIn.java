@@ -46,7 +46,12 @@ final class StandIn {
         bundles = new NamespaceBundleFactory(pulsar, Hashing.crc32()) {
             @Override
             public long getLongHashCode(String topic) {
-                return topics(null).path(topic).path("hash").asLong();
+                for (JsonNode topics : cycle.path("topics")) {
+                    if (topics.has(topic)) {
+                        return topics.get(topic).path("hash").asLong();
+                    }
+                }
+                throw new IllegalArgumentException(topic);
             }
 
             @Override
@@ -133,10 +138,8 @@ final class StandIn {
                 .thenAnswer(call -> boundaries(call.getArgument(0), call.getArgument(2), null));
     }
 
-    /** The topics of a bundle; without a bundle, of the one bundle that this cycle splits. */
     private JsonNode topics(String bundle) {
-        return cycle.path("topics").path(
-                bundle == null ? cycle.path("topics").fieldNames().next() : bundle);
+        return cycle.path("topics").path(bundle);
     }
 
     CompletableFuture<List<Long>> boundaries(

@@ -5,7 +5,7 @@ A case depends on its family, the seed and its number only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -14,15 +14,20 @@ Case = dict[str, Any]
 START_MS = 1_800_000_000_000
 STEP_MS = 90_000
 """Between cycles: longer than a placement stays under way without a report."""
+STEPS_MS = (20_000, STEP_MS)
 MIB = 1024 * 1024
 MODULAR = "org.apache.pulsar.broker.loadbalance.impl."
 EXTENSIBLE = "org.apache.pulsar.broker.loadbalance.extensions."
 MODULAR_MANAGER = f"{MODULAR}ModularLoadManagerImpl"
 EXTENSIBLE_MANAGER = f"{EXTENSIBLE}ExtensibleLoadManagerImpl"
-SYSTEM_NAMESPACES = {
-    "4.0": ("pulsar/system", "pulsar/b1:8080", "pulsar/cluster/b1:8080", "sla-monitor/c/b1:8080"),
-    "4.2": ("pulsar/system", "pulsar/b1:8080", "sla-monitor/b1:8080"),
-}
+SYSTEM_NAMESPACES = (
+    "pulsar/system",
+    "pulsar/b1:8080",
+    "pulsar/cluster/b1:8080",
+    "sla-monitor/b1:8080",
+    "sla-monitor/cluster/b1:8080",
+)
+"""Of all versions; no version refuses to read a report that names those of another."""
 
 
 def make(family: str, seed: int, number: int, version: str) -> Case:
@@ -86,6 +91,8 @@ class _Cluster:
         if rng.random() < 0.15:
             self._equal_figures(same_everywhere=rng.random() < 0.5)
         self.absent: set[str] = set()
+        self.left: dict[str, dict[str, dict[str, Any]]] = {}
+        """Broker → bundles that have a new owner, and that it still reports."""
 
     def _percents(self) -> dict[str, float]:
         rng = self.rng
@@ -124,6 +131,32 @@ class _Cluster:
             if rng.random() < 0.15
             else set()
         )
+        self.left = {}
+        if rng.random() < 0.4:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """A broker's bundles get another owner; at times both report them in the next cycle."""
+        rng = self.rng
+        source, target = rng.sample(self.brokers, 2)
+        served = self.serves[source]
+        moved = rng.sample(sorted(served), min(len(served), rng.randint(1, 3)))
+        late = rng.random() < 0.5
+        for name in moved:
+            stats = served.pop(name)
+            self.serves[target][name] = stats
+            if late:
+                self.left.setdefault(source, {})[name] = dict(stats)
+
+    def _reported(self, broker: str) -> dict[str, dict[str, Any]]:
+        return {**self.serves[broker], **self.left.get(broker, {})}
+
+    def owners(self) -> dict[str, str]:
+        """The owners of the bundles that two brokers report."""
+        late = {name for bundles in self.left.values() for name in bundles}
+        return {
+            name: broker for broker in self.brokers for name in self.serves[broker] if name in late
+        }
 
     def reports(self, now: int) -> dict[str, Any]:
         """The modular manager's."""
@@ -131,7 +164,7 @@ class _Cluster:
         for broker in self.brokers:
             if broker in self.absent:
                 continue
-            percents, served = self.percents[broker], self.serves[broker]
+            percents, served = self.percents[broker], self._reported(broker)
             reports[broker] = {
                 name: _usage(self.rng, percent, {"cpu": 400.0}.get(name, 1000.0))
                 for name, percent in percents.items()
@@ -153,7 +186,7 @@ class _Cluster:
         for broker in self.brokers:
             if broker in self.absent:
                 continue
-            served = self.serves[broker]
+            served = self._reported(broker)
             sums = _sums(served)
             reports[broker] = {
                 **sums,
@@ -181,17 +214,29 @@ def _sums(served: dict[str, dict[str, Any]]) -> dict[str, float]:
     }
 
 
+def _exclude(rng: Random, config: dict[str, Any], version: str) -> None:
+    """An excluded namespace, which Pulsar 4.0 does not know."""
+    if not version.startswith("4.0") and rng.random() < 0.3:
+        config["loadBalancerSheddingExcludedNamespaces"] = "t/ns1"
+
+
 def _weights(rng: Random, config: dict[str, str]) -> None:
     if rng.random() < 0.4:
         for resource in ("CPU", "DirectMemory", "BandwidthIn", "BandwidthOut"):
             config[f"loadBalancer{resource}ResourceWeight"] = str(rng.choice((0, 0.5, 1, 1)))
 
 
-def _some_namespaces(rng: Random, version: str) -> list[str]:
+def _some_namespaces(rng: Random) -> list[str]:
     namespaces = [f"t/ns{number}" for number in range(rng.randint(3, 6))]
-    if rng.random() < 0.15:
-        namespaces.append(rng.choice(SYSTEM_NAMESPACES[version[:3]]))
+    if rng.random() < 0.3:
+        namespaces += rng.sample(SYSTEM_NAMESPACES, rng.randint(1, 2))
     return namespaces
+
+
+def _two_part_system_namespaces(rng: Random) -> list[str]:
+    """Pulsar 4.2 fails to place, to split and to publish bundles of the others."""
+    names = [name for name in SYSTEM_NAMESPACES if name.count("/") == 1]
+    return rng.sample(names, rng.randint(0, 2))
 
 
 def _shedding(
@@ -202,10 +247,9 @@ def _shedding(
         if name == "AvgShedder":
             config["loadBalancerLoadPlacementStrategy"] = MODULAR + name
         _weights(rng, config)
-        cluster = _Cluster(rng, namespaces=_some_namespaces(rng, version))
+        cluster = _Cluster(rng, namespaces=_some_namespaces(rng))
         cycles = []
-        for number in range(rng.randint(1, cycles_max)):
-            now = START_MS + number * STEP_MS
+        for now in _times(rng, cycles_max):
             line: dict[str, Any] = {"now": now, "brokers": cluster.reports(now)}
             if rng.random() < 0.2:
                 served = [name for bundles in cluster.serves.values() for name in bundles]
@@ -216,6 +260,12 @@ def _shedding(
         return {"kind": "modular", "config": _texts(config), "cycles": cycles}
 
     return make_case
+
+
+def _times(rng: Random, cycles_max: int, steps_ms: Sequence[int] = STEPS_MS) -> list[int]:
+    """When some cycles are, in ms since the epoch."""
+    step = rng.choice(steps_ms)
+    return [START_MS + number * step for number in range(rng.randint(1, cycles_max))]
 
 
 def _texts(config: dict[str, Any]) -> dict[str, str]:
@@ -311,13 +361,13 @@ def _transfer(debug: bool) -> Callable[[Random, str], Case]:
             "loadBalancerSheddingBundlesWithPoliciesEnabled": rng.random() < 0.5,
             "loadBalancerBrokerMaxTopics": rng.choice((50_000, 50_000, 60)),
         }
+        _exclude(rng, config, version)
         namespaces = [f"t/ns{number}" for number in range(rng.randint(4, 6))]
         cluster = _Cluster(rng, namespaces=namespaces)
         domains = _domains(rng, cluster.brokers, config)
         policies, groups = _policies(rng, cluster.brokers), _groups(rng, namespaces)
         cycles = []
-        for number in range(rng.randint(1, 5)):
-            now = START_MS + number * STEP_MS
+        for now in _times(rng, 5):
             load = {broker: _load(rng) for broker in cluster.brokers}
             if rng.random() < 0.05:
                 load = dict.fromkeys(load, 0.0)
@@ -329,6 +379,7 @@ def _transfer(debug: bool) -> Callable[[Random, str], Case]:
             line |= {"isolationPolicies": policies} if policies else {}
             line |= {"namespaces": groups} if groups else {}
             line |= {"failureDomains": domains} if domains else {}
+            line |= {"owners": cluster.owners()}
             if rng.random() < 0.3:
                 served = [name for bundles in cluster.serves.values() for name in bundles]
                 moved = rng.sample(served, min(2, len(served)))
@@ -346,11 +397,10 @@ def _load(rng: Random) -> float:
 
 def _placing(rng: Random, config: dict[str, Any], version: str) -> tuple[_Cluster, dict[str, Any]]:
     namespaces = [f"t/ns{number}" for number in range(rng.randint(3, 5))]
-    cluster = _Cluster(rng, namespaces=[*namespaces, "pulsar/system"])
+    cluster = _Cluster(rng, namespaces=[*namespaces, *_two_part_system_namespaces(rng)])
     config["loadBalancerBrokerMaxTopics"] = rng.choice((50_000, 50_000, 60, 20))
     config["loadBalancerBrokerOverloadedThresholdPercentage"] = rng.choice((50, 85))
-    if not version.startswith("4.0") and rng.random() < 0.3:
-        config["loadBalancerSheddingExcludedNamespaces"] = "t/ns1"
+    _exclude(rng, config, version)
     domains = _domains(rng, cluster.brokers, config)
     policies, groups = _policies(rng, cluster.brokers), _groups(rng, namespaces)
     extras: dict[str, Any] = {"isolationPolicies": policies} if policies else {}
@@ -368,6 +418,8 @@ def _modular_placement(name: str) -> Callable[[Random, str], Case]:
             "loadBalancerAverageResourceUsageDifferenceThresholdPercentage": rng.choice((5, 10)),
             "loadBalancerHistoryResourcePercentage": rng.choice((0.9, 0.5)),
         }
+        if name == "AvgShedder":  # Pulsar starts with both or none
+            config["loadBalancerLoadSheddingStrategy"] = MODULAR + name
         _weights(rng, config)
         cluster, extras = _placing(rng, config, version)
         odd = {
@@ -379,8 +431,7 @@ def _modular_placement(name: str) -> Callable[[Random, str], Case]:
         nameless = {broker for broker in cluster.brokers if rng.random() < 0.02}
         closed = {broker for broker in cluster.brokers if rng.random() < 0.05}
         cycles = []
-        for number in range(rng.randint(1, 3)):
-            now = START_MS + number * STEP_MS
+        for now in _times(rng, 3):
             brokers = cluster.reports(now)
             for broker, report in brokers.items():
                 report["brokerVersionString"] = odd.get(broker, "4.0.0")
@@ -408,8 +459,8 @@ def _extensible_placement(rng: Random, version: str) -> Case:
     }
     cluster, extras = _placing(rng, config, version)
     cycles = []
-    for number in range(rng.randint(1, 3)):
-        now = START_MS + number * STEP_MS
+    # Only a line's owners are owners: by then we have forgotten our last placements, too.
+    for now in _times(rng, 3, (STEP_MS,)):
         brokers, tops = cluster.loads(now, {broker: _load(rng) for broker in cluster.brokers})
         place = rng.sample(cluster.unowned, rng.randint(1, 5))
         cycles.append(
@@ -417,6 +468,7 @@ def _extensible_placement(rng: Random, version: str) -> Case:
                 "now": now,
                 "brokers": brokers,
                 "topBundles": tops,
+                "owners": cluster.owners(),
                 **extras,
                 "do": ["place"],
                 "place": place,
@@ -433,19 +485,60 @@ def _split_config(rng: Random) -> dict[str, Any]:
         "loadBalancerNamespaceBundleMaxSessions": rng.choice((-1, 25, 1000)),
         "loadBalancerNamespaceBundleMaxMsgRate": rng.choice((500, 3000, 30_000)),
         "loadBalancerNamespaceBundleMaxBandwidthMbytes": rng.choice((1, 10, 100)),
+        "flowOrQpsDifferenceThresholdPercentage": rng.choice((0, 10, 50)),
+        "defaultNamespaceBundleSplitAlgorithm": rng.choice(
+            (
+                "range_equally_divide",
+                "range_equally_divide",
+                "topic_count_equally_divide",
+                "flow_or_qps_equally_divide",
+            )
+        ),
+    }
+
+
+def _splitting(rng: Random) -> tuple[_Cluster, dict[str, Any]]:
+    """A cluster, and what a line says of its namespaces and topics."""
+    namespaces = [f"t/ns{number}" for number in range(4)] + _two_part_system_namespaces(rng)
+    cluster = _Cluster(rng, namespaces=namespaces)
+    line: dict[str, Any] = {
+        "namespaces": {name: {"boundaries": boundaries()} for name in namespaces}
+    }
+    if rng.random() < 0.7:
+        line["topics"] = {
+            name: _topics(rng, name, stats)
+            for served in cluster.serves.values()
+            for name, stats in served.items()
+        }
+    return cluster, line
+
+
+def _topics(rng: Random, name: str, stats: dict[str, Any]) -> dict[str, Any]:
+    """The topics of a bundle, which share its traffic; some have equal hashes."""
+    namespace, _, span = name.rpartition("/")
+    lower, upper = (int(edge, 16) for edge in span.split("_"))
+    count = stats["topics"]
+    hashes = [rng.randrange(lower, upper) for _ in range(count)]
+    if count > 1 and rng.random() < 0.1:
+        hashes[1] = hashes[0]
+    shares = [rng.choice((0, 1, 1)) * rng.random() for _ in range(count)]
+    total = sum(shares) or 1.0
+    return {
+        f"persistent://{namespace}/{lower:08x}-{number:02}": {
+            "msgRate": round(stats["msgRateIn"] * share / total, 2),
+            "msgThroughput": round(stats["msgThroughputIn"] * share / total, 1),
+            "hash": value,
+        }
+        for number, (share, value) in enumerate(zip(shares, hashes, strict=True))
     }
 
 
 def _modular_splits(rng: Random, version: str) -> Case:
     config = _split_config(rng)
-    cluster = _Cluster(rng, namespaces=[f"t/ns{number}" for number in range(4)])
-    known = {f"t/ns{number}": {"boundaries": boundaries()} for number in range(4)}
+    cluster, known = _splitting(rng)
     cycles = []
-    for number in range(rng.randint(1, 3)):
-        now = START_MS + number * STEP_MS
-        cycles.append(
-            {"now": now, "brokers": cluster.reports(now), "namespaces": known, "do": ["split"]}
-        )
+    for now in _times(rng, 3):
+        cycles.append({"now": now, "brokers": cluster.reports(now), **known, "do": ["split"]})
         cluster.advance()
     return {"kind": "modular", "config": _texts(config), "cycles": cycles}
 
@@ -458,21 +551,12 @@ def _extensible_splits(rng: Random, version: str) -> Case:
         "loadBalancerNamespaceBundleSplitConditionHitCountThreshold": rng.choice((0, 0, 1, 3)),
         "loadBalancerMaxNumberOfBundlesToSplitPerCycle": rng.choice((1, 2, 10)),
     }
-    cluster = _Cluster(rng, namespaces=[f"t/ns{number}" for number in range(4)])
-    known = {f"t/ns{number}": {"boundaries": boundaries()} for number in range(4)}
+    cluster, known = _splitting(rng)
     cycles = []
-    for number in range(rng.randint(1, 5)):
-        now = START_MS + number * STEP_MS
+    for now in _times(rng, 5):
         brokers, tops = cluster.loads(now, dict.fromkeys(cluster.brokers, 0.5))
-        cycles.append(
-            {
-                "now": now,
-                "brokers": brokers,
-                "topBundles": tops,
-                "namespaces": known,
-                "do": ["split"],
-            }
-        )
+        line = {"now": now, "brokers": brokers, "topBundles": tops, "owners": cluster.owners()}
+        cycles.append({**line, **known, "do": ["split"]})
         cluster.advance()
     return {"kind": "extensible", "config": _texts(config), "cycles": cycles}
 
@@ -524,12 +608,12 @@ def _samples(rng: Random, version: str) -> Case:
     config: dict[str, Any] = {"loadBalancerHistoryResourcePercentage": rng.choice((0.9, 0.75, 0.0))}
     _weights(rng, config)
     config["loadBalancerMemoryResourceWeight"] = rng.choice((0, 0, 0.5, 1))
-    if not version.startswith("4.0") and rng.random() < 0.3:
-        config["loadBalancerSheddingExcludedNamespaces"] = "t/ns1"
-    cluster = _Cluster(rng, namespaces=_some_namespaces(rng, version), bundles_max=14)
+    _exclude(rng, config, version)
+    namespaces = [f"t/ns{number}" for number in range(rng.randint(3, 6))]
+    namespaces += _two_part_system_namespaces(rng)
+    cluster = _Cluster(rng, namespaces=namespaces, bundles_max=14)
     cycles = []
-    for number in range(rng.randint(1, 14)):
-        now = START_MS + number * STEP_MS
+    for now in _times(rng, 14):
         brokers = cluster.reports(now)
         for report in brokers.values():
             _tell_apart(rng, report)
@@ -556,6 +640,7 @@ FAMILIES: dict[str, Callable[[Random, str], Case]] = {
     "TransferShedder": _transfer(False),
     "LeastLongTermMessageRate": _modular_placement("LeastLongTermMessageRate"),
     "LeastResourceUsage, modular": _modular_placement("LeastResourceUsageWithWeight"),
+    "AvgShedder, placement": _modular_placement("AvgShedder"),
     "LeastResourceUsage, extensible": _extensible_placement,
     "Split algorithms": _cuts,
     "Splits, modular": _modular_splits,

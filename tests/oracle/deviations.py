@@ -27,18 +27,94 @@ class Deviation:
 
 SHEDDERS = ("ThresholdShedder", "OverloadShedder", "UniformLoadShedder", "AvgShedder")
 TRANSFERS = ("TransferShedder, debug", "TransferShedder")
-PLACEMENTS = ("LeastLongTermMessageRate", "LeastResourceUsage, modular")
+PLACEMENTS = (
+    "LeastLongTermMessageRate",
+    "LeastResourceUsage, modular",
+    "AvgShedder, placement",
+)
+SPLITS = ("Split algorithms", "Splits, modular", "Splits, extensible")
 STRATEGIES = "core/strategies/"
 TRANSFER = f"{STRATEGIES}shedding/transfer.py"
 UNIFORM = f"{STRATEGIES}shedding/uniform.py"
 LEAST_USAGE = f"{STRATEGIES}placement/least_resource_usage.py"
 ALGORITHMS = f"{STRATEGIES}splitting/algorithms.py"
+THRESHOLD_SPLITS = f"{STRATEGIES}splitting/threshold.py"
+ANY_BROKER = f"{STRATEGIES}placement/any_broker.py"
+NAMES = "core/bundles/names.py"
+MONITORS = '_MONITORING_NAMESPACES = re.compile(r"(?:sla-monitor|pulsar)/(?:[^/]+/)?[^:]+:[0-9]+")'
+
+ASK_AGAIN = Edit(
+    f"{STRATEGIES}cycle.py", 2, "and (set(allowed) - set(able) or again is not rule)", ""
+)
+"""Pulsar asks a rule again whose choice is overloaded, also among the same brokers."""
 
 DEVIATIONS = (
     Deviation(
         "averages of absent bundles are kept",
         (*SHEDDERS, *PLACEMENTS, "Splits, modular", "Averages and reports"),
-        (Edit("simulator/deciding.py", 2, "if not line.now:", "if True:"),),
+        (
+            Edit(
+                "simulator/deciding.py",
+                2,
+                "if not line.now:",
+                """
+                view._forget_unreported(list(view._unreported_ms))
+                if not line.now:
+                """,
+            ),
+        ),
+    ),
+    Deviation(
+        "monitors stay by their new names",
+        (*SHEDDERS, "Averages and reports"),
+        (
+            Edit(
+                NAMES,
+                0,
+                MONITORS,
+                """
+                _MONITORING_NAMESPACES = re.compile(
+                    r"sla-monitor/[^/]+/[^:]+:[0-9]+|pulsar/(?:[^/]+/)?[^:]+:[0-9]+"
+                )
+                """,
+            ),
+        ),
+        versions=("4.0",),
+    ),
+    Deviation(
+        "monitors stay by their old names",
+        (*SHEDDERS, "Averages and reports"),
+        (
+            Edit(
+                NAMES,
+                0,
+                MONITORS,
+                '_MONITORING_NAMESPACES = re.compile(r"(?:sla-monitor|pulsar)/[^:/]+:[0-9]+")',
+            ),
+        ),
+        versions=("4.2",),
+    ),
+    Deviation(
+        "a bundle that two brokers report counts once",
+        (*SHEDDERS, "Splits, modular"),
+        (
+            Edit(
+                f"{STRATEGIES}guards.py",
+                3,
+                "self._allowed.update((move.bundle, move) for move in moves)",
+                "self._allowed.update(((move.bundle, move.source), move) for move in moves)",
+            ),
+            Edit(
+                THRESHOLD_SPLITS,
+                2,
+                "if bundle in self.splits:",
+                """
+                if bundle in self.splits:
+                    if count is not None and count < bundles_max and self._boundaries_max is None:
+                        self._counts[namespace] = count + 1
+                """,
+            ),
+        ),
     ),
     Deviation(
         "the average advances once a cycle",
@@ -91,8 +167,29 @@ DEVIATIONS = (
     ),
     Deviation(
         "equal bundles have destinations of their own",
-        ("AvgShedder",),
+        ("AvgShedder", "AvgShedder, placement"),
         (
+            ASK_AGAIN,
+            Edit(
+                ANY_BROKER,
+                0,
+                'PLACEMENT = PlacementRule(name="AvgShedder", candidates=candidates, '
+                'follows="AvgShedder")',
+                """
+                def by_figures(snapshot, brokers, _settings, memory):
+                    figures = repr(snapshot.data_of(snapshot.placing))
+                    if memory.get(figures) in brokers:
+                        return [memory[figures]], memory
+                    if brokers:
+                        return brokers, {**memory, figures: brokers[0]}
+                    return brokers, memory
+
+
+                PLACEMENT = PlacementRule(
+                    name="AvgShedder", candidates=by_figures, follows="AvgShedder", memory=dict
+                )
+                """,
+            ),
             Edit(
                 f"{STRATEGIES}shedding/avg.py",
                 1,
@@ -163,7 +260,7 @@ DEVIATIONS = (
             Edit(
                 TRANSFER,
                 3,
-                "back += sum(other.stats.throughput for other in swapped)",
+                "back += plain_sum(np.array([other.stats.throughput for other in swapped]))",
                 "back += 0.0",
             ),
         ),
@@ -181,7 +278,7 @@ DEVIATIONS = (
         ),
     ),
     Deviation(
-        "recently moved bundles do not come back in a swap",
+        "bundles that may not leave do not come back in a swap",
         TRANSFERS,
         (
             Edit(
@@ -212,6 +309,13 @@ DEVIATIONS = (
                 "if bundle in recently_ms:",
                 "if bundle in recently_ms and not self._snapshot.extensible:",
             ),
+            Edit(
+                f"{STRATEGIES}guards.py",
+                2,
+                "if namespace in self._settings.excluded_namespaces:",
+                "if namespace in self._settings.excluded_namespaces "
+                "and not self._snapshot.extensible:",
+            ),
         ),
     ),
     Deviation(
@@ -234,12 +338,7 @@ DEVIATIONS = (
                 """,
             ),
             Edit(LEAST_USAGE, 1, "advance=advance,"),
-            Edit(
-                f"{STRATEGIES}cycle.py",
-                2,
-                "and (set(allowed) - set(able) or again is not rule)",
-                "",
-            ),
+            ASK_AGAIN,
         ),
     ),
     Deviation(
@@ -261,6 +360,21 @@ DEVIATIONS = (
         ),
     ),
     Deviation(
+        "placements under way outlast reports",
+        PLACEMENTS,
+        (
+            Edit(
+                "simulator/deciding.py",
+                2,
+                "view.observe_top_bundles(line.top_bundles)",
+                """
+                view.observe_top_bundles(line.top_bundles)
+                view._forget_placements(list(view._placed_ms))
+                """,
+            ),
+        ),
+    ),
+    Deviation(
         "brokers that name no load manager qualify",
         PLACEMENTS,
         (
@@ -275,9 +389,42 @@ DEVIATIONS = (
         ),
     ),
     Deviation(
-        "splits that divide nothing are not made",
-        ("Split algorithms",),
+        "a split into many parts counts as many",
+        ("Splits, modular",),
         (
+            Edit(
+                THRESHOLD_SPLITS,
+                2,
+                "self._counts[namespace] = "
+                "self._counts.get(namespace, 0) + max(len(boundaries), 1)",
+                "self._counts[namespace] = self._counts.get(namespace, 0) + 1",
+            ),
+            Edit(
+                THRESHOLD_SPLITS, 2, "if count + added > bundles_max:", "if count >= bundles_max:"
+            ),
+        ),
+    ),
+    Deviation(
+        "splits that divide nothing are not made",
+        SPLITS,
+        (
+            Edit(
+                THRESHOLD_SPLITS,
+                2,
+                """
+                if why_not:
+                    self.skipped.append(Skip(bundle, why_not))
+                    return False
+                """,
+                """
+                if why_not:
+                    useless = why_not.startswith("Unsplittable") and stats.topics >= TOPICS_MIN
+                    if useless and self._boundaries_max is None:
+                        namespace = split_bundle_name(bundle)[0]
+                        self._counts[namespace] = self._counts.get(namespace, 0) + 1
+                    return False
+                """,
+            ),
             Edit(
                 ALGORITHMS,
                 1,
@@ -305,7 +452,7 @@ DEVIATIONS = (
     ),
     Deviation(
         "topics of one hash count as one",
-        ("Split algorithms",),
+        SPLITS,
         (
             Edit(
                 ALGORITHMS,

@@ -175,6 +175,28 @@ def _modular_shedders() -> Iterator[Minimal]:
         ({"brokers": {"b1:1": report(90, "sla-monitor/h:80", (9, 8)), "b2:1": idle}},),
         versions=("4.2.4",),
     )
+    for namespace, name, version, which in (
+        ("sla-monitor/h:80", "SLA monitors of 4.2 stay in 4.0", "4.0.8", "new"),
+        ("sla-monitor/cluster/h:80", "SLA monitors of 4.0 stay in 4.2", "4.2.4", "old"),
+    ):
+        yield Minimal(
+            name,
+            "OverloadShedder",
+            "modular",
+            overload,
+            ({"brokers": {"b1:1": report(90, namespace, (9, 8)), "b2:1": idle}},),
+            versions=(version,),
+            deviation=f"monitors stay by their {which} names",
+        )
+    twice = report(90, rates=(9, 8))
+    yield Minimal(
+        "two brokers report the same bundles",
+        "OverloadShedder",
+        "modular",
+        overload,
+        ({"brokers": {"b1:1": twice, "b2:1": twice, "b3:1": idle}},),
+        deviation="a bundle that two brokers report counts once",
+    )
     rates = (4000.0, 3000.0, 2000.0)
     hot = {"b1:1": report(90, "t/a", rates), "b2:1": report(90, "t/b", rates)}
     yield Minimal(
@@ -288,6 +310,20 @@ def _uniform_and_avg() -> Iterator[Minimal]:
         ),
         deviation="equal bundles have destinations of their own",
     )
+    yield Minimal(
+        "new bundles share a broker",
+        "AvgShedder, placement",
+        "modular",
+        {**avg, "loadBalancerDistributeBundlesEvenlyEnabled": "false"},
+        (
+            {
+                "brokers": {"b1:1": report(10), "b2:1": report(20)},
+                "do": ["place"],
+                "place": [bundle("t/new", at) for at in range(2)],
+            },
+        ),
+        deviation="equal bundles have destinations of their own",
+    )
 
 
 def _transfers() -> Iterator[Minimal]:
@@ -319,7 +355,24 @@ def _transfers() -> Iterator[Minimal]:
         kind,
         TRANSFER_NOW,
         ({**swap, "recentlyUnloaded": {bundle("t/b2", 0): START_MS - 60_000}},),
-        deviation="recently moved bundles do not come back in a swap",
+        deviation="bundles that may not leave do not come back in a swap",
+    )
+    yield Minimal(
+        "a swap with a bundle of an excluded namespace",
+        family,
+        kind,
+        {**TRANSFER_NOW, "loadBalancerSheddingExcludedNamespaces": "t/b2"},
+        (swap,),
+        versions=("4.2.4",),
+        deviation="bundles that may not leave do not come back in a swap",
+    )
+    yield Minimal(
+        "a small bundle after a swap",
+        family,
+        kind,
+        TRANSFER_NOW,
+        (loads({"b1:1": (0.9, (60.0, 5.0, 40.0)), "b2:1": (0.2, (30.0,))}),),
+        deviation="what a swap brings back counts",
     )
     yield Minimal(
         "bundles of excluded namespaces are no candidates",
@@ -389,6 +442,18 @@ def _placements() -> Iterator[Minimal]:
         rule,
         ({**place, "brokers": {"b1:1": nameless, "b2:1": report(10, "t/b", (900.0,))}},),
         deviation="brokers that name no load manager qualify",
+    )
+    empty = {"b1:1": report(10), "b2:1": report(10)}
+    yield Minimal(
+        "a placement that no report shows after 20 s",
+        "LeastLongTermMessageRate",
+        "modular",
+        rule,
+        tuple(
+            {"now": START_MS + at * 20_000, "do": ["place"], "place": [new], "brokers": empty}
+            for at, new in enumerate(place["place"][:2])
+        ),
+        deviation="placements under way outlast reports",
     )
     usage = {**rule, "loadBalancerLoadPlacementStrategy": f"{MODULAR}LeastResourceUsageWithWeight"}
     yield Minimal(
@@ -502,6 +567,7 @@ def _splits() -> Iterator[Minimal]:
         },
         ({**two, "namespaces": known, "do": ["split"]},),
     )
+    yield from _modular_splits()
     name = f"t/n/{FULL_RANGE}"
     yield _cuts("a position twice", name, [256, 256], (1, 1000), "a position counts once")
     yield _cuts(
@@ -535,6 +601,54 @@ def _splits() -> Iterator[Minimal]:
                 "do": [],
             },
         ),
+    )
+    shared = {"b1:1": report(10, rates=(9, 1)), "b2:1": report(10, rates=(90, 10))}
+    yield Minimal(
+        "sums of brokers that report the same bundles",
+        "Averages and reports",
+        "samples",
+        {},
+        tuple({"brokers": shared, "do": []} for _ in range(2)),
+    )
+
+
+def _modular_splits() -> Iterator[Minimal]:
+    """At most 18 bundles, where 16 are."""
+    config = {
+        "loadBalancerNamespaceMaximumBundles": "18",
+        "loadBalancerNamespaceBundleMaxTopics": "3",
+    }
+    line = {"namespaces": {"t/n": {"boundaries": boundaries()}}, "do": ["split"]}
+    one, two = report(10, rates=(9,)), report(10, rates=(9, 8))
+    yield Minimal(
+        "two brokers report a bundle that is split",
+        "Splits, modular",
+        "modular",
+        config,
+        ({**line, "brokers": {"b1:1": one, "b2:1": two}},),
+        deviation="a bundle that two brokers report counts once",
+    )
+    topics = {
+        bundle("t/n", at): {
+            f"persistent://t/n/{at}-{number}": {
+                "msgRate": 400.0,
+                "hash": at * 2**28 + number * 2**20,
+            }
+            for number in range(3)
+        }
+        for at in range(2)
+    }
+    yield Minimal(
+        "a bundle that is split into three",
+        "Splits, modular",
+        "modular",
+        {
+            **config,
+            "loadBalancerNamespaceBundleMaxMsgRate": "500",
+            "defaultNamespaceBundleSplitAlgorithm": "flow_or_qps_equally_divide",
+        },
+        ({**line, "topics": topics, "brokers": {"b1:1": two, "b2:1": report(10)}},),
+        deviation="a split into many parts counts as many",
     )
 
 

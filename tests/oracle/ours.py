@@ -57,10 +57,7 @@ def _plan(plan: Plan, kind: str, asked: list[str]) -> dict[str, Any]:
     if "split" in asked:
         answered["splits"] = [
             [split.bundle, list(split.boundaries)]
-            if kind == "cuts"
-            else split.bundle
-            if kind == "modular"
-            else [split.bundle, split.reason]
+            + ([split.reason] if kind == "extensible" else [])
             for split in plan.splits
         ]
     if "place" in asked:

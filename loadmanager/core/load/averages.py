@@ -153,6 +153,8 @@ class BundleAverages(Mapping[str, BundleData]):
         assert known is not None
         if names:
             self._waiting[broker_id] = (known.rows, stats)
+        else:
+            self._settled.pop(broker_id, None)
         return changed
 
     def gone(self, broker_id: str) -> None:

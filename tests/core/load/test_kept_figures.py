@@ -262,6 +262,8 @@ def test_sums_are_those_of_a_brokers_own_report() -> None:
     view.restore({bundle: default_bundle_data()}, NOW_MS)
     view.observe("b2", report(1), NOW_MS)
     assert rates() == {"b1": 50, "b2": 1}
+    view.observe("b1", LocalBrokerData(), NOW_MS)
+    assert rates() == {"b1": 0, "b2": 1}
 
 
 @pytest.mark.parametrize("asked", [False, True])
