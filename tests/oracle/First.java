@@ -1,5 +1,5 @@
-import com.google.common.collect.ArrayListMultimap;
 import com.google.common.collect.Multimap;
+import com.google.common.collect.MultimapBuilder;
 import java.util.Collection;
 import java.util.Map;
 import java.util.Optional;
@@ -86,9 +86,10 @@ final class First implements ModularLoadManagerStrategy, BrokerSelectionStrategy
         }
     }
 
-    /** Keeps what a shedder chose, and has the manager unload nothing. */
+    /** Keeps what a shedder chose, in order of the brokers; the manager may act on it or not. */
     static final class Recorder implements LoadSheddingStrategy {
-        Multimap<String, String> chosen = ArrayListMultimap.create();
+        Multimap<String, String> chosen = MultimapBuilder.treeKeys().arrayListValues().build();
+        boolean acts;
         private final LoadSheddingStrategy strategy;
 
         Recorder(LoadSheddingStrategy strategy) {
@@ -98,8 +99,9 @@ final class First implements ModularLoadManagerStrategy, BrokerSelectionStrategy
         @Override
         public Multimap<String, String> findBundlesForUnloading(
                 LoadData loadData, ServiceConfiguration conf) {
-            chosen = ArrayListMultimap.create(strategy.findBundlesForUnloading(loadData, conf));
-            return ArrayListMultimap.create();
+            chosen.clear();
+            chosen.putAll(strategy.findBundlesForUnloading(loadData, conf));
+            return acts ? chosen : MultimapBuilder.treeKeys().arrayListValues().build();
         }
 
         @Override

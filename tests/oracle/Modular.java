@@ -7,6 +7,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -22,6 +23,7 @@ import org.apache.pulsar.broker.loadbalance.extensions.models.TopKBundles;
 import org.apache.pulsar.broker.loadbalance.impl.AvgShedder;
 import org.apache.pulsar.broker.loadbalance.impl.BundleSplitterTask;
 import org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl;
+import org.apache.pulsar.client.admin.Namespaces;
 import org.apache.pulsar.common.naming.NamespaceBundleSplitAlgorithm;
 import org.apache.pulsar.metadata.api.coordination.LockManager;
 import org.apache.pulsar.policies.data.loadbalancer.BundleData;
@@ -39,11 +41,20 @@ final class Modular implements Oracle.Decider {
     private final Object strategy;
     private final First.Recorder shedder;
     private final Map<String, Long> unloaded = new TreeMap<>();
+    /** The unloads that the manager ordered in this cycle: bundle and destination. */
+    private final List<List<String>> ordered = new ArrayList<>();
     private final Map<String, BrokerLoadData> averages = new TreeMap<>();
     private Map<String, LocalBrokerData> reports = Map.of();
 
-    Modular(StandIn standIn) throws Exception {
+    /** `acts`: whether the manager finds destinations and unloads. */
+    Modular(StandIn standIn, boolean acts) throws Exception {
         this.standIn = standIn;
+        Namespaces admin = mock(Namespaces.class, withSettings().stubOnly().defaultAnswer(call -> {
+            ordered.add(List.of(call.getArgument(0) + "/" + call.getArgument(1),
+                    call.<String>getArgument(2)));
+            return null;
+        }));
+        when(standIn.pulsar.getAdminClient().namespaces()).thenReturn(admin);
         LockManager<LocalBrokerData> locks = mock(LockManager.class, withSettings().stubOnly());
         when(locks.listLocks(anyString())).thenAnswer(
                 call -> CompletableFuture.completedFuture(new ArrayList<>(reports.keySet())));
@@ -61,6 +72,7 @@ final class Modular implements Oracle.Decider {
             Oracle.set(strategy, "brokerScoreMap", new TreeMap<>());
         }
         shedder = new First.Recorder((LoadSheddingStrategy) strategy);
+        shedder.acts = acts;
         Oracle.set(manager, "loadSheddingStrategy", shedder);
         placement = new First(Oracle.get(manager, "placementStrategy"));
         Oracle.set(manager, "placementStrategy", placement);
@@ -129,8 +141,21 @@ final class Modular implements Oracle.Decider {
         unloaded.forEach((bundle, at) ->
                 loadData.getRecentlyUnloadedBundles().put(bundle, standIn.time(at)));
         shedder.chosen.clear();
+        ordered.clear();
         manager.doLoadShedding();
         unloaded.keySet().retainAll(loadData.getRecentlyUnloadedBundles().keySet());
+        if (shedder.acts) {
+            Iterator<Map.Entry<String, String>> chosen = shedder.chosen.entries().iterator();
+            for (List<String> move : ordered) {
+                Map.Entry<String, String> from = chosen.next();
+                while (!from.getValue().equals(move.get(0))) {
+                    from = chosen.next();
+                }
+                unloaded.put(move.get(0), now);
+                unloads.addArray().add(from.getKey()).add(move.get(0)).add(move.get(1));
+            }
+            return;
+        }
         for (String broker : new TreeSet<>(shedder.chosen.keySet())) {
             for (String bundle : shedder.chosen.get(broker)) {
                 unloaded.put(bundle, now);

@@ -49,7 +49,8 @@ public final class Oracle {
         ArrayNode cycles = answer.putArray("cycles");
         StandIn standIn = new StandIn(configuration(oneCase.path("config")));
         Decider decider = switch (oneCase.get("kind").asText()) {
-            case "modular", "samples" -> new Modular(standIn);
+            case "modular", "samples" -> new Modular(standIn, false);
+            case "moves" -> new Modular(standIn, true);
             case "extensible" -> new Extensible(standIn);
             case "cuts" -> new Cuts(standIn);
             default -> throw new IllegalArgumentException(oneCase.get("kind").asText());

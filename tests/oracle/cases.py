@@ -497,6 +497,34 @@ def _split_config(rng: Random) -> dict[str, Any]:
     }
 
 
+def _moves(rng: Random, version: str) -> Case:
+    """Modular shedding with destinations, under policies."""
+    name, configure, cycles_max = rng.choice(
+        (
+            ("ThresholdShedder", _threshold, 3),
+            ("OverloadShedder", _overload, 2),
+            ("UniformLoadShedder", _uniform, 2),
+            ("AvgShedder", _avg, 6),
+        )
+    )
+    placement = rng.choice(("LeastLongTermMessageRate", "LeastResourceUsageWithWeight"))
+    if name == "AvgShedder" and rng.random() < 0.6:
+        placement = name
+    config: dict[str, Any] = {
+        "loadBalancerLoadSheddingStrategy": MODULAR + name,
+        "loadBalancerLoadPlacementStrategy": MODULAR + placement,
+        "loadBalancerDistributeBundlesEvenlyEnabled": rng.random() < 0.5,
+        **configure(rng),
+    }
+    _weights(rng, config)
+    cluster, extras = _placing(rng, config, version)
+    cycles = []
+    for now in _times(rng, cycles_max):
+        cycles.append({"now": now, "brokers": cluster.reports(now), **extras})
+        cluster.advance()
+    return {"kind": "moves", "config": _texts(config), "cycles": cycles}
+
+
 def _splitting(rng: Random) -> tuple[_Cluster, dict[str, Any]]:
     """A cluster, and what a line says of its namespaces and topics."""
     namespaces = [f"t/ns{number}" for number in range(4)] + _two_part_system_namespaces(rng)
@@ -640,6 +668,7 @@ FAMILIES: dict[str, Callable[[Random, str], Case]] = {
     "TransferShedder": _transfer(False),
     "LeastLongTermMessageRate": _modular_placement("LeastLongTermMessageRate"),
     "LeastResourceUsage, modular": _modular_placement("LeastResourceUsageWithWeight"),
+    "Moves, modular": _moves,
     "AvgShedder, placement": _modular_placement("AvgShedder"),
     "LeastResourceUsage, extensible": _extensible_placement,
     "Split algorithms": _cuts,

@@ -138,16 +138,22 @@ class Explaining:
         self._undone: dict[tuple[Deviation, ...], Answering] = {}
 
     def explain(self, case: dict[str, Any], pulsars: dict[str, Any]) -> tuple[Deviation, ...]:
-        """The fewest deviations that make all of the difference; empty if others make it, too."""
+        """The fewest deviations that make all of the difference; empty if others make it, too.
+
+        Tried are those that change the answer alone, and all pairs.
+        """
         able = [
             deviation
             for deviation in DEVIATIONS
             if case["family"] in deviation.families and self._version.startswith(deviation.versions)
         ]
-        for count in range(1, len(able) + 1):
-            for some in combinations(able, count):
-                if same(pulsars, self.without(some).answer(case)):
-                    return some
+        our = ours.answer(case)
+        acting = [one for one in able if not same(our, self.without((one,)).answer(case))]
+        for among, most in ((acting, len(acting)), (able, 2)):
+            for count in range(1, most + 1):
+                for some in combinations(among, count):
+                    if same(pulsars, self.without(some).answer(case)):
+                        return some
         return ()
 
     def without(self, deviations: tuple[Deviation, ...]) -> Answering:

@@ -26,6 +26,7 @@ class Deviation:
 
 
 SHEDDERS = ("ThresholdShedder", "OverloadShedder", "UniformLoadShedder", "AvgShedder")
+MOVES = ("Moves, modular",)
 TRANSFERS = ("TransferShedder, debug", "TransferShedder")
 PLACEMENTS = (
     "LeastLongTermMessageRate",
@@ -44,14 +45,16 @@ NAMES = "core/bundles/names.py"
 MONITORS = '_MONITORING_NAMESPACES = re.compile(r"(?:sla-monitor|pulsar)/(?:[^/]+/)?[^:]+:[0-9]+")'
 
 ASK_AGAIN = Edit(
-    f"{STRATEGIES}cycle.py", 2, "and (set(allowed) - set(able) or again is not rule)", ""
+    f"{STRATEGIES}cycle.py",
+    2,
+    "and (again is not rule or (not rule.follows and set(allowed) - set(able)))",
 )
 """Pulsar asks a rule again whose choice is overloaded, also among the same brokers."""
 
 DEVIATIONS = (
     Deviation(
         "averages of absent bundles are kept",
-        (*SHEDDERS, *PLACEMENTS, "Splits, modular", "Averages and reports"),
+        (*SHEDDERS, *MOVES, *PLACEMENTS, "Splits, modular", "Averages and reports"),
         (
             Edit(
                 "simulator/deciding.py",
@@ -96,7 +99,7 @@ DEVIATIONS = (
     ),
     Deviation(
         "a bundle that two brokers report counts once",
-        (*SHEDDERS, "Splits, modular"),
+        (*SHEDDERS, *MOVES, "Splits, modular"),
         (
             Edit(
                 f"{STRATEGIES}guards.py",
@@ -118,7 +121,7 @@ DEVIATIONS = (
     ),
     Deviation(
         "the average advances once a cycle",
-        ("ThresholdShedder",),
+        ("ThresholdShedder", *MOVES),
         (
             Edit(
                 f"{STRATEGIES}shedding/threshold.py",
@@ -136,7 +139,7 @@ DEVIATIONS = (
     ),
     Deviation(
         "bundles without load stay",
-        ("UniformLoadShedder",),
+        ("UniformLoadShedder", *MOVES),
         (
             Edit(
                 UNIFORM,
@@ -148,7 +151,7 @@ DEVIATIONS = (
     ),
     Deviation(
         "a bundle may exceed the goal by 1000",
-        ("UniformLoadShedder",),
+        ("UniformLoadShedder", *MOVES),
         (Edit(UNIFORM, 0, "SLACK = 1000", "SLACK = 0"),),
         versions=("4.2",),
     ),
@@ -320,7 +323,7 @@ DEVIATIONS = (
     ),
     Deviation(
         "averages advance once a request",
-        ("LeastResourceUsage, modular",),
+        ("LeastResourceUsage, modular", *MOVES),
         (
             Edit(
                 LEAST_USAGE,
@@ -356,6 +359,56 @@ DEVIATIONS = (
                 1,
                 "coming = np.array([pending.throughput(broker) for broker in among])",
                 "coming = np.zeros(len(among))",
+            ),
+        ),
+    ),
+    Deviation(
+        "a shed bundle does not stay",
+        MOVES,
+        (
+            Edit(
+                f"{STRATEGIES}cycle.py",
+                4,
+                "snapshot, unload.bundle, settings, memories, rng, leaving=unload.source",
+                "snapshot, unload.bundle, settings, memories, rng",
+            ),
+            Edit(
+                f"{STRATEGIES}cycle.py",
+                2,
+                """
+                if destination is None:
+                    refused.append(Skip(unload.bundle, "NoDestination: no broker qualifies"))
+                """,
+                """
+                if destination in (None, unload.source):
+                    refused.append(Skip(unload.bundle, "NoDestination: no broker qualifies"))
+                """,
+            ),
+        ),
+    ),
+    Deviation(
+        "moves of a plan count for its next ones",
+        MOVES,
+        (Edit(f"{STRATEGIES}cycle.py", 2, "snapshot.add_placement(unload.bundle, destination)"),),
+    ),
+    Deviation(
+        "planned destinations are checked when the move is planned",
+        MOVES,
+        (
+            Edit(
+                f"{STRATEGIES}cycle.py", 2, "destination = unload.destination", "destination = None"
+            ),
+            Edit(
+                f"{STRATEGIES}cycle.py",
+                2,
+                "unload.bundle for unload in plan.unloads if unload.destination is None",
+                "unload.bundle for unload in plan.unloads",
+            ),
+            Edit(
+                f"{STRATEGIES}guards.py",
+                3,
+                "unfit = self._unfit_reason(move) if veto is None else None",
+                "unfit = None",
             ),
         ),
     ),

@@ -130,6 +130,7 @@ def minimal() -> Iterator[Minimal]:
     yield from _modular_shedders()
     yield from _uniform_and_avg()
     yield from _transfers()
+    yield from _moves()
     yield from _placements()
     yield from _splits()
 
@@ -421,6 +422,77 @@ def _transfers() -> Iterator[Minimal]:
                 "isolationPolicies": {"mine": policy},
             },
         ),
+    )
+
+
+def _moves() -> Iterator[Minimal]:
+    """Modular shedding with destinations."""
+    overload = {
+        "loadBalancerLoadSheddingStrategy": f"{MODULAR}OverloadShedder",
+        "loadBalancerDistributeBundlesEvenlyEnabled": "false",
+    }
+    hot = report(90, "t/a", (9, 8))
+    yield Minimal(
+        "every broker is overloaded",
+        "Moves, modular",
+        "moves",
+        overload,
+        ({"brokers": {"b1:1": hot, "b2:1": report(95, "t/b", (900, 800))}},),
+        deviation="a shed bundle does not stay",
+    )
+    yield Minimal(
+        "bundles of two hot brokers, two idle brokers",
+        "Moves, modular",
+        "moves",
+        overload,
+        (
+            {
+                "brokers": {
+                    "b1:1": hot,
+                    "b2:1": report(90, "t/b", (9, 8)),
+                    "b3:1": report(10),
+                    "b4:1": report(10),
+                }
+            },
+        ),
+        deviation="moves of a plan count for its next ones",
+    )
+    avg = {
+        "loadBalancerLoadSheddingStrategy": f"{MODULAR}AvgShedder",
+        "loadBalancerAvgShedderHitCountHighThreshold": "1",
+        "maxUnloadPercentage": "0.5",
+    }
+    pair = {
+        "b1:1": report(90, "t/a", (2000, 3000)),
+        "b2:1": report(10, "t/a", (1,), first=4),
+        "b3:1": report(50),
+    }
+    yield Minimal(
+        "AvgShedder with another placement",
+        "Moves, modular",
+        "moves",
+        avg,
+        ({"brokers": pair},),
+    )
+    yield Minimal(
+        "the planned destination has a bundle of the namespace",
+        "Moves, modular",
+        "moves",
+        {**avg, "loadBalancerLoadPlacementStrategy": f"{MODULAR}AvgShedder"},
+        ({"brokers": pair},),
+        deviation="planned destinations are checked when the move is planned",
+    )
+    yield Minimal(
+        "the planned destination is overloaded",
+        "Moves, modular",
+        "moves",
+        {
+            **avg,
+            "loadBalancerLoadPlacementStrategy": f"{MODULAR}AvgShedder",
+            "loadBalancerDistributeBundlesEvenlyEnabled": "false",
+            "loadBalancerBrokerOverloadedThresholdPercentage": "5",
+        },
+        ({"brokers": pair},),
     )
 
 

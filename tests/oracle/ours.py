@@ -12,12 +12,13 @@ import msgspec
 
 from loadmanager import settings
 from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.strategies import cycle
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.from_reports import LoadAverages, with_load_data
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.simulator.deciding import Deciding
-from loadmanager.simulator.lines import decode_line
+from loadmanager.simulator.lines import Line, decode_line
 
 
 class First:
@@ -34,16 +35,30 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
     deciding = Deciding(First())
     averages: LoadAverages = {}
     cycles = []
-    for cycle in case["cycles"]:
-        line = decode_line(msgspec.json.encode(cycle))
+    for raw in case["cycles"]:
+        line = decode_line(msgspec.json.encode(raw))
         if case["kind"] == "samples":
             snapshot = deciding._snapshot(line, strategies)
             derived, averages = with_load_data(snapshot, strategies, averages)
             cycles.append(_derived(derived))
         else:
-            plan = deciding.decide(line, strategies, splits)
+            plan = (
+                _moves(deciding, line, strategies)
+                if case["kind"] == "moves"
+                else deciding.decide(line, strategies, splits)
+            )
             cycles.append(_plan(plan, case["kind"], line.do))
     return {"cycles": cycles}
+
+
+def _moves(deciding: Deciding, line: Line, settings: StrategySettings) -> Plan:
+    """What a leader orders: moves with their destinations."""
+    snapshot = deciding._snapshot(line, settings)
+    plan, memories = cycle.shed(snapshot, settings, deciding._memories)
+    plan, deciding._memories = cycle.destinations(snapshot, plan, settings, memories, First())
+    for unload in plan.unloads:
+        deciding._view.moved(unload.bundle, unload.source, snapshot.now_ms)
+    return plan
 
 
 def _plan(plan: Plan, kind: str, asked: list[str]) -> dict[str, Any]:

@@ -80,7 +80,10 @@ def shed(
         return Plan(shedder.name, skipped=(Skip("cluster", reason), *unusable)), memories
     answer = shedder.shed(snapshot, settings, memories.of(shedder))
     filtered = shedder.checks_destinations and snapshot.extensible
-    unloads, refused = guards.Guards(snapshot, settings, filtered=filtered).admit(answer.unloads)
+    wanted: Sequence[Unload] = answer.unloads
+    if not registry.keeps_destinations(shedder, registry.placement(settings.placement)):
+        wanted = [msgspec.structs.replace(unload, destination=None) for unload in wanted]
+    unloads, refused = guards.Guards(snapshot, settings, filtered=filtered).admit(wanted)
     planned = {
         unload.bundle: unload.destination for unload in unloads if unload.destination is not None
     }
@@ -187,7 +190,7 @@ def _place(
     if pin is not None and pin.broker in allowed:
         others = dict.fromkeys(snapshot.available - {pin.broker}, f"Pinned: to {pin.broker}")
         return Placement(bundle, pin.broker, (pin.broker,), others), memories
-    candidates, memories = _planned(rule, snapshot, able, settings, memories) or _candidates(
+    candidates, memories = _planned(rule, snapshot, able, memories) or _candidates(
         rule, snapshot, able, settings, memories
     )
     chosen = _choose(candidates, rng)
@@ -195,10 +198,11 @@ def _place(
     if (
         chosen
         and _overloaded(snapshot, chosen, settings)
-        and (set(allowed) - set(able) or again is not rule)
+        and (again is not rule or (not rule.follows and set(allowed) - set(able)))
     ):
         # As Pulsar does: if the choice is overloaded, only the isolation filter stays in force, and
-        # the configured rule chooses once more, also for an excluded namespace.
+        # the configured rule chooses once more, also for an excluded namespace. A rule that follows
+        # a shedder chooses the same once more.
         able, rule = allowed, again
         rejected = {broker: why for broker, why in rejected.items() if broker not in allowed}
         candidates, memories = _candidates(rule, snapshot, able, settings, memories)
@@ -255,22 +259,16 @@ def _planned(
     rule: PlacementRule,
     snapshot: ClusterSnapshot,
     able: Sequence[str],
-    settings: StrategySettings,
     memories: Memories,
 ) -> tuple[Sequence[str], Memories] | None:
-    """The destination that the shedder planned, if the rule follows one.
-
-    If that broker is overloaded by now, the candidates are all healthy ones.
-    """
+    """The destination that the shedder planned, if the rule follows one."""
     destination = memories.planned.get(snapshot.placing or "")
     if destination is None or destination not in able or rule.follows is None:
         return None
     planned = {
         bundle: broker for bundle, broker in memories.planned.items() if bundle != snapshot.placing
     }
-    healthy = [broker for broker in able if not _overloaded(snapshot, broker, settings)]
-    candidates = [destination] if destination in healthy or not healthy else healthy
-    return candidates, replace(memories, planned=planned)
+    return [destination], replace(memories, planned=planned)
 
 
 def _choose(candidates: Sequence[str], rng: Rng) -> str | None:

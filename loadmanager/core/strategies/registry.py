@@ -89,6 +89,15 @@ def placement(name: str) -> PlacementRule:
     return known
 
 
+def keeps_destinations(shedder: Shedder, rule: PlacementRule) -> bool:
+    """Whether the destinations that a shedder plans count: not if they are meant for another
+    placement rule, as those of Pulsar's AvgShedder are.
+    """
+    return rule.follows == shedder.name or all(
+        other.follows != shedder.name for other in PLACEMENTS.values()
+    )
+
+
 def own_settings() -> tuple[type, ...]:
     """The settings dataclasses that single strategies declare."""
     strategies: tuple[Strategy, ...] = (*SHEDDERS.values(), *PLACEMENTS.values())

@@ -190,22 +190,22 @@ def test_a_move_without_a_possible_destination_is_dropped() -> None:
     ("cpu", "candidates"),
     [
         ({"a": 10, "b": 85, "c": 10}, ("b",)),
-        ({"a": 10, "b": 86, "c": 10}, ("a", "c")),
-        ({"a": 10, "b": 86, "c": 90}, ("a",)),
-        ({"a": 99, "b": 86, "c": 90}, ("b",)),
+        ({"a": 10, "b": 86, "c": 10}, ("b",)),
+        ({"a": 10, "c": 10}, ("a", "c")),
+        ({"a": 90, "c": 10}, ("a", "c")),
     ],
 )
 def test_a_rule_follows_the_planned_destination(
     cpu: dict[str, float], candidates: tuple[str, ...]
 ) -> None:
-    """A plan is followed once. If its destination is overloaded by now, any healthy broker may be
-    chosen.
+    """A plan is followed once, also to a broker that is overloaded by now. Without the destination,
+    any broker may be chosen.
     """
     settings = StrategySettings(shedder="AvgShedder", placement="AvgShedder")
     before = Memories(planned={A: "b", B: "a"})
     (placement,), after = cycle.place(brokers(**cpu), [A], settings, before, random.Random(0))
     assert tuple(placement.candidates) == candidates
-    assert after.planned == {B: "a"}
+    assert after.planned == ({B: "a"} if "b" in cpu else before.planned)
     other = StrategySettings(placement="LeastLongTermMessageRate")
     _, kept = cycle.place(brokers(**cpu), [A], other, before, random.Random(0))
     assert kept.planned == before.planned
