@@ -581,8 +581,11 @@ def _extensible_splits(rng: Random, version: str) -> Case:
     }
     cluster, known = _splitting(rng)
     cycles = []
+    stay = rng.random() < 0.5
+    tops: dict[str, Any] = {}
     for now in _times(rng, 5):
-        brokers, tops = cluster.loads(now, dict.fromkeys(cluster.brokers, 0.5))
+        brokers, published = cluster.loads(now, dict.fromkeys(cluster.brokers, 0.5))
+        tops = {**tops, **published} if stay else published  # also of brokers that are gone
         line = {"now": now, "brokers": brokers, "topBundles": tops, "owners": cluster.owners()}
         cycles.append({**line, **known, "do": ["split"]})
         cluster.advance()
@@ -636,6 +639,7 @@ def _samples(rng: Random, version: str) -> Case:
     config: dict[str, Any] = {"loadBalancerHistoryResourcePercentage": rng.choice((0.9, 0.75, 0.0))}
     _weights(rng, config)
     config["loadBalancerMemoryResourceWeight"] = rng.choice((0, 0, 0.5, 1))
+    config["loadBalancerMaxNumberOfBundlesInBundleLoadReport"] = rng.choice((3, 10, 20))
     _exclude(rng, config, version)
     namespaces = [f"t/ns{number}" for number in range(rng.randint(3, 6))]
     namespaces += _two_part_system_namespaces(rng)

@@ -639,6 +639,17 @@ def _splits() -> Iterator[Minimal]:
         },
         ({**two, "namespaces": known, "do": ["split"]},),
     )
+    gone = {**two, "brokers": {"b1:1": two["brokers"]["b1:1"]}}
+    yield Minimal(
+        "what a broker published that is gone",
+        "Splits, extensible",
+        "extensible",
+        {
+            **{key: TRANSFER_NOW[key] for key in list(TRANSFER_NOW)[:2]},
+            "loadBalancerNamespaceBundleSplitConditionHitCountThreshold": "0",
+        },
+        ({**gone, "namespaces": known, "do": ["split"]},),
+    )
     yield from _modular_splits()
     name = f"t/n/{FULL_RANGE}"
     yield _cuts("a position twice", name, [256, 256], (1, 1000), "a position counts once")
@@ -673,6 +684,13 @@ def _splits() -> Iterator[Minimal]:
                 "do": [],
             },
         ),
+    )
+    yield Minimal(
+        "two busiest bundles",
+        "Averages and reports",
+        "samples",
+        {"loadBalancerMaxNumberOfBundlesInBundleLoadReport": "2"},
+        ({"brokers": {"b1:1": report(10, rates=(900, 100, 500)), "b2:1": report(10)}, "do": []},),
     )
     shared = {"b1:1": report(10, rates=(9, 1)), "b2:1": report(10, rates=(90, 10))}
     yield Minimal(

@@ -178,6 +178,14 @@ class StrategySettings:
         "TransferShedder: also move bundles under isolation or anti-affinity policies",
         dynamic=True,
     )
+    bundles_in_report_max: int = conf(
+        "loadBalancerMaxNumberOfBundlesInBundleLoadReport",
+        10,
+        "How many bundles per broker TransferShedder sees, and the leader stores averages of "
+        "(-1: all)",
+        minimum=-1,
+        dynamic=True,
+    )
     failure_domains: bool = conf(
         "failureDomainsEnabled",
         False,

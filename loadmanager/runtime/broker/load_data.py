@@ -113,7 +113,7 @@ class LoadPublisher:
 
     def _busiest(self) -> TopBundlesLoadData:
         """The busiest bundles of this broker."""
-        limit = self.settings.value.bundles_in_report_max
+        limit = self.strategies.value.bundles_in_report_max
         count = TOP_BUNDLES_MAX if limit < 0 else min(limit, TOP_BUNDLES_MAX)
         policies = ClusterSnapshot(
             now_ms=0,

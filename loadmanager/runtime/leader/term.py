@@ -329,7 +329,8 @@ class LeaderWork:
 
         async def save() -> None:
             await self.wishes.forget_old(term.checks)
-            await feed.save(self.store, broker.value.bundles_in_report_max, term.checks)
+            count = self.strategies.value.bundles_in_report_max
+            await feed.save(self.store, count, term.checks)
 
         cycles: list[tuple[Callable[[], float], Callable[[], Awaitable[object]], str]] = [
             (shedding, shed, "shed"),

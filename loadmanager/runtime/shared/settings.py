@@ -99,13 +99,6 @@ class BrokerSettings:
         "How often the leader stores bundle and broker averages",
         minimum=0.01,
     )
-    bundles_in_report_max: int = conf(
-        "loadBalancerMaxNumberOfBundlesInBundleLoadReport",
-        10,
-        "How many bundles per broker the leader stores averages of (-1: all)",
-        minimum=-1,
-        dynamic=True,
-    )
     default_bundles: int = conf(
         "defaultNumberOfNamespaceBundles",
         4,

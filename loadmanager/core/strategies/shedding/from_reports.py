@@ -31,9 +31,6 @@ from loadmanager.core.strategies.filters import has_policy
 from loadmanager.core.strategies.settings import StrategySettings
 
 UNWEIGHTED = Weights(direct_memory=1.0)
-TOP_BUNDLES = 10
-"""Pulsar's default of loadBalancerMaxNumberOfBundlesInBundleLoadReport."""
-
 
 LoadAverages = Mapping[str, tuple[float, float]]
 """brokerId → exponential averages of its usage and throughput."""
@@ -53,7 +50,11 @@ def with_load_data(
     movable = movable_namespaces(snapshot, settings)
     top = {
         broker: top_bundles(
-            snapshot, snapshot.reports[broker].last_stats, settings, TOP_BUNDLES, movable=movable
+            snapshot,
+            snapshot.reports[broker].last_stats,
+            settings,
+            settings.bundles_in_report_max,
+            movable=movable,
         )
         for broker in snapshot.brokers
     }
@@ -124,7 +125,8 @@ def top_bundles(
     *,
     movable: Callable[[str], bool] | None = None,
 ) -> TopBundlesLoadData:
-    """The busiest bundles that may be moved, in ascending order; the snapshot has the policies.
+    """The busiest bundles that may be moved, in ascending order, so many or all (-1); the snapshot
+    has the policies.
 
     `movable`: what `movable_namespaces` returned, for several brokers.
     """
@@ -136,7 +138,7 @@ def top_bundles(
     return TopBundlesLoadData(
         top_bundles_load_data=[
             TopBundle(bundle_name=names[at], stats=stats[names[at]])
-            for at in (busy[-count:] if count else [])
+            for at in (busy[max(len(busy) - count, 0) :] if count >= 0 else busy)
         ]
     )
 

@@ -126,7 +126,7 @@ def _reported(snapshot: ClusterSnapshot) -> Iterator[tuple[str, str, NamespaceBu
         for bundle, stats in sorted(snapshot.reports[broker].last_stats.items()):
             yield broker, bundle, stats
     if snapshot.extensible:
-        for broker in sorted(snapshot.top_bundles):
+        for broker in sorted(snapshot.top_bundles.keys() & snapshot.available):
             published = snapshot.top_bundles[broker].top_bundles_load_data
             for top in sorted(published, key=attrgetter("bundle_name")):
                 yield broker, top.bundle_name, top.stats
