@@ -32,6 +32,8 @@ BUILD = HERE.parents[1] / "build" / "oracle"
 VERSIONS = ("4.0", "4.2")
 TOLERANCE = 1e-9
 """Relative: sums of floating-point numbers in another order."""
+PROCESSES_MAX = 40
+"""So many copies of our source answer at a time."""
 COMPARING = ("-Xmx1g", "-XX:TieredStopAtLevel=1", "-Xshare:off")
 """Java's options for many short cases."""
 
@@ -136,30 +138,40 @@ class Explaining:
         self._version = version
         self._directory = tempfile.TemporaryDirectory(prefix="oracle-")
         self._undone: dict[tuple[Deviation, ...], Answering] = {}
+        self._copies = 0
 
     def explain(self, case: dict[str, Any], pulsars: dict[str, Any]) -> tuple[Deviation, ...]:
-        """The fewest deviations that make all of the difference; empty if others make it, too.
-
-        Tried are those that change the answer alone, and all pairs.
+        """Deviations that make all of the difference, none of which can be left out; empty if
+        others make it, too.
         """
-        able = [
+        able = tuple(
             deviation
             for deviation in DEVIATIONS
             if case["family"] in deviation.families and self._version.startswith(deviation.versions)
-        ]
-        our = ours.answer(case)
-        acting = [one for one in able if not same(our, self.without((one,)).answer(case))]
-        for among, most in ((acting, len(acting)), (able, 2)):
-            for count in range(1, most + 1):
-                for some in combinations(among, count):
-                    if same(pulsars, self.without(some).answer(case)):
-                        return some
+        )
+
+        def explained(by: tuple[Deviation, ...]) -> bool:
+            return same(pulsars, self.without(by).answer(case))
+
+        for one in able:
+            if explained((one,)):
+                return (one,)
+        for some in [able, *combinations(able, 2)]:
+            if explained(some):
+                needed = some
+                for one in some:
+                    fewer = tuple(other for other in needed if other is not one)
+                    needed = fewer if explained(fewer) else needed
+                return needed
         return ()
 
     def without(self, deviations: tuple[Deviation, ...]) -> Answering:
         """Our side, with these deviations undone."""
         if deviations not in self._undone:
-            target = Path(self._directory.name) / str(len(self._undone))
+            if len(self._undone) == PROCESSES_MAX:
+                self._undone.pop(next(iter(self._undone))).close()
+            self._copies += 1
+            target = Path(self._directory.name) / str(self._copies)
             copy_without(deviations, target)
             self._undone[deviations] = Answering(
                 [sys.executable, str(HERE / "ours.py")], PYTHONPATH=str(target)

@@ -414,7 +414,7 @@ DEVIATIONS = (
     ),
     Deviation(
         "placements under way outlast reports",
-        PLACEMENTS,
+        (*PLACEMENTS, *TRANSFERS),
         (
             Edit(
                 "simulator/deciding.py",
