@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from pathlib import Path
+from textwrap import fill
 from typing import BinaryIO
 
 import click
@@ -12,6 +13,7 @@ import msgspec
 
 from loadmanager import settings
 from loadmanager.cli.options import Command, config
+from loadmanager.cli.terminal import printable
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.plan_document import plan_document
@@ -19,16 +21,18 @@ from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.simulator.deciding import Deciding
 from loadmanager.simulator.explaining import explain as explained
-from loadmanager.simulator.lines import decode_line
+from loadmanager.simulator.lines import LINE_KEYS, decode_line, unknown_keys
 
-EXAMPLES = """examples:
+EXAMPLES = f"""examples:
   loadmanager decide cycles.jsonl > decisions.jsonl
   loadmanager decide --set loadBalancerLoadSheddingStrategy=AvgShedder --explain cycles.jsonl
   curl -s http://localhost:8080/admin/v2/broker-stats/load-report |
-    jq -c '{now: .lastUpdate, brokers: {(.brokerId): .}}' | loadmanager decide
+    jq -c '{{now: .lastUpdate, brokers: {{(.brokerId): .}}}}' | loadmanager decide
 
 One JSON object a line in, one a line out. Lines are consecutive cycles of one leader.
-A malformed line ends the run with status 2.
+A malformed line ends the run with status 2. The keys of a line, of which it needs
+the first; any other is named once on standard error, and ignored:
+{fill(", ".join(LINE_KEYS), 80, initial_indent="  ", subsequent_indent="  ")}
 """
 
 
@@ -53,7 +57,7 @@ def command(
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # question marks on a terminal without these characters
     loaded = base
     _warn("settings", base.unknown)
-    checked = _checked(base)
+    checked, warned = _checked(base), set[str]()
     if file.isatty():
         click.echo("one JSON object a line, Ctrl-D ends; --help has examples", err=True)
     decided = False
@@ -63,6 +67,10 @@ def command(
         decided = True
         try:
             line = decode_line(raw)
+            unknown = [key for key in unknown_keys(raw) if key not in warned]
+            if unknown:
+                warned.update(unknown)
+                _say(number, "not of a line, and ignored", unknown)
             if line.config:
                 before = loaded.unknown
                 loaded = loaded.with_overrides(
@@ -81,13 +89,20 @@ def command(
             print(f"loadmanager decide: line {number}: {error}{_hint(raw)}", file=sys.stderr)
             return 2
         if explain:
-            sys.stdout.write(explained(number, line, document))
+            text = explained(number, line, document)
+            sys.stdout.write("\n".join(map(printable, text.split("\n"))))
         else:
             sys.stdout.buffer.write(msgspec.json.encode({"now": line.now, **document}) + b"\n")
             sys.stdout.buffer.flush()
     if not decided:
         print("loadmanager decide: there was no line to decide", file=sys.stderr)
     return 0
+
+
+def _say(number: int, what: str, keys: list[str]) -> None:
+    names = ", ".join(printable(key[:80]) for key in keys[:10])
+    others = f" and {len(keys) - 10} others" if len(keys) > 10 else ""
+    print(f"loadmanager decide: line {number}: {what}: {names}{others}", file=sys.stderr)
 
 
 def _hint(raw: bytes) -> str:

@@ -69,7 +69,8 @@ class Line(msgspec.Struct, rename="camel"):
 
 ACTIONS = ("shed", "split", "place")
 _LINE = msgspec.json.Decoder(Line)
-_MAPS = tuple(field.encode_name for field in msgspec.structs.fields(Line))
+_KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+LINE_KEYS = tuple(field.encode_name for field in msgspec.structs.fields(Line))
 _EXTENSIBLE_FIELDS = (
     b'"weightedMaxEMA"',
     b'"msgThroughputEMA"',
@@ -112,6 +113,11 @@ def decode_line(raw: bytes) -> Line:
     return line
 
 
+def unknown_keys(raw: bytes) -> list[str]:
+    """The keys of a line, decoded before, that mean nothing."""
+    return sorted(_KEYS.decode(raw).keys() - set(LINE_KEYS))
+
+
 def _check_names(line: Line) -> None:
     """Raise `BadInputError` for invalid names of bundles, boundaries and algorithms."""
     for index, bundle in enumerate(line.place):
@@ -145,7 +151,7 @@ def _check_bundle(bundle: str, where: str) -> None:
 
 def _with_key(raw: bytes, message: str) -> str:
     """The decoder's message with the key or index in place of `[...]` (`$.config[...]`)."""
-    field = next((name for name in _MAPS if f"$.{name}[...]" in message), None)
+    field = next((name for name in LINE_KEYS if f"$.{name}[...]" in message), None)
     if field is None:
         return message
     values = msgspec.json.decode(raw)[field]

@@ -244,6 +244,38 @@ def test_unknown_keys_are_told_once() -> None:
     assert result.stderr.count("did you mean loadBalancerLoadSheddingStrategy?") == 1
 
 
+def test_unknown_keys_of_lines_are_told_once() -> None:
+    """They change nothing; what a terminal would obey in them is escaped."""
+    result = decide([LINE, {**LINE, "topBundels\x1b": {}}, {**LINE, "topBundels\x1b": {}}])
+    assert (result.returncode, result.stdout) == (0, decide([LINE, LINE, LINE]).stdout)
+    assert result.stderr == (
+        "loadmanager decide: line 2: not of a line, and ignored: topBundels\\x1b\n"
+    )
+
+
+@pytest.mark.parametrize("figure", ["NaN", "Infinity", "-Infinity", None])
+def test_figures_that_are_not_numbers_are_missing(figure: str | None) -> None:
+    """As Pulsar writes them; the rest of the report counts."""
+    plain = {"cpu": {"limit": 100.0}, "bandwidthIn": {"usage": 95.0, "limit": 100.0}}
+    odd = {**plain, "cpu": {"usage": figure, "limit": 100.0}, "msgRateIn": figure}
+    first, second = (
+        decide([{"now": 1, "brokers": {"b1": report, "b2": {"cpu": {"limit": 100.0}}}}]).stdout
+        for report in (plain, odd)
+    )
+    assert first
+    assert first == second
+    assert decide([{"brokers": {"b1": {"cpu": {"usage": "much"}}}}]).returncode == 2
+
+
+def test_explanations_have_no_control_characters() -> None:
+    """A terminal would obey those in names."""
+    result = decide(
+        [{"brokers": {"b\x1b[31m": {"cpu": {"usage": 1.0, "limit": 2.0}}}}], "--explain"
+    )
+    assert "b\\x1b[31m" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
 def test_bundles_that_belong_to_their_broker() -> None:
     """Heartbeats and SLA monitors, whose namespaces may have three parts, stay where they are,
     whatever the strategy.

@@ -2,6 +2,7 @@
 (`org.apache.pulsar.policies.data.loadbalancer`).
 
 Decoding is tolerant: fields may be missing, unknown ones are ignored, whole numbers may be floats.
+A figure that is not a number counts as missing: Pulsar writes `"NaN"` for a share of nothing.
 Throughputs are bytes/s, rates messages/s, CPU is in percent of one core, bandwidth in kbit/s,
 memory in MiB.
 """
@@ -19,6 +20,8 @@ from loadmanager.core.errors import BadInputError
 T = TypeVar("T")
 
 NUMBER_MAX = 1e18
+MISSING = (None, "NaN", "Infinity", "-Infinity")
+"""What may stand in the place of a figure."""
 LIMIT_MIN = 1e-9
 Number = Annotated[float, msgspec.Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]
 """A figure of a report; bounded, so that sums of figures are finite."""
@@ -277,20 +280,23 @@ def _decode(decoder: msgspec.json.Decoder[T], value: bytes, what: str) -> T:
 
 
 def decode_tolerant(decoder: msgspec.json.Decoder[T], value: bytes) -> T:
-    """Decode JSON in which null may stand for a missing value. Raises as the decoder does."""
+    """Decode JSON in which null, or what Java writes for a figure that is not a number, may stand
+    for a missing value. Raises as the decoder does.
+    """
     try:
         return decoder.decode(value)
     except msgspec.DecodeError as error:
-        if "got `null`" not in str(error) or value.strip() == b"null":
+        text = str(error)
+        if ("got `null`" not in text and "got `str`" not in text) or value.strip() == b"null":
             raise
-        return decoder.decode(msgspec.json.encode(_without_nulls(msgspec.json.decode(value))))
+        return decoder.decode(msgspec.json.encode(_present(msgspec.json.decode(value))))
 
 
-def _without_nulls(value: Any) -> Any:
+def _present(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+        return {key: _present(inner) for key, inner in value.items() if inner not in MISSING}
     return (
-        [_without_nulls(inner) for inner in value if inner is not None]
+        [_present(inner) for inner in value if inner is not None]
         if isinstance(value, list)
         else value
     )

@@ -3,8 +3,8 @@
 The files are as a standalone of each version wrote them, with one bundle split and one unloaded
 under traffic. Every field of every value is read, or is listed here with the reason why not.
 
-5.0.0-M1 is the newest 5.0 that could be run; the classes of the extensible manager's reports have
-the same fields in 5.0.1.
+Those of 5.0 are of the milestone 5.0.0-M1, not of a release; the classes of the extensible
+manager's reports have the same fields in 5.0.1.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import msgspec
 import pytest
 
 from loadmanager.core.bundles.ranges import parse_boundaries
+from loadmanager.core.load.quotas import ResourceQuota
 from loadmanager.core.load.reports import (
     LocalBrokerData,
     TimeAverageBrokerData,
@@ -79,15 +80,14 @@ KINDS = {
 }
 """How a value's name begins → what it is; the first that fits counts."""
 
-KEPT = "no decision needs it; a change of other fields leaves it as it is"
-OTHER_MANAGER = "a registration of the extensible manager tells its class, and is then left out"
+KEPT = "a change of other fields leaves it as it is, and nothing else here needs it"
+REGISTERED = "a broker's addresses, class and start are read of a registration, not more"
 IGNORED: dict[str, dict[str, str]] = {
     "registration": {
         "maxResourceUsage": "computed from the other figures, with the weights in force",
-        "brokerVersion": OTHER_MANAGER,
-        "properties": OTHER_MANAGER,
+        "brokerVersion": REGISTERED,
+        "properties": REGISTERED,
     },
-    "resource quota": {ALL: "a deviation: a bundle without averages starts with the default"},
     "lock": {
         "disabled": "an owner's note to itself that it unloads; the lock counts until it goes",
         "brokerId": "the same as host and port of httpUrl",
@@ -110,9 +110,7 @@ IGNORED: dict[str, dict[str, str]] = {
     "namespace policies": dict.fromkeys(
         (
             "allowed_clusters",
-            "auth_policies",
             "autoTopicCreationOverride",
-            "backlog_quota_map",
             "clusterThatCanDeleteNamespace",
             "encryption_required",
             "is_allow_auto_update_schema",
@@ -121,13 +119,11 @@ IGNORED: dict[str, dict[str, str]] = {
             "max_consumers_per_topic",
             "max_producers_per_topic",
             "max_topics_per_namespace",
-            "message_ttl_in_seconds",
             "migrated",
             "offload_threshold",
             "offload_threshold_in_seconds",
             "properties",
             "replicatorDispatchRate",
-            "retention_policies",
             "schema_compatibility_strategy",
             "schema_validation_enforced",
             "subscription_auth_mode",
@@ -137,7 +133,7 @@ IGNORED: dict[str, dict[str, str]] = {
     ),
     "partitioned topic": {"deleted": KEPT},
     "ownership": {
-        ALL: "the extensible manager runs offline: `owners` of a line says who owns what"
+        ALL: "a deviation: we read states of bundles from the metadata store, not from a topic"
     },
 }
 
@@ -148,13 +144,17 @@ READ: dict[str, frozenset[str]] = {
     "local policies": frozenset({"bundles", "namespaceAntiAffinityGroup"}),
     "namespace policies": frozenset(
         {
+            "auth_policies",
+            "backlog_quota_map",
             "bundles",
             "clusterDispatchRate",
             "clusterSubscribeRate",
             "deleted",
+            "message_ttl_in_seconds",
             "publishMaxMessageRate",
             "replication_clusters",
             "resource_group_name",
+            "retention_policies",
             "subscriptionDispatchRate",
             "topicDispatchRate",
         }
@@ -189,6 +189,7 @@ DECODERS: dict[str, Callable[[bytes], msgspec.Struct | Mapping[str, msgspec.Stru
     "load": decode_broker_load_data,
     "top bundles": _top_bundles,
     "isolation policies": decode_policies,
+    "resource quota": lambda raw: msgspec.json.decode(raw, type=ResourceQuota),
     "resource group": lambda raw: policies.decode(msgspec.json.decode(raw), ResourceGroup),
 }
 """Values that are decoded as a whole. What is decoded is what we write, too."""

@@ -274,9 +274,9 @@ class _Cycle:
             back += plain_sum(np.array([other.stats.throughput for other in swapped]))
             remaining -= 1
         if out <= 0:
-            self.skipped.append(
-                Skip(most, f"NoBundles: no bundle of it fits, or may go to {least}")
-            )
+            fits = f"NoBundles: no bundle of it fits, or may go to {least}"
+            no_load = "NoLoad: its load is 0, so that no other broker can have less"
+            self.skipped.append(Skip(most, fits if stats.loads[most] else no_load))
             return False
         self.unloads += unloads
         stats.move(
