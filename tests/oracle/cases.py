@@ -585,11 +585,26 @@ def _extensible_splits(rng: Random, version: str) -> Case:
     tops: dict[str, Any] = {}
     for now in _times(rng, 5):
         brokers, published = cluster.loads(now, dict.fromkeys(cluster.brokers, 0.5))
-        tops = {**tops, **published} if stay else published  # also of brokers that are gone
+        tops = {**(_without(tops, published) if stay else {}), **published}
         line = {"now": now, "brokers": brokers, "topBundles": tops, "owners": cluster.owners()}
         cycles.append({**line, **known, "do": ["split"]})
         cluster.advance()
     return {"kind": "extensible", "config": _texts(config), "cycles": cycles}
+
+
+def _without(tops: dict[str, Any], published: dict[str, Any]) -> dict[str, Any]:
+    """What brokers published before that are gone, without the bundles that have a new owner."""
+    present = {
+        item["bundleName"] for top in published.values() for item in top["topBundlesLoadData"]
+    }
+    return {
+        broker: {
+            "topBundlesLoadData": [
+                item for item in top["topBundlesLoadData"] if item["bundleName"] not in present
+            ]
+        }
+        for broker, top in tops.items()
+    }
 
 
 def _cuts(rng: Random, version: str) -> Case:

@@ -44,12 +44,13 @@ ANY_BROKER = f"{STRATEGIES}placement/any_broker.py"
 NAMES = "core/bundles/names.py"
 MONITORS = '_MONITORING_NAMESPACES = re.compile(r"(?:sla-monitor|pulsar)/(?:[^/]+/)?[^:]+:[0-9]+")'
 
+SAME_AGAIN = "and (again is not rule or (not rule.follows and set(allowed) - set(able)))"
 ASK_AGAIN = Edit(
-    f"{STRATEGIES}cycle.py",
-    2,
-    "and (again is not rule or (not rule.follows and set(allowed) - set(able)))",
+    f"{STRATEGIES}cycle.py", 2, SAME_AGAIN, "and (again is not rule or not rule.follows)"
 )
 """Pulsar asks a rule again whose choice is overloaded, also among the same brokers."""
+ASK_ALL_AGAIN = Edit(f"{STRATEGIES}cycle.py", 2, SAME_AGAIN)
+"""AvgShedder, too, which then remembers what it chose."""
 
 DEVIATIONS = (
     Deviation(
@@ -172,7 +173,7 @@ DEVIATIONS = (
         "equal bundles have destinations of their own",
         ("AvgShedder", "AvgShedder, placement"),
         (
-            ASK_AGAIN,
+            ASK_ALL_AGAIN,
             Edit(
                 ANY_BROKER,
                 0,
