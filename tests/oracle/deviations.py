@@ -70,7 +70,7 @@ DEVIATIONS = (
     ),
     Deviation(
         "monitors stay by their new names",
-        (*SHEDDERS, "Averages and reports"),
+        (*SHEDDERS, *MOVES, "Averages and reports"),
         (
             Edit(
                 NAMES,
@@ -87,7 +87,7 @@ DEVIATIONS = (
     ),
     Deviation(
         "monitors stay by their old names",
-        (*SHEDDERS, "Averages and reports"),
+        (*SHEDDERS, *MOVES, "Averages and reports"),
         (
             Edit(
                 NAMES,
@@ -158,7 +158,7 @@ DEVIATIONS = (
     ),
     Deviation(
         "goals beyond 2 GiB/s do not overflow",
-        ("UniformLoadShedder",),
+        ("UniformLoadShedder", *MOVES),
         (
             Edit(
                 UNIFORM,
