@@ -43,6 +43,7 @@ class TokenBucket:
         "_resolution_ns",
         "_state",
         "capacity",
+        "discarded",
         "period_ns",
         "rate",
         "waiters",
@@ -67,6 +68,8 @@ class TokenBucket:
         self.period_ns = period_ns
         self.capacity = rate if capacity is None else capacity
         self.waiters = 0
+        self.discarded = 0
+        """Tokens that the capacity kept from being saved up, and `regain` did not grant."""
         self._resolution_ns = resolution_ns
         self._consumed = 0
         self._set(rate if initial_tokens is None else initial_tokens, now_ns, 0)
@@ -131,12 +134,26 @@ class TokenBucket:
         self._set(granted + missing, last_ns, carry)
         return missing
 
+    def regain(self, since: int, tokens_max: int, now_ns: int) -> None:
+        """Grant what was discarded since `discarded` was `since`, but not more than `tokens_max`,
+        and up to a balance of a period's tokens.
+        """
+        room = max(self.capacity, self.rate) - self.tokens(now_ns)
+        again = min(self.discarded - since, tokens_max, room)
+        if again > 0:
+            self.discarded -= again
+            granted, last_ns, carry = self._state
+            self._set(granted + again, last_ns, carry)
+
     def _refill(self, now_ns: int) -> None:
         granted, last_ns, carry = self._state
         if now_ns > last_ns:  # not so when another thread granted them meanwhile
             most = max(self._consumed + self._capacity_now(), granted)
             new, carry = divmod((now_ns - last_ns) * self.rate + carry, self.period_ns)
-            granted, last_ns = min(granted + new, most), now_ns
+            granted, last_ns = granted + new, now_ns
+            if granted > most:
+                self.discarded += granted - most
+                granted = most
         self._set(granted, last_ns, carry)
 
     def _capacity_now(self) -> int:

@@ -103,9 +103,12 @@ class Ticket:
     """One waiter's account at one limit."""
 
     __slots__ = (
+        "discarded_bytes",
+        "discarded_messages",
         "last_bytes",
         "last_messages",
         "limit",
+        "paused_ns",
         "place",
         "reserved",
         "since_ns",
@@ -127,6 +130,11 @@ class Ticket:
         self.since_ns = 0
         """When it joined the queue."""
         self.reserved: Reservation | None = None
+        self.paused_ns = 0
+        """For how long the waiter's connection had been paused, all in all, when it last used or
+        left the limit; and what the buckets had discarded then.
+        """
+        self.discarded_messages = self.discarded_bytes = 0
 
 
 class Limit:
@@ -273,6 +281,25 @@ class Limit:
         if over and self.forgives_debt:
             self._bound_debt(now_ns)
         return over or (bool(self.length or self._outstanding) and self.must_wait(ticket, now_ns))
+
+    def regain(self, ticket: Ticket, paused_ns: int, now_ns: int) -> None:
+        """The ticket's waiter comes back, `paused_ns` after its connection was first paused, all in
+        all. What the limit did not save up for it while other limits paused it, is granted now.
+        """
+        held_ns = paused_ns - ticket.paused_ns
+        for bucket, since in (
+            (self._messages, ticket.discarded_messages),
+            (self._bytes, ticket.discarded_bytes),
+        ):
+            if bucket is not None:
+                bucket.regain(since, held_ns * bucket.rate // bucket.period_ns + 1, now_ns)
+        self.seen(ticket, paused_ns)
+
+    def seen(self, ticket: Ticket, paused_ns: int) -> None:
+        """Nothing before now is regained."""
+        ticket.paused_ns = paused_ns
+        ticket.discarded_messages = 0 if self._messages is None else self._messages.discarded
+        ticket.discarded_bytes = 0 if self._bytes is None else self._bytes.discarded
 
     def must_wait(self, ticket: Ticket, now_ns: int) -> bool:
         """Whether the ticket may not send now: all tokens are used or set aside for others, or its

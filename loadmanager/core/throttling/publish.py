@@ -79,10 +79,14 @@ class Sender:
         """
         self.messages += messages
         self.size_bytes += size_bytes
+        paused_ns = self.throttle.paused_ns
         for limit in limits:
             ticket = self._tickets.get(limit)
             if ticket is None:
                 ticket = self._tickets[limit] = Ticket(limit, self)
+                limit.seen(ticket, paused_ns)
+            elif ticket.paused_ns != paused_ns:
+                limit.regain(ticket, paused_ns, now_ns)
             if limit.charge(ticket, messages, size_bytes, now_ns) and limit.hold(ticket, now_ns):
                 self.times_held += 1
                 self.throttle.hold(CAUSES[limit.level], now_ns)
@@ -97,7 +101,9 @@ class Sender:
                 self.released(limit, now_ns)
 
     def released(self, limit: Limit, now_ns: int) -> None:
-        """A limit holds this producer no more."""
+        """A limit holds this producer no more. What limits discarded meanwhile was not for it."""
+        for used, ticket in self._tickets.items():
+            used.seen(ticket, self.throttle.paused_until(now_ns))
         self.throttle.release(CAUSES[limit.level], now_ns)
 
     def waiting(self) -> list[Ticket]:

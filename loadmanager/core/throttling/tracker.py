@@ -85,6 +85,7 @@ class ConnectionThrottle:
 
     __slots__ = (
         "_counts",
+        "_paused_since_ns",
         "_ready",
         "_since_ns",
         "_totals",
@@ -93,6 +94,7 @@ class ConnectionThrottle:
         "limited",
         "owner",
         "paused",
+        "paused_ns",
         "throttled_ns",
         "throttled_times",
     )
@@ -104,6 +106,9 @@ class ConnectionThrottle:
         self.closed = False
         self.limited = False
         """Whether a publish limit ever held it."""
+        self.paused_ns = 0
+        """Time of pauses that are over."""
+        self._paused_since_ns = 0
         self.throttled_times = 0
         """How often it was paused."""
         self.throttled_ns: dict[Cause, int] = {}
@@ -135,6 +140,7 @@ class ConnectionThrottle:
         totals.times += 1
         if not self.paused:
             self.paused = True
+            self._paused_since_ns = now_ns
             self.throttled_times += 1
             self._totals.pauses += 1
             self._totals.paused_connections += 1
@@ -149,10 +155,15 @@ class ConnectionThrottle:
             return
         self._end(cause, now_ns)
         if not self._counts:
+            self.paused_ns = self.paused_until(now_ns)
             self.paused = False
             self._totals.resumes += 1
             self._totals.paused_connections -= 1
             self._ready.add(self)
+
+    def paused_until(self, now_ns: int) -> int:
+        """For how long it was paused, all in all."""
+        return self.paused_ns + (now_ns - self._paused_since_ns if self.paused else 0)
 
     def close(self, now_ns: int) -> None:
         """The connection is gone: nothing holds it now or later, and it is not handed out."""

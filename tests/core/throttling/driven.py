@@ -75,6 +75,37 @@ class Client:
         return sum(size for at, _, size in self.sent if since_ns <= at < until_ns)
 
 
+class Sharing:
+    """A connection whose producers, one for each topic, send in turns without an end; `sent` is the
+    times by producer.
+    """
+
+    peer = "127.0.0.1:50000"
+
+    def __init__(
+        self, clock: DrivenClock, broker: BrokerThrottling, topics: list[TopicThrottling]
+    ) -> None:
+        self.clock, self.topics = clock, topics
+        self.throttle = broker.connection(self)
+        self.senders = [topic.sender("p", self.throttle) for topic in topics]
+        self.sent: list[list[int]] = [[] for _ in topics]
+        self._next = 0
+
+    def stop_reading(self) -> None:
+        """This client sends only while it is not paused."""
+
+    def go_on(self) -> None:
+        """Send until paused."""
+        while not self.throttle.paused:
+            at = self._next = (self._next + 1) % len(self.topics)
+            self.sent[at].append(self.clock())
+            self.senders[at].charge(self.topics[at].publish, 1, 100, self.clock())
+
+    def counts(self, since_ns: int, until_ns: int) -> list[int]:
+        """How many messages of each producer came in that time."""
+        return [sum(since_ns <= at < until_ns for at in times) for times in self.sent]
+
+
 def a_broker(clock: DrivenClock, **settings: object) -> BrokerThrottling:
     """A broker with the given settings."""
     return BrokerThrottling(ThrottlingSettings(**settings), cluster="c", now_ns=clock())  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from core.throttling.driven import (
     TOPIC,
     Client,
     DrivenClock,
+    Sharing,
     a_broker,
     jain,
     run_until,
@@ -17,6 +18,7 @@ from core.throttling.driven import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.throttling.policies import PublishRate, ResourceGroup, plain
 from loadmanager.core.throttling.settings import ThrottlingSettings
 from loadmanager.core.throttling.tracker import Cause
@@ -162,6 +164,50 @@ def test_many_producers_on_one_connection_do_not_lose_to_one_on_another() -> Non
     crowd.go_on()
     run_until(broker, clock, START + 10 * SECOND)
     assert jain([alone.messages(), *sent]) >= 0.99
+
+
+@pytest.mark.parametrize("rate", [20, 1000])
+@pytest.mark.parametrize("topics", [2, 4, 12])
+@pytest.mark.parametrize("late_ms", [0.0, 3.0])
+def test_topics_of_one_connection_get_their_limits_each(
+    topics: int, rate: int, late_ms: float
+) -> None:
+    """While one topic's limit pauses the connection, the others save up what they would have
+    granted: in every second, the first included, each grants its limit.
+    """
+    clock = DrivenClock()
+    broker = a_broker(clock)
+    names = [TopicName.parse(f"{TOPIC}-{number}") for number in range(topics)]
+    limited = [broker.topic(name, clock()) for name in names]
+    for name in names:
+        broker.set_topic_policies(name, policy(rate), clock())
+    client = Sharing(clock, broker, limited)
+    client.go_on()
+    run_until(broker, clock, START + 20 * SECOND, late_ms=late_ms)
+    for second in range(20):
+        got = client.counts(START + second * SECOND, START + (second + 1) * SECOND)
+        assert max(got) <= 1.05 * rate + rate * late_ms / 1000 + 1, (second, got)
+    for got in client.counts(START + 10 * SECOND, START + 20 * SECOND):
+        assert abs(got - 10 * rate) <= 0.02 * 10 * rate + 2
+
+
+def test_a_topic_that_was_idle_grants_no_more_after_a_pause() -> None:
+    """Only what was discarded during the pauses of others is granted."""
+    clock = DrivenClock()
+    broker = a_broker(clock)
+    names = [TopicName.parse(f"{TOPIC}-{number}") for number in range(2)]
+    idle, busy = (broker.topic(name, clock()) for name in names)
+    for name in names:
+        broker.set_topic_policies(name, policy(100), clock())
+    client = Sharing(clock, broker, [busy])
+    client.senders.append(idle.sender("q", client.throttle))
+    client.go_on()
+    run_until(broker, clock, START + 10 * SECOND)
+    client.topics.append(idle)
+    client.sent.append([])
+    run_until(broker, clock, START + 30 * SECOND)
+    assert client.counts(START + 10 * SECOND, START + 11 * SECOND)[1] <= 105
+    assert client.counts(START + 10 * SECOND, START + 20 * SECOND)[1] <= 1_010
 
 
 def test_a_huge_batch_freezes_no_longer_than_the_configured_maximum() -> None:
