@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,8 @@ class RealPulsar:
     def kill(self, name: str) -> None:
         """End a process at once, with what it started."""
         process = self.processes.pop(name)
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it ended by itself
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def stop(self) -> None:
