@@ -33,6 +33,10 @@ async def test_a_peer_closes_a_deleted_topic() -> None:
             assert await peers.close_topic(address, str(TOPIC), force=True)
             assert (await client.take()).command.type == 15
         assert not await peers.close_topic(address, str(TOPIC), force=False)
+        with pytest.raises(OperationalError) as refused:
+            await peers.split_bundle(address, f"{NS}/0x0_0x1", unload=False, epoch=None)
+        assert str(refused.value).startswith(f"{address.broker_id} answered 4")
+        assert "{" not in str(refused.value)
         with pytest.raises(OperationalError, match="may still serve it"):
             await peers.close_topic(
                 BrokerAddress("x", "", "http://127.0.0.1:1"), str(TOPIC), force=True

@@ -33,6 +33,10 @@ BUNDLES_BYTES_MAX = 64 * 1024 * 1024
 T = TypeVar("T")
 
 
+class _Refusal(msgspec.Struct):
+    reason: str
+
+
 class _Release(msgspec.Struct, rename="camel"):
     """The answer to a release; earlier versions tell no more than `released`."""
 
@@ -152,6 +156,14 @@ def _decoded(broker: BrokerAddress, text: str, kind: type[T]) -> T:
         raise OperationalError(f"{broker.broker_id} gave no usable answer: {error}") from None
 
 
+def _reason(text: str) -> str:
+    """What the document of an error says, or another text as it is."""
+    try:
+        return msgspec.json.decode(text, type=_Refusal).reason
+    except ValueError:
+        return text
+
+
 class HttpPeers:
     """Implements `ports.peers.Peers` over HTTP, with one pool of connections."""
 
@@ -260,7 +272,7 @@ class HttpPeers:
             text_max=text_max,
         )
         if status == 409:
-            raise OperationalError(f"{broker.broker_id} answered {status}: {text}")
+            raise OperationalError(f"{broker.broker_id} answered {status}: {_reason(text)}")
         return text
 
     async def _ask(
@@ -286,7 +298,8 @@ class HttpPeers:
             ):
                 text = (await answer.text())[:text_max]
                 if answer.status >= 300 and answer.status != 409:
-                    raise OperationalError(f"{broker.broker_id} answered {answer.status}: {text}")
+                    said = f"{broker.broker_id} answered {answer.status}: {_reason(text)}"
+                    raise OperationalError(said)
                 return answer.status, text
         except (aiohttp.ClientError, OSError) as error:
             raise OperationalError(
