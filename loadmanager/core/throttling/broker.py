@@ -40,7 +40,8 @@ from loadmanager.core.throttling.dispatch import (
     PublishRates,
     SubscribeLimiter,
 )
-from loadmanager.core.throttling.limit import Level, Limit, Tuning
+from loadmanager.core.throttling.levels import Level, Tuning
+from loadmanager.core.throttling.limit import Limit
 from loadmanager.core.throttling.policies import DispatchRate, PublishRate, ResourceGroup
 from loadmanager.core.throttling.publish import PublishLimiter, Sender
 from loadmanager.core.throttling.schedule import Ready, Resumable, Schedule

@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from loadmanager.core.throttling.bucket import SECOND_NS
-from loadmanager.core.throttling.limit import Level, Limit, Ticket, Tuning
+from loadmanager.core.throttling.levels import Level, Tuning
+from loadmanager.core.throttling.limit import Limit, Ticket
 from loadmanager.core.throttling.policies import DispatchRate, SubscribeRate
 from loadmanager.core.throttling.schedule import Ready, Resumable, Schedule
 

@@ -34,13 +34,12 @@ How the rate stays exact
 
 from __future__ import annotations
 
-import enum
 import heapq
 from collections import deque
-from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from loadmanager.core.throttling.bucket import SECOND_NS, TokenBucket
+from loadmanager.core.throttling.levels import Level, Reservation, Tuning
 from loadmanager.core.throttling.schedule import Schedule
 from loadmanager.core.throttling.stats import LimitSnapshot, LimitStats
 
@@ -50,26 +49,6 @@ WAIT_MAX_NS = 1_000_000_000
 RESERVED_NS = 50_000_000
 WINDOW_TURNS_MIN = 20
 """A window of fewer turns is too short to compare the delivered with the configured rate."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tuning:
-    """How limits behave (see `ThrottlingSettings`)."""
-
-    burst_ns: int
-    """What an idle limit saves up, as time of its rate; at least one token."""
-    debt_max_ns: int
-    """Publish debt beyond this much time of the rate is forgiven."""
-    resolution_ns: int
-
-
-class Level(enum.StrEnum):
-    """What a limit belongs to."""
-
-    BROKER = "broker"
-    TOPIC = "topic"
-    SUBSCRIPTION = "subscription"
-    RESOURCE_GROUP = "resource group"
 
 
 class Waiter(Protocol):
@@ -88,15 +67,6 @@ class Waiter(Protocol):
     def released(self, limit: Limit, now_ns: int) -> None:
         """`limit` does not hold it any more: the caller took its ticket out of the queue."""
         ...
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Reservation:
-    """Tokens that are set aside for a ticket."""
-
-    messages: int
-    size_bytes: int
-    expires_ns: int
 
 
 class Ticket:

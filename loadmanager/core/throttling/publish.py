@@ -9,7 +9,8 @@ until no limit holds any of its producers.
 from __future__ import annotations
 
 from loadmanager.core.throttling.bucket import SECOND_NS
-from loadmanager.core.throttling.limit import Level, Limit, Ticket, Tuning
+from loadmanager.core.throttling.levels import Level, Tuning
+from loadmanager.core.throttling.limit import Limit, Ticket
 from loadmanager.core.throttling.policies import PublishRate
 from loadmanager.core.throttling.schedule import Schedule
 from loadmanager.core.throttling.tracker import Cause, ConnectionThrottle
