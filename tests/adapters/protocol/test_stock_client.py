@@ -434,11 +434,11 @@ def test_split_under_clients(cluster: Cluster, user: pulsar.Client) -> None:
         )[0]
         == 204
     )
-    assert cluster.get(0, "/admin/v2/namespaces/public/split/bundles")["boundaries"] == [
-        "0x00000000",
-        "0x7fffffff",
-        "0xffffffff",
-    ]
+    halves = ["0x00000000", "0x7fffffff", "0xffffffff"]
+    path = "/admin/v2/namespaces/public/split/bundles"
+    wait_for(  # a broker that did not split them hears of it from ZooKeeper
+        lambda: cluster.get(0, path)["boundaries"] == halves, "the boundaries are known"
+    )
     assert {cluster.owner_of(name, asked=1 - owner) for name in topics} == {owner}
     for producer in producers:
         publish(producer, 0, 3)
