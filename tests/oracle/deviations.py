@@ -320,6 +320,12 @@ DEVIATIONS = (
                 "if namespace in self._settings.excluded_namespaces "
                 "and not self._snapshot.extensible:",
             ),
+            Edit(
+                f"{STRATEGIES}guards.py",
+                2,
+                "if not self._owns(unload.source, unload.bundle):",
+                "if not (self._snapshot.extensible or self._owns(unload.source, unload.bundle)):",
+            ),
         ),
     ),
     Deviation(

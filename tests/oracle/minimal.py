@@ -368,6 +368,14 @@ def _transfers() -> Iterator[Minimal]:
         deviation="bundles that may not leave do not come back in a swap",
     )
     yield Minimal(
+        "a swap with a bundle that another broker owns by now",
+        family,
+        kind,
+        TRANSFER_NOW,
+        ({**swap, "owners": {bundle("t/b2", 0): "b1:1"}},),
+        deviation="bundles that may not leave do not come back in a swap",
+    )
+    yield Minimal(
         "a small bundle after a swap",
         family,
         kind,
