@@ -335,7 +335,7 @@ DEVIATIONS = (
             Edit(
                 LEAST_USAGE,
                 1,
-                "usage = ordered(averages, columns)[brokers.rows]",
+                "usage = brokers.of(ordered(averages, columns))",
                 """
                 from dataclasses import replace
 
@@ -344,7 +344,7 @@ DEVIATIONS = (
                 )
                 left = {name: value for name, value in averages.items() if name in snapshot.reports}
                 averages = {**left, **advance(asked, settings, averages)}
-                usage = ordered(averages, columns)[brokers.rows]
+                usage = brokers.of(ordered(averages, columns))
                 """,
             ),
             Edit(LEAST_USAGE, 1, "advance=advance,"),
@@ -358,7 +358,7 @@ DEVIATIONS = (
             Edit(
                 LEAST_USAGE,
                 1,
-                "coming = snapshot.under_way.sums(columns)[2][among.rows]",
+                "coming = among.of(snapshot.under_way.sums(columns)[2])",
                 "coming = np.zeros(len(among))",
             ),
             Edit(

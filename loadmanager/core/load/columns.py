@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import cast, overload
 
@@ -35,6 +36,23 @@ USAGES, RATE, THROUGHPUT, TOPICS, UPDATED, RATE_IN, RATE_OUT = 8, 8, 9, 10, 11, 
 FIGURES = 14
 
 
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What traffic costs the brokers, as `BalancedShedder` and its placement reckon.
+
+    Arrays are `[resource, row]`, but for `size`.
+    """
+
+    usages: Array
+    """As `BrokerColumns.usages`."""
+    per_byte: Array
+    """The usage that each byte/s adds: the cluster's amount for each of its bytes/s, as a part of
+    the broker's limit. 0 below 1 byte/s, which says nothing of what a byte costs.
+    """
+    size: Array
+    """A broker's limits relative to the mean, over the resources that are used: `[row]`."""
+
+
 class BrokerColumns:
     """The modular manager's reports: a row for each broker, in order of name, and a column for each
     figure. Arrays of several columns are indexed `[column, row]`.
@@ -47,6 +65,7 @@ class BrokerColumns:
         self._rows: Rows = np.arange(len(self.names))
         self._figures = _read([reports[name] for name in self.names])
         self._usage: dict[Weights, Array] = {}
+        self._costs: dict[Weights, Costs] = {}
         self._topics_max: float | None = None
         self._idle: NDArray[np.bool_] | None = None
         self._empty = {name for name in self.names if not reports[name].bundles}
@@ -62,6 +81,7 @@ class BrokerColumns:
         other.__dict__.update(self.__dict__)
         other.reports = reports
         other._figures, other._usage = self._figures.copy(), dict(self._usage)
+        other._costs = dict(self._costs)
         other._empty = set(self._empty)
         other._traits, other.traits = dict(self._traits), self.traits.copy()
         return other
@@ -71,6 +91,7 @@ class BrokerColumns:
         rows = [self.row_of[broker] for broker in brokers]
         self._figures[:, rows] = _read([self.reports[broker] for broker in brokers])
         self._usage.clear()
+        self._costs.clear()
         self._idle = self._topics_max = None
         for broker in brokers:
             if self.reports[broker].bundles:
@@ -88,12 +109,12 @@ class BrokerColumns:
         if isinstance(brokers, Brokers):
             return brokers
         rows = np.fromiter(map(self.row_of.__getitem__, brokers), np.int64, len(brokers))
-        return Brokers(self.names, rows)
+        return Brokers(self.names, rows, self.row_of)
 
     @property
     def everyone(self) -> Brokers:
         """All brokers."""
-        return Brokers(self.names, self._rows)
+        return Brokers(self.names, self._rows, self.row_of)
 
     @property
     def rates(self) -> Array:
@@ -153,22 +174,33 @@ class BrokerColumns:
         fractions: Array = percents * np.array([*weight, weights.bandwidth_out])[:, None] / 100
         return fractions
 
-    @property
-    def limits(self) -> Array:
-        """How much of each resource there is, in the order of `usages`."""
-        limits: Array = self._figures[1:USAGES:2]
-        return limits
+    def costs(self, weights: Weights) -> Costs:
+        """What traffic costs each broker."""
+        costs = self._costs.get(weights)
+        if costs is None:
+            usages, limits = self.usages(weights), self._figures[1:USAGES:2]
+            limits = np.where(limits > 0, limits, 1.0)  # what has no limit has no usage
+            used = np.flatnonzero(usages.any(axis=1))
+            sizes = limits / limits.mean(axis=1, keepdims=True)
+            size = sizes[used].mean(axis=0) if len(used) else np.ones(len(self.names))
+            amounts = (usages * limits).sum(axis=1, keepdims=True)
+            total = self.throughputs.sum()
+            per_byte = (amounts / total if total >= 1 else amounts * 0) / limits
+            costs = self._costs[weights] = Costs(usages, per_byte, size)
+        return costs
 
 
 class Brokers(Sequence[str]):
     """Some brokers in order of name: their names, and their rows in columns."""
 
-    __slots__ = ("_asked", "_names", "_set", "rows")
+    __slots__ = ("_names", "_row_of", "_within", "rows")
 
-    def __init__(self, names: Sequence[str], rows: Rows) -> None:
+    def __init__(
+        self, names: Sequence[str], rows: Rows, row_of: Mapping[str, int] | None = None
+    ) -> None:
         self._names = names
-        self._set: frozenset[str] | None = None
-        self._asked = False
+        self._row_of = row_of
+        self._within: NDArray[np.bool_] | None = None
         self.rows = rows
 
     @staticmethod
@@ -185,7 +217,7 @@ class Brokers(Sequence[str]):
     def __getitem__(self, at: slice) -> Brokers: ...
     def __getitem__(self, at: int | slice) -> str | Brokers:
         if isinstance(at, slice):
-            return Brokers(self._names, self.rows[at])
+            return self._of_rows(self.rows[at])
         name: str = self._names[self.rows[at]]
         return name
 
@@ -193,14 +225,15 @@ class Brokers(Sequence[str]):
         return map(self._names.__getitem__, self.rows.tolist())
 
     def __contains__(self, broker: object) -> bool:
-        if self._set is not None:
-            return broker in self._set
-        if self._asked:
-            self._set = frozenset(self)
-            return broker in self._set
-        self._asked = True  # often the only question: a set would cost more than a search
-        names = self._names
-        return broker in names and bool((self.rows == names.index(cast(str, broker))).any())
+        if self._row_of is None:
+            self._row_of = {name: row for row, name in enumerate(self._names)}
+        row = self._row_of.get(cast(str, broker))
+        if row is None:
+            return False
+        if self._within is None:
+            self._within = np.zeros(len(self._names), np.bool_)
+            self._within[self.rows] = True
+        return bool(self._within[row])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -217,7 +250,11 @@ class Brokers(Sequence[str]):
 
     def where(self, which: NDArray[np.bool_]) -> Brokers:
         """Those of these brokers for which `which` is true: one value for each."""
-        return Brokers(self._names, self.rows[which])
+        chosen = which.nonzero()[0]
+        return self._of_rows(chosen if len(self.rows) == len(self._names) else self.rows[chosen])
+
+    def _of_rows(self, rows: Rows) -> Brokers:
+        return Brokers(self._names, rows, self._row_of)
 
 
 def plain_sum(values: Array) -> float:

@@ -13,11 +13,7 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 
-from loadmanager.core.bundles.names import (
-    MONITORING_PREFIXES,
-    is_monitoring_bundle,
-    is_monitoring_namespace,
-)
+from loadmanager.core.bundles.names import is_monitoring_namespace, no_monitoring_bundle
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies import anti_affinity
@@ -105,11 +101,14 @@ class Guards:
             or snapshot.leaving
         ):
             return False
-        bundles = {unload.bundle for unload in unloads}
+        names = [unload.bundle for unload in unloads]
+        bundles = set(names)
         if (
-            len(bundles) < len(unloads)
+            len(bundles) < len(names)
             or not bundles.isdisjoint(snapshot.recently_unloaded_ms)
             or not bundles.isdisjoint(self._under_way)
+            or not {unload.destination for unload in unloads} <= {None}
+            or not no_monitoring_bundle(names)
         ):
             return False
         source: str | None = None
@@ -119,12 +118,7 @@ class Guards:
                 source = unload.source
                 report = snapshot.reports.get(source)
                 served = () if report is None else report.last_stats
-            bundle = unload.bundle
-            if (
-                bundle not in served
-                or unload.destination is not None
-                or (bundle.startswith(MONITORING_PREFIXES) and is_monitoring_bundle(bundle))
-            ):
+            if unload.bundle not in served:
                 return False
         return True
 

@@ -31,19 +31,14 @@ def candidates(
     among = columns.all_of(brokers)
     if snapshot.placing is None or not among:
         return brokers, memory
-    rows = among.rows
-    usages, limits = columns.usages(settings.weights), columns.limits
-    limits = np.where(limits > 0, limits, 1.0)
-    total = columns.throughputs.sum()
-    amounts = (usages * limits).sum(axis=1, keepdims=True)
-    per_byte = (amounts / total if total >= 1 else amounts * 0) / limits
-    coming = snapshot.under_way.sums(columns)[2]
-    now = (usages + per_byte * coming)[:, rows]
+    costs = columns.costs(settings.weights)
     bundle = snapshot.data_of(snapshot.placing).short_term_data.throughput * SURGE
-    after = now + per_byte[:, rows] * bundle
-    size = (limits / limits.mean(axis=1, keepdims=True))[:, rows].mean(axis=0)
-    added = size * (objective(after.max(axis=0)) - objective(now.max(axis=0)))
-    return among[int(added.argmin()) : int(added.argmin()) + 1], memory
+    coming = snapshot.under_way.sums(columns)[2]
+    carried = np.stack((coming, coming + bundle))[:, None]
+    before, after = objective((costs.usages + costs.per_byte * carried).max(axis=1))
+    added = costs.size * (after - before)
+    best = int(among.of(added).argmin())
+    return among[best : best + 1], memory
 
 
 def _largest_first(bundles: Mapping[str, BundleData]) -> Sequence[str]:

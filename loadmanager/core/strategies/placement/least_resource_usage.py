@@ -54,14 +54,16 @@ def candidates(
         return _of_reported_averages(snapshot, brokers, settings), averages
     columns = snapshot.columns
     brokers = columns.all_of(brokers)
-    usage = ordered(averages, columns)[brokers.rows]
+    usage = brokers.of(ordered(averages, columns))
+    among = brokers
     known = ~np.isnan(usage)
-    usage, among = usage[known], brokers.where(known)
+    if not known.all():
+        usage, among = usage[known], brokers.where(known)
     if not among:
         return brokers, averages
-    coming = snapshot.under_way.sums(columns)[2][among.rows]
+    coming = among.of(snapshot.under_way.sums(columns)[2])
     if coming.any():
-        usage = usage + coming * _per_byte(usage, columns.throughputs[among.rows])
+        usage = usage + coming * _per_byte(usage, among.of(columns.throughputs))
     best = among.where(usage + _difference(settings) <= plain_sum(usage) / len(usage))
     return best or brokers, averages
 

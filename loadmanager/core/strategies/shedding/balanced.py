@@ -86,22 +86,14 @@ class _Model:
         columns = snapshot.columns
         self._snapshot = snapshot
         self.names, self._row_of = columns.names, columns.row_of
-        measured, limits = columns.usages(settings.weights), columns.limits
-        # No resource without a limit has a usage, so the limit does not matter.
-        self._limits = np.where(limits > 0, limits, 1.0)
-        used = np.flatnonzero(measured.any(axis=1))
-        relative = self._limits / self._limits.mean(axis=1, keepdims=True)
-        self.size: Array = relative[used].mean(axis=0) if len(used) else np.ones(len(self.names))
-        total = columns.throughputs.sum()
-        amounts = (measured * self._limits).sum(axis=1, keepdims=True)
-        self._per_byte: Array = (amounts / total if total >= 1 else amounts * 0) / self._limits
-        """Usage for each byte/s."""
+        costs = columns.costs(settings.weights)
+        self.size, self._per_byte = costs.size, costs.per_byte
         self.leaving = {
             bundle: source
             for bundle, source in memory.leaving.items()
             if source in self._row_of and bundle in snapshot.reports[source].last_stats
         }
-        self.beside = self._learned(memory, measured - self._per_byte * columns.throughputs)
+        self.beside = self._learned(memory, costs.usages - costs.per_byte * columns.throughputs)
         carried = snapshot.averages.quick_totals(
             {broker: snapshot.reports[broker].bundles for broker in self.names}
         )

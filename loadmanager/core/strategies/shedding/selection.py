@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from loadmanager.core.bundles.names import MONITORING_PREFIXES, is_monitoring_bundle
+from loadmanager.core.bundles.names import (
+    MONITORING_PREFIXES,
+    is_monitoring_bundle,
+    no_monitoring_bundle,
+)
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.plan import Skip, Unload
 
@@ -37,11 +41,10 @@ def movable(snapshot: ClusterSnapshot, broker: str) -> Callable[[str], bool]:
 
 def _plainly_movable(snapshot: ClusterSnapshot, bundles: Sequence[str]) -> bool:
     """Whether `movable` surely is true for all: a cycle over a large cluster asks for thousands."""
-    text = " ".join(bundles)
     return (
         not snapshot.owners
         and snapshot.recently_unloaded_ms.keys().isdisjoint(bundles)
-        and not any(prefix in text for prefix in MONITORING_PREFIXES)
+        and no_monitoring_bundle(bundles)
     )
 
 
