@@ -304,9 +304,10 @@ class BundleAverages(Mapping[str, BundleData]):
     def quick_totals(self, bundles: Mapping[str, Sequence[str]]) -> Array:
         """The sums of quick averages (bytes/s) of each broker's bundles, in the order given."""
         rows = [self._list(broker, names).rows for broker, names in bundles.items()]
-        ends = np.cumsum([0, *map(len, rows)])
-        sums = np.cumsum([0.0, *self._table[QUICK, np.concatenate(rows)]] if rows else [0.0])
-        totals: Array = np.diff(sums[ends])
+        sums = np.zeros(1 + sum(map(len, rows)))
+        if rows:
+            np.cumsum(self._table[QUICK, np.concatenate(rows)], out=sums[1:])
+        totals: Array = np.diff(sums[np.cumsum([0, *map(len, rows)])])
         return totals
 
     def quick_of(self, bundle: str) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.conf import conf
 from loadmanager.core.load.bundle_columns import clients_of
-from loadmanager.core.load.columns import Array
+from loadmanager.core.load.columns import Array, Rows
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies import filters
 from loadmanager.core.strategies.plan import Skip, Unload
@@ -130,8 +130,13 @@ class _Model:
         usage: Array = self.usages.max(axis=0)
         return usage
 
-    def after(self, rows: Array, bytes_s: Array) -> Array:
-        """Usage of some brokers if they carried so much more: `[broker, bundle]`."""
+    def without(self, rows: Rows, bytes_s: Array) -> Array:
+        """Usage of each of these brokers if it carried so much less."""
+        usage: Array = (self.usages[:, rows] - self._per_byte[:, rows] * bytes_s).max(axis=0)
+        return usage
+
+    def having(self, rows: Rows, bytes_s: Array) -> Array:
+        """Usage of each of these brokers if it carried one of these, too: `[broker, bundle]`."""
         more = self._per_byte[:, rows, None] * bytes_s
         usage: Array = (self.usages[:, rows, None] + more).max(axis=0)
         return usage
@@ -216,30 +221,35 @@ def _best(
     """The move with the largest gain after its price, from a most used to a least used broker."""
     usage = model.usage
     order = np.argsort(usage, kind="stable")
-    takers = order[:LOOKED_AT]
-    best: _Move | None = None
-    for source in order[::-1][:LOOKED_AT].tolist():
+    sources, takers = order[::-1][:LOOKED_AT].tolist(), order[:LOOKED_AT]
+    for source in sources:
         if source not in movables:
             movables[source] = _movable(snapshot, model.names[source], own.price)
-        bundles, to = movables[source], takers[takers != source]
-        if not bundles.names or not len(to):
-            continue
-        left = model.after(np.array([source]), -bundles.bytes_s)
-        gains = model.size[source] * (objective(usage[source]) - objective(left))
-        after = model.after(to, bundles.bytes_s)
-        gains = gains + model.size[to, None] * (objective(usage[to]) - objective(after.T)).T
-        intake = model.intake[to, None]
-        full = (intake > 0) & (intake + after - usage[to, None] > INTAKE_MAX)
-        net = np.where(full, -np.inf, gains - bundles.prices)
+    offers = [movables[source] for source in sources]
+    counts = [len(bundles.names) for bundles in offers]
+    if not sum(counts):
+        return None
+    of = np.repeat(sources, counts)
+    bytes_s = np.concatenate([bundles.bytes_s for bundles in offers])
+    prices = np.concatenate([bundles.prices for bundles in offers])
+    left, after = model.without(of, bytes_s), model.having(takers, bytes_s)
+    gains = model.size[of] * (objective(usage[of]) - objective(left))
+    least = usage[takers, None]
+    gains = gains + model.size[takers, None] * (objective(least) - objective(after))
+    intake = model.intake[takers, None]
+    full = (intake > 0) & (intake + after - least > INTAKE_MAX)
+    net = np.where(full | (takers[:, None] == of), -np.inf, gains - prices)
+    if refused:
+        names = [name for bundles in offers for name in bundles.names]
         for destination, bundle in refused:
-            if bundle in bundles.names:
-                net[to == destination, bundles.names.index(bundle)] = -np.inf
-        at_to, at = np.unravel_index(int(net.argmax()), net.shape)
-        if net[at_to, at] > -np.inf and (best is None or net[at_to, at] > best.gain - best.price):
-            best = _Move(
-                source, int(to[at_to]), int(at), float(gains[at_to, at]), float(bundles.prices[at])
-            )
-    return best
+            if bundle in names:
+                net[takers == destination, names.index(bundle)] = -np.inf
+    at_to, at = np.unravel_index(int(net.argmax()), net.shape)
+    if net[at_to, at] == -np.inf:
+        return None
+    source, gain, price = int(of[at]), float(gains[at_to, at]), float(prices[at])
+    first = sum(counts[: sources.index(source)])
+    return _Move(source, int(takers[at_to]), int(at) - first, gain, price)
 
 
 def _movable(snapshot: ClusterSnapshot, broker: str, price: float) -> _Movable:
