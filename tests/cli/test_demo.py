@@ -50,11 +50,11 @@ def test_what_happens_is_told_once_and_in_order() -> None:
         decision(4, "shed", strategy="S", unloads=[], bundle=None),
         decision(3, "move", **move),
         decision(2, "shed", strategy="S", unloads=[{}, {}], bundle=None),
-        decision(1, "split", reason="MsgRate"),
+        decision(1, "split", reason="MsgRate", why={"msgRate": 426.6, "limit": 300}),
     ]
     lines = list(teller.lines(5, cluster(0.5, 0.1, moving=1), seen))
     assert [line for line in lines if "Look at" not in line] == [
-        "Splits: demo/shop 0x00000000…80000000, because of its MsgRate",
+        "Splits: demo/shop 0x00000000…80000000, because of its MsgRate of 427, at most 300",
         "S decides to move 2 bundles.",
         "Moved: demo/shop 0x00000000…80000000 from a:1 to b:1, without an owner for 12 ms",
     ]

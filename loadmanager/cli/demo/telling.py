@@ -53,7 +53,7 @@ class Teller:
 
     def _decision(self, decision: Document) -> Iterator[str]:
         if decision["kind"] == "split":
-            yield f"Splits: {_short(decision['bundle'])}, because of its {decision['reason']}"
+            yield f"Splits: {_short(decision['bundle'])}, because of {_cause(decision)}"
             yield from self._hint("split", "Heat of bundles. One row ends, two begin.")
         elif decision["kind"] == "shed" and decision.get("unloads"):
             count = decision.get("unloadsCount", len(decision["unloads"]))
@@ -75,6 +75,14 @@ class Teller:
         if what not in self._hints:
             self._hints.add(what)
             yield f"    Look at: {text}"
+
+
+def _cause(split: Document) -> str:
+    """The limit that a bundle exceeded, with the figures if the owner told them."""
+    why = dict(split.get("why") or {})
+    limit = why.pop("limit", None)
+    figures = "".join(f" of {value:.0f}, at most {limit:.0f}" for value in why.values() if limit)
+    return f"its {split['reason']}{figures}"
 
 
 def _short(bundle: str) -> str:
