@@ -35,7 +35,8 @@ def visitors(
     compressed.
 
     `allowed`: more names of this broker, or `*`. `proven`: whoever asks must prove who he is, which
-    a page cannot, so that any name will do. Names without a dot are nobody's, and addresses, too.
+    a page cannot, so that any name will do. Names without a dot belong to no web page, nor do
+    addresses.
     """
     added = {name.lower() for name in allowed}
 

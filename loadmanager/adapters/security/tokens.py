@@ -60,7 +60,7 @@ def read_key(value: str, what: str) -> bytes:
 
 
 class TokenVerifier:
-    """Implements `ports.access.Verifier`. Raises `ConfigError` for a key that is none."""
+    """Implements `ports.access.Verifier`. Raises `ConfigError` for a key that cannot be used."""
 
     def __init__(self, settings: TokenSettings) -> None:
         self._settings = settings

@@ -83,7 +83,7 @@ class Subscription:
         self._ack_sets = AckSets(log.memory)
         self.unfinished = False
         self.changed = False
-        """Whether its cursor has moved since whoever saves it reset this."""
+        """Whether its cursor has moved since it was last saved; the saver sets it back."""
         self.rewind_to(start_id)
 
     # Positions
