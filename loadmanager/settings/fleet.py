@@ -28,18 +28,22 @@ from loadmanager.core.moves.settings import MoveSettings
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.budget import quiet_spans
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.runtime.fleet.settings import FleetSettings
 from loadmanager.settings import KnownKey, Settings, parse_value
 
 FILE_BYTES_MAX = 1_000_000
 CLUSTERS_MAX = 50
 LEAVES: tuple[type, ...] = (PulsarSettings, FleetSettings)
-ACTING: tuple[type, ...] = (StrategySettings, MoveSettings)
+ACTING: tuple[type, ...] = (StrategySettings, MoveSettings, SplitSettings)
 """Leaves of broker.conf whose keys decide about moves; those of single strategies are added."""
+PULSAR_DECIDES = frozenset({"algorithm", "flow_difference_percent", "hits_min"})
+"""Settings of splits that have no effect: where a bundle is split is up to its owner."""
 DEFAULTS = {
     "loadManagerMovesAtOnceMax": "1",
     "loadManagerMovesPerMinuteMax": "6",
     "loadBalancerBrokerLoadDataTTLInSeconds": "75",
+    "loadBalancerAutoUnloadSplitBundlesEnabled": "false",
 }
 """Where the daemon is more careful than a broker."""
 _SECTION = re.compile(r"\[([A-Za-z0-9][-.\w]{0,62})\]", re.ASCII)
@@ -54,6 +58,7 @@ class ClusterSettings:
     fleet: FleetSettings
     strategies: StrategySettings
     moves: MoveSettings
+    splits: SplitSettings
     given: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Key → text, as the file and the command line say."""
 
@@ -146,6 +151,7 @@ def parse(name: str, values: Mapping[str, str]) -> ClusterSettings:
             _checked(fleet),
             _strategies(decided),
             decided.leaf(MoveSettings),
+            decided.leaf(SplitSettings),
             dict(values),
         )
     except (ConfigError, BadInputError) as error:
@@ -158,6 +164,8 @@ def _without_effect(key: str) -> str | None:
     if known is None:
         near = settings.nearest(key)
         return "there is no such key" + (f"; did you mean {near}?" if near else "")
+    if known.leaf is SplitSettings and known.field in PULSAR_DECIDES:
+        return "it does nothing here: Pulsar chooses where it splits a bundle"
     if known.leaf in (*ACTING, *registry.own_settings()):
         return None
     return "it does nothing here"

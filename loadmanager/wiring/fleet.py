@@ -35,7 +35,6 @@ from loadmanager.core.bundles.ranges import NamespaceBundles, parse_boundaries
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import LoadManagerError, OperationalError
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.election import Leader
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.telemetry import Source, Telemetry
@@ -223,7 +222,7 @@ class Cluster:
         settings = FleetSettingsOf(
             fleet=Live(self.settings.fleet),
             strategies=Live(strategies),
-            splits=Live(SplitSettings()),
+            splits=Live(self.settings.splits),
             moves=Live(self.settings.moves),
             settings_with=self._settings_with,
         )
@@ -349,7 +348,7 @@ async def _one_snapshot(cluster: ClusterSettings) -> dict[str, Any]:
         settings = FleetSettingsOf(
             fleet=Live(cluster.fleet),
             strategies=Live(cluster.strategies),
-            splits=Live(SplitSettings()),
+            splits=Live(cluster.splits),
             moves=Live(cluster.moves),
             settings_with=lambda _changes: cluster.strategies,
         )

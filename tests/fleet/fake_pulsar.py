@@ -99,6 +99,12 @@ class FakePulsar:
     """Whether a moved bundle reports no traffic, as for a minute in reality."""
     on_unload: OnUnload = _nothing
     """Called before and after each unload that a broker carries out."""
+    edges: list[str] = field(default_factory=lambda: list(EDGES))
+    """The boundaries of the namespace."""
+    divides: bool = True
+    """Whether a split divides a bundle; if not, it is answered as if it did."""
+    topics_of: dict[str, int] = field(default_factory=dict)
+    """Bundle → number of its topics; 1 for the others."""
     log: list[str] = field(default_factory=list)
     """Requests: method, path, query."""
     moved: list[tuple[str, str]] = field(default_factory=list)
@@ -168,7 +174,7 @@ class FakePulsar:
             "msgRateIn": rate,
             "msgThroughputIn": rate * 100_000,
             "producerCount": 1,
-            "topics": 1,
+            "topics": self.topics_of.get(bundle, 1),
         }
 
     def topics(self, broker: str) -> dict[str, Any]:
@@ -176,18 +182,20 @@ class FakePulsar:
         bundles = {
             bundle.rpartition("/")[2]: {
                 "persistent": {
-                    f"persistent://{NAMESPACE}/t-{bundle[-8:]}": {
+                    f"persistent://{NAMESPACE}/t-{number or ''}{bundle[-8:]}": {
                         "publishers": [{}],
                         "subscriptions": {"sub": {"consumers": [{}]}},
                         "producerCount": 1,
-                        "msgRateIn": self.rates[bundle],
+                        "msgRateIn": self.rates[bundle] / count,
                         "msgRateOut": 0.0,
-                        "msgThroughputIn": self.rates[bundle] * 100_000,
+                        "msgThroughputIn": self.rates[bundle] * 100_000 / count,
                         "msgThroughputOut": 0.0,
                     }
+                    for number in range(count)
                 }
             }
             for bundle in self.owned(broker)
+            for count in [self.topics_of.get(bundle, 1)]
         }
         return {NAMESPACE: bundles}
 
@@ -294,7 +302,8 @@ class FakeBroker:
         return web.Response(text=self.pulsar.metrics(self.me))
 
     async def bundles(self, _request: web.Request) -> web.Response:
-        return web.json_response({"boundaries": EDGES, "numBundles": SPANS})
+        edges = self.pulsar.edges
+        return web.json_response({"boundaries": edges, "numBundles": len(edges) - 1})
 
     async def group(self, _request: web.Request) -> web.Response:
         group = self.pulsar.groups.get(NAMESPACE)
@@ -348,7 +357,24 @@ class FakeBroker:
         await pulsar.on_unload(str(destination), True)
         return web.Response(status=204)
 
-    async def split(self, _request: web.Request) -> web.Response:
+    async def split(self, request: web.Request) -> web.Response:
+        if request.content_type != "application/json":
+            return web.Response(status=415)  # as a real one does
+        pulsar, span = self.pulsar, request.match_info["span"]
+        bundle, (low, high) = f"{NAMESPACE}/{span}", span.split("_")
+        if bundle not in pulsar.owners:
+            return web.json_response({"reason": "Failed to find bundle"}, status=412)
+        owner = pulsar.owners[bundle]
+        if owner != self.me:
+            raise web.HTTPTemporaryRedirect(f"http://{owner}{request.rel_url}")
+        if pulsar.divides:
+            middle = f"0x{(int(low, 16) + int(high, 16)) // 2:08x}"
+            pulsar.edges = sorted([*pulsar.edges, middle])
+            rate, topics = pulsar.rates.pop(bundle), pulsar.topics_of.pop(bundle, 1)
+            del pulsar.owners[bundle]
+            for part in (f"{NAMESPACE}/{low}_{middle}", f"{NAMESPACE}/{middle}_{high}"):
+                pulsar.owners[part] = owner
+                pulsar.rates[part], pulsar.topics_of[part] = rate / 2, topics // 2
         return web.Response(status=204)
 
 

@@ -17,7 +17,6 @@ from loadmanager.adapters.pulsar_admin.orders import AdminOrders
 from loadmanager.adapters.pulsar_admin.reader import AdminReader
 from loadmanager.core.conf import Live
 from loadmanager.core.history.records import Record
-from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.election import Leader
 from loadmanager.runtime.fleet.work import FleetOutside, FleetSettingsOf, FleetWork
 from loadmanager.runtime.tasks import Scope, Steps
@@ -123,7 +122,7 @@ async def beside(
             FleetSettingsOf(
                 fleet=Live(known.fleet),
                 strategies=Live(known.strategies),
-                splits=Live(SplitSettings()),
+                splits=Live(known.splits),
                 moves=Live(known.moves),
                 settings_with=lambda changes: known.with_changes(changes).strategies,
             ),

@@ -61,7 +61,7 @@ class FleetRoutes:
 
     @operation(AdviceShown)
     async def advice(self, _request: web.Request) -> web.Response:
-        """The last plan, each move with its `pulsar-admin` command, and those of the shadows."""
+        """The last plans; each move and split has its `pulsar-admin` command."""
         return web.json_response(self._use.watched.advice())
 
     @operation(Document)

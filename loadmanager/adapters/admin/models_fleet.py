@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from loadmanager.adapters.admin.models import Model
-from loadmanager.adapters.admin.models_decisions import PlanShown, UnloadShown
+from loadmanager.adapters.admin.models_decisions import PlanShown, SplitShown, UnloadShown
 
 
 class WatchedBroker(Model):
@@ -78,6 +78,16 @@ class ShadowShown(Model):
     """Why it made no plan in the last cycle."""
 
 
+class SplitAdvised(SplitShown, kw_only=True):
+    """A bundle that is too big, and the `pulsar-admin` command line that has its owner split it."""
+
+    broker: str
+    """Its owner."""
+    plan_id: str | None
+    """The sealed plan of this split that may be approved."""
+    command: str
+
+
 class AdviceShown(Model):
     """What the last cycle would do."""
 
@@ -87,3 +97,4 @@ class AdviceShown(Model):
     """The sealed plan that may be approved."""
     plan: PlanAdvised | None
     shadows: list[ShadowShown]
+    splits: list[SplitAdvised]

@@ -122,8 +122,8 @@ class AdminReader:
             groups,
         )
 
-    async def boundaries(self, namespace: str) -> list[str]:
-        """See the port."""
+    async def boundaries(self, namespace: str, at: str | None = None) -> list[str]:
+        """See the port. `at`: the broker to ask, else any."""
         return answers.bundle_boundaries(
-            await self._client.get(f"{V2}/namespaces/{namespace}/bundles")
+            await self._client.get(f"{V2}/namespaces/{namespace}/bundles", at)
         )

@@ -66,6 +66,8 @@ def plans_approve(admin: AdminClient, plan: str) -> Output:
 
 def _executed(admin: AdminClient, plan: str) -> Output:
     told = json.loads(admin.send("POST", f"{PLANS}/{quote(plan, safe='')}/execute"))
+    if told["plan"]["splits"]:
+        return Output(told, "the bundle was split")
     count = len(told["moves"])
     queued = "1 move is" if count == 1 else f"{count} moves are"
     text = f"{queued} queued; `loadmanager admin plans show {plan}` tells their outcome"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import structlog
 
 from loadmanager.core.conf import Live
-from loadmanager.core.load.carried import Carried
-from loadmanager.core.load.reports import LocalBrokerData
+from loadmanager.core.load.carried import RATES, Carried
+from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats
 from loadmanager.core.moves.breaker import Breaker, Expectation, Rules, spread
 from loadmanager.core.moves.move import Author, Move, MoveState
 from loadmanager.core.strategies.budget import Budget, Limits, quiet_spans
@@ -109,6 +110,13 @@ class Acting:
         if stats is not None:
             until_ms = self.clock.now_ms() + self.settings.value.settle_s * 1000
             self.carried.moved(move.bundle, stats, round(until_ms))
+
+    def carry_parts(self, parts: Sequence[str], whole: NamespaceBundleStats) -> None:
+        """A bundle was split: each of its parts counts with its share, at least, for a while."""
+        until_ms = round(self.clock.now_ms() + self.settings.value.settle_s * 1000)
+        for part in parts:
+            share = {name: getattr(whole, name) / len(parts) for name in RATES}
+            self.carried.moved(part, msgspec.structs.replace(whole, **share), until_ms)
 
     def look(self) -> None:
         """The cluster was read."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,9 +12,14 @@ from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies import cycle, registry
 from loadmanager.core.strategies.memories import Memories
-from loadmanager.core.strategies.plan import Plan, Unload
-from loadmanager.core.strategies.plan_document import plan_document, unload_document
+from loadmanager.core.strategies.plan import Plan, Split, Unload
+from loadmanager.core.strategies.plan_document import (
+    plan_document,
+    split_document,
+    unload_document,
+)
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.ports.hosting import BrokerAddress
 
 
 @dataclass(slots=True)
@@ -37,6 +43,8 @@ class Advice:
     at_ms: int = 0
     plan_id: str | None = None
     """The sealed plan that an operator may approve."""
+    splits: tuple[dict[str, Any], ...] = ()
+    """Documents of the bundles that were too big when it was last checked."""
 
     def take(self, snapshot: ClusterSnapshot, plan: Plan, settings: StrategySettings) -> None:
         """A cycle's plan; the other strategies decide on the same snapshot."""
@@ -54,8 +62,26 @@ class Advice:
             except Exception as error:  # noqa: BLE001 - it must not keep the configured one from deciding
                 shadow.problem = f"{type(error).__name__}: {error}"[:300]
 
+    def take_splits(
+        self,
+        chosen: Sequence[tuple[BrokerAddress, Split]],
+        plan_ids: Mapping[str, str],
+        *,
+        unload: bool,
+    ) -> None:
+        """The bundles to split, with their owners. `plan_ids`: bundle → its sealed plan, if any."""
+        self.splits = tuple(
+            {
+                **split_document(split),
+                "broker": owner.broker_id,
+                "planId": plan_ids.get(split.bundle),
+                "command": split_command(split, unload=unload),
+            }
+            for owner, split in chosen
+        )
+
     def document(self) -> dict[str, Any]:
-        """For operators: each move with a command line that makes it."""
+        """For operators: each move and each split with a command line that makes it."""
         return {
             "at": self.at_ms or None,
             "planId": self.plan_id,
@@ -68,6 +94,7 @@ class Advice:
                 }
                 for shadow in self.shadows
             ],
+            "splits": list(self.splits),
         }
 
 
@@ -89,6 +116,13 @@ def command(move: Unload) -> str:
     if move.destination is not None:
         parts += ["--destinationBroker", move.destination]
     return shlex.join(parts)
+
+
+def split_command(split: Split, *, unload: bool) -> str:
+    """The `pulsar-admin` command line that makes a split."""
+    namespace, span = split_bundle_name(split.bundle)
+    parts = ["pulsar-admin", "namespaces", "split-bundle", namespace, "--bundle", span]
+    return shlex.join([*parts, *(["--unload"] if unload else [])])
 
 
 def switch_command(name: str, *, on: bool) -> str:

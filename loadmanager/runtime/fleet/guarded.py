@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from loadmanager.core.conf import Live
@@ -12,7 +13,7 @@ from loadmanager.runtime.fleet.advice import switch_command
 from loadmanager.runtime.fleet.picture import Picture
 from loadmanager.runtime.fleet.settings import ACT, APPROVE, FleetSettings
 from loadmanager.runtime.leader.operations import Operations
-from loadmanager.runtime.leader.plans import Plans
+from loadmanager.runtime.leader.plans import Kept, Plans
 
 STALE_READINGS = 2.5
 """Policies that could not be read for so many intervals are not known any more."""
@@ -66,11 +67,22 @@ class FleetPlans(Plans):
     """Sealed plans, which are carried out in the modes that may move something."""
 
     hold: FleetHold
+    execute_split: Callable[[Kept], Awaitable[None]] = field(init=False)
+    """Makes the split of a plan."""
 
     async def execute(self, plan_id: str) -> dict[str, Any]:
-        """See the base class. Raises `ConflictError` where nothing may be moved."""
+        """See the base class. Raises `ConflictError` where nothing may be moved. A plan with a
+        split is carried out when this returns; raises `OperationalError` if the split failed.
+        """
         self.hold.check()
-        return await Plans.execute(self, plan_id)
+        if not self.is_split(plan_id):
+            return await Plans.execute(self, plan_id)
+        await self.execute_split(self.find(plan_id))
+        return self.plan(plan_id)
+
+    def is_split(self, plan_id: str) -> bool:
+        """Whether a plan is kept, and splits a bundle."""
+        return plan_id in self._kept and bool(self.find(plan_id).sealed.plan.splits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

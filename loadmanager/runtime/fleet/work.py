@@ -35,6 +35,7 @@ from loadmanager.runtime.fleet.advice import Advice, Shadow
 from loadmanager.runtime.fleet.guarded import FleetHold, FleetOperations, FleetPlans, NoMerging
 from loadmanager.runtime.fleet.picture import Picture
 from loadmanager.runtime.fleet.settings import ACT, APPROVE, OBSERVE, FleetSettings
+from loadmanager.runtime.fleet.splitting import Splitting
 from loadmanager.runtime.fleet.watching import Watching
 from loadmanager.runtime.leader.draining import INTERVAL_S, Draining
 from loadmanager.runtime.leader.load_manager import LoadManager
@@ -112,6 +113,7 @@ class FleetWork:
     acting: Acting = field(init=False)
     advice: Advice = field(init=False)
     operations: Operations = field(init=False)
+    splitting: Splitting = field(init=False)
     watching: Watching = field(init=False)
     hold: FleetHold = field(init=False)
 
@@ -163,7 +165,27 @@ class FleetWork:
         self.load_manager.warm_up, self.load_manager.slow_s = self.hold, SLOW_S
         self.load_manager.carry_out = self._carry_out
         self.load_manager.unusable = self.picture.unread
-        self.operations = self._build_operations()
+        plans = FleetPlans(
+            epoch=self.outside.me.epoch,
+            load_manager=self.load_manager,
+            moves=self.moves,
+            settings_with=settings.settings_with,
+            boundaries=self._boundaries,
+            hold=self.hold,
+        )
+        self.splitting = Splitting(
+            load_manager=self.load_manager,
+            acting=self.acting,
+            hold=self.hold,
+            advice=self.advice,
+            plans=plans,
+            settings=settings.fleet,
+            strategies=settings.strategies,
+            splits=settings.splits,
+        )
+        self.load_manager.have_split = self.splitting.take
+        plans.execute_split = self.splitting.execute
+        self.operations = self._build_operations(plans)
         self.watching = Watching(
             reader=outside.reader,
             picture=self.picture,
@@ -174,7 +196,7 @@ class FleetWork:
             record=self._record,
         )
 
-    def _build_operations(self) -> Operations:
+    def _build_operations(self, plans: FleetPlans) -> Operations:
         draining = Draining(
             moves=self.moves,
             load_manager=self.load_manager,
@@ -194,14 +216,7 @@ class FleetWork:
             draining=draining,
             merging=NoMerging(),
             overview=self._build_overview(draining),
-            plans=FleetPlans(
-                epoch=self.outside.me.epoch,
-                load_manager=self.load_manager,
-                moves=self.moves,
-                settings_with=self.settings.settings_with,
-                boundaries=self._boundaries,
-                hold=self.hold,
-            ),
+            plans=plans,
             hold=self.hold,
         )
 
@@ -258,6 +273,10 @@ class FleetWork:
         )
         self.scope.spawn(
             every(shedding, self.load_manager.shed, "shed", steps, first_after_s=None), "shed"
+        )
+        checks = Interval(settings.splits, lambda splits: splits.interval_minutes * 60)
+        self.scope.spawn(
+            every(checks, self.splitting.step, "split", steps, first_after_s=None), "split"
         )
         if mode in (APPROVE, ACT):
             self.scope.spawn(self.moves.run(), "moves")

@@ -99,6 +99,9 @@ class LoadManager:
         self._observe = observe
         self.carry_out: Callable[[ClusterSnapshot, Plan], Sequence[Move]] = self._queue
         """What becomes of a cycle's plan; returns the moves that were queued."""
+        self.have_split: Callable[[Sequence[tuple[BrokerAddress, Split]]], Awaitable[None]]
+        self.have_split = self._split_each
+        """What becomes of the bundles that are too big."""
         self.memories = Memories()
         self.warm_up: Hold | None = None
         """Holds the cycles while too little is known."""
@@ -289,9 +292,12 @@ class LoadManager:
 
         An owner that finds no useful boundary gets the order again after the grace period.
         """
+        if self._splits.value.enabled:
+            await self.have_split(await self.too_big())
+
+    async def too_big(self) -> Sequence[tuple[BrokerAddress, Split]]:
+        """The bundles to split now, with their owners; without those that were ordered lately."""
         settings, strategies = self._splits.value, self._strategies.value
-        if not settings.enabled:
-            return
         snapshot = self.snapshot(strategies)
         oldest_ms = self._clock.now_ms() - strategies.grace_period_minutes * 60_000
         self._split_ms = _since(oldest_ms, self._split_ms)
@@ -317,15 +323,23 @@ class LoadManager:
                 log.warning(
                     "a bundle is too big and is not split", bundle=skip.what, reason=skip.reason
                 )
-        for split in chosen.splits:
-            owner = self._brokers.address(owners[split.bundle])
-            if owner is None or split.bundle in self._split_ms:
-                continue
-            self._split_ms[split.bundle] = self._clock.now_ms()
-            await self._split_at(owner, split)
+        return [
+            (owner, split)
+            for split in chosen.splits
+            if split.bundle not in self._split_ms
+            and (owner := self._brokers.address(owners[split.bundle])) is not None
+        ]
 
-    async def _split_at(self, owner: BrokerAddress, split: Split) -> None:
-        """Have the owner split a bundle; the decision is told at once, and its outcome after."""
+    async def _split_each(self, chosen: Sequence[tuple[BrokerAddress, Split]]) -> None:
+        for owner, split in chosen:
+            await self.split_at(owner, split)
+
+    async def split_at(self, owner: BrokerAddress, split: Split) -> Split:
+        """Have the owner split a bundle; the decision is told at once, and its outcome after.
+
+        Returns the split with its end; it raises nothing for one that failed.
+        """
+        self._split_ms[split.bundle] = self._clock.now_ms()
         self._observe(self.cycles, Plan("BundleSplitterTask", splits=(split,)))
         decision = self._remember("split", lambda: split_decision(split, owner.broker_id))
         log.info(
@@ -346,6 +360,7 @@ class LoadManager:
         ended = dataclasses.replace(split, end=end)
         self._observe(self.cycles, Plan("BundleSplitterTask", splits=(ended,)))
         self.kept.changed(decision, lambda: split_decision(ended, owner.broker_id))
+        return ended
 
     # Decisions
 

@@ -123,23 +123,23 @@ class Plans:
 
     def plan(self, plan_id: str) -> Document:
         """One plan with its moves. Raises `NotFoundError`."""
-        return self._document(self._find(plan_id))
+        return self._document(self.find(plan_id))
 
     async def execute(self, plan_id: str) -> Document:
         """Queue exactly the moves of a plan, or refuse with every difference."""
         epoch, separator, _ = plan_id.partition("-p")
         if separator and epoch.isdecimal() and epoch != str(self.epoch):
             text = f"it was made in term {epoch}, and this is term {self.epoch}: plans end with it"
-            raise _refusal(plan_id, [sealed.Drift("term", text)])
-        kept = self._find(plan_id)
+            raise refusal(plan_id, [sealed.Drift("term", text)])
+        kept = self.find(plan_id)
         unloads = kept.sealed.plan.unloads
-        gone = await self._gone([move.bundle for move in unloads])
+        gone = await self.gone([move.bundle for move in unloads])
         owners = {move.bundle: await self.moves.owner(move.bundle) for move in unloads}
         # From here on nothing is awaited: what is checked is what is queued.
         if not unloads:
-            raise _refusal(plan_id, [sealed.Drift("empty", "it has no moves")])
+            raise refusal(plan_id, [sealed.Drift("empty", "it has no moves")])
         if kept.executed_ms is not None:
-            raise _refusal(plan_id, [sealed.Drift("executed", "it was carried out already")])
+            raise refusal(plan_id, [sealed.Drift("executed", "it was carried out already")])
         found = list(
             sealed.drift(
                 kept.sealed, self.load_manager.snapshot(kept.sealed.settings), owners, gone
@@ -151,13 +151,13 @@ class Plans:
             if (moving := self.moves.queue.move_of(bundle)) is not None
         ]
         if found:
-            raise _refusal(plan_id, found)
+            raise refusal(plan_id, found)
         kept.moves = self.moves.queue_all(unloads, Author.PLAN)
         kept.executed_ms = self.moves.clock.now_ms()
         log.info("plan carried out", plan=plan_id, moves=len(kept.moves), epoch=self.epoch)
         return self._document(kept)
 
-    async def _gone(self, bundles: Sequence[str]) -> dict[str, str]:
+    async def gone(self, bundles: Sequence[str]) -> dict[str, str]:
         """Bundles that do not exist any more, and why."""
         gone: dict[str, str] = {}
         present: dict[str, NamespaceBundles | None] = {}
@@ -178,13 +178,19 @@ class Plans:
                 gone[bundle] = "it was split or merged"
         return gone
 
-    def _find(self, plan_id: str) -> Kept:
+    def find(self, plan_id: str) -> Kept:
+        """One plan. Raises `NotFoundError`."""
         kept = self._kept.get(plan_id)
         if kept is None:
             raise NotFoundError(
                 f"there is no plan {plan_id[:60]}: the last {KEPT} of a term are kept"
             )
         return kept
+
+    def is_ready(self, plan_id: str) -> bool:
+        """Whether a plan is kept, and neither carried out nor expired."""
+        kept = self._kept.get(plan_id)
+        return kept is not None and self._state(kept) == "ready"
 
     def _state(self, kept: Kept) -> str:
         if kept.executed_ms is not None:
@@ -229,7 +235,8 @@ def _check_shedder(settings: StrategySettings) -> None:
         )
 
 
-def _refusal(plan_id: str, found: list[sealed.Drift]) -> DriftError:
+def refusal(plan_id: str, found: list[sealed.Drift]) -> DriftError:
+    """What refuses a plan that has drifted."""
     texts = [
         f"{drift.bundle}: {drift.reason}" if drift.bundle else drift.reason
         for drift in found[:NAMED_MAX]
