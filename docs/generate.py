@@ -123,8 +123,9 @@ def fleet_conf() -> str:
         "fleet.conf",
         "The file of `loadmanager fleet --config FILE`: `key=value` lines, `[name]` begins a "
         "cluster, and keys before the first cluster count for all. Beside these keys it takes "
-        "those keys of [broker.conf](broker-conf.md) that decide about moves: the daemon's "
-        f"defaults of some differ ({changed}). Any other key is refused.",
+        "those keys of [broker.conf](broker-conf.md) that decide about moves and splits, and those "
+        "of the metadata store for a lock: the daemon's defaults of some differ "
+        f"({changed}). Any other key is refused.",
         *blocks,
     )
 

@@ -13,7 +13,13 @@ import click
 from loadmanager.cli.options import FILE, Command, Group, log_format
 from loadmanager.core.errors import ConfigError
 from loadmanager.settings.fleet import ClusterSettings, clusters, read_file
-from loadmanager.wiring.fleet import FleetOptions, one_snapshot, restore, run_fleet
+from loadmanager.wiring.fleet import (
+    FleetOptions,
+    one_snapshot,
+    restore,
+    restore_when_silent,
+    run_fleet,
+)
 from loadmanager.wiring.plugins import register_plugins
 
 EXAMPLES = """examples:
@@ -22,6 +28,7 @@ EXAMPLES = """examples:
   loadmanager fleet --config /etc/loadmanager/fleet.conf
   loadmanager fleet --pulsar http://broker-1:8080 snapshot | loadmanager decide --explain
   loadmanager fleet --config /etc/loadmanager/fleet.conf restore --cluster east
+  loadmanager fleet --config /etc/loadmanager/fleet.conf restore --when-silent 180
 
 While it runs:
   curl -s http://127.0.0.1:8090/loadmanager/v1/fleet      what it knows, and how old that is
@@ -119,10 +126,23 @@ def snapshot(known: list[ClusterSettings], cluster: str | None) -> int:
 
 @command.command("restore", cls=Command)
 @click.option("--cluster", help="which one, if the configuration has several")
-@click.pass_obj
-def restore_(known: list[ClusterSettings], cluster: str | None) -> int:
+@click.option(
+    "--when-silent",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="wait, and do it each time that a daemon in approve or act, with the same --data-dir, has "
+    "given no sign of life for so long",
+)
+@click.pass_context
+def restore_(ctx: click.Context, cluster: str | None, when_silent: float | None) -> int:
     """Switch Pulsar's own shedding and splitting on again, for good or after the daemon died."""
-    asyncio.run(restore(_chosen(known, cluster)))
+    known: list[ClusterSettings] = ctx.obj
+    if when_silent is None:
+        asyncio.run(restore(_chosen(known, cluster)))
+        return 0
+    chosen = known if cluster is None else [_chosen(known, cluster)]
+    assert ctx.parent is not None
+    asyncio.run(restore_when_silent(chosen, ctx.parent.params["data_dir"], when_silent))
     return 0
 
 

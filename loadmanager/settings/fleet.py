@@ -22,6 +22,7 @@ from typing import Any
 
 from loadmanager import settings
 from loadmanager.adapters.pulsar_admin.settings import PulsarSettings
+from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.bundles.names import SYSTEM_NAMESPACE
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.moves.settings import MoveSettings
@@ -59,6 +60,8 @@ class ClusterSettings:
     strategies: StrategySettings
     moves: MoveSettings
     splits: SplitSettings
+    store: ZooKeeperSettings | None = None
+    """Where the lock of daemons on several hosts is, below a root of the cluster's own."""
     given: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Key → text, as the file and the command line say."""
 
@@ -138,7 +141,8 @@ def parse(name: str, values: Mapping[str, str]) -> ClusterSettings:
             problems.append(f"{key} = {text!r}: {error}")
     if not own[PulsarSettings].get("urls"):
         problems.append("pulsar: http://host:8080 of at least one broker is expected (--pulsar)")
-    problems += [f"{key}: {why}" for key in others if (why := _without_effect(key))]
+    stored = any(_is_store_url(key) for key in others)
+    problems += [f"{key}: {why}" for key in others if (why := _without_effect(key, stored))]
     if problems:
         raise ConfigError(f"cluster {name}: {'; '.join(problems)}")
     fleet = FleetSettings(**own[FleetSettings])
@@ -152,20 +156,39 @@ def parse(name: str, values: Mapping[str, str]) -> ClusterSettings:
             _strategies(decided),
             decided.leaf(MoveSettings),
             decided.leaf(SplitSettings),
+            _store(name, decided, fleet) if stored else None,
             dict(values),
         )
     except (ConfigError, BadInputError) as error:
         raise ConfigError(f"cluster {name}: {error}") from None
 
 
-def _without_effect(key: str) -> str | None:
-    """Why a key of broker.conf cannot be set here."""
+def _is_store_url(key: str) -> bool:
+    known = settings.known_keys().get(key)
+    return known is not None and (known.leaf, known.field) == (ZooKeeperSettings, "url")
+
+
+def _store(name: str, decided: Settings, fleet: FleetSettings) -> ZooKeeperSettings:
+    """The metadata store below a root of the cluster's own. Raises `ConfigError`."""
+    if fleet.restore_pulsar:
+        raise ConfigError(
+            "restorePulsarOnStop: with metadataStoreUrl another daemon takes over instead"
+        )
+    given = decided.leaf(ZooKeeperSettings)
+    root = "/".join(part for part in (given.chroot, "loadmanager-fleet", name) if part)
+    return dataclasses.replace(given, url=f"zk:{given.hosts}/{root}")
+
+
+def _without_effect(key: str, stored: bool) -> str | None:
+    """Why a key of broker.conf cannot be set here. `stored`: whether there is a metadata store."""
     known = settings.known_keys().get(key)
     if known is None:
         near = settings.nearest(key)
         return "there is no such key" + (f"; did you mean {near}?" if near else "")
     if known.leaf is SplitSettings and known.field in PULSAR_DECIDES:
         return "it does nothing here: Pulsar chooses where it splits a bundle"
+    if known.leaf is ZooKeeperSettings and known.field != "session_expired_policy":
+        return None if stored else "without metadataStoreUrl it does nothing here"
     if known.leaf in (*ACTING, *registry.own_settings()):
         return None
     return "it does nothing here"

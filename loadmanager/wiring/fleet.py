@@ -10,6 +10,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +31,24 @@ from loadmanager.adapters.system import open_files
 from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.adapters.system.folder_lock import locked
 from loadmanager.adapters.system.notify import notify
+from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
+from loadmanager.adapters.zookeeper.store import ZooKeeperStore
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import NamespaceBundles, parse_boundaries
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import LoadManagerError, OperationalError
+from loadmanager.core.errors import ConfigError, LoadManagerError, OperationalError
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.ports.election import Leader
+from loadmanager.ports.election import Leader, Term
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.telemetry import Source, Telemetry
+from loadmanager.ports.wishes import WishBook
 from loadmanager.runtime.fleet import telemetry
 from loadmanager.runtime.fleet.advice import switch_command
+from loadmanager.runtime.fleet.dead_man import DeadMan
 from loadmanager.runtime.fleet.picture import OWN_BALANCING
 from loadmanager.runtime.fleet.settings import ACT, APPROVE
 from loadmanager.runtime.fleet.snapshot_line import snapshot_line
+from loadmanager.runtime.fleet.terms import Terms
 from loadmanager.runtime.fleet.work import FleetOutside, FleetSettingsOf, FleetWork
 from loadmanager.runtime.shared.leading import Leading
 from loadmanager.runtime.tasks import Scope, Steps, every, forever, sleep
@@ -51,6 +57,10 @@ from loadmanager.settings.fleet import ClusterSettings
 AGAIN_S = 15.0
 """A cluster whose tasks ended by a bug starts again after this time."""
 CHECK_S = 5.0
+SIGN = "alive"
+"""The file that is touched at each sign of life."""
+SIGNS = 3
+"""A daemon is silent that has missed so many signs, at least."""
 ADVICE = "this daemon waits until it can have it"
 
 log = structlog.get_logger("fleet")
@@ -166,17 +176,46 @@ class Cluster:
                     waiting = True
                     await sleep(CHECK_S)
                     continue
-                await self._lead()
+                if self.settings.store is None:
+                    epoch = self.clock.now_ms() // 1000
+                    leader = Leader(f"fleet-{self.name}", self._url, epoch)
+                    wishes = WishesFile(self.folder / "wishes.json", self.clock)
+                    await self._lead(Term(leader), wishes)
+                else:
+                    await self._lead_in_turns(self.settings.store)
                 return
 
-    async def _lead(self) -> None:
+    @property
+    def _url(self) -> str:
+        return f"http://{self.options.listen[0]}:{self.port}"
+
+    async def _lead_in_turns(self, store_settings: ZooKeeperSettings) -> None:
+        """Lead while this daemon holds the lock that those on other hosts wait for."""
+        me = f"fleet-{self.name}@{socket.gethostname()}:{self.port}"
+        async with ZooKeeperStore(store_settings) as store:
+            terms = Terms(store, self.clock, broker_id=me, web_url=self._url, lead=self._lead)
+            await terms.run()
+
+    async def _lead(self, term: Term, wishes: WishBook) -> None:
         async with PulsarClient(self.settings.pulsar) as client, _journal(self) as journal:
             steps = Steps()
             reader = AdminReader(client, self.clock)
             async with Scope(self.name) as scope:
                 if journal is not None:
                     scope.spawn(every(lambda: FLUSH_S, journal.flush, "history", steps), "history")
-                work = self._build_work(client, reader, journal, scope, steps)
+                outside = FleetOutside(
+                    name=self.name,
+                    me=term.leader,
+                    checks=term.checks,
+                    lives=(self.folder / SIGN).touch,
+                    reader=reader,
+                    orders=AdminOrders(client, reader),
+                    wishes=wishes,
+                    clock=self.clock,
+                    rng=random.Random(0),  # noqa: S311 - reproducible, not secret
+                    history=journal,
+                )
+                work = FleetWork(outside, self._live_settings(), scope, steps)
                 server = FleetServer(
                     self._build_use(work, journal),
                     version=__version__,
@@ -189,44 +228,24 @@ class Cluster:
                     cluster=self.name,
                     mode=self.settings.fleet.mode,
                     pulsar=list(self.settings.pulsar.urls),
-                    http=f"http://{self.options.listen[0]}:{self.port}",
+                    http=self._url,
                 )
                 try:
                     work.begin()
                     await forever()
                 finally:
+                    scope.cancel()  # first: another daemon may lead
                     await server.stop()
                     await self._say_goodbye(client, work)
-                    scope.cancel()
 
-    def _build_work(
-        self,
-        client: PulsarClient,
-        reader: AdminReader,
-        journal: Journal | None,
-        scope: Scope,
-        steps: Steps,
-    ) -> FleetWork:
-        strategies = self.settings.strategies
-        url = f"http://{self.options.listen[0]}:{self.port}"
-        outside = FleetOutside(
-            name=self.name,
-            me=Leader(f"fleet-{self.name}", url, self.clock.now_ms() // 1000),
-            reader=reader,
-            orders=AdminOrders(client, reader),
-            wishes=WishesFile(self.folder / "wishes.json", self.clock),
-            clock=self.clock,
-            rng=random.Random(0),  # noqa: S311 - reproducible, not secret
-            history=journal,
-        )
-        settings = FleetSettingsOf(
+    def _live_settings(self) -> FleetSettingsOf:
+        return FleetSettingsOf(
             fleet=Live(self.settings.fleet),
-            strategies=Live(strategies),
+            strategies=Live(self.settings.strategies),
             splits=Live(self.settings.splits),
             moves=Live(self.settings.moves),
             settings_with=self._settings_with,
         )
-        return FleetWork(outside, settings, scope, steps)
 
     def _settings_with(self, changes: Mapping[str, str]) -> StrategySettings:
         changed = self.settings.with_changes(changes)
@@ -248,7 +267,9 @@ class Cluster:
         )
 
     async def _say_goodbye(self, client: PulsarClient, work: FleetWork) -> None:
-        """Say how Pulsar balances itself again, or switch it on."""
+        """Say how Pulsar balances itself again, or switch it on, unless a daemon waits for that."""
+        if self.settings.store is not None:
+            return
         if self.settings.fleet.mode not in (APPROVE, ACT) or work.picture.own_balancing():
             return
         commands = "; ".join(switch_command(name, on=True) for name in OWN_BALANCING)
@@ -318,8 +339,55 @@ async def _journal(cluster: Cluster) -> AsyncIterator[Journal]:
 async def restore(cluster: ClusterSettings) -> None:
     """Switch Pulsar's own shedding and splitting on. Raises `OperationalError`."""
     configure("info", json=None, broker="fleet")
+    await _restore(cluster)
+
+
+async def _restore(cluster: ClusterSettings) -> None:
     async with PulsarClient(cluster.pulsar) as client:
         await _switch_on(client, cluster.name)
+
+
+async def restore_when_silent(
+    clusters: Sequence[ClusterSettings], data_dir: Path, seconds: float
+) -> None:
+    """Switch Pulsar's own on in each cluster whose daemon gives no sign of life for so long, until
+    cancelled. Raises `ConfigError` if another daemon would take over, or the time is too short.
+    """
+    configure("info", json=None, broker="fleet")
+    for cluster in clusters:
+        if cluster.store is not None:
+            raise ConfigError(
+                f"cluster {cluster.name}: with metadataStoreUrl another daemon takes over; a timer "
+                "on this host does not know whether it has"
+            )
+        least_s = SIGNS * cluster.fleet.read_interval_s
+        if seconds < least_s:
+            raise ConfigError(
+                f"--when-silent {seconds:g}: cluster {cluster.name} gives a sign of life each "
+                f"readIntervalSeconds; {least_s:g} or more is expected"
+            )
+    steps = Steps()
+    async with Scope("dead-man") as scope:
+        for cluster in clusters:
+            sign = data_dir / cluster.name / SIGN
+            timer = DeadMan(
+                cluster=cluster.name,
+                last_sign=partial(_touched_ns, sign),
+                forget=partial(sign.unlink, missing_ok=True),
+                restore=partial(_restore, cluster),
+                clock=SystemClock(),
+                silent_s=seconds,
+            )
+            step = f"dead-man-{cluster.name}"
+            scope.spawn(every(lambda: CHECK_S, timer.step, step, steps), step)
+        notify("READY=1")
+
+
+def _touched_ns(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
 
 
 async def one_snapshot(cluster: ClusterSettings) -> dict[str, Any]:

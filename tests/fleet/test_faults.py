@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 from fleet.fake_pulsar import NONSENSE, FakePulsar, Nonsense, a_pulsar
-from fleet.watched import Watching, beside, watching
-
-ACT = {"mode": "act", "loadManagerMovesPerMinuteMax": "-1"}
+from fleet.watched import ACT, Watching, beside, watching
 
 
 async def cycle_until(daemon: Watching, cut: asyncio.Event) -> None:

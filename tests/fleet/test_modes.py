@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fleet.fake_pulsar import NAMESPACE
-from fleet.watched import Watching, watching
+from fleet.watched import ACT, Watching, watching
 
 from loadmanager.core.errors import ConflictError
 from loadmanager.core.history.records import Decision
@@ -17,7 +17,6 @@ from loadmanager.runtime.fleet.snapshot_line import snapshot_line
 from loadmanager.simulator.deciding import Deciding
 from loadmanager.simulator.lines import decode_line
 
-ACT = {"mode": "act", "loadManagerMovesPerMinuteMax": "-1"}
 APPROVE = {"mode": "approve", "loadManagerMovesPerMinuteMax": "-1"}
 
 

@@ -22,6 +22,7 @@ from loadmanager.runtime.fleet.work import FleetOutside, FleetSettingsOf, FleetW
 from loadmanager.runtime.tasks import Scope, Steps
 from loadmanager.settings import fleet as conf
 
+ACT = {"mode": "act", "loadManagerMovesPerMinuteMax": "-1"}
 LOOKS_S = (0.0, 0.0, 0.01, 0.01)
 
 

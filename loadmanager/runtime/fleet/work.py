@@ -28,6 +28,7 @@ from loadmanager.ports.cluster_reader import BrokerReading, ClusterReader
 from loadmanager.ports.election import Leader
 from loadmanager.ports.history import History
 from loadmanager.ports.mover import Mover
+from loadmanager.ports.store import Check
 from loadmanager.ports.wishes import WishBook
 from loadmanager.runtime.broker.decision_telemetry import Counts
 from loadmanager.runtime.fleet.acting import Acting
@@ -73,9 +74,13 @@ class FleetOutside:
     name: str
     """The cluster's name in the daemon's configuration."""
     me: Leader
-    """This daemon, which leads for as long as it lives. Its epoch is another one at each start, so
-    that no plan of an earlier start can be approved.
+    """This daemon, which leads for as long as this lives. Its epoch is another one each time, so
+    that no plan of an earlier term can be approved.
     """
+    checks: Sequence[Check] = ()
+    """Those of its term, if it leads by a lock in the metadata store."""
+    lives: Callable[[], None] = lambda: None
+    """A sign of life: the daemon may move bundles, and the cluster answers it."""
     reader: ClusterReader
     orders: Orders
     wishes: WishBook
@@ -165,27 +170,7 @@ class FleetWork:
         self.load_manager.warm_up, self.load_manager.slow_s = self.hold, SLOW_S
         self.load_manager.carry_out = self._carry_out
         self.load_manager.unusable = self.picture.unread
-        plans = FleetPlans(
-            epoch=self.outside.me.epoch,
-            load_manager=self.load_manager,
-            moves=self.moves,
-            settings_with=settings.settings_with,
-            boundaries=self._boundaries,
-            hold=self.hold,
-        )
-        self.splitting = Splitting(
-            load_manager=self.load_manager,
-            acting=self.acting,
-            hold=self.hold,
-            advice=self.advice,
-            plans=plans,
-            settings=settings.fleet,
-            strategies=settings.strategies,
-            splits=settings.splits,
-        )
-        self.load_manager.have_split = self.splitting.take
-        plans.execute_split = self.splitting.execute
-        self.operations = self._build_operations(plans)
+        self.operations = self._build_operations(self._build_splitting())
         self.watching = Watching(
             reader=outside.reader,
             picture=self.picture,
@@ -195,6 +180,29 @@ class FleetWork:
             settings=settings.fleet,
             record=self._record,
         )
+
+    def _build_splitting(self) -> FleetPlans:
+        plans = FleetPlans(
+            epoch=self.outside.me.epoch,
+            load_manager=self.load_manager,
+            moves=self.moves,
+            settings_with=self.settings.settings_with,
+            boundaries=self._boundaries,
+            hold=self.hold,
+        )
+        self.splitting = Splitting(
+            load_manager=self.load_manager,
+            acting=self.acting,
+            hold=self.hold,
+            advice=self.advice,
+            plans=plans,
+            settings=self.settings.fleet,
+            strategies=self.settings.strategies,
+            splits=self.settings.splits,
+        )
+        self.load_manager.have_split = self.splitting.take
+        plans.execute_split = self.splitting.execute
+        return plans
 
     def _build_operations(self, plans: FleetPlans) -> Operations:
         draining = Draining(
@@ -211,7 +219,7 @@ class FleetWork:
 
         self.moves.ended = ended
         return FleetOperations(
-            checks=(),
+            checks=self.outside.checks,
             moves=self.moves,
             draining=draining,
             merging=NoMerging(),
@@ -293,8 +301,12 @@ class FleetWork:
         await self.watching.read_brokers()
         self.outside.orders.brokers = tuple(sorted(self.picture.answering))
         await self.watching.read_new_policies()
-        if self.settings.fleet.value.mode == ACT:
+        mode = self.settings.fleet.value.mode
+        if mode == ACT:
             self.acting.look()
+        answers = self.picture.answering and "brokers" not in self.picture.problems
+        if mode in (APPROVE, ACT) and answers:
+            self.outside.lives()
 
     def _carry_out(self, snapshot: ClusterSnapshot, plan: Plan) -> Sequence[Move]:
         strategies = self.settings.strategies.value

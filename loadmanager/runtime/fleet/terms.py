@@ -1,0 +1,82 @@
+"""Daemons of one cluster on several hosts: the one that holds a lock in ZooKeeper leads, the others
+wait. The wishes of operators are there, too, so that they outlive the daemon that leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from loadmanager.core.errors import OperationalError
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.election import Term
+from loadmanager.ports.store import SessionState, Store
+from loadmanager.ports.wishes import WishBook
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.documents import Corrupt
+from loadmanager.runtime.shared.election import StoreElection
+from loadmanager.runtime.shared.watching import Watcher
+from loadmanager.runtime.shared.wishes import OperatorWishes
+from loadmanager.runtime.tasks import Scope, retrying, sleep
+
+TERM_INTERVAL_S = 1.0
+"""Between the end of a term and the next campaign."""
+
+Lead = Callable[[Term, WishBook], Coroutine[Any, Any, None]]
+"""A daemon's work, until cancelled."""
+
+log = structlog.get_logger("fleet")
+
+
+class Terms:
+    """Leads while this daemon's session holds the lock. The store belongs to one cluster."""
+
+    def __init__(
+        self, store: Store, clock: Clock, *, broker_id: str, web_url: str, lead: Lead
+    ) -> None:
+        corrupt = Corrupt()
+        self._store = store
+        self._lead = lead
+        self._election = StoreElection(
+            store, clock, broker_id=broker_id, web_url=web_url, corrupt=corrupt
+        )
+        self._wishes = OperatorWishes(store, clock, corrupt)
+
+    async def run(self) -> None:
+        """Wait and lead in turns, until cancelled. Raises `OperationalError` when the connection
+        to the store has ended for good.
+        """
+        watchers = (
+            Watcher(self._store, paths.LEADER, self._election.on_change),
+            Watcher(self._store, paths.WISHES, self._wishes.on_change),
+        )
+        async with Scope("terms") as scope:
+            for watcher in watchers:
+                scope.spawn(watcher.run(), watcher.root)
+            scope.spawn(self._follow_session(), "session")
+            for watcher in watchers:
+                await watcher.synced.wait()
+            while True:
+                await self._one_term()
+                await sleep(TERM_INTERVAL_S)
+
+    async def _follow_session(self) -> None:
+        async for state in self._store.session_states():
+            if state is SessionState.LOST:
+                self._election.session_lost()
+        raise OperationalError("the connection to the metadata store has ended for good")
+
+    async def _one_term(self) -> None:
+        log.info("waiting for the lock in the metadata store")
+        term = await retrying(self._election.campaign, "campaign")
+        log.info("this daemon leads", epoch=term.epoch)
+        async with Scope(f"term-{term.epoch}") as scope:
+            scope.spawn(self._until_lost(term, scope), "until-lost")
+            scope.spawn(self._lead(term, self._wishes), "lead")
+        log.warning("the lock is lost: another daemon may lead", epoch=term.epoch)
+
+    async def _until_lost(self, term: Term, scope: Scope) -> None:
+        await self._election.lost(term)
+        scope.cancel()
