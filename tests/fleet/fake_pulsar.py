@@ -21,6 +21,7 @@ NAMESPACE = "acme/shop"
 CLUSTER = "c1"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Nonsense = Callable[[web.Request], web.Response]
+OnSplit = Callable[[bool], Awaitable[None]]
 OnUnload = Callable[[str, bool], Awaitable[None]]
 
 
@@ -60,6 +61,10 @@ def refused(_request: web.Request) -> web.Response:
 
 
 NONSENSE = (html, empty, loop, elsewhere, bracket, failed, refused)
+
+
+async def _no_split(_done: bool) -> None:
+    """What happens at a split by default."""
 
 
 async def _nothing(_destination: str, _done: bool) -> None:
@@ -105,6 +110,8 @@ class FakePulsar:
     """Whether a split divides a bundle; if not, it is answered as if it did."""
     topics_of: dict[str, int] = field(default_factory=dict)
     """Bundle → number of its topics; 1 for the others."""
+    on_split: OnSplit = _no_split
+    """Called before and after each split that a broker carries out."""
     log: list[str] = field(default_factory=list)
     """Requests: method, path, query."""
     moved: list[tuple[str, str]] = field(default_factory=list)
@@ -367,6 +374,7 @@ class FakeBroker:
         owner = pulsar.owners[bundle]
         if owner != self.me:
             raise web.HTTPTemporaryRedirect(f"http://{owner}{request.rel_url}")
+        await pulsar.on_split(False)
         if pulsar.divides:
             middle = f"0x{(int(low, 16) + int(high, 16)) // 2:08x}"
             pulsar.edges = sorted([*pulsar.edges, middle])
@@ -375,6 +383,7 @@ class FakeBroker:
             for part in (f"{NAMESPACE}/{low}_{middle}", f"{NAMESPACE}/{middle}_{high}"):
                 pulsar.owners[part] = owner
                 pulsar.rates[part], pulsar.topics_of[part] = rate / 2, topics // 2
+        await pulsar.on_split(True)
         return web.Response(status=204)
 
 

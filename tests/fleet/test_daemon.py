@@ -8,13 +8,14 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from fleet.fake_pulsar import a_pulsar
-from ports import free_ports
+from fleet.fake_pulsar import FakePulsar, a_pulsar
+from ports import free_port, free_ports
 
 from loadmanager import cli
 
@@ -94,6 +95,47 @@ pulsar={pulsar.url()}
             assert b"Traceback" not in log
         assert {line.partition(" ")[0] for line in pulsar.log} == {"GET"}
     assert list((tmp_path / "data" / "history").glob("cluster=east/kind=decision/*/*"))
+
+
+async def test_a_process_that_is_killed_again_and_again(tmp_path: Path) -> None:
+    """At the beginning of a move or at its end: what is on its disk never keeps the next start from
+    going on, and every bundle moves once at most.
+    """
+    port = free_port()
+    async with a_pulsar(3) as pulsar:
+        pulsar.spread([12, 2, 2])
+        pulsar.switch_off()
+        configuration = f"""pulsar={pulsar.url()}
+mode=act
+loadManagerMovesPerMinuteMax=-1
+loadBalancerSheddingIntervalMinutes=0.03
+"""
+        for is_end in (False, True, False):
+            cut = asyncio.Event()
+
+            async def on_unload(
+                _destination: str, done: bool, *, at: bool, cut: asyncio.Event
+            ) -> None:
+                if done is at:
+                    cut.set()
+                    await asyncio.Event().wait()
+
+            pulsar.on_unload = partial(on_unload, at=is_end, cut=cut)
+            async with a_daemon(tmp_path, configuration, port) as process, asyncio.timeout(60):
+                await cut.wait()
+                process.kill()
+                await process.wait()
+        assert len(pulsar.moved) == 1
+        pulsar.on_unload = FakePulsar.on_unload
+        async with a_daemon(tmp_path, configuration, port):
+            await ask(
+                port,
+                "/loadmanager/v1/moves",
+                until=lambda told: len(pulsar.moved) > 2 and not told["running"],
+            )
+        moved = [bundle for bundle, _ in pulsar.moved]
+        assert len(set(moved)) == len(moved)
+        assert set(pulsar.owners.values()) == set(pulsar.brokers)
 
 
 async def test_a_snapshot_of_a_cluster_that_does_not_answer() -> None:

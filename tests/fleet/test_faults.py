@@ -8,7 +8,16 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from fleet.fake_pulsar import NONSENSE, FakePulsar, Nonsense, a_pulsar
+from aiohttp import web
+from fleet.fake_pulsar import (
+    NAMESPACE,
+    NONSENSE,
+    RANGES,
+    SPANS,
+    FakePulsar,
+    Nonsense,
+    a_pulsar,
+)
 from fleet.watched import ACT, Watching, beside, watching
 
 
@@ -62,6 +71,72 @@ async def test_a_daemon_that_is_killed_leaves_nothing_half_done(
         assert set(shares) == set(pulsar.brokers)
         assert max(shares.values()) < 12
         assert len(dict(pulsar.moved)) == len(pulsar.moved)
+
+
+@pytest.mark.parametrize("done", [False, True])
+async def test_a_daemon_that_is_killed_at_a_split(tmp_path: Path, *, done: bool) -> None:
+    """Before it, or when its answer is under way: the next start reads the boundaries, and splits
+    nothing a second time.
+    """
+    settings = {**ACT, "loadBalancerNamespaceBundleMaxTopics": "10"}
+    too_big = f"{NAMESPACE}/{RANGES[3]}"
+    async with a_pulsar(3) as pulsar:
+        pulsar.spread([12, 2, 2])
+        pulsar.switch_off()
+        pulsar.topics_of[too_big] = 12
+        cut = asyncio.Event()
+
+        async def on_split(is_done: bool) -> None:
+            if is_done is done:
+                cut.set()
+                await asyncio.Event().wait()
+
+        pulsar.on_split = on_split
+        async with beside(pulsar, tmp_path, settings) as daemon:
+            await daemon.cycle()
+            step = asyncio.ensure_future(daemon.work.splitting.step())
+            await cut.wait()
+            step.cancel()
+        assert (too_big not in pulsar.owners) is done
+        pulsar.on_split = FakePulsar.on_split
+        async with beside(pulsar, tmp_path, settings, epoch=2) as daemon:
+            await daemon.cycle()
+            await daemon.work.splitting.step()
+        assert len(pulsar.edges) - 1 == SPANS + 1
+        assert too_big not in pulsar.owners
+
+
+async def test_an_answer_that_is_lost_after_the_move(tmp_path: Path) -> None:
+    """The bundle has moved, and its answer is HTML, or the connection ends, or nothing comes in
+    time: the daemon looks who owns it, and the plan goes on. Nothing is moved a second time.
+    """
+
+    async def page(_destination: str, is_done: bool) -> None:
+        if is_done:
+            raise web.HTTPBadGateway(text="<html>Bad gateway</html>")
+
+    async def cut(_destination: str, is_done: bool) -> None:
+        if is_done:
+            raise asyncio.CancelledError
+
+    async def silence(_destination: str, is_done: bool) -> None:
+        if is_done:
+            await asyncio.Event().wait()
+
+    for number, fault in enumerate((page, cut, silence)):
+        settings = {**ACT, "requestTimeoutSeconds": "0.5"}
+        async with watching(tmp_path / str(number), settings=settings) as daemon:
+            pulsar = daemon.pulsar
+            pulsar.switch_off()
+            pulsar.on_unload = fault
+            await daemon.cycle()
+            moves = daemon.work.operations.list_moves(99)["moves"]
+            assert len(moves) > 1
+            assert {move["state"] for move in moves} == {"done"}
+            assert daemon.work.hold.reason() is None
+            assert len(dict(pulsar.moved)) == len(pulsar.moved) == len(moves)
+            for bundle, destination in pulsar.moved:
+                assert pulsar.owners[bundle] == destination
 
 
 async def test_a_broker_that_is_killed_in_the_middle_of_a_plan(tmp_path: Path) -> None:

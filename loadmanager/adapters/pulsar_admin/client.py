@@ -193,6 +193,7 @@ class PulsarClient:
                     data=body,
                     headers={"Accept": "*/*", **headers},
                     allow_redirects=False,
+                    middlewares=() if method == "GET" else (_sent_once,),
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
                 ) as answer,
             ):
@@ -231,6 +232,18 @@ class PulsarClient:
             text = base64.b64encode(_secret(self._settings.basic_file).encode()).decode()
             return {"Authorization": f"Basic {text}"}
         return {}
+
+
+async def _sent_once(
+    request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """A middleware without which aiohttp sends a PUT again when its connection ends: the order may
+    have been carried out, and a second one would interrupt clients again.
+    """
+    try:
+        return await send(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise OperationalError(_told(error)) from None
 
 
 def _secret(path: str) -> str:
