@@ -76,6 +76,28 @@ async def test_advise_shows_the_command_and_splits_nothing(tmp_path: Path) -> No
         assert orders(daemon) == []
 
 
+async def test_what_is_not_known_is_not_advised(tmp_path: Path) -> None:
+    """While the policies have not been read."""
+    async with watching(tmp_path, settings={"mode": "advise", **FEW_TOPICS}) as daemon:
+        daemon.pulsar.topics_of[TOO_BIG] = 30
+        daemon.pulsar.nonsense["/failureDomains"] = failed
+        await daemon.work.read()
+        await daemon.work.splitting.step()
+        assert daemon.work.advice.document()["splits"] == []
+
+
+async def test_a_check_is_bounded(tmp_path: Path) -> None:
+    """The further ones wait for the next check."""
+    settings = {"mode": "act", **FEW_TOPICS, "loadBalancerMaxNumberOfBundlesToSplitPerCycle": "1"}
+    async with watching(tmp_path, settings=settings) as daemon:
+        daemon.pulsar.topics_of[f"{NAMESPACE}/{RANGES[5]}"] = 16
+        await check(daemon, topics=16)
+        assert len(orders(daemon)) == 1
+        await daemon.work.read()
+        await daemon.work.splitting.step()
+        assert len(orders(daemon)) == 2
+
+
 async def test_an_approved_split_is_made_once(tmp_path: Path) -> None:
     """Its plan is the same at each check until it is carried out; its answer says that it is."""
     async with watching(tmp_path, settings={"mode": "approve", **FEW_TOPICS}) as daemon:
