@@ -8,7 +8,7 @@ import dataclasses
 import random
 import signal
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -193,11 +193,15 @@ class Cluster:
         """Lead while this daemon holds the lock that those on other hosts wait for."""
         me = f"fleet-{self.name}@{socket.gethostname()}:{self.port}"
         async with ZooKeeperStore(store_settings) as store:
-            terms = Terms(store, self.clock, broker_id=me, web_url=self._url, lead=self._lead)
+            lead = partial(self._lead, leads=lambda: store.lease.held(self.clock.monotonic_s()))
+            terms = Terms(store, self.clock, broker_id=me, web_url=self._url, lead=lead)
             await terms.run()
 
-    async def _lead(self, term: Term, wishes: WishBook) -> None:
+    async def _lead(
+        self, term: Term, wishes: WishBook, *, leads: Callable[[], bool] = lambda: True
+    ) -> None:
         async with PulsarClient(self.settings.pulsar) as client, _journal(self) as journal:
+            client.leads = leads
             steps = Steps()
             reader = AdminReader(client, self.clock)
             async with Scope(self.name) as scope:

@@ -129,6 +129,20 @@ async def test_a_broker_that_does_not_answer_goes_stale(tmp_path: Path) -> None:
         assert dead not in picture.reports
 
 
+async def test_no_order_is_sent_by_a_daemon_that_does_not_lead(tmp_path: Path) -> None:
+    """It reads on."""
+    async with watching(tmp_path) as daemon:
+        path, at = (
+            "/admin/v2/brokers/configuration/loadBalancerSheddingEnabled",
+            daemon.pulsar.brokers[0],
+        )
+        daemon.client.leads = lambda: False
+        with pytest.raises(OperationalError, match="not sent, another daemon may lead"):
+            await daemon.client.send("POST", f"{path}/false", at)
+        assert await daemon.client.get("/admin/v2/brokers", at)
+        assert {line.partition(" ")[0] for line in daemon.pulsar.log} == {"GET"}
+
+
 async def test_answers_are_bounded() -> None:
     """In size, by a limit that is told."""
     async with a_pulsar(1) as pulsar:

@@ -10,7 +10,7 @@ import asyncio
 import base64
 import os
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
@@ -57,6 +57,8 @@ class PulsarClient:
         self._next_s = 0.0
         self._session: aiohttp.ClientSession | None = None
         self.bodies = Bodies(settings.timeout_s)
+        self.leads: Callable[[], bool] = lambda: True
+        """Whether this process may give orders now."""
         self.cost = Cost()
         self._headers()  # what cannot be read now is said before the start
 
@@ -180,6 +182,8 @@ class PulsarClient:
         if self._session is None:
             raise OperationalError("the client is closed")
         await self._pace()
+        if method != "GET" and not self.leads():
+            raise OperationalError(f"{method} {_shown(url)}: not sent, another daemon may lead")
         self.cost.requests += 1
         headers = self._headers() if self._trusts(url) else {}
         if method != "GET":  # Pulsar answers 415 to another type, also without a body
