@@ -1,15 +1,22 @@
 """A real Pulsar 4.0 that balances itself beside one that `loadmanager fleet` steers in `act`.
 
-`python -m bench steering [--cases pulsar,daemon] [--seconds 200]`: for each case, three brokers
-(modular manager), of which one has all 16 bundles of 48 topics with rates of 10 to 240 messages/s.
-Then shedding begins, by the same rule (UniformLoadShedder, every minute): brokers of one machine
-have the same CPU, so that rules by resources do nothing there. Prints the standard deviation of the
-brokers' messages/s, as sent, over time; moves; and how long receipts took. Needs Java 17 and Maven.
+`python -m bench steering [--cases threshold,avg,transfer,daemon] [--seconds 240,120,60]`: for each
+case, three brokers, of which one has all bundles of 48 topics with rates of 5 to 120 messages/s.
+Then balancing begins, each minute, with the settings that Pulsar ships, except those that ignore
+small loads. Later a broker joins, and another one leaves in order; `--seconds` says how long each
+of the three parts lasts. Prints over time the standard deviations of the brokers' CPU and of the
+messages/s that are sent to them; moves; and how long receipts took. Needs Java 17 and Maven.
+
+Rules by resources need brokers that report CPU of their own: each has control groups, where this
+process may make them (`fleet.real.CPU_GROUPS`). Else all brokers report the machine's CPU, and only
+`uniform` and `daemon-uniform`, which go by messages/s, have anything to do.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -17,8 +24,9 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,36 +35,53 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import pulsar
 from clients.pulsar import distribution
-from fleet.real import NAMESPACE, RealPulsar, a_real_pulsar, gather
+from fleet.real import CPU_GROUPS, NAMESPACE, RealPulsar, a_real_pulsar, gather
 from ports import free_port
 
 from loadmanager.core.moves.breaker import spread
 
-TOPICS, BUNDLES = 48, 16
-RATES = [10 * (1 + number // 2) for number in range(TOPICS)]
-SHOWN_S = (0, 30, 60, 90, 120, 150)
+TOPICS, BUNDLES, BROKERS = 48, 16, 4
+RATES = [5 * (1 + number // 2) for number in range(TOPICS)]
+PARTS = ("all on one", "one joined", "one left")
+CORES = 0.2
+"""What a broker may use, as it reports: with all of the load, most of it."""
+EACH_S = 30
+"""Between two figures that are printed."""
 SLOW_MS = 100.0
-BALANCED = 0.15
-"""Balanced: the standard deviation is below this share of the mean."""
 READY_S = 300.0
-SETTINGS = {
-    "loadBalancerSheddingIntervalMinutes": "1",
-    "loadBalancerLoadSheddingStrategy": "org.apache.pulsar.broker.loadbalance.impl."
-    "UniformLoadShedder",
+IMPL = "org.apache.pulsar.broker.loadbalance.impl"
+SMALL = {
+    "loadBalancerBundleUnloadMinThroughputThreshold": "0",
     "minUnloadMessage": "1",
     "minUnloadMessageThroughput": "1",
 }
+"""Without these, half a megabyte a second is not worth a move, in Pulsar or here."""
+PULSARS = {
+    "threshold": {"loadBalancerLoadSheddingStrategy": f"{IMPL}.ThresholdShedder"},
+    "uniform": {"loadBalancerLoadSheddingStrategy": f"{IMPL}.UniformLoadShedder"},
+    "avg": {
+        "loadBalancerLoadSheddingStrategy": f"{IMPL}.AvgShedder",
+        "loadBalancerLoadPlacementStrategy": f"{IMPL}.AvgShedder",
+    },
+    "transfer": {},
+}
+"""Case → settings of brokers that balance themselves."""
+DAEMONS = {
+    "daemon": {},
+    "daemon-uniform": {"loadBalancerLoadSheddingStrategy": "UniformLoadShedder"},
+}
+"""Case → settings of the daemon."""
 
 
 class Load:
-    """Sends at the rates of the topics, and notes how long each receipt took."""
+    """Sends at the rates of the topics, one message a request, and notes how long receipts took."""
 
     def __init__(self, cluster: RealPulsar) -> None:
-        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        quiet = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
         self._client = pulsar.Client(cluster.service_url, logger=quiet)
         self._producers = [
             self._client.create_producer(
-                name(number), batching_enabled=True, max_pending_messages=50_000
+                name(number), batching_enabled=False, max_pending_messages=50_000
             )
             for number in range(TOPICS)
         ]
@@ -90,6 +115,42 @@ class Load:
             self._client.close()
 
 
+@dataclass
+class Watch:
+    """What is seen of a cluster, second by second."""
+
+    cluster: RealPulsar
+    rates: Mapping[str, float]
+    """Bundle → messages/s that are sent to it."""
+    owners: dict[str, str] = field(default_factory=dict)
+    used_s: dict[int, float] = field(default_factory=dict)
+    """Broker → CPU seconds, when it was last looked at."""
+
+    def rates_now(self) -> tuple[float, int]:
+        """The standard deviation of the brokers' messages/s, and how many bundles have moved."""
+        now = self.cluster.owners()
+        moved = sum(now[bundle] != self.owners.get(bundle) for bundle in now)
+        self.owners |= now
+        loads = {self.cluster.broker(index): 0.0 for index in self._running()}
+        for bundle, owner in now.items():
+            loads[owner] += self.rates[bundle]
+        return spread(loads), moved
+
+    def cpu_now(self, passed_s: float) -> list[float]:
+        """Percent of a core that each broker used since it was last looked at."""
+        percents = []
+        for index in self._running():
+            path = self.cluster.groups(f"broker{index}")[0] / "cpuacct.usage"
+            if path.exists():
+                used_s = int(path.read_text()) / 1e9
+                percents.append((used_s - self.used_s.get(index, used_s)) / passed_s * 100)
+                self.used_s[index] = used_s
+        return percents
+
+    def _running(self) -> list[int]:
+        return [at for at in range(BROKERS) if f"broker{at}" in self.cluster.processes]
+
+
 def name(number: int) -> str:
     """A topic."""
     return f"persistent://{NAMESPACE}/t-{number}"
@@ -98,21 +159,44 @@ def name(number: int) -> str:
 def main(argv: list[str]) -> int:
     """Measure each case, and print its lines."""
     parser = argparse.ArgumentParser(prog="python -m bench steering", description=__doc__)
-    parser.add_argument("--cases", default="pulsar,daemon")
-    parser.add_argument("--seconds", type=float, default=200)
+    parser.add_argument("--cases", default="threshold,avg,transfer,daemon")
+    parser.add_argument("--seconds", default="240,120,60")
     args = parser.parse_args(argv)
-    home = distribution()
+    seconds = [float(text) for text in args.seconds.split(",")]
+    cores = CORES if all(os.access(root, os.W_OK) for root in CPU_GROUPS) else 0.0
+    print(f"cores of each broker: {cores or 'all report those of the machine'}")
     for case in args.cases.split(","):
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
             cluster = stack.enter_context(
-                a_real_pulsar(home, Path(folder), "modular", settings=SETTINGS, bundles=BUNDLES)
+                a_real_pulsar(
+                    distribution(),
+                    Path(folder),
+                    "extensible" if case == "transfer" else "modular",
+                    brokers=BROKERS,
+                    later=1,
+                    cores=cores,
+                    settings={
+                        "loadBalancerSheddingIntervalMinutes": "1",
+                        **SMALL,
+                        **PULSARS.get(case, {}),
+                    },
+                    bundles=BUNDLES,
+                )
             )
             cluster.switch(on=False)
             load = stack.enter_context(Load(cluster).running())
             gather(cluster, READY_S)
-            rates = rates_of(cluster)
-            time.sleep(20)  # the figures of the last moves are true again
-            _measure(case, cluster, load, rates, args.seconds, Path(folder))
+            watch = Watch(cluster, rates_of(cluster))
+            time.sleep(60)  # Pulsar measures CPU each minute
+            stack.enter_context(_balancing(case, cluster, Path(folder)))
+            for part, length_s in zip(PARTS, seconds, strict=True):
+                load.took_ms, load.results = [], Counter()
+                if part == PARTS[1]:
+                    cluster.start_broker(BROKERS - 1)
+                    cluster.wait_broker(BROKERS - 1)
+                elif part == PARTS[2]:
+                    cluster.kill("broker1", signal.SIGTERM)
+                _measure(f"{case}, {part}", watch, load, length_s)
     return 0
 
 
@@ -126,66 +210,46 @@ def rates_of(cluster: RealPulsar) -> dict[str, float]:
     return rates
 
 
-def _measure(
-    case: str,
-    cluster: RealPulsar,
-    load: Load,
-    rates: dict[str, float],
-    seconds: float,
-    folder: Path,
-) -> None:
-    load.took_ms.clear()
-    load.results.clear()
-    owners, moves, over_time = cluster.owners(), 0, list[tuple[float, float]]()
-    with _balancing(case, cluster, folder):
-        begun_s = time.monotonic()
-        while (passed_s := time.monotonic() - begun_s) < seconds:
-            now = cluster.owners()
-            moves += sum(now[bundle] != owners.get(bundle) for bundle in now)
-            owners |= now
-            loads = {cluster.broker(index): 0.0 for index in range(cluster.brokers)}
-            for bundle, owner in owners.items():
-                loads[owner] += rates[bundle]
-            over_time.append((passed_s, spread(loads)))
-            time.sleep(1)
-    _print(case, sum(rates.values()) / cluster.brokers, over_time, moves, load)
-
-
-def _print(
-    case: str, mean: float, over_time: list[tuple[float, float]], moves: int, load: Load
-) -> None:
-    shown = []
-    for at_s in SHOWN_S:
-        later = [value for passed_s, value in over_time if passed_s >= at_s]
-        shown.append(f"{at_s} s: {later[0]:.0f}" if later else f"{at_s} s: -")
-    unbalanced_s = [at_s for at_s, value in over_time if value > BALANCED * mean]
-    still = unbalanced_s and unbalanced_s[-1] == over_time[-1][0]
+def _measure(what: str, watch: Watch, load: Load, seconds: float) -> None:
+    """Watch for so long, and print what was seen."""
+    rates, cpu, moves, moved_s = list[str](), list[str](), 0, 0.0
+    watch.rates_now()
+    begun_s = shown_s = time.monotonic()
+    watch.cpu_now(1.0)
+    while (now_s := time.monotonic()) < begun_s + seconds:
+        now, moved = watch.rates_now()
+        moves, moved_s = moves + moved, now_s - begun_s if moved else moved_s
+        if now_s >= begun_s + EACH_S * len(rates):
+            rates.append(f"{now:.0f}")
+            percents = watch.cpu_now(max(0.1, now_s - shown_s))
+            cpu.append(f"{statistics.pstdev(percents or [0]):.0f}")
+            shown_s = now_s
+        time.sleep(1)
     slow = [took for took in load.took_ms if took > SLOW_MS]
-    print(f"{case}: standard deviation of messages/s (mean {mean:.0f}): {', '.join(shown)}")
+    print(f"{what}, a figure each {EACH_S} s")
+    print(f"  messages/s, standard deviation: {' '.join(rates)}, at the end {now:.0f}")
+    print(f"  percent of a core, standard deviation: {' '.join(cpu[1:])}; at the end {percents}")
     print(
-        f"  balanced after {'-' if still else f'{max(unbalanced_s, default=0):.0f} s'}; "
-        f"{moves} moves; {len(slow)} of {len(load.took_ms)} receipts took more than "
-        f"{SLOW_MS:g} ms, of these the median {statistics.median(slow or [0]):.0f}, the longest "
-        f"{max(load.took_ms):.0f} ms; results {dict(load.results)}",
+        f"  {moves} moves, the last after {moved_s:.0f} s; {len(slow)} of {len(load.took_ms)} "
+        f"receipts took more than {SLOW_MS:g} ms, of these the median "
+        f"{statistics.median(slow or [0]):.0f}, the longest {max(load.took_ms, default=0):.0f} ms; "
+        f"results {dict(load.results)}; bundles {sorted(Counter(watch.owners.values()).values())}; "
+        f"load of the machine {os.getloadavg()[0]:.1f}",
         flush=True,
     )
 
 
 @contextmanager
 def _balancing(case: str, cluster: RealPulsar, folder: Path) -> Iterator[None]:
-    if case == "pulsar":
+    if case in PULSARS:
         cluster.request("POST", "brokers/configuration/loadBalancerSheddingEnabled/true")
         yield
         return
     command = [sys.executable, "-m", "loadmanager", "fleet", "--pulsar", cluster.url()]
     command += ["--mode", "act", "--data-dir", str(folder / "fleet")]
     command += ["--listen", f"127.0.0.1:{free_port()}"]
-    for pair in (
-        "loadBalancerLoadSheddingStrategy=UniformLoadShedder",
-        "minUnloadMessage=1",
-        "minUnloadMessageThroughput=1",
-    ):
-        command += ["--set", pair]
+    for key, text in {**SMALL, **DAEMONS[case]}.items():
+        command += ["--set", f"{key}={text}"]
     with (folder / "fleet.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
         try:

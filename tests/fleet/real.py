@@ -30,8 +30,16 @@ MANAGERS = {
         "scheduler.TransferShedder",
     },
 }
+SMALL = "-Xms64m -Xmx128m -XX:MaxDirectMemorySize=64m"
 SPANS = 8
 NAMESPACE = "acme/shop"
+CPU_GROUPS = (Path("/sys/fs/cgroup/cpuacct"), Path("/sys/fs/cgroup/cpu"))
+"""Where control groups that count and limit CPU are made (version 1)."""
+IN_GROUPS = (
+    "sh",
+    "-c",
+    'echo $$ > "$0/cgroup.procs"; echo $$ > "$1/cgroup.procs"; shift; exec "$@"',
+)
 
 
 @dataclass
@@ -43,6 +51,12 @@ class RealPulsar:
     folder: Path
     manager: str
     brokers: int = 3
+    later: int = 0
+    """So many of these brokers are not started with the others."""
+    cores: float = 0.0
+    """So many cores has each broker, in control groups, whose CPU it then reports; 0: they all
+    report that of the machine. Needs the right to make groups in `CPU_GROUPS`.
+    """
     settings: dict[str, str] = field(default_factory=dict)
     """Further keys of broker.conf."""
     bundles: int = SPANS
@@ -76,11 +90,7 @@ class RealPulsar:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self._write("zookeeper.conf", ZOOKEEPER, port=self.zookeeper)
         self._write("bookkeeper.conf", BOOKIE, port=self.bookie, zookeeper=self.zookeeper)
-        small = "-Xms64m -Xmx128m -XX:MaxDirectMemorySize=64m"
-        self._run(
-            "zookeeper", ["zookeeper"], PULSAR_MEM=small, PULSAR_ZK_CONF=self._conf("zookeeper")
-        )
-        self._wait_port(self.zookeeper)
+        self.start_zookeeper()
         store = f"zk:127.0.0.1:{self.zookeeper}"
         subprocess.run(
             [
@@ -90,7 +100,7 @@ class RealPulsar:
                 "--broker-service-url", f"pulsar://127.0.0.1:{self.binary[0]}",
             ],
             cwd=self.home,
-            env=self._environment(PULSAR_MEM=small),
+            env=self._environment(PULSAR_MEM=SMALL),
             check=True,
             capture_output=True,
             timeout=READY_TIMEOUT_S,
@@ -99,12 +109,19 @@ class RealPulsar:
         conf = self._conf("bookkeeper")
         self._run("bookie", ["bookie"], BOOKIE_MEM=memory, PULSAR_BOOKKEEPER_CONF=conf)
         self._wait_port(self.bookie)
-        for index in range(self.brokers):
+        first = range(self.brokers - self.later)
+        for index in first:
             self.start_broker(index)
-        for index in range(self.brokers):
-            wait_for(lambda at=index: self._ready(at), f"broker {index} is ready", READY_TIMEOUT_S)
+        for index in first:
+            self.wait_broker(index)
         self.request("PUT", "tenants/acme", {"allowedClusters": ["c1"], "adminRoles": []})
         self.request("PUT", f"namespaces/{NAMESPACE}", {"bundles": {"numBundles": self.bundles}})
+
+    def start_zookeeper(self) -> None:
+        """Start ZooKeeper, and wait until it listens."""
+        conf = self._conf("zookeeper")
+        self._run("zookeeper", ["zookeeper"], PULSAR_MEM=SMALL, PULSAR_ZK_CONF=conf)
+        self._wait_port(self.zookeeper)
 
     def start_broker(self, index: int) -> None:
         """Start one broker."""
@@ -125,12 +142,23 @@ class RealPulsar:
         environment = {"PULSAR_BROKER_CONF": str(path), "PULSAR_LOG_CONF": str(LOGGING)}
         self._run(f"broker{index}", ["broker"], home, PULSAR_MEM=memory, **environment)
 
-    def kill(self, name: str) -> None:
-        """End a process at once, with what it started."""
+    def wait_broker(self, index: int) -> None:
+        """Wait until a broker is ready."""
+        wait_for(lambda: self._ready(index), f"broker {index} is ready", READY_TIMEOUT_S)
+
+    def kill(self, name: str, signal_number: int = signal.SIGKILL) -> None:
+        """End a process, at once by default, with what it started."""
         process = self.processes.pop(name)
         with suppress(ProcessLookupError):  # it ended by itself
-            os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, signal_number)
         process.wait()
+        for group in self.groups(name):
+            if group.exists():
+                group.rmdir()
+
+    def groups(self, name: str) -> list[Path]:
+        """The control groups of a process, if it has some of its own."""
+        return [root / f"loadmanager-{self.zookeeper}-{name}" for root in CPU_GROUPS]
 
     def stop(self) -> None:
         """End everything."""
@@ -166,6 +194,10 @@ class RealPulsar:
                     if bundle.startswith(f"{NAMESPACE}/"):
                         told[bundle] = self.broker(index)
         return told
+
+    def boundaries(self) -> list[str]:
+        """Of the namespace."""
+        return list(self.request("GET", f"namespaces/{NAMESPACE}/bundles")["boundaries"])
 
     def switch(self, *, on: bool) -> None:
         """Pulsar's own shedding and splitting."""
@@ -208,9 +240,16 @@ class RealPulsar:
     def _run(
         self, name: str, arguments: list[str], home: Path | None = None, **environment: str
     ) -> None:
+        command = ["bin/pulsar", *arguments]
+        if self.cores and name.startswith("broker"):
+            groups = self.groups(name)
+            for group in groups:
+                group.mkdir(exist_ok=True)
+            (groups[1] / "cpu.cfs_quota_us").write_text(str(round(self.cores * 100_000)))
+            command = [*IN_GROUPS, *map(str, groups), *command]
         with (self.folder / "logs" / f"{name}.out").open("wb") as output:
             self.processes[name] = subprocess.Popen(
-                ["bin/pulsar", *arguments],
+                command,
                 cwd=home or self.home,
                 env=self._environment(**environment),
                 stdin=subprocess.DEVNULL,
