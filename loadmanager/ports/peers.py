@@ -5,11 +5,18 @@ from __future__ import annotations
 from typing import Protocol
 
 from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.ports.mover import Mover
+from loadmanager.ports.mover import Mover, Released
 
 
 class Peers(Mover, Protocol):
     """Requests to other brokers; what `Mover` says of orders holds for all."""
+
+    async def last_release(self, broker: BrokerAddress, bundle: str) -> Released | None:
+        """Ask a broker for the pause and the life of its last release of a bundle.
+
+        None until that release has ended, and if the broker does not know.
+        """
+        ...
 
     async def merge_bundles(
         self, owner: BrokerAddress, left: str, right: str, *, epoch: int | None

@@ -287,6 +287,11 @@ class Fleet:
         served = at.ownership.owned() if bundle is None else [bundle]
         return {name: at.tenant.clients(name) for name in served if at.ownership.served(name)}
 
+    async def last_release(self, broker: BrokerAddress, bundle: str) -> Released | None:
+        """Peers."""
+        self.at(broker)
+        return None
+
     async def split_bundle(
         self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None
     ) -> list[str]:

@@ -275,6 +275,15 @@ class Peers:
         told: Mapping[str, int] = await self._ask(broker, "served", None, bundle or "", served)
         return told
 
+    async def last_release(self, broker: BrokerAddress, bundle: str) -> Released | None:
+        """See the port."""
+
+        async def last(parts: Parts) -> Released | None:
+            return parts.use_cases.orders.released(bundle)
+
+        told: Released | None = await self._ask(broker, "released", None, bundle, last)
+        return told
+
     async def split_bundle(
         self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None
     ) -> list[str]:

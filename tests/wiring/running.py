@@ -214,6 +214,10 @@ class Cluster:
         running = self.at(broker)
         return {} if running is None else running.use.orders.served(bundle)
 
+    async def last_release(self, broker: BrokerAddress, bundle: str) -> Released | None:
+        running = self.at(broker)
+        return None if running is None else running.use.orders.released(bundle)
+
     async def split_bundle(
         self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None
     ) -> list[str]:

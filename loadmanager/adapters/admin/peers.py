@@ -70,6 +70,7 @@ class PeerRoutes:
         bundle = PATH + "/{tenant}/{namespace}/{bundle}"
         return [
             web.get(PATH, self.served),
+            web.get(bundle + "/released", self.released),
             web.post(bundle + "/acquire", self.acquire),
             web.post(bundle + "/release", self.release),
             web.post(bundle + "/split", self.split),
@@ -91,14 +92,12 @@ class PeerRoutes:
         released = await self._use.orders.release(
             _bundle(request), destination, epoch=_epoch(request)
         )
-        if released is None:
-            return web.json_response({"released": False})
-        told = {
-            "clients": released.clients,
-            "pauseMs": released.pause_ms,
-            "life": released.life,
-        }
-        return web.json_response({"released": True, **told})
+        return _released_shown(released)
+
+    @operation(ReleasedShown)
+    async def released(self, request: web.Request) -> web.Response:
+        """The pause and the life of this broker's last release of a bundle, once that has ended."""
+        return _released_shown(self._use.orders.released(_bundle(request)))
 
     @operation(dict[str, int], query=(OF_BUNDLE,))
     async def served(self, request: web.Request) -> web.Response:
@@ -137,6 +136,13 @@ class PeerRoutes:
         return web.json_response(was_open)
 
 
+def _released_shown(released: Released | None) -> web.Response:
+    if released is None:
+        return web.json_response({"released": False})
+    told = {"clients": released.clients, "pauseMs": released.pause_ms, "life": released.life}
+    return web.json_response({"released": True, **told})
+
+
 def _bundle(request: web.Request) -> str:
     return bundle_name(
         str(namespace_of(request)), str(BundleRange.parse(request.match_info["bundle"]))
@@ -154,6 +160,11 @@ def _decoded(broker: BrokerAddress, text: str, kind: type[T]) -> T:
         return msgspec.json.decode(text, type=kind)
     except ValueError as error:
         raise OperationalError(f"{broker.broker_id} gave no usable answer: {error}") from None
+
+
+def _told(broker: BrokerAddress, text: str) -> Released | None:
+    told = _decoded(broker, text, _Release)
+    return Released(told.clients, told.pause_ms, told.life) if told.released else None
 
 
 def _reason(text: str) -> str:
@@ -194,8 +205,13 @@ class HttpPeers:
         answer = await self._post(
             owner, f"{bundle}/release", query, epoch, self._release_timeout_s()
         )
-        told = _decoded(owner, answer, _Release)
-        return Released(told.clients, told.pause_ms, told.life) if told.released else None
+        return _told(owner, answer)
+
+    async def last_release(self, broker: BrokerAddress, bundle: str) -> Released | None:
+        """Ask a broker for its last release of a bundle."""
+        url = URL(f"{self._calls.url(broker)}{PATH}/{bundle}/released")
+        _, text = await self._ask(broker, url, {}, ACQUIRE_TIMEOUT_S, method="GET")
+        return _told(broker, text)
 
     async def served_bundles(
         self, broker: BrokerAddress, bundle: str | None = None

@@ -48,6 +48,10 @@ class Orders:
         reason = "admin" if epoch is None else "leader"
         return await self.unloading.release(bundle, destination, reason, epoch=epoch)
 
+    def released(self, bundle: str) -> Released | None:
+        """The pause and the life of a bundle's last release here; None until it has ended."""
+        return self.unloading.released(bundle)
+
     async def merge(self, left: str, right: str, *, epoch: int | None = None) -> str:
         """Merge two bundles of this broker; returns the name of the new one.
 

@@ -41,18 +41,21 @@ class OwnershipLog:
         self._released: dict[str, Released] = {}
         """Bundle → its last release here, the newest last."""
 
-    def released(self, bundle: str) -> Released:
-        """A bundle's last release: its pause and life, if it was one of the last ones."""
-        return self._released.get(bundle, Released())
+    def released(self, bundle: str) -> Released | None:
+        """The pause and the life of a bundle's last release. None: a new life has begun since, or
+        it is not among the last `RELEASED_MAX`.
+        """
+        return self._released.get(bundle)
 
     def on_transition(self, step: Transition) -> None:
         """A bundle changed its state on this broker."""
         if self._history is not None:
             self._record(self._history, step)
+        if step.before is BundleState.FREE:
+            self._released.pop(step.bundle, None)
         if step.pause_ms is not None:
             if step.destination is not None:
                 self.pauses.add(step.pause_ms)
-            self._released.pop(step.bundle, None)
             self._released[step.bundle] = Released(pause_ms=step.pause_ms, life=step.life)
             if len(self._released) > RELEASED_MAX:
                 del self._released[next(iter(self._released))]

@@ -35,8 +35,8 @@ class Unloading:
     leading: Leading
     peers: Peers
     hosting: Hosting
-    released: Callable[[str], Released]
-    """What is known of a bundle's last release here."""
+    released: Callable[[str], Released | None]
+    """What is known of a bundle's last release here; see `OwnershipLog.released`."""
 
     async def namespace(self, namespace: NamespaceName) -> None:
         """Unload all bundles of a namespace, `AT_ONCE_MAX` at once."""
@@ -112,4 +112,6 @@ class Unloading:
         closed = await self.ownership.release(
             bundle, reason=reason, destination=destination, timeout_s=timeout_s, epoch=epoch
         )
-        return None if closed is None else replace(self.released(bundle), clients=clients)
+        if closed is None:
+            return None
+        return replace(self.released(bundle) or Released(), clients=clients)

@@ -5,11 +5,13 @@ Brokers place bundles and split them by themselves.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from loadmanager.core.conf import Live
+from loadmanager.core.errors import OperationalError
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.ports.election import Term
 from loadmanager.ports.hosting import BrokerAddress
@@ -23,7 +25,10 @@ from loadmanager.runtime.leader.term import Feed, LeaderWork
 from loadmanager.runtime.shared.decisions import Decisions
 from loadmanager.runtime.shared.settings import StateSettings
 from loadmanager.runtime.shared.state_cache import StateCache
-from loadmanager.runtime.tasks import Interval, Scope, Steps, every
+from loadmanager.runtime.tasks import Interval, Scope, Steps, every, sleep
+
+RELEASE_ASKED_AFTER_S = (0.0, 0.05, 0.2, 1.0)
+"""Waits before the questions how the source released a bundle."""
 
 
 class Published(Protocol):
@@ -130,10 +135,28 @@ class ExtensibleLeaderWork(LeaderWork):
         ) -> Released | None:
             self.leading.check(epoch)
             to = None if destination is None else destination.broker_id
-            moved = await self.orders.order_release(bundle, to, term.checks)
-            return Released() if moved else None
+            clients = await self._clients(owner, bundle)
+            if not await self.orders.order_release(bundle, to, term.checks):
+                return None
+            return replace(await self._last_release(owner, bundle), clients=clients)
 
         return move
+
+    async def _clients(self, owner: BrokerAddress, bundle: str) -> int | None:
+        with contextlib.suppress(OperationalError):
+            return (await self.peers.served_bundles(owner, bundle)).get(bundle)
+        return None
+
+    async def _last_release(self, owner: BrokerAddress, bundle: str) -> Released:
+        """What the source says of the release, which may end there a little later than it is seen
+        here.
+        """
+        with contextlib.suppress(OperationalError):
+            for wait_s in RELEASE_ASKED_AFTER_S:
+                await sleep(wait_s)
+                if (released := await self.peers.last_release(owner, bundle)) is not None:
+                    return released
+        return Released()
 
     def begin(self, term: Term, load_manager: LoadManager, scope: Scope, steps: Steps) -> None:
         """Look after the state records."""

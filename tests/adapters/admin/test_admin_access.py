@@ -75,6 +75,7 @@ CASES: list[tuple[str, str, Any, set[str]]] = [
     ("GET", "/loadmanager/v1/decisions", None, SUPER),
     ("GET", "/loadmanager/v1/bundles", None, SUPER),
     ("GET", "/loadmanager/v1/peers/bundles", None, SUPER),
+    ("GET", f"/loadmanager/v1/peers/bundles/{BUNDLE}/released", None, SUPER),
     *(
         ("POST", f"/loadmanager/v1/peers/bundles/{BUNDLE}/{order}", None, SUPER)
         for order in ("acquire", "release", "split", "merge")

@@ -160,8 +160,16 @@ async def test_peers_release_and_acquire() -> None:
         answer = await served.ask("POST", f"{base}/release?destination={served.broker_id(1)}")
         assert (answer.status, answer.body["released"], answer.body["clients"]) == (200, True, 0)
         assert answer.body["pauseMs"] > 0
+        told = {name: answer.body[name] for name in ("released", "pauseMs", "life")}
+        assert await served.get(f"{base}/released") == {**told, "clients": None}
+        assert await served.get(f"{base}/released", at=1) == {"released": False}
         served_at = f"/loadmanager/v1/peers/bundles?bundle={bundle}"
         assert (await served.get(served_at), await served.get(served_at, at=1)) == ({}, {bundle: 0})
         assert served.owners() == {bundle: served.broker_id(1)}
         assert (await served.ask("POST", f"{base}/release")).body == {"released": False}
         assert served.owners() == {bundle: served.broker_id(1)}
+        await served.own(bundle, at=1)
+        back = f"{base}/release?destination={served.broker_id(0)}"
+        assert (await served.ask("POST", back, at=1)).body["released"] is True
+        # What is known of an earlier release is not told while the bundle is here again.
+        assert await served.get(f"{base}/released") == {"released": False}

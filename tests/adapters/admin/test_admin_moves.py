@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from adapters.admin.serving import Served, serving
 from wiring.running import eventually
+
+from loadmanager.core.history.records import Decision, OwnershipStep
 
 MOVES = "/loadmanager/v1/moves"
 PINS = "/loadmanager/v1/pins"
@@ -43,6 +46,29 @@ async def test_a_move_with_a_pin() -> None:
         assert (await served.ask("PUT", unload)).status == 204
         assert served.owners() == {FIRST: served.broker_id(0)}
         assert len((await served.get(MOVES))["moves"]) == 2
+
+
+@pytest.mark.parametrize("manager", ["ModularLoadManagerImpl", "ExtensibleLoadManagerImpl"])
+async def test_an_outcome_names_the_clients_and_the_pause(manager: str) -> None:
+    """With either load manager, also when the bundle was moved away from the broker before. The
+    leader's records name the lives that the sources recorded.
+    """
+    async with serving(values={"loadManagerClassName": manager}) as served:
+        await served.own(FIRST, at=0)
+        for to in (1, 0, 1):
+            body = {"bundle": FIRST, "destination": served.broker_id(to)}
+            outcome = (await served.ask("POST", MOVES, body)).body["outcome"]
+            assert (outcome["owner"], outcome["clientsClosed"]) == (served.broker_id(to), 0)
+            assert outcome["pauseMs"] > 0
+        records = [record for broker in served.brokers for record in broker.history.records]
+        recorded = {
+            (record.broker, record.life)
+            for record in records
+            if isinstance(record, OwnershipStep) and record.before == "Releasing"
+        }
+        moves = [record for record in records if isinstance(record, Decision)]
+        assert len(recorded) == 3
+        assert {(record.source, record.life) for record in moves} == recorded
 
 
 async def test_requests_that_are_refused() -> None:
