@@ -13,6 +13,7 @@ from wiring.running import NS, Cluster, Running, a_client, a_cluster, an_address
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import ConflictError, NotFoundError, OperationalError
+from loadmanager.core.ownership.states import BundleState
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import encode
 from loadmanager.ports.telemetry import Metric
@@ -70,6 +71,23 @@ async def test_three_brokers_in_one_process() -> None:
         await until(lambda: leader_of(others[0]) not in (None, first.address.broker_id))
         assert len(others[0].use.brokers.registered) == 2
         assert any(record.kind == "ownership" for record in first.history.records)
+
+
+@pytest.mark.parametrize("manager", ["ModularLoadManagerImpl", "ExtensibleLoadManagerImpl"])
+async def test_a_client_that_comes_before_its_broker_has_heard_that_it_owns_the_bundle(
+    manager: str,
+) -> None:
+    """Other brokers may hear of it first, and tell clients. The topic is opened once it is true."""
+    async with a_cluster({"loadManagerClassName": manager}) as cluster:
+        (broker,) = cluster.brokers
+        bundle = await broker.use.directory.namespaces.bundle_of(TOPIC)
+        async with asyncio.TaskGroup() as tasks:
+            acquiring = tasks.create_task(broker.use.orders.acquire(bundle))
+            while broker.use.ownership.state(bundle) is BundleState.FREE:
+                await asyncio.sleep(0)
+            assert not acquiring.done()
+            assert not broker.use.ownership.served(bundle)
+            assert (await broker.parts.hosting.host(TOPIC)).bundle == bundle
 
 
 async def test_a_bad_value_in_the_store() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import OperationalError
+from loadmanager.core.ownership.states import BundleState
 from loadmanager.ports.directory import Lookup, TopicRecords
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.log import LogRecord
@@ -53,14 +54,16 @@ class TopicDirectory:
     async def owned_bundle(self, topic: TopicName) -> str | None:
         """The topic's bundle if this broker serves it, else None.
 
-        Acquires the bundle again if this session holds an idle lock of it (`Ownership.release`).
+        Waits while this broker is taking it: others may have heard of that before, and sent their
+        clients here. Acquires it again if this session holds an idle claim (`Ownership.release`).
         """
         bundle = await self.namespaces.bundle_of(topic)
         if self.ownership.served(bundle):
             return bundle
-        owner = await self.ownership.owner(bundle)
-        if owner is None or owner.session_id != self.store.session_id:
-            return None
+        if self.ownership.state(bundle) not in (BundleState.ASSIGNING, BundleState.OPENING):
+            owner = await self.ownership.owner(bundle)
+            if owner is None or owner.session_id != self.store.session_id:
+                return None
         try:
             await self.ownership.acquire(bundle, "this session holds the lock")
         except OperationalError:
