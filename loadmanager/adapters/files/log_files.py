@@ -365,6 +365,11 @@ class LogFiles:
         """See the port."""
         paths = [segment_path(log_id, index.run, index.first_id) for index in segments]
 
+        def finish() -> None:
+            self._buffer.flush(paths)
+            for path in paths:
+                self._disk.release(path)
+
         def leave() -> None:
             for index, path in zip(segments, paths, strict=True):
                 if index.offsets:
@@ -373,10 +378,10 @@ class LogFiles:
                     self._leave_index(log_id, index)
                 self._disk.create(_closed(log_id, index.run), b"")
 
-        await self._flush(paths)
+        # A move waits for this, and each call of this thread waits for the commit before it.
+        await self._in_thread(COMMITTER, finish)
         await self._for_log(log_id, leave)
         self._written_by.pop(log_id, None)
-        await self._release(paths)
 
     async def _release(self, paths: Sequence[str]) -> None:
         def release() -> None:

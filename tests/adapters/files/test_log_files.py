@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadmanager.adapters.files.disk import OPEN_MAX, DirectoryDisk
-from loadmanager.adapters.files.log_files import RETIRED_MAX, LogFiles
+from loadmanager.adapters.files.log_files import COMMITTER, RETIRED_MAX, LogFiles
 from loadmanager.adapters.files.writers import Disk
 from loadmanager.adapters.memory.disk import MemoryDisk, SharedFiles
 from loadmanager.core.errors import OperationalError
@@ -85,6 +85,23 @@ async def test_what_was_committed_is_there_after_every_opening(disk: Disk) -> No
         b"%d-%d" % (number, index) for number in range(4) for index in range(5)
     ]
     assert segments[-1].producers == {"p": 19}
+
+
+@pytest.mark.asyncio
+async def test_closing_a_log_waits_once_for_the_thread_that_commits() -> None:
+    """Commits of other topics keep that thread busy while a bundle moves."""
+    numbers = list[int]()
+
+    async def counted(number: int, call: Callable[[], Any]) -> Any:
+        numbers.append(number)
+        return call()
+
+    files = LogFiles(fresh(), counted, direct_max=0)
+    log, _ = await opened(files, [])
+    await write(files, log, b"a")
+    numbers.clear()
+    await files.close(7, log.segments)
+    assert numbers.count(COMMITTER) == 1
 
 
 @pytest.mark.asyncio
