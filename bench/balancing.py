@@ -1,9 +1,11 @@
-"""Every shedder under noisy but stationary load: a skewed start, then an empty broker that joins.
+"""Every shedder under noisy but stationary load: a skewed start, then an empty broker that joins;
+from five brokers to ten, and to five again.
 
 `python -m bench balancing [--seeds 3]`: cycles until the last move, moves, MiB/s of the moved
 bundles, the most used broker above the mean (in points) at rest, and moves in twenty more cycles of
 noise; then the same after a broker has joined, and the newcomer's load as a part of the mean. Where
-it gets nothing, what the decisions say. Virtual: the leader's own cycle in a closed loop.
+it gets nothing, what the decisions say. Then the same for five brokers that join, and for five that
+stop, whose bundles lookups place. Virtual: the leader's own cycle in a closed loop.
 """
 
 from __future__ import annotations
@@ -11,12 +13,11 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from properties.steady import BROKERS, BUNDLES, Outcome, Phase, run, strategies
+from properties.steady import BROKERS, BUNDLES, Phase, resized, run, strategies
 
 MIB = 1024 * 1024
 HEADERS = ("cycles", "moves", "MiB/s", "gap", "still")
@@ -34,16 +35,21 @@ def main(argv: list[str]) -> int:
     for settings in strategies():
         outcomes = [run(settings, seed) for seed in range(1, args.seeds + 1)]
         share = statistics.median(outcome.share for outcome in outcomes)
-        skewed = _row(outcomes, lambda outcome: outcome.skewed)
-        joined = _row(outcomes, lambda outcome: outcome.joined)
+        skewed = _row([outcome.skewed for outcome in outcomes])
+        joined = _row([outcome.joined for outcome in outcomes])
         print(f"{settings.shedder:20}|{skewed}    |{joined}{share:7.2f}")
         for skip in outcomes[-1].why:
             print(f"{'':20}  {skip.what}: {skip.reason}")
+    print(f"\n{'':20}| {'from 5 brokers to 10':38}| and from 10 to 5")
+    print(f"{'shedder':20}|{head}    |{head}")
+    for settings in strategies():
+        both = [resized(settings, seed) for seed in range(1, args.seeds + 1)]
+        grown, shrunk = (_row([phases[at] for phases in both]) for at in (0, 1))
+        print(f"{settings.shedder:20}|{grown}    |{shrunk}", flush=True)
     return 0
 
 
-def _row(outcomes: list[Outcome], phase: Callable[[Outcome], Phase]) -> str:
-    phases = [phase(outcome) for outcome in outcomes]
+def _row(phases: list[Phase]) -> str:
     figures = (
         [item.cycles for item in phases],
         [item.moves for item in phases],

@@ -8,6 +8,7 @@ noise goes on for twenty more.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadmanager.core.load.cluster_view import ClusterView
@@ -75,11 +76,11 @@ def strategies() -> list[StrategySettings]:
 class Steady:
     """The cluster and its leader."""
 
-    def __init__(self, settings: StrategySettings, seed: int) -> None:
+    def __init__(self, settings: StrategySettings, seed: int, brokers: int = BROKERS) -> None:
         self._settings, self._rng = settings, random.Random(seed)
         self._view, self._memories = ClusterView(), Memories()
         self._now_ms = 1_700_000_000_000
-        self.brokers = [f"b{number}:8080" for number in range(BROKERS)]
+        self.brokers = [f"b{number}:8080" for number in range(brokers)]
         width = (1 << 32) // BUNDLES
         names = [
             f"t/n{number % 8}/0x{number * width:08x}_0x{(number + 1) * width:08x}"
@@ -89,13 +90,13 @@ class Steady:
         scale = BYTES_S * BUNDLES / sum(sizes)
         self._rng.shuffle(sizes)
         self._base = {name: size * scale for name, size in zip(names, sizes, strict=True)}
-        self._capacity = sum(self._base.values()) / BROKERS / MEAN_USAGE
+        self._capacity = sum(self._base.values()) / brokers / MEAN_USAGE
         self.owner: dict[str, str] = {}
         placed = 0.0
         for number, name in enumerate(names):
             skewed = placed < SKEW * sum(self._base.values())
             placed += self._base[name]
-            at = 0 if skewed else 1 + number % (BROKERS - 1)
+            at = 0 if skewed else 1 + number % (brokers - 1)
             self.owner[name] = self.brokers[at]
         self.why: tuple[Skip, ...] = ()
 
@@ -129,13 +130,27 @@ class Steady:
             self._view.moved(unload.bundle, unload.source, self._now_ms)
         return [loads[unload.bundle] for unload in plan.unloads]
 
-    def _snapshot(self) -> ClusterSnapshot:
+    def leave(self, brokers: Sequence[str]) -> None:
+        """Brokers stop; the next lookups have their bundles placed."""
+        self.brokers = [broker for broker in self.brokers if broker not in brokers]
+        for broker in brokers:
+            self._view.gone(broker, self._now_ms)
+        for bundle in [name for name, owner in self.owner.items() if owner in brokers]:
+            (choice,), self._memories = cycle.place(
+                self._snapshot(passing=True), [bundle], self._settings, self._memories, self._rng
+            )
+            assert choice.broker is not None
+            self.owner[bundle] = choice.broker
+            self._view.placed(bundle, choice.broker, self._now_ms)
+
+    def _snapshot(self, *, passing: bool = False) -> ClusterSnapshot:
         return self._view.snapshot(
             self._now_ms,
             self._settings,
             isolation_policies={},
             anti_affinity_groups={},
             failure_domains={},
+            passing=passing,
         )
 
     def _report(self, broker: str, loads: dict[str, float]) -> LocalBrokerData:
@@ -199,3 +214,14 @@ def run(settings: StrategySettings, seed: int = 1) -> Outcome:
     usages = steady.usages()
     share = usages[NEWCOMER] / (sum(usages.values()) / len(usages))
     return Outcome(skewed, joined, share, steady.why)
+
+
+def resized(settings: StrategySettings, seed: int = 1) -> tuple[Phase, Phase]:
+    """From five brokers at rest to ten, and from these to five again."""
+    steady = Steady(settings, seed, brokers=5)
+    steady.come_to_rest()
+    others = [f"c{number}:8080" for number in range(5)]
+    steady.brokers += others
+    grown = steady.come_to_rest()
+    steady.leave(others)
+    return grown, steady.come_to_rest()
