@@ -13,6 +13,7 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -46,8 +47,17 @@ def main(argv: list[str]) -> int:
         ):
             _events(campaign, args)
             outcome = campaign.finish()
-            found = fleet.tracebacks()
+            pauses, found = fleet.move_pauses_ms(), fleet.tracebacks()
     _print(outcome)
+    waits = sorted(campaign.latencies_s())
+    p50, p99 = waits[len(waits) // 2], waits[int(len(waits) * 0.99)]
+    print(
+        f"Receipts came p50 {p50:.3f} s, p99 {p99:.3f} s after their messages were due. If that is "
+        "seconds, the machine is too slow for the rate, and so are the pauses."
+    )
+    if pauses:
+        print("The brokers' own figures, from the fence to the acquisition by the destination:")
+        _row("transfer", pauses)
     for what, count in found.most_common(5):
         print(f"{count} × traceback: {what}")
     return int(bool(outcome.lost or outcome.disorder))
@@ -56,11 +66,15 @@ def main(argv: list[str]) -> int:
 def _events(campaign: Campaign, args: argparse.Namespace) -> None:
     fleet = campaign.fleet
     time.sleep(3)
+    for number in range(fleet.bundles):
+        campaign.nothing(number)
+        time.sleep(args.between)
     for number in range(args.moves):
         (campaign.transfer if number % 2 else campaign.unload)(number // 2)
         time.sleep(args.between)
     for _ in range(args.splits):
         campaign.split()
+        time.sleep(args.between)
     if args.no_faults:
         return
     for step in (
@@ -86,6 +100,10 @@ def _print(outcome: Outcome) -> None:
             print(f"{what}: {', '.join(numbers[:10])}")
     print(f"\n{'event':24} {'times':>6} {'p50':>8} {'p99':>8} {'max':>8}  ms without a receipt")
     for kind, pauses in outcome.pauses_ms.items():
-        ordered = sorted(pauses)
-        p50, p99 = ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)]
-        print(f"{kind:24} {len(pauses):6} {p50:8.0f} {p99:8.0f} {ordered[-1]:8.0f}")
+        _row(kind, pauses)
+
+
+def _row(kind: str, pauses_ms: Sequence[float]) -> None:
+    ordered = sorted(pauses_ms)
+    p50, p99 = ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)]
+    print(f"{kind:24} {len(ordered):6} {p50:8.0f} {p99:8.0f} {ordered[-1]:8.0f}")

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import pulsar
@@ -66,7 +67,7 @@ def produce(url: str, topics: Sequence[str], rate: float, ready: Any, stop: Any,
         for topic in topics
     ]
     receipts: Receipts = {topic: [] for topic in topics}
-    lock, open_sends, late_s = threading.Lock(), 0, 0.0
+    lock, open_sends = threading.Lock(), 0
 
     def done(topic: str, number: int) -> Callable[[Any, Any], None]:
         def on_receipt(result: Any, _message_id: Any) -> None:
@@ -84,7 +85,6 @@ def produce(url: str, topics: Sequence[str], rate: float, ready: Any, stop: Any,
         if (left_s := began_s + sent / rate - time.monotonic()) > 0:
             time.sleep(min(left_s, 0.05))
             continue
-        late_s = max(late_s, -left_s)
         index, number = sent % len(topics), sent // len(topics)
         with lock:
             open_sends += 1
@@ -93,7 +93,7 @@ def produce(url: str, topics: Sequence[str], rate: float, ready: Any, stop: Any,
     deadline_s = time.monotonic() + 90
     while open_sends and time.monotonic() < deadline_s:
         time.sleep(0.05)
-    out.put((receipts, sent, time.monotonic() - began_s, open_sends))
+    out.put((receipts, began_s, time.monotonic() - began_s, open_sends))
     user.close()
 
 
@@ -158,6 +158,11 @@ class Campaign:
         self._stops = [SPAWN.Event(), SPAWN.Event()]
         self._outs = [SPAWN.Queue(), SPAWN.Queue()]
         self._processes: list[Any] = []
+        self._receipts: Receipts = {}
+        self._began_s = 0.0
+        """When the first message was sent."""
+        self._restarted_s = 0.0
+        """When all brokers were restarted."""
 
     def __enter__(self) -> Campaign:
         url = self.fleet.service_url()
@@ -199,6 +204,11 @@ class Campaign:
     def _did(self, kind: str, at_s: float, topics: Sequence[str]) -> None:
         self._events.append((kind, at_s, list(topics)))
 
+    def nothing(self, number: int) -> None:
+        """Watch the topics of a bundle for as long as after a move, to compare."""
+        bundles = sorted(self._bundles().items())
+        self._did("nothing", time.monotonic(), bundles[number % len(bundles)][1])
+
     def unload(self, number: int) -> None:
         """Unload a bundle: the next lookup places it."""
         bundles = sorted(self._bundles().items())
@@ -214,8 +224,8 @@ class Campaign:
         span, topics = bundles[number % len(bundles)]
         to = (self.fleet.owner_of(topics[0]) + 1) % self.fleet.count
         at_s = time.monotonic()
-        assert self.fleet.move(f"{NAMESPACE}/{span}", to), f"{span} did not move"
-        self._did("transfer", at_s, topics)
+        moved = self.fleet.move(f"{NAMESPACE}/{span}", to)
+        self._did("transfer" if moved else "transfer refused", at_s, topics)
 
     def split(self) -> None:
         """Split the bundle with the most topics."""
@@ -251,6 +261,23 @@ class Campaign:
         for index in range(self.fleet.count):
             self.fleet.wait_until_ready(index)
 
+    def restart_all(self) -> None:
+        """Stop all brokers gracefully at once, and start them again."""
+        self._restarted_s = time.monotonic()
+        for index in range(self.fleet.count):
+            self.fleet.signal(index, signal.SIGTERM)
+        for index in range(self.fleet.count):
+            self.fleet.process_of(index).wait(60)
+            self.fleet.start(index, wait=False)
+        for index in range(self.fleet.count):
+            self.fleet.wait_until_ready(index)
+
+    def restart_each(self) -> None:
+        """Stop each broker gracefully, and start it again before the next one."""
+        for index in range(self.fleet.count):
+            self.fleet.terminate(index)
+            self.fleet.start(index)
+
     # The end
 
     def finish(self) -> Outcome:
@@ -258,7 +285,8 @@ class Campaign:
         alive = [self.fleet.alive(f"broker-{index}") for index in range(self.fleet.count)]
         assert all(alive), "a broker has ended"
         self._stops[0].set()
-        receipts, _sent, seconds, unanswered = self._outs[0].get(timeout=120)
+        receipts, self._began_s, seconds, unanswered = self._outs[0].get(timeout=120)
+        self._receipts = receipts
         self._stops[1].set()
         received: dict[str, Received] = self._outs[1].get(timeout=120)
         outcome = Outcome(unanswered=unanswered)
@@ -275,6 +303,20 @@ class Campaign:
             gaps = [_longest_gap_s(receipts[topic], at_s) for topic in topics]
             outcome.pauses_ms.setdefault(kind, []).append(1e3 * max(gaps, default=0.0))
         return outcome
+
+    def recovered_s(self) -> list[float]:
+        """For each topic, the longest time without a receipt when all brokers were restarted."""
+        return [_longest_gap_s(told, self._restarted_s) for told in self._receipts.values()]
+
+    def latencies_s(self, since_s: float = 0, until_s: float = inf) -> list[float]:
+        """How long the messages that were due in a time waited for their receipts."""
+        found = []
+        for index, topic in enumerate(self.topics):
+            for number, answered_s in self._receipts[topic]:
+                due_s = self._began_s + (number * len(self.topics) + index) / self._rate
+                if since_s <= due_s < until_s:
+                    found.append(answered_s - due_s)
+        return found
 
 
 def _longest_gap_s(answered: Sequence[tuple[int, float]], at_s: float) -> float:

@@ -232,6 +232,17 @@ class Fleet(Cluster):
         told: dict[str, Any] = json.loads(file.read_text())
         return told
 
+    def move_pauses_ms(self) -> list[float]:
+        """The pauses of the leaders' moves so far, as the brokers logged them."""
+        lines = [
+            line
+            for name in self._processes
+            for line in self.log_of(name).read_text(errors="replace").splitlines()
+            if '"event": "move ended"' in line
+        ]
+        pauses = [json.loads(line)["pause_ms"] for line in lines]
+        return [pause for pause in pauses if pause is not None]
+
     def tracebacks(self) -> Counter[str]:
         """The tracebacks in all logs so far, logged and raised, with their numbers."""
         found: Counter[str] = Counter()
