@@ -420,6 +420,19 @@ DEVIATIONS = (
         ),
     ),
     Deviation(
+        "expressions with a colon match a broker's id",
+        (*MOVES, *TRANSFERS, *PLACEMENTS, "LeastResourceUsage, extensible"),
+        (
+            Edit(
+                "core/policies/isolation.py",
+                1,
+                'return _matches(expression, host) or (":" in expression and '
+                "_matches(expression, broker))",
+                "return _matches(expression, host)",
+            ),
+        ),
+    ),
+    Deviation(
         "placements under way outlast reports",
         (*PLACEMENTS, *TRANSFERS),
         (

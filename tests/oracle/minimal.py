@@ -617,6 +617,30 @@ def _placements() -> Iterator[Minimal]:
         versions=("4.2.4",),
     )
     policy = _isolation("t/new")
+    placing_new = {"do": ["place"], "place": [bundle("t/new", 0)]}
+    for name, primary, deviation in (
+        ("a primary's expression that fits a port", ".*0", ""),
+        (
+            "a primary's expression with a colon",
+            "b2:.*",
+            "expressions with a colon match a broker's id",
+        ),
+    ):
+        policies = {"mine": {**policy, "primary": [primary], "secondary": ["b3"]}}
+        yield Minimal(
+            name,
+            "LeastLongTermMessageRate",
+            "modular",
+            rule,
+            (
+                {
+                    **placing_new,
+                    "brokers": {f"b{at}:10": report(10 * at, rates=(at,)) for at in (1, 2, 3)},
+                    "isolationPolicies": policies,
+                },
+            ),
+            deviation=deviation,
+        )
     yield Minimal(
         "a primary with too many topics",
         "LeastResourceUsage, extensible",
@@ -625,8 +649,7 @@ def _placements() -> Iterator[Minimal]:
         (
             {
                 **loads(three, b1=10),
-                "do": ["place"],
-                "place": [bundle("t/new", 0)],
+                **placing_new,
                 "isolationPolicies": {"mine": policy},
             },
         ),

@@ -171,12 +171,19 @@ def _matches(expression: str, text: str) -> bool:
 
 
 def matches_broker(expressions: Sequence[str], broker: str) -> bool:
-    """Whether an expression matches a broker's id (`host:port`) or its host."""
+    """Whether an expression matches a broker's host. One with a colon may match its id, too
+    (`host:port`).
+
+    Deviation: Pulsar matches hosts only.
+    """
+    return any(_matches_broker(expression, broker) for expression in expressions)
+
+
+@lru_cache(maxsize=100_000)
+def _matches_broker(expression: str, broker: str) -> bool:
     port = _PORT.fullmatch(broker)
     host = port[1] if port else broker
-    return any(
-        _matches(expression, broker) or _matches(expression, host) for expression in expressions
-    )
+    return _matches(expression, host) or (":" in expression and _matches(expression, broker))
 
 
 def policy_of(namespace: str, policies: Mapping[str, IsolationPolicy]) -> IsolationPolicy | None:

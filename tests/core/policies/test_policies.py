@@ -137,6 +137,14 @@ def test_expressions_match_in_full() -> None:
     assert not matches_broker(policies["p"].primary, "hh:8080")
 
 
+def test_an_expression_without_a_colon_matches_hosts_only() -> None:
+    """A host that the expression does not match gets no bundle because of its port."""
+    assert not matches_broker([".*0"], "b7:8080")
+    assert matches_broker([".*0"], "b10:8081")
+    assert matches_broker(["b7:80.*"], "b7:8080")
+    assert not matches_broker(["b7:80.*"], "b7:9080")
+
+
 def test_matching_takes_time_linear_in_the_text() -> None:
     """Expressions that keep a backtracking engine busy for years."""
     hostile = ["(a+)+", "(a|a)*b", "(.*a){30}", "(a?){200}a{200}"]
