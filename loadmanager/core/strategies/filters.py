@@ -174,6 +174,14 @@ def extensible(
     return Brokers.listed(able), rejected
 
 
+def policies_of(snapshot: ClusterSnapshot, namespace: str) -> tuple[int, str | None]:
+    """The isolation policy (as an id) and the anti-affinity group of a namespace: `may_serve` and
+    `extensible` look at nothing else of it.
+    """
+    policy = isolation.policy_of(namespace, snapshot.isolation_policies)
+    return id(policy), snapshot.anti_affinity_groups.get(namespace)
+
+
 def has_policy(snapshot: ClusterSnapshot, namespace: str) -> bool:
     """Whether an isolation policy or an anti-affinity group concerns a namespace."""
     return (

@@ -5,7 +5,7 @@ They hold for every shedder, third parties' included.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -15,6 +15,7 @@ import numpy as np
 
 from loadmanager.core.bundles.names import is_monitoring_namespace, no_monitoring_bundle
 from loadmanager.core.bundles.ranges import split_bundle_name
+from loadmanager.core.load.columns import Brokers
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies import anti_affinity
 from loadmanager.core.strategies import filters
@@ -71,6 +72,10 @@ class Guards:
         self._busy = set(snapshot.leaving.values())
         self._has_policies = bool(snapshot.isolation_policies or snapshot.anti_affinity_groups)
         self._unfit: dict[str, str] | None = None
+        self._left_by: dict[int, tuple[Brokers, Mapping[str, str]]] = {}
+        """Isolation policy → `filters.may_serve`: many namespaces have few policies."""
+        self._counts: dict[str, dict[str, int]] = {}
+        """Anti-affinity group → `filters.group_counts`."""
         self._allowed: dict[str, Unload] = {}
         self._refused: list[Skip] = []
 
@@ -200,13 +205,15 @@ class Guards:
             return "PolicyBundle: loadBalancerSheddingBundlesWithPoliciesEnabled is false"
         if self._filtered:
             return None
-        candidates, _ = filters.may_serve(snapshot, namespace)
-        if not set(candidates) - {unload.source}:
+        candidates, _ = self._may_serve(namespace)
+        if len(candidates) == (unload.source in candidates):
             return "Isolation: no other broker may serve it"
         group = snapshot.anti_affinity_groups.get(namespace)
         if group is None or snapshot.extensible:
             return None
-        counts = filters.group_counts(snapshot, group)
+        counts = self._counts.get(group)
+        if counts is None:
+            counts = self._counts[group] = filters.group_counts(snapshot, group)
         if anti_affinity.may_unload(unload.source, candidates, counts):
             return None
         return "AntiAffinity: its group is spread as well as it can be"
@@ -233,7 +240,7 @@ class Guards:
                 snapshot.isolation_policies or namespace in snapshot.anti_affinity_groups
             ):
                 return self._unfit.get(destination)
-            allowed, isolated = filters.may_serve(snapshot, namespace)
+            allowed, isolated = self._may_serve(namespace)
             settings = replace(self._settings, distribute_evenly=False)
             able, rejected = filters.modular(
                 snapshot, allowed, namespace, settings, leaving=unload.source
@@ -242,6 +249,13 @@ class Guards:
         if destination in able:
             return None
         return rejected.get(destination, "Filtered: placement would not choose it")
+
+    def _may_serve(self, namespace: str) -> tuple[Brokers, Mapping[str, str]]:
+        policy, _ = filters.policies_of(self._snapshot, namespace)
+        left = self._left_by.get(policy)
+        if left is None:
+            left = self._left_by[policy] = filters.may_serve(self._snapshot, namespace)
+        return left
 
     def _owns(self, broker: str, bundle: str) -> bool:
         snapshot = self._snapshot

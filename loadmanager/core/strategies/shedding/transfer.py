@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -169,10 +168,8 @@ class _Cycle:
         self._settings = settings
         self._own = settings.of(TransferSettings)
         self._stats = stats
-        # A cycle looks at many bundles of few namespaces.
-        self._able = lru_cache(maxsize=None)(
-            lambda namespace: frozenset(filters.extensible(snapshot, namespace, settings)[0])
-        )
+        self._able_under: dict[tuple[int, str | None], frozenset[str]] = {}
+        """Policies of a namespace → the brokers that the filters leave."""
         self.unloads: list[Unload] = []
         self.skipped: list[Skip] = []
 
@@ -283,6 +280,15 @@ class _Cycle:
             most, least, (out - back) * stats.loads[most] / throughput if throughput else 0.0
         )
         return True
+
+    def _able(self, namespace: str) -> frozenset[str]:
+        """The brokers that the filters leave to a namespace: many namespaces have few policies."""
+        policies = filters.policies_of(self._snapshot, namespace)
+        able = self._able_under.get(policies)
+        if able is None:
+            able = frozenset(filters.extensible(self._snapshot, namespace, self._settings)[0])
+            self._able_under[policies] = able
+        return able
 
     def _may_move(self, bundle: str, owner: str, target: str) -> bool:
         """Whether the publishing broker owns the bundle, the bundle was not moved recently and is
