@@ -57,6 +57,7 @@ public final class Oracle {
         };
         for (JsonNode cycle : oneCase.get("cycles")) {
             standIn.cycle = cycle;
+            apply(cycle.path("config"), standIn.conf);
             ObjectNode decided = JSON.createObjectNode();
             decider.decide(cycle, decided);
             if (oneCase.get("kind").asText().equals("samples")) {
@@ -76,6 +77,12 @@ public final class Oracle {
         ServiceConfiguration conf = new ServiceConfiguration();
         conf.setClusterName("cluster");
         conf.setLoadBalancerAutoBundleSplitEnabled(false);
+        apply(config, conf);
+        return conf;
+    }
+
+    /** Settings that are given, or that change while the load manager runs. */
+    private static void apply(JsonNode config, ServiceConfiguration conf) throws Exception {
         for (var entries = config.fields(); entries.hasNext(); ) {
             var entry = entries.next();
             Field field;
@@ -87,7 +94,6 @@ public final class Oracle {
             field.setAccessible(true);
             field.set(conf, value(field.getType(), entry.getValue().asText()));
         }
-        return conf;
     }
 
     private static Object value(Class<?> type, String text) {

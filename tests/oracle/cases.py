@@ -5,21 +5,27 @@ A case depends on its family, the seed and its number only.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
+
+from loadmanager import settings
 
 Case = dict[str, Any]
 
 START_MS = 1_800_000_000_000
 STEP_MS = 90_000
 """Between cycles: longer than a placement stays under way without a report."""
-STEPS_MS = (20_000, STEP_MS)
+STEPS_MS = (20_500, 90_500)
+"""No multiple is a whole minute, when a grace period would end at the very moment of a cycle."""
 MIB = 1024 * 1024
 MODULAR = "org.apache.pulsar.broker.loadbalance.impl."
 EXTENSIBLE = "org.apache.pulsar.broker.loadbalance.extensions."
 MODULAR_MANAGER = f"{MODULAR}ModularLoadManagerImpl"
 EXTENSIBLE_MANAGER = f"{EXTENSIBLE}ExtensibleLoadManagerImpl"
+DYNAMIC = frozenset(settings.dynamic_names()) - {"loadBalancerLoadSheddingStrategy"}
+"""Settings that may change while a leader decides, in Pulsar and here."""
 SYSTEM_NAMESPACES = (
     "pulsar/system",
     "pulsar/b1:8080",
@@ -34,7 +40,23 @@ def make(family: str, seed: int, number: int, version: str) -> Case:
     """One case of a family, for a version of Pulsar."""
     rng = Random(f"{family} {seed} {number}")
     case = FAMILIES[family](rng, version)
+    _change_settings(rng, family, case, version)
     return {"id": f"{family}/{seed}/{number}", "family": family, **case}
+
+
+def _change_settings(rng: Random, family: str, case: Case, version: str) -> None:
+    """At times, an operator changes dynamic settings while the leader decides."""
+    if rng.random() < 0.85:
+        return
+    others = FAMILIES[family](Random(f"{family} {rng.random()}"), version)["config"]
+    changed = {
+        name: value
+        for name, value in others.items()
+        if name in DYNAMIC and case["config"].get(name) not in (None, value)
+    }
+    for line in case["cycles"][1:]:
+        if changed and rng.random() < 0.5:
+            line["config"] = {name: changed[name] for name in rng.sample(sorted(changed), 1)}
 
 
 def bundle(namespace: str, at: int, of: int = 16) -> str:
@@ -71,12 +93,21 @@ def _stats(rng: Random, scale: float) -> dict[str, Any]:
     }
 
 
+def _brokers(rng: Random) -> list[str]:
+    """A few brokers, or more; at times several on one host."""
+    count = rng.randint(2, 7) if rng.random() < 0.9 else rng.randint(8, 30)
+    if rng.random() < 0.8:
+        return [f"b{number}:8080" for number in range(1, count + 1)]
+    hosts = rng.choice((("10.0.0.1", "10.0.0.10", "[::1]"), ("b-0.svc.local", "b-10.svc.local")))
+    return [f"{hosts[at % len(hosts)]}:{8080 + at // len(hosts)}" for at in range(count)]
+
+
 class _Cluster:
     """Brokers and what they serve, as it changes from cycle to cycle."""
 
     def __init__(self, rng: Random, *, namespaces: list[str], bundles_max: int = 12) -> None:
         self.rng = rng
-        self.brokers = [f"b{number}:8080" for number in range(1, rng.randint(2, 7) + 1)]
+        self.brokers = _brokers(rng)
         names = [bundle(namespace, at) for namespace in namespaces for at in range(16)]
         rng.shuffle(names)
         self.serves: dict[str, dict[str, dict[str, Any]]] = {}
@@ -220,6 +251,20 @@ def _exclude(rng: Random, config: dict[str, Any], version: str) -> None:
         config["loadBalancerSheddingExcludedNamespaces"] = "t/ns1"
 
 
+def _grace(rng: Random, config: dict[str, Any]) -> None:
+    """For how long a bundle that was moved stays; at times shorter than the case is long."""
+    if rng.random() < 0.5:
+        config["loadBalancerSheddingGracePeriodMinutes"] = rng.choice((0, 1, 2, 3))
+
+
+def _moved(rng: Random, cluster: _Cluster, now: int) -> dict[str, int]:
+    """Bundles that were moved before, some of them about when a grace period ends."""
+    served = [name for bundles in cluster.serves.values() for name in bundles]
+    moved = rng.sample(served, min(rng.choice((2, 2, 10)), len(served)))
+    ago = 1, 59, 61, 119, 121, 1799, 1801, 7200
+    return {name: now - rng.choice(ago) * 1000 for name in moved}
+
+
 def _weights(rng: Random, config: dict[str, str]) -> None:
     if rng.random() < 0.4:
         for resource in ("CPU", "DirectMemory", "BandwidthIn", "BandwidthOut"):
@@ -247,14 +292,13 @@ def _shedding(
         if name == "AvgShedder":
             config["loadBalancerLoadPlacementStrategy"] = MODULAR + name
         _weights(rng, config)
+        _grace(rng, config)
         cluster = _Cluster(rng, namespaces=_some_namespaces(rng))
         cycles = []
         for now in _times(rng, cycles_max):
             line: dict[str, Any] = {"now": now, "brokers": cluster.reports(now)}
             if rng.random() < 0.2:
-                served = [name for bundles in cluster.serves.values() for name in bundles]
-                moved = rng.sample(served, min(2, len(served)))
-                line["recentlyUnloaded"] = dict.fromkeys(moved, now - 60_000)
+                line["recentlyUnloaded"] = _moved(rng, cluster, now)
             cycles.append(line)
             cluster.advance()
         return {"kind": "modular", "config": _texts(config), "cycles": cycles}
@@ -265,7 +309,12 @@ def _shedding(
 def _times(rng: Random, cycles_max: int, steps_ms: Sequence[int] = STEPS_MS) -> list[int]:
     """When some cycles are, in ms since the epoch."""
     step = rng.choice(steps_ms)
-    return [START_MS + number * step for number in range(rng.randint(1, cycles_max))]
+    times = [START_MS + number * step for number in range(rng.randint(1, cycles_max))]
+    if rng.random() < 0.1:  # the leader sleeps, or the clock is set
+        jumps = (600_000, 1_200_000) if steps_ms != STEPS_MS else (-3_600_000, -45_000, 1_200_000)
+        at, by = rng.randrange(len(times)), rng.choice(jumps)
+        times[at:] = [time + by for time in times[at:]]
+    return times
 
 
 def _texts(config: dict[str, Any]) -> dict[str, str]:
@@ -312,29 +361,37 @@ def _avg(rng: Random) -> dict[str, Any]:
 
 
 def _policies(rng: Random, brokers: list[str]) -> dict[str, Any]:
-    """Isolation policies, of which at most one matches a namespace."""
+    """Isolation policies; of those that match a namespace, the first by name counts."""
     if rng.random() < 0.6:
         return {}
-    hosts = [broker.partition(":")[0] for broker in brokers]
-    primary = rng.sample(hosts, rng.randint(1, len(hosts)))
+    hosts = [broker.rpartition(":")[0] for broker in brokers]
+    names = rng.sample(["a", "mine", "other", "z"], rng.choice((1, 1, 1, 2, 3)))
+    return {name: _policy(rng, hosts) for name in names}
+
+
+def _policy(rng: Random, hosts: list[str]) -> dict[str, Any]:
+    expressions = [*(re.escape(host) for host in hosts), "b.*", ".*1", ".*0", "b[1-3]", ""]
+    if rng.random() < 0.1:
+        expressions.append(".*:8080")
     return {
-        "mine": {
-            "namespaces": ["t/ns0"],
-            "primary": primary,
-            "secondary": rng.sample(hosts, rng.randint(0, len(hosts) // 2)),
-            "auto_failover_policy": {
-                "policy_type": "min_available",
-                "parameters": {"min_limit": str(rng.choice((1, 2))), "usage_threshold": "100"},
-            },
-        }
+        "namespaces": rng.sample(
+            ("t/ns0", "t/ns1", "t/ns[12]", ".*/ns2", "t/.*"), rng.randint(1, 2)
+        ),
+        "primary": rng.sample(expressions, rng.randint(1, min(3, len(hosts)))),
+        "secondary": rng.sample(expressions, rng.randint(0, 3)),
+        "auto_failover_policy": {
+            "policy_type": "min_available",
+            "parameters": {"min_limit": str(rng.choice((0, 1, 2, 5))), "usage_threshold": "100"},
+        },
     }
 
 
 def _groups(rng: Random, namespaces: list[str]) -> dict[str, Any]:
     if rng.random() < 0.6:
         return {}
-    members = rng.sample(namespaces, min(len(namespaces), rng.randint(2, 3)))
-    return {name: {"antiAffinityGroup": "group"} for name in members}
+    members = rng.sample(namespaces, min(len(namespaces), rng.randint(1, 4)))
+    names = rng.choice((("group",), ("group", "Group"), ("group", "other")))
+    return {name: {"antiAffinityGroup": rng.choice(names)} for name in members}
 
 
 def _domains(rng: Random, brokers: list[str], config: dict[str, Any]) -> dict[str, list[str]]:
@@ -343,7 +400,8 @@ def _domains(rng: Random, brokers: list[str], config: dict[str, Any]) -> dict[st
     config["failureDomainsEnabled"] = True
     domains: dict[str, list[str]] = {}
     for broker in brokers:
-        domains.setdefault(rng.choice(("d1", "d2")), []).append(broker)
+        if rng.random() < 0.8:
+            domains.setdefault(rng.choice(("d1", "d2", "d3")), []).append(broker)
     return domains
 
 
@@ -353,8 +411,10 @@ def _transfer(debug: bool) -> Callable[[Random, str], Case]:
             "loadManagerClassName": EXTENSIBLE_MANAGER,
             "loadBalancerLoadSheddingStrategy": f"{EXTENSIBLE}scheduler.TransferShedder",
             "loadBalancerDebugModeEnabled": debug,
-            "loadBalancerBrokerLoadTargetStd": rng.choice((0.05, 0.1, 0.25)),
-            "loadBalancerMaxNumberOfBrokerSheddingPerCycle": rng.choice((1, 3, 3, 10)),
+            "loadBalancerBrokerLoadTargetStd": rng.choice((0, 0.05, 0.1, 0.25, 1.5)),
+            "loadBalancerBrokerOverloadedThresholdPercentage": rng.choice((20, 50, 85, 85)),
+            "loadBalancerBrokerLoadDataTTLInSeconds": rng.choice((60, 1800, 1800)),
+            "loadBalancerMaxNumberOfBrokerSheddingPerCycle": rng.choice((0, 1, 3, 3, 10)),
             "loadBalancerSheddingConditionHitCountThreshold": rng.choice((0, 0, 1, 3)),
             "loadBalancerTransferEnabled": rng.random() < 0.8,
             "loadBalanceSheddingDelayInSeconds": rng.choice((0, 30, 180)),
@@ -362,6 +422,7 @@ def _transfer(debug: bool) -> Callable[[Random, str], Case]:
             "loadBalancerBrokerMaxTopics": rng.choice((50_000, 50_000, 60)),
         }
         _exclude(rng, config, version)
+        _grace(rng, config)
         namespaces = [f"t/ns{number}" for number in range(rng.randint(4, 6))]
         cluster = _Cluster(rng, namespaces=namespaces)
         domains = _domains(rng, cluster.brokers, config)
@@ -369,21 +430,27 @@ def _transfer(debug: bool) -> Callable[[Random, str], Case]:
         cycles = []
         for now in _times(rng, 5):
             load = {broker: _load(rng) for broker in cluster.brokers}
-            if rng.random() < 0.05:
-                load = dict.fromkeys(load, 0.0)
+            if rng.random() < 0.1:
+                load = dict.fromkeys(load, rng.choice((0.0, 0.1, 0.3, 0.9)))
+            elif rng.random() < 0.2:
+                load = {broker: round(value, 1) for broker, value in load.items()}
             brokers, tops = cluster.loads(now, load)
             if rng.random() < 0.1:
                 stale = rng.choice(sorted(brokers))
-                brokers[stale]["updatedAt"] = now - 2_000_000
+                brokers[stale]["updatedAt"] = now - rng.choice((59_000, 61_000, 2_000_000))
+            if rng.random() < 0.05:
+                del tops[rng.choice(sorted(tops))]
             line: dict[str, Any] = {"now": now, "brokers": brokers, "topBundles": tops}
             line |= {"isolationPolicies": policies} if policies else {}
             line |= {"namespaces": groups} if groups else {}
             line |= {"failureDomains": domains} if domains else {}
             line |= {"owners": cluster.owners()}
             if rng.random() < 0.3:
-                served = [name for bundles in cluster.serves.values() for name in bundles]
-                moved = rng.sample(served, min(2, len(served)))
-                line["recentlyUnloaded"] = dict.fromkeys(moved, now - 60_000)
+                line["recentlyUnloaded"] = _moved(rng, cluster, now)
+            if rng.random() < 0.1:
+                line["recentlyUnloadedBrokers"] = {
+                    rng.choice(cluster.brokers): now - rng.choice((2, 30, 32, 180, 182, 400)) * 1000
+                }
             cycles.append(line)
             cluster.advance()
         return {"kind": "extensible", "config": _texts(config), "cycles": cycles}
@@ -517,10 +584,14 @@ def _moves(rng: Random, version: str) -> Case:
         **configure(rng),
     }
     _weights(rng, config)
+    _grace(rng, config)
     cluster, extras = _placing(rng, config, version)
     cycles = []
     for now in _times(rng, cycles_max):
-        cycles.append({"now": now, "brokers": cluster.reports(now), **extras})
+        line = {"now": now, "brokers": cluster.reports(now), **extras}
+        if rng.random() < 0.2:
+            line["recentlyUnloaded"] = _moved(rng, cluster, now)
+        cycles.append(line)
         cluster.advance()
     return {"kind": "moves", "config": _texts(config), "cycles": cycles}
 

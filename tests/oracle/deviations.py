@@ -433,6 +433,18 @@ DEVIATIONS = (
         ),
     ),
     Deviation(
+        "bundles under way are not shed again",
+        ("AvgShedder",),
+        (
+            Edit(
+                f"{STRATEGIES}guards.py",
+                2,
+                "if bundle in self._under_way:",
+                "if bundle in self._under_way and self._snapshot.extensible:",
+            ),
+        ),
+    ),
+    Deviation(
         "placements under way outlast reports",
         (*PLACEMENTS, *TRANSFERS),
         (

@@ -311,6 +311,15 @@ def _uniform_and_avg() -> Iterator[Minimal]:
         ),
         deviation="equal bundles have destinations of their own",
     )
+    hot_and_idle = {"b1:1": report(10), "b2:1": report(90, "t/d", (900.0, 800.0) * 6)}
+    yield Minimal(
+        "a planned move that no report shows after 20 s",
+        "AvgShedder",
+        "modular",
+        {**avg, "loadBalancerSheddingGracePeriodMinutes": "0"},
+        tuple({"now": START_MS + at * 20_000, "brokers": hot_and_idle} for at in range(2)),
+        deviation="bundles under way are not shed again",
+    )
     yield Minimal(
         "new bundles share a broker",
         "AvgShedder, placement",

@@ -30,13 +30,15 @@ class First:
 
 def answer(case: dict[str, Any]) -> dict[str, Any]:
     """What we decide in each cycle of a case."""
-    loaded = settings.load(None, dict(case["config"]))
-    strategies, splits = loaded.leaf(StrategySettings), loaded.leaf(SplitSettings)
+    config = dict(case["config"])
     deciding = Deciding(First())
     averages: LoadAverages = {}
     cycles = []
     for raw in case["cycles"]:
         line = decode_line(msgspec.json.encode(raw))
+        config |= {name: str(value) for name, value in line.config.items()}
+        loaded = settings.load(None, config)
+        strategies, splits = loaded.leaf(StrategySettings), loaded.leaf(SplitSettings)
         if case["kind"] == "samples":
             snapshot = deciding._snapshot(line, strategies)
             derived, averages = with_load_data(snapshot, strategies, averages)
