@@ -17,8 +17,8 @@ Case = dict[str, Any]
 START_MS = 1_800_000_000_000
 STEP_MS = 90_000
 """Between cycles: longer than a placement stays under way without a report."""
-STEPS_MS = (20_500, 90_500)
-"""No multiple is a whole minute, when a grace period would end at the very moment of a cycle."""
+STEPS_MS = (20_300, 90_300)
+"""No grace period or delay ends at the very moment of a cycle, while Java's clock goes on."""
 MIB = 1024 * 1024
 MODULAR = "org.apache.pulsar.broker.loadbalance.impl."
 EXTENSIBLE = "org.apache.pulsar.broker.loadbalance.extensions."
