@@ -84,6 +84,7 @@ class Deciding:
                 if namespace.anti_affinity_group
             },
             failure_domains=line.failure_domains,
+            versions=line.versions,
         )
         averages = {**snapshot.time_averages, **line.broker_time_averages}
         return replace(

@@ -60,6 +60,7 @@ class Line(msgspec.Struct, rename="camel"):
     owners: dict[str, str] = {}
     namespaces: dict[str, NamespaceLine] = {}
     failure_domains: dict[str, list[str]] = {}
+    versions: dict[str, str] = {}
     isolation_policies: msgspec.Raw = msgspec.Raw(b"{}")
     topics: dict[str, dict[str, TopicLine]] = {}
     do: list[str] = msgspec.field(default_factory=lambda: ["shed"])

@@ -150,7 +150,8 @@ final class Extensible implements Oracle.Decider, LoadManagerContext {
         for (String broker : load.keySet()) {
             lookup.put(broker, new BrokerLookupData("http://" + broker, null, "pulsar://" + broker,
                     null, Map.of(), Map.of(), true, true,
-                    standIn.conf.getLoadManagerClassName(), 0, "4.0.0", Map.of()));
+                    standIn.conf.getLoadManagerClassName(), 0,
+                    cycle.path("versions").path(broker).asText("4.0.0"), Map.of()));
         }
         Map<String, String> domains = new TreeMap<>();
         cycle.path("failureDomains").fields().forEachRemaining(domain ->

@@ -427,6 +427,7 @@ def _transfer(debug: bool) -> Callable[[Random, str], Case]:
         cluster = _Cluster(rng, namespaces=namespaces)
         domains = _domains(rng, cluster.brokers, config)
         policies, groups = _policies(rng, cluster.brokers), _groups(rng, namespaces)
+        versions = _versions(rng, config, cluster.brokers)
         cycles = []
         for now in _times(rng, 5):
             load = {broker: _load(rng) for broker in cluster.brokers}
@@ -443,7 +444,7 @@ def _transfer(debug: bool) -> Callable[[Random, str], Case]:
             line: dict[str, Any] = {"now": now, "brokers": brokers, "topBundles": tops}
             line |= {"isolationPolicies": policies} if policies else {}
             line |= {"namespaces": groups} if groups else {}
-            line |= {"failureDomains": domains} if domains else {}
+            line |= {"failureDomains": domains, **versions} if domains else versions
             line |= {"owners": cluster.owners()}
             if rng.random() < 0.3:
                 line["recentlyUnloaded"] = _moved(rng, cluster, now)
@@ -518,6 +519,15 @@ def _modular_placement(name: str) -> Callable[[Random, str], Case]:
     return make_case
 
 
+def _versions(rng: Random, config: dict[str, Any], brokers: Sequence[str]) -> dict[str, Any]:
+    """In the extensible manager, whose reports have none."""
+    if rng.random() < 0.7:
+        return {}
+    config["preferLaterVersions"] = True
+    known = rng.choice((("4.0.0", "4.0.1"), ("4.0.0", "4.0.0", "4.0.1-SNAPSHOT", "latest")))
+    return {"versions": {broker: rng.choice(known) for broker in brokers}}
+
+
 def _extensible_placement(rng: Random, version: str) -> Case:
     config: dict[str, Any] = {
         "loadManagerClassName": EXTENSIBLE_MANAGER,
@@ -525,6 +535,7 @@ def _extensible_placement(rng: Random, version: str) -> Case:
         "loadBalancerAverageResourceUsageDifferenceThresholdPercentage": rng.choice((5, 10)),
     }
     cluster, extras = _placing(rng, config, version)
+    extras |= _versions(rng, config, cluster.brokers)
     cycles = []
     # Only a line's owners are owners: by then we have forgotten our last placements, too.
     for now in _times(rng, 3, (STEP_MS,)):

@@ -586,6 +586,17 @@ def _placements() -> Iterator[Minimal]:
         {**rule, "preferLaterVersions": "true"},
         ({**place, "brokers": {"b1:1": report(10, "t/a", (1.0,)), "b2:1": built}},),
     )
+    later = {**extensible, "preferLaterVersions": "true"}
+    pair = {**loads({"b1:1": (0.5, (0.2,)), "b2:1": (0.2, (0.1,))}), **place}
+    for what, newer in (("a later version", "4.0.1"), ("an unreadable version", "latest")):
+        yield Minimal(
+            f"{what} in the extensible manager",
+            "LeastResourceUsage, extensible",
+            "extensible",
+            later,
+            ({**pair, "versions": {"b1:1": newer, "b2:1": "4.0.0"}},),
+            deviation="" if newer == "4.0.1" else "placements under way count",
+        )
     excluded = {"loadBalancerSheddingExcludedNamespaces": "t/new"}
     three = {"b1:1": (0.8, (20.0,)), "b2:1": (0.4, (10.0,)), "b3:1": (0.1, (5.0,))}
     yield Minimal(

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
 from loadmanager.core.bundles.names import TopicName
+from loadmanager.core.policies.eligibility import versions_of
 from loadmanager.ports.store import Change, ChangeKind
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.brokers import Brokers
@@ -90,6 +91,15 @@ async def test_a_registration_that_no_session_holds_is_no_broker(store: MemorySt
         {GOOD},
         [paths.broker(BAD)],
     )
+
+
+async def test_versions_of_both_managers(store: MemoryStore) -> None:
+    """The extensible manager's registrations name the version otherwise."""
+    await register(store, GOOD, a_report(brokerVersionString="4.0.1"))
+    await register(store, BAD, a_report(brokerVersion="4.2.0"))
+    brokers = Brokers(store, LoopClock())
+    await brokers.on_change(RESYNC)
+    assert versions_of(brokers.reports) == {GOOD: "4.0.1", BAD: "4.2.0"}
 
 
 @pytest.mark.parametrize("value", CORRUPT.values(), ids=CORRUPT)

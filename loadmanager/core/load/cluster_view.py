@@ -32,6 +32,7 @@ T = TypeVar("T")
 PENDING_MS_MAX = 60_000
 """A placement that no report shows within this time does not count any more."""
 NO_OWNERS: Mapping[str, str] = {}
+NO_VERSIONS: Mapping[str, str] = {}
 NOBODY = ""
 """The owner of a published bundle that nobody owns."""
 UNREPORTED_MS_MAX = 15 * 60_000
@@ -274,6 +275,7 @@ class ClusterView:
         isolation_policies: Mapping[str, Any],
         anti_affinity_groups: Mapping[str, str],
         failure_domains: Mapping[str, Sequence[str]],
+        versions: Mapping[str, str] = NO_VERSIONS,
         wishes: Wishes = NO_WISHES,
         leaving: Mapping[str, str] = NO_OWNERS,
         passing: bool = False,
@@ -306,6 +308,7 @@ class ClusterView:
             to_place=_Waiting(orphans, averages) if orphans else {},
             recently_unloaded_ms=_shown(self._unloaded_ms, passing=passing),
             load_data=_shown(self.load_data, passing=passing),
+            versions=versions,
             top_bundles=self._top_bundles,
             recently_unloaded_brokers_ms=_shown(self._unloaded_brokers_ms, passing=passing),
             owners=NO_OWNERS if passing or not self.knows_owners else self._published_owners(),

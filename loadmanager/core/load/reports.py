@@ -241,6 +241,7 @@ class TopBundlesLoadData(Json):
     top_bundles_load_data: list[TopBundle] = msgspec.field(default_factory=list)
 
 
+_BROKER_LOOKUP_DATA = msgspec.json.Decoder(BrokerLookupData)
 _BROKER_LOAD_DATA = msgspec.json.Decoder(BrokerLoadData)
 _TOP_BUNDLES = msgspec.json.Decoder(TopBundlesLoadData)
 _LOCAL_BROKER_DATA = msgspec.json.Decoder(LocalBrokerData)
@@ -250,6 +251,14 @@ _BUNDLE_DATA = msgspec.json.Decoder(BundleData)
 def decode_local_broker_data(value: bytes) -> LocalBrokerData:
     """A load report from its JSON; raises `BadInputError` naming the malformed field."""
     return _decode(_LOCAL_BROKER_DATA, value, "load report")
+
+
+def decode_broker_lookup_data(value: bytes) -> BrokerLookupData:
+    """A registration in the extensible manager from its JSON.
+
+    Raises `BadInputError` naming the malformed field.
+    """
+    return _decode(_BROKER_LOOKUP_DATA, value, "registration")
 
 
 def decode_broker_load_data(value: bytes) -> BrokerLoadData:

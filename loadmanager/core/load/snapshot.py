@@ -56,6 +56,8 @@ class ClusterSnapshot:
     """Bundle → when it was last moved."""
     load_data: Mapping[str, BrokerLoadData] = field(default_factory=dict)
     """brokerId → report of the extensible manager."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """brokerId → version, in the extensible manager, whose reports do not tell it."""
     top_bundles: Mapping[str, TopBundlesLoadData] = field(default_factory=dict)
     """brokerId → its most loaded bundles, as published: ascending."""
     recently_unloaded_brokers_ms: Mapping[str, int] = field(default_factory=dict)

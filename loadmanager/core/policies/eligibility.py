@@ -36,18 +36,26 @@ def other_load_manager(
     return rejected
 
 
-def older_version(brokers: Sequence[str], reports: Mapping[str, LocalBrokerData]) -> dict[str, str]:
-    """The brokers that do not run the newest version; all of them if a version is missing or
-    unreadable, because then Pulsar's filter fails.
-    """
-    texts = {broker: reports[broker].broker_version_string for broker in brokers}
-    keys = {broker: _key(text or "") for broker, text in texts.items()}
-    readable = [key for key in keys.values() if key is not None]
-    if len(readable) < len(brokers):
-        return dict.fromkeys(brokers, "Version: a broker does not report a readable version")
-    newest = max(readable, default=None)
+def versions_of(reports: Mapping[str, LocalBrokerData]) -> dict[str, str]:
+    """brokerId → version, of the brokers that report one."""
     return {
-        broker: f"Version: it runs {texts[broker]}, another a later one"
+        broker: version
+        for broker, report in reports.items()
+        if (version := report.broker_version_string)
+    }
+
+
+def older_version(brokers: Sequence[str], versions: Mapping[str, str]) -> dict[str, str] | None:
+    """The brokers that do not run the newest version, and which one they run.
+
+    None if a version is missing or unreadable: then Pulsar's filter fails.
+    """
+    keys = {broker: _key(versions.get(broker, "")) for broker in brokers}
+    if None in keys.values():
+        return None
+    newest = max((key for key in keys.values() if key is not None), default=None)
+    return {
+        broker: f"Version: it runs {versions[broker]}, another a later one"
         for broker in brokers
         if keys[broker] != newest
     }

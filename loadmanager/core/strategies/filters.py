@@ -19,6 +19,7 @@ from loadmanager.core.policies import anti_affinity, eligibility, isolation
 from loadmanager.core.strategies.settings import StrategySettings
 
 CORDONED = "Cordoned: it gets no new bundle"
+UNREADABLE = "Version: a broker does not report a readable version"
 
 Filter = Callable[[Sequence[str]], Mapping[str, str]]
 """Takes brokerIds; returns those to leave out, each with its reason."""
@@ -144,10 +145,13 @@ def extensible(
     settings: StrategySettings,
     *,
     leaving: str | None = None,
+    strict: bool = False,
 ) -> tuple[Brokers, Mapping[str, str]]:
-    """Topic limit, anti-affinity (which counts bundles, not namespaces), isolation.
+    """Topic limit, version, anti-affinity (which counts bundles, not namespaces), isolation.
 
     They may remove every broker: unlike the modular manager, Pulsar's extensible one gives up then.
+    While a version is not readable, the filter of versions removes nothing; everyone if `strict`,
+    as in Pulsar's TransferShedder. Brokers of another load manager have no report here.
     """
 
     def over_topic_limit(brokers: Sequence[str]) -> dict[str, str]:
@@ -159,11 +163,20 @@ def extensible(
             if number >= settings.broker_topics_max
         }
 
+    def older(brokers: Sequence[str]) -> Mapping[str, str]:
+        if not settings.prefer_later_versions:
+            return {}
+        found = eligibility.older_version(brokers, snapshot.versions)
+        if found is None:
+            return dict.fromkeys(brokers, UNREADABLE) if strict else {}
+        return found
+
     everyone = Brokers.listed(sorted(snapshot.available - {leaving}))
     left, cordoned = uncordoned(snapshot, everyone)
     able, rejected = list(left), dict(cordoned)
     for drop_outs in (
         over_topic_limit,
+        older,
         _anti_affinity(snapshot, namespace),
         _isolation(snapshot, namespace, leaving),
     ):
@@ -246,7 +259,13 @@ def _of_our_kind(snapshot: ClusterSnapshot, settings: StrategySettings) -> Itera
     if not all(eligibility.same_class(name, ours) for name, _ in snapshot.columns.traits):
         yield lambda brokers: eligibility.other_load_manager(brokers, reports, ours)
     if settings.prefer_later_versions:
-        yield lambda brokers: eligibility.older_version(brokers, reports)
+        versions = eligibility.versions_of(reports)
+
+        def newest(brokers: Sequence[str]) -> Mapping[str, str]:
+            older = eligibility.older_version(brokers, versions)
+            return dict.fromkeys(brokers, UNREADABLE) if older is None else older
+
+        yield newest
 
 
 def _below_topic_limit(

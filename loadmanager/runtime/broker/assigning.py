@@ -20,6 +20,7 @@ from loadmanager.core.errors import OperationalError
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.ownership.state_records import IN_FLIGHT, StateRecord, UnitState
+from loadmanager.core.policies.eligibility import versions_of
 from loadmanager.core.strategies import cycle
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.plan import Placement, Plan
@@ -166,12 +167,14 @@ class Assigning:
 
     def snapshot(self, *, passing: bool = True) -> ClusterSnapshot:
         """The cluster as this broker sees it now."""
+        settings = self.strategies.value
         return self.view.snapshot(
             self.clock.now_ms(),
-            self.strategies.value,
+            settings,
             isolation_policies=self.policies.isolation,
             anti_affinity_groups=self.policies.groups,
             failure_domains=self.policies.domains,
+            versions=versions_of(self.brokers.reports) if settings.prefer_later_versions else {},
             wishes=self.wishes.now(),
             passing=passing,
         )

@@ -21,6 +21,7 @@ from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.moves.move import Author, Move, MoveState, move_document
+from loadmanager.core.policies.eligibility import versions_of
 from loadmanager.core.strategies import cycle, newcomers, registry
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.plan import Placement, Plan, Skip, Split, SplitEnd, Unload
@@ -270,6 +271,7 @@ class LoadManager:
             isolation_policies=self._policies.isolation,
             anti_affinity_groups=self._policies.groups,
             failure_domains=self._policies.domains,
+            versions=versions_of(self._brokers.reports) if settings.prefer_later_versions else {},
             wishes=self._moves.wishes.now(),
             leaving=self._moves.queue.sources(),
             passing=passing,

@@ -13,6 +13,7 @@ from loadmanager.core.errors import BadInputError, CorruptDataError
 from loadmanager.core.load.reports import (
     LocalBrokerData,
     NamespaceBundleStats,
+    decode_broker_lookup_data,
     decode_local_broker_data,
 )
 from loadmanager.ports.clock import Clock
@@ -95,6 +96,8 @@ class Brokers:
     def _decoded(self, broker_id: str, value: bytes) -> LocalBrokerData:
         """The report, checked. Names of bundles that the last report had are not checked again."""
         report = decode_local_broker_data(value)
+        if report.broker_version_string is None:  # so in registrations of the extensible manager
+            report.broker_version_string = decode_broker_lookup_data(value).broker_version
         last = self.reports.get(broker_id)
         checked = last.last_stats.keys() | set(last.bundles) if last else set[str]()
         check_bundles((report.last_stats.keys() | set(report.bundles)) - checked)

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from loadmanager.core.errors import BadInputError
-from loadmanager.core.load.reports import LocalBrokerData
+from loadmanager.core.load.reports import BrokerLoadData, LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies import anti_affinity
 from loadmanager.core.policies.isolation import (
@@ -25,7 +25,7 @@ from loadmanager.core.policies.isolation import (
     policy_of,
     rejected,
 )
-from loadmanager.core.strategies import cycle
+from loadmanager.core.strategies import cycle, filters
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.settings import StrategySettings
 
@@ -219,6 +219,22 @@ def test_versions_and_load_managers() -> None:
         "c",
         "old",
     }
+
+
+def test_versions_in_the_extensible_manager() -> None:
+    """Placements go on without the filter while a version is not readable; TransferShedder, which
+    asks strictly, finds no broker then (Pulsar's rule).
+    """
+
+    def able(versions: dict[str, str], *, strict: bool = False) -> list[str]:
+        load_data = {name: BrokerLoadData() for name in ("a", "b", "c")}
+        snapshot = ClusterSnapshot(now_ms=0, reports={}, load_data=load_data, versions=versions)
+        settings = StrategySettings(prefer_later_versions=True)
+        return list(filters.extensible(snapshot, "t/n", settings, strict=strict)[0])
+
+    assert able({"a": "4.0.1", "b": "4.0.0", "c": "4.0.1"}) == ["a", "c"]
+    unreadable = {"a": "4.0.1", "b": "latest", "c": "4.0.0"}
+    assert (able(unreadable), able(unreadable, strict=True)) == (["a", "b", "c"], [])
 
 
 def test_excluded_namespaces_go_round() -> None:

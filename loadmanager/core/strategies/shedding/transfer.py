@@ -286,8 +286,8 @@ class _Cycle:
         policies = filters.policies_of(self._snapshot, namespace)
         able = self._able_under.get(policies)
         if able is None:
-            able = frozenset(filters.extensible(self._snapshot, namespace, self._settings)[0])
-            self._able_under[policies] = able
+            left, _ = filters.extensible(self._snapshot, namespace, self._settings, strict=True)
+            able = self._able_under[policies] = frozenset(left)
         return able
 
     def _may_move(self, bundle: str, owner: str, target: str) -> bool:
