@@ -63,15 +63,10 @@ def shed(
     unloads: list[Unload] = []
     skipped: list[Skip] = []
     threshold = own.threshold_percent / 100
+    limit = f"average {average:.4f} + threshold {threshold:g}"
     for broker, usage in zip(columns.names, usages.tolist(), strict=True):
         if usage < average + threshold:
-            skipped.append(
-                Skip(
-                    broker,
-                    f"NotOverloaded: usage {usage:.4f} is below average {average:.4f} + threshold "
-                    f"{threshold:g}",
-                )
-            )
+            skipped.append(Skip(broker, f"NotOverloaded: usage {usage:.4f} is below {limit}"))
             continue
         goal = snapshot.reports[broker].throughput * (usage - average - threshold + MARGIN)
         why: dict[str, float | str] = {"usage": usage, "average": average, "threshold": threshold}
