@@ -40,14 +40,14 @@ class AvgSettings:
         "loadBalancerAvgShedderHitCountLowThreshold",
         8,
         "AvgShedder: acts after this many cycles above the low threshold",
-        minimum=1,
+        minimum=0,
         dynamic=True,
     )
     high_hits: int = conf(
         "loadBalancerAvgShedderHitCountHighThreshold",
         2,
         "AvgShedder: acts after this many cycles above the high threshold",
-        minimum=1,
+        minimum=0,
         dynamic=True,
     )
 

@@ -52,7 +52,7 @@ class SplitSettings:
         "loadBalancerNamespaceMaximumBundles",
         128,
         "Splits give a namespace at most this many bundles",
-        minimum=1,
+        minimum=0,
         dynamic=True,
     )
     msg_rate_max: float = conf(
