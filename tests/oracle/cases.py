@@ -428,7 +428,7 @@ def _transfer(debug: bool) -> Callable[[Random, str], Case]:
         domains = _domains(rng, cluster.brokers, config)
         policies, groups = _policies(rng, cluster.brokers), _groups(rng, namespaces)
         versions = _versions(rng, config, cluster.brokers)
-        cycles = []
+        cycles, reported = [], dict[str, int]()
         for now in _times(rng, 5):
             load = {broker: _load(rng) for broker in cluster.brokers}
             if rng.random() < 0.1:
@@ -438,7 +438,13 @@ def _transfer(debug: bool) -> Callable[[Random, str], Case]:
             brokers, tops = cluster.loads(now, load)
             if rng.random() < 0.1:
                 stale = rng.choice(sorted(brokers))
-                brokers[stale]["updatedAt"] = now - rng.choice((59_000, 61_000, 2_000_000))
+                # Too old to count, or not older than the report before: none is taken back.
+                latest = reported.get(stale, 0)
+                brokers[stale]["updatedAt"] = rng.choice(
+                    (max(latest, now - 59_000), max(latest, now - 61_000), now - 2_000_000)
+                )
+            for broker, told in brokers.items():
+                reported[broker] = max(reported.get(broker, 0), told["updatedAt"])
             if rng.random() < 0.05:
                 del tops[rng.choice(sorted(tops))]
             line: dict[str, Any] = {"now": now, "brokers": brokers, "topBundles": tops}

@@ -29,6 +29,8 @@ from loadmanager.core.load.wishes import NO_WISHES, Wishes
 
 T = TypeVar("T")
 
+ABSENT_MS_MAX = 24 * 3600_000
+"""When a bundle last left a broker is forgotten after this time, if the broker is not there."""
 PENDING_MS_MAX = 60_000
 """A placement that no report shows within this time does not count any more."""
 NO_OWNERS: Mapping[str, str] = {}
@@ -287,7 +289,7 @@ class ClusterView:
         """
         self.forget_old(now_ms)
         if not passing:
-            self._forget_moves(now_ms - settings.grace_period_minutes * 60_000)
+            self._forget_moves(now_ms, settings.grace_period_minutes * 60_000)
         reports, averages, pending = self._present, self.bundle_data, self._pending
         columns = self._present_columns()
         sums, orphans = self.time_averages, self._orphans
@@ -352,10 +354,10 @@ class ClusterView:
             self._placed_ms.pop(bundle, None)
         self._pending.remove(bundles)
 
-    def _forget_moves(self, oldest_ms: float) -> None:
-        for bundle in self._unloaded_ms.until(oldest_ms):
+    def _forget_moves(self, now_ms: int, grace_ms: float) -> None:
+        for bundle in self._unloaded_ms.until(now_ms - grace_ms):
             del self._unloaded_ms[bundle]
-        for broker in self._unloaded_brokers_ms.until(oldest_ms):
+        for broker in self._unloaded_brokers_ms.until(now_ms - max(grace_ms, ABSENT_MS_MAX)):
             # A broker that comes back soon still cools down.
             if broker not in self.reports and broker not in self.load_data:
                 del self._unloaded_brokers_ms[broker]
