@@ -11,7 +11,6 @@ import asyncio
 import os
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable
 
@@ -61,10 +60,11 @@ class Watchdog:
         while not self._stopped.wait(self._slice_s):
             seen, slices = self._beats, slices + 1 if self._beats == seen else 0
             if slices * self._slice_s >= self._still_max_s():
-                threading.Thread(
+                teller = threading.Thread(
                     target=self._tell, args=(loop_thread, slices * self._slice_s), daemon=True
-                ).start()
-                time.sleep(min(TELL_S, self._slice_s))
+                )
+                teller.start()
+                teller.join(TELL_S)
                 self._end()
                 return
 
