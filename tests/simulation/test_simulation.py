@@ -20,7 +20,7 @@ MANAGER_OF = ("modular", "modular", "modular", "extensible", "changing")
 STORED_SEEDS, STORED_SEEDS_PER_TEST = 12, 6
 MUTANT_SEEDS = range(10_000, 10_400)
 FOUND_BY = {
-    "a bundle is served before the host opened it, and whether it could or not": 10003,
+    "a bundle is served before the host opened it, and whether it could or not": 10009,
     "an opening that fails keeps the lock": 10003,
     "a release whose life is over closes the next one": 10035,
     "an opening whose life is over closes the next one": 10035,
@@ -35,12 +35,15 @@ FOUND_BY = {
     "a step that fails ends the broker, and a strategy that nobody knows reaches the leader": 10008,
     "a document that is not UTF-8 ends the broker": 10018,
     "a sensor that fails ends the broker": 10008,
-    "a namespace is deleted while its bundles can be acquired": 10009,
-    "a bundle is taken from a session that lives": 20019,
+    "a namespace is deleted while its bundles can be acquired": 10047,
+    "a bundle is taken from a session that lives": 10014,
     "a state record is changed whatever its version": 20002,
-    "an owner does not look whether its record is still its own": 20023,
+    "an owner does not look whether its record is still its own": 10004,
     "the locks of modular brokers do not count": 20004,
-    "state records do not count for modular brokers": 20000,
+    "state records do not count for modular brokers": 10001,
+    "a split whose answer was lost counts as not done": 10002,
+    "brokers obey leaders that were deposed": 10007,
+    "a node that no session holds counts as a broker": 10003,
     "messages are not synced before their receipts": 5,
     "receipts are sent before messages are stored": 0,
 }
