@@ -66,7 +66,7 @@ def may_serve(snapshot: ClusterSnapshot, namespace: str) -> tuple[Brokers, Mappi
         return Brokers.listed(left), reasons
     columns = snapshot.columns
     everyone = columns.everyone
-    if not snapshot.isolation_policies and all(persistent for _, persistent in columns.traits):
+    if not snapshot.isolation_policies and _all_persistent(snapshot):
         return everyone, NO_REASONS
     reasons = _isolation(snapshot, namespace)(columns.names)
     return columns.all_of([name for name in columns.names if name not in reasons]), reasons
@@ -134,7 +134,7 @@ def unfit(snapshot: ClusterSnapshot, settings: StrategySettings) -> dict[str, st
     for keep in _of_our_kind(snapshot, settings):
         able = _drop(able, keep, rejected)
     reasons = dict(Reasons(*rejected)) if able else {}
-    if snapshot.isolation_policies:
+    if snapshot.isolation_policies or _all_persistent(snapshot):
         return reasons
     return {**reasons, **isolation.rejected("", snapshot.brokers, {}, snapshot.reports)}
 
@@ -219,6 +219,11 @@ def _drop(brokers: Brokers, drop_outs: Filter, rejected: list[Mapping[str, str]]
         return brokers
     rejected.append(reasons)
     return brokers.where(np.array([broker not in reasons for broker in brokers], np.bool_))
+
+
+def _all_persistent(snapshot: ClusterSnapshot) -> bool:
+    """Whether every broker serves persistent topics."""
+    return all(persistent for _, persistent in snapshot.columns.traits)
 
 
 def _none(_brokers: Sequence[str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ They hold for every shedder, third parties' included.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -116,14 +116,9 @@ class Guards:
             or not no_monitoring_bundle(names)
         ):
             return False
-        source: str | None = None
-        served: Container[str] = ()
-        for unload in unloads:
-            if unload.source is not source:
-                source = unload.source
-                report = snapshot.reports.get(source)
-                served = () if report is None else report.last_stats
-            if unload.bundle not in served:
+        for source, moves in groupby(unloads, key=attrgetter("source")):
+            report = snapshot.reports.get(source)
+            if report is None or not report.last_stats.keys() >= {move.bundle for move in moves}:
                 return False
         return True
 

@@ -56,9 +56,9 @@ def candidates(
     brokers = columns.all_of(brokers)
     usage = brokers.of(ordered(averages, columns))
     among = brokers
-    known = ~np.isnan(usage)
-    if not known.all():
-        usage, among = usage[known], brokers.where(known)
+    unknown = np.isnan(usage)
+    if unknown.any():
+        usage, among = usage[~unknown], brokers.where(~unknown)
     if not among:
         return brokers, averages
     coming = among.of(snapshot.under_way.sums(columns)[2])

@@ -24,7 +24,7 @@ from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies import filters
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.selection import movable
+from loadmanager.core.strategies.shedding.selection import movable, plainly_movable
 from loadmanager.core.strategies.strategy import Shed, Shedder
 
 KNEE = 0.7
@@ -255,11 +255,9 @@ def _best(
 def _movable(snapshot: ClusterSnapshot, broker: str, price: float) -> _Movable:
     may_shed, under_way = movable(snapshot, broker), snapshot.under_way.bundles
     all_names, bytes_s = snapshot.averages.quick(broker, snapshot.reports[broker].bundles)
-    rows = [
-        row
-        for row, name in enumerate(all_names)
-        if may_shed(name) and name not in under_way and bytes_s[row] > 0
-    ]
+    rows = np.flatnonzero(bytes_s > 0).tolist()
+    if not (plainly_movable(snapshot, all_names) and under_way.keys().isdisjoint(all_names)):
+        rows = [row for row in rows if may_shed(all_names[row]) and all_names[row] not in under_way]
     names = [all_names[row] for row in rows]
     clients = clients_of(snapshot.reports[broker].last_stats, names)
     mean = clients.mean() if len(clients) else 0.0

@@ -39,7 +39,7 @@ def movable(snapshot: ClusterSnapshot, broker: str) -> Callable[[str], bool]:
     return may_shed
 
 
-def _plainly_movable(snapshot: ClusterSnapshot, bundles: Sequence[str]) -> bool:
+def plainly_movable(snapshot: ClusterSnapshot, bundles: Sequence[str]) -> bool:
     """Whether `movable` surely is true for all: a cycle over a large cluster asks for thousands."""
     return (
         not snapshot.owners
@@ -62,7 +62,7 @@ def shed_largest(
     why = {**why, "goalBytesPerSecond": goal}
     loads = snapshot.by_throughput(broker)
     chosen = loads.reaching(goal)
-    if not _plainly_movable(snapshot, chosen):
+    if not plainly_movable(snapshot, chosen):
         may_shed = movable(snapshot, broker)
         chosen, moved = [], 0.0
         for bundle, throughput in loads:
