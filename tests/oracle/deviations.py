@@ -239,8 +239,9 @@ DEVIATIONS = (
             Edit(
                 TRANSFER,
                 2,
-                "return math.sqrt(abs(self.squares / len(self.loads) - self.average**2))",
-                "return math.sqrt(abs(self.squares / self.count - self.average**2))",
+                "variance = self.squares / len(self.loads) - self.average**2"
+                "  # rounding may make it negative",
+                "variance = self.squares / self.count - self.average**2",
             ),
             Edit(TRANSFER, 1, "outdated = False", "outdated, old = False, {}"),
             Edit(

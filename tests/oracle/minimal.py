@@ -125,6 +125,14 @@ def loads(brokers: dict[str, tuple[float, tuple[float, ...]]], **topics: int) ->
     return line
 
 
+def _reported(line: dict[str, Any], later_ms: int) -> dict[str, Any]:
+    """The brokers of a line, with reports that are later or, if negative, earlier."""
+    return {
+        broker: {**report, "updatedAt": report["updatedAt"] + later_ms}
+        for broker, report in line["brokers"].items()
+    }
+
+
 def minimal() -> Iterator[Minimal]:
     """All cases."""
     yield from _modular_shedders()
@@ -349,6 +357,27 @@ def _transfers() -> Iterator[Minimal]:
             "loadBalancerBrokerMaxTopics": "10",
         },
         (loads({"b1:1": (0.9, ladder), "b2:1": (0.2, ()), "b3:1": (0.1, ())}, b3=11),),
+    )
+    yield Minimal(
+        "rounding makes the variance of equal loads negative",
+        family,
+        kind,
+        {**TRANSFER_NOW, "loadBalancerBrokerLoadTargetStd": "0"},
+        (loads({"b1:1": (0.1, ladder), "b2:1": (0.1, ()), "b3:1": (0.1, ())}),),
+    )
+    uneven = loads({"b1:1": (0.9, ladder), "b2:1": (0.1, ())})
+    yield Minimal(
+        "a broker has cooled down, and the clock is set back",
+        family,
+        kind,
+        TRANSFER_NOW,
+        (
+            {
+                **loads({"b1:1": (0.5, ladder), "b2:1": (0.5, ladder)}),
+                "recentlyUnloadedBrokers": {"b1:1": START_MS - 200_000},
+            },
+            {**uneven, "now": START_MS - 100_000, "brokers": _reported(uneven, -100_000)},
+        ),
     )
     yield Minimal(
         "throughputs differ, loads are 0",

@@ -9,7 +9,7 @@ leaves them in the sorted list, where they waste the cycle).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -74,6 +74,10 @@ class TransferMemory:
     """Cycles in a row in which the cluster was out of balance."""
     load_averages: LoadAverages = field(default_factory=dict)
     """On the modular manager's reports only."""
+    cooled: Mapping[str, int] = field(default_factory=dict)
+    """brokerId → when it was unloaded, if it has reported after the delay since. This holds even if
+    the clock is set back.
+    """
 
 
 @dataclass(slots=True)
@@ -83,6 +87,7 @@ class _Stats:
     loads: dict[str, float]
     total: float = field(init=False)
     squares: float = field(init=False)
+    moved: bool = False
 
     def __post_init__(self) -> None:
         loads = np.array(list(self.loads.values()))
@@ -94,10 +99,12 @@ class _Stats:
 
     @property
     def std(self) -> float:
-        return math.sqrt(abs(self.squares / len(self.loads) - self.average**2))
+        variance = self.squares / len(self.loads) - self.average**2  # rounding may make it negative
+        return math.sqrt(abs(variance) if self.moved else max(0.0, variance))  # as in Pulsar
 
     def move(self, most: str, least: str, amount: float) -> None:
         """Count a planned move of load; the average stays as it is."""
+        self.moved = True
         for broker, after in (
             (most, max(0.0, self.loads[most] - amount)),
             (least, self.loads[least] + amount),
@@ -112,7 +119,14 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Transfer
     if snapshot.reports and not snapshot.load_data:
         snapshot, averages = with_load_data(snapshot, settings, memory.load_averages)
         memory = replace(memory, load_averages=averages)
-    reason, stats = _measure(snapshot, settings)
+    cooled = {
+        broker: unloaded_ms
+        for broker, unloaded_ms in memory.cooled.items()
+        if snapshot.recently_unloaded_brokers_ms.get(broker) == unloaded_ms
+    }
+    reason, stats = _measure(snapshot, settings, cooled)
+    if cooled != memory.cooled:
+        memory = replace(memory, cooled=cooled)
     if stats is None:
         return Shed((), (Skip("cluster", reason),), memory)
     cycle = _Cycle(snapshot, settings, stats)
@@ -134,8 +148,13 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Transfer
     return Shed(unloads, tuple(cycle.skipped), replace(memory, hits=0 if unloads else hits))
 
 
-def _measure(snapshot: ClusterSnapshot, settings: StrategySettings) -> tuple[str, _Stats | None]:
-    """The loads that count, or the reason why nothing can be decided."""
+def _measure(
+    snapshot: ClusterSnapshot, settings: StrategySettings, cooled: dict[str, int]
+) -> tuple[str, _Stats | None]:
+    """The loads that count, or the reason why nothing can be decided.
+
+    Adds the brokers that have cooled down since they were unloaded to `cooled`.
+    """
     loads: dict[str, float] = {}
     available = snapshot.available
     cool_down_ms = settings.of(TransferSettings).delay_s * 1000
@@ -146,8 +165,10 @@ def _measure(snapshot: ClusterSnapshot, settings: StrategySettings) -> tuple[str
             outdated = True
             continue
         unloaded_ms = snapshot.recently_unloaded_brokers_ms.get(broker)
-        if unloaded_ms is not None and data.updated_at - unloaded_ms < cool_down_ms:
-            return f"CoolDown: {broker} was unloaded at {unloaded_ms}", None
+        if unloaded_ms is not None and cooled.get(broker) != unloaded_ms:
+            if data.updated_at - unloaded_ms < cool_down_ms:
+                return f"CoolDown: {broker} was unloaded at {unloaded_ms}", None
+            cooled[broker] = unloaded_ms
         if broker in available:
             loads[broker] = data.weighted_max_ema
     if not loads:
