@@ -59,6 +59,10 @@ FLUSHED_AT_ONCE = 8
 RETIRED_MAX = 4
 """With so many full journals, commits wait until their segments are synced."""
 ID_MAX = 1 << 63
+MISSING = (
+    "topics whose folders are not there cannot be opened: is it the directory that all brokers "
+    "share, and is it mounted? If a topic's messages are gone for good, delete the topic"
+)
 
 log = structlog.get_logger("storage")
 
@@ -89,6 +93,8 @@ class LogFiles:
         self._names = names
         self._own = Writer(disk, names(), journal_bytes)
         self._others = OtherWriters(disk)
+        self._misses = False
+        """Whether the folder of the last log that was opened was not there."""
         self._written_by: dict[int, str] = {}
         """Log → the writer that its present run is recorded with."""
         self.commits = self.committed_bytes = 0
@@ -133,12 +139,20 @@ class LogFiles:
         self, log_id: int, runs: Sequence[Run], first_id: int
     ) -> tuple[list[SegmentIndex], int]:
         self._own.begin()
-        self._disk.make_folder(f"{log_id:016x}")
+        folder = f"{log_id:016x}"
+        if runs and not self._disk.exists(folder):
+            if not self._misses:
+                log.error("loadManagerStorageDirectory is not what it was; " + MISSING, log=log_id)
+            self._misses = True
+            raise OperationalError(f"loadManagerStorageDirectory has no folder {folder}; {MISSING}")
+        self._misses = False
+        self._disk.make_folder(folder)
         if runs:
             self._end_run(log_id, runs[-1])
         names, segments, end_id = self._segments(log_id), list[SegmentIndex](), first_id
         bounds = [*(run.first_id for run in runs[1:]), ID_MAX]
         for run, bound in zip(runs, bounds, strict=False):
+            found_to = max(run.first_id, first_id)
             for number, first in names:
                 if number == run.number and first < bound:
                     index = self._read_index(log_id, number, first)
@@ -147,7 +161,9 @@ class LogFiles:
                         if segments and segments[-1].run == number and end_id != first:
                             self._report(log_id, f"entries {end_id} to {first - 1} are missing")
                         segments.append(index)
-                        end_id = index.end_id
+                        end_id = found_to = index.end_id
+            if found_to < bound < ID_MAX:
+                self._report(log_id, f"entries {found_to} to {bound - 1} are missing")
         return segments, max([end_id, *(run.first_id for run in runs)])
 
     def _end_run(self, log_id: int, run: Run) -> None:

@@ -27,7 +27,7 @@ class Disk(Protocol):
     """Files by path below a directory, `/` between folder and name. Raises `OSError`."""
 
     def write(self, path: str, offset: int, data: bytes) -> None:
-        """Write to a file, which is created if need be."""
+        """Write to a file, which is created if need be, but not its folder."""
         ...
 
     def sync(self, path: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 from core.messaging.test_segments import a_log
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
+from loadmanager.adapters.files.commit_journal import segment_path
 from loadmanager.adapters.files.disk import OPEN_MAX, DirectoryDisk
 from loadmanager.adapters.files.log_files import COMMITTER, RETIRED_MAX, LogFiles
 from loadmanager.adapters.files.writers import Disk
@@ -316,6 +319,49 @@ async def test_a_storage_whose_folder_was_deleted_acknowledges_nothing_more() ->
 
 
 @pytest.mark.asyncio
+async def test_a_directory_that_is_not_the_shared_one_loses_nothing(tmp_path: Path) -> None:
+    """A share that is not mounted, say: a log that is not there is refused, not begun again; one
+    that is open already is not written to elsewhere.
+    """
+    root, away = tmp_path / "topics", tmp_path / "away"
+    files = LogFiles(DirectoryDisk(root), inline)
+    log, runs = await opened(files, [])
+    await write(files, log, b"a", b"b")
+    log, runs = await opened(files, runs)
+    root.rename(away)
+    elsewhere = LogFiles(DirectoryDisk(root), inline)
+    for _ in range(2):
+        with pytest.raises(OperationalError, match="is it mounted"):
+            await elsewhere.open(7, runs, 0)
+    with pytest.raises(OperationalError, match="No such file"):
+        await write(files, log, b"c")
+    shutil.rmtree(root)
+    away.rename(root)
+    log, runs = await opened(files, runs)
+    await write(files, log, b"d")
+    segments, _ = await files.open(7, runs, 0)
+    assert await tails(files, segments) == [b"a", b"b", b"d"]
+    assert files.damaged == 0
+
+
+@pytest.mark.asyncio
+async def test_a_segment_that_is_gone_is_reported(disk: Disk) -> None:
+    """What its run is known to have had is missing; the others are served."""
+    files, runs = LogFiles(disk, inline), list[Run]()
+    for tail in (b"a", b"b", b"c"):
+        log, runs = await opened(files, runs)
+        await write(files, log, tail)
+    segment = segment_path(7, 2, 1)
+    assert disk.exists(segment)
+    disk.remove(segment)
+    files = LogFiles(disk, inline)
+    with capture_logs() as logs:
+        segments, end_id = await files.open(7, runs, 0)
+    assert (await tails(files, segments), end_id, files.damaged) == ([b"a", b"c"], 3, 1)
+    assert logs[-1]["problem"] == "entries 1 to 1 are missing"
+
+
+@pytest.mark.asyncio
 async def test_a_disk_that_hangs_is_an_error_in_time() -> None:
     """A call that does not end counts as failed."""
     hangs = asyncio.Event()
@@ -332,6 +378,7 @@ async def test_a_disk_that_hangs_is_an_error_in_time() -> None:
 
 def test_a_file_that_is_gone_or_cut_is_noticed(disk: DirectoryDisk | MemoryDisk) -> None:
     """Also while it is open."""
+    disk.make_folder("a")
     disk.write("a/b.log", 0, b"12345")
     assert (disk.has("a/b.log", 5), disk.has("a/b.log", 6)) == (True, False)
     assert not disk.has("a/other.log", 0)
