@@ -598,6 +598,21 @@ def test_a_port_that_does_not_speak_http(capsys: pytest.CaptureFixture[str]) -> 
             assert status.result() == 1
     said = capsys.readouterr().err
     assert ("does not speak HTTP" in said, said.count("\n")) == (True, 1)
+    assert "is not known" not in said
+
+
+def test_a_broker_that_ends_before_it_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Then nobody knows whether it did what it was asked, and the error says so."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+        with ThreadPoolExecutor() as pool:
+            status = pool.submit(main, ["admin", "brokers", "list", "--url", url])
+            for _ in range(2):  # the second one looks whether the port speaks TLS
+                connection, _ = sock.accept()
+                connection.recv(1 << 16)
+                connection.close()
+            assert status.result() == 1
+    assert "whether it did what it was asked is not known" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException, HTTPResponse, RemoteDisconnected
 from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -200,8 +200,14 @@ class AdminClient:
                 f"{where} did not answer within {time.monotonic() - began_s:.1f} s; --timeout "
                 "allows more"
             ) from None
-        except HTTPException:
-            raise OperationalError(_not_http(where)) from None
+        except HTTPException as error:
+            text = _not_http(where)
+            if isinstance(error, RemoteDisconnected):
+                text += (
+                    ". If it does, the broker has ended, and whether it did what it was asked is "
+                    "not known"
+                )
+            raise OperationalError(text) from None
         except (OSError, ValueError) as error:
             why = getattr(error, "reason", None) or error
             raise OperationalError(_no_answer(where, why)) from None

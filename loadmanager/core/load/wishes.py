@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
 
+from loadmanager.core.bundles.ranges import BundleRange
 from loadmanager.core.errors import BadInputError
 
 NOTE_MAX = 500
@@ -51,9 +53,34 @@ class Wishes:
     """Bundle → its pin."""
     cordons: Mapping[str, Cordon] = field(default_factory=dict)
     """brokerId → its cordon."""
+    _ranges: dict[str, list[tuple[BundleRange, Pin]]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+    """Namespace → its pinned ranges, the narrowest first."""
+
+    def __post_init__(self) -> None:
+        for bundle, pin in self.pins.items():
+            namespace, _, span = bundle.rpartition("/")
+            with suppress(BadInputError):
+                self._ranges.setdefault(namespace, []).append((BundleRange.parse(span), pin))
+        for ranges in self._ranges.values():
+            ranges.sort(key=lambda pinned: pinned[0].upper - pinned[0].lower)
 
     def __bool__(self) -> bool:
         return bool(self.pins or self.cordons)
+
+    def pin_of(self, bundle: str) -> Pin | None:
+        """The pin of a bundle, or of the bundle that it was a part of before a split."""
+        pin = self.pins.get(bundle)
+        if pin is not None or not self._ranges:
+            return pin
+        namespace, _, span = bundle.rpartition("/")
+        with suppress(BadInputError):
+            part = BundleRange.parse(span)
+            for whole, pin in self._ranges.get(namespace, ()):
+                if whole.lower <= part.lower and part.upper <= whole.upper:
+                    return pin
+        return None
 
 
 NO_WISHES = Wishes()

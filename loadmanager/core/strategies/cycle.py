@@ -186,7 +186,7 @@ def _place(
     namespace = split_bundle_name(bundle)[0]
     rule = _rule_for(snapshot, namespace, settings)
     able, allowed, rejected = _able(snapshot, namespace, settings, leaving)
-    pin = snapshot.wishes.pins.get(bundle)
+    pin = snapshot.wishes.pin_of(bundle)
     if pin is not None and pin.broker in allowed:
         others = dict.fromkeys(snapshot.available - {pin.broker}, f"Pinned: to {pin.broker}")
         return Placement(bundle, pin.broker, (pin.broker,), others), memories

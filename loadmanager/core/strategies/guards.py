@@ -182,7 +182,7 @@ class Guards:
     def _wish_veto(self, unload: Unload) -> str | None:
         """An operator pinned the bundle, or earlier moves wait at the source."""
         wishes = self._snapshot.wishes
-        pin = wishes.pins.get(unload.bundle)
+        pin = wishes.pin_of(unload.bundle)
         if pin is not None and pin.broker == unload.source:
             return f"Pinned: to {pin.broker} until {pin.until_ms}" + (pin.note and f", {pin.note}")
         if unload.source in self._busy:

@@ -47,10 +47,10 @@ class Merging:
         Moves the second one to the broker of the first if need be; acquires what nobody owns.
         Raises `ConflictError` for a pinned bundle, `OperationalError` if they cannot be merged now.
         """
-        pins = self.moves.wishes.now().pins
+        wishes = self.moves.wishes.now()
         for bundle in (left, right):
-            if bundle in pins:
-                raise ConflictError(f"{bundle} is pinned to {pins[bundle].broker}")
+            if pin := wishes.pin_of(bundle):
+                raise ConflictError(f"{bundle} is pinned to {pin.broker}")
         owners = [await self.moves.owner(bundle) for bundle in (left, right)]
         if owners == [None, None] and epoch is not None:
             raise OperationalError("nobody owns them any more")
@@ -78,12 +78,12 @@ class Merging:
             self.memory = MergeMemory()
             return
         now_ms = self.moves.clock.now_ms()
-        pins = self.moves.wishes.now().pins
+        wishes = self.moves.wishes.now()
         stats = {
             bundle: traffic
             for report in self.moves.brokers.reports.values()
             for bundle, traffic in report.last_stats.items()
-            if bundle not in pins and self.moves.queue.move_of(bundle) is None
+            if wishes.pin_of(bundle) is None and self.moves.queue.move_of(bundle) is None
         }
         namespaces = {split_bundle_name(left)[0] for left, _ in merging.neighbours(stats)}
         counts = {

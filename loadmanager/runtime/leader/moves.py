@@ -284,7 +284,7 @@ class Moves:
         wishes = self.wishes.now()
         if move.destination in wishes.cordons:
             return f"{move.destination} was cordoned meanwhile"
-        pin = wishes.pins.get(move.bundle)
+        pin = wishes.pin_of(move.bundle)
         if pin is not None and pin.broker == move.source and move.author is not Author.DRAIN:
             return f"it was pinned to {pin.broker} meanwhile"
         return None

@@ -206,7 +206,7 @@ class Overview:
         self, bundle: str, owner: str | None, stats: NamespaceBundleStats | None
     ) -> Document:
         seen, move = self.owners.seen.get(bundle), self.moves.queue.move_of(bundle)
-        pin = self.moves.wishes.now().pins.get(bundle)
+        pin = self.moves.wishes.now().pin_of(bundle)
         known = seen if seen is not None and seen.broker == owner else None
         return {
             "bundle": bundle,
@@ -226,7 +226,7 @@ class Overview:
         """One bundle: its owner, its load, what replaced it, and the decisions that concern it."""
         owner = await self.moves.owner(bundle)
         stats = None if owner is None else self._stats()(bundle, owner)
-        move, pin = self.moves.queue.move_of(bundle), self.moves.wishes.now().pins.get(bundle)
+        move, pin = self.moves.queue.move_of(bundle), self.moves.wishes.now().pin_of(bundle)
         averages = self.view.bundle_data.get(bundle)
         return {
             "at": self.moves.clock.now_ms(),

@@ -74,6 +74,25 @@ def test_a_pinned_bundle_stays(extensible: bool) -> None:
             ]
 
 
+def test_the_parts_of_a_pinned_bundle_are_pinned() -> None:
+    """After a split; the narrowest pin counts; nothing beside or around it is pinned."""
+    half, quarter = Pin("b1", 5), Pin("b2", 5)
+    wishes = Wishes({"t/n/0x00000000_0x80000000": half, "t/n/0x00000000_0x40000000": quarter})
+    for bundle, pin in {
+        "t/n/0x00000000_0x80000000": half,
+        "t/n/0x40000000_0x80000000": half,
+        "t/n/0x00000000_0x40000000": quarter,
+        "t/n/0x00000000_0x20000000": quarter,
+        "t/n/0x00000000_0xffffffff": None,
+        "t/n/0x40000000_0xc0000000": None,
+        "t/m/0x00000000_0x40000000": None,
+        "t/n/nonsense": None,
+        "nonsense": None,
+    }.items():
+        assert wishes.pin_of(bundle) == pin, bundle
+    assert Wishes({"nonsense": half}).pin_of("nonsense") == half
+
+
 def test_a_cordoned_destination_is_replaced() -> None:
     """The bundle leaves, and placement finds another broker; a swap with it stays whole."""
     snapshot = a_snapshot(wishes=cordons("b2"))
