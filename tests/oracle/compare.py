@@ -145,9 +145,7 @@ class Explaining:
         others make it, too.
         """
         able = tuple(
-            deviation
-            for deviation in DEVIATIONS
-            if case["family"] in deviation.families and self._version.startswith(deviation.versions)
+            deviation for deviation in DEVIATIONS if deviation.concerns(case, self._version)
         )
 
         def explained(by: tuple[Deviation, ...]) -> bool:

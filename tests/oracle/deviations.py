@@ -7,8 +7,10 @@ changes.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from simulation.mutations import ROOT, Edit
 
@@ -23,6 +25,17 @@ class Deviation:
     edits: tuple[Edit, ...]
     versions: tuple[str, ...] = ("4.0", "4.2")
     """Of Pulsar: those that decide as the edited source does."""
+    placement: str = ""
+    """The placement rule of the moves in which it may act; any if empty."""
+
+    def concerns(self, case: Mapping[str, Any], version: str) -> bool:
+        """Whether it may act in a case, under a version of Pulsar."""
+        rule = case["config"].get("loadBalancerLoadPlacementStrategy", "")
+        return (
+            case["family"] in self.families
+            and version.startswith(self.versions)
+            and (case["family"] not in MOVES or rule.endswith(self.placement))
+        )
 
 
 SHEDDERS = ("ThresholdShedder", "OverloadShedder", "UniformLoadShedder", "AvgShedder")
@@ -171,7 +184,7 @@ DEVIATIONS = (
     ),
     Deviation(
         "equal bundles have destinations of their own",
-        ("AvgShedder", "AvgShedder, placement"),
+        ("AvgShedder", "AvgShedder, placement", *MOVES),
         (
             ASK_ALL_AGAIN,
             Edit(
@@ -213,6 +226,7 @@ DEVIATIONS = (
                 """,
             ),
         ),
+        placement="AvgShedder",
     ),
     Deviation(
         "brokers with old reports are left out",
@@ -351,6 +365,7 @@ DEVIATIONS = (
             Edit(LEAST_USAGE, 1, "advance=advance,"),
             ASK_AGAIN,
         ),
+        placement="LeastResourceUsageWithWeight",
     ),
     Deviation(
         "placements under way count",
