@@ -41,6 +41,7 @@ class DirectoryDisk:
             return found
         target = self._root / path
         if flags & os.O_CREAT and not target.exists():
+            self.make_folder(path.rpartition("/")[0])
             self._new[path] = None
         if len(opened) >= OPEN_MAX:
             self.release(next(iter(opened)))

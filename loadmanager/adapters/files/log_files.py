@@ -268,12 +268,13 @@ class LogFiles:
 
     def _spoilt(self, places: Iterable[tuple[Place, int]]) -> set[int]:
         """The logs of which somebody deleted or cut a segment that has so many bytes, as far as it
-        was written. They have to be opened again.
+        was written, or whose folder is not there. They have to be opened again.
         """
         found = set[int]()
         for place, size in places:
             written = self._buffer.written(place.path, size)
-            if written and not self._disk.has(place.path, written):
+            folder = place.path.partition("/")[0]
+            if not (self._disk.has(place.path, written) if written else self._disk.exists(folder)):
                 log.warning("somebody deleted or cut a file that is written", file=place.path)
                 self._disk.release(place.path)
                 found.add(place.log_id)

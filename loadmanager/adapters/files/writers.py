@@ -27,7 +27,7 @@ class Disk(Protocol):
     """Files by path below a directory, `/` between folder and name. Raises `OSError`."""
 
     def write(self, path: str, offset: int, data: bytes) -> None:
-        """Write to a file, which is created if need be, but not its folder."""
+        """Write to a file, which is created if need be."""
         ...
 
     def sync(self, path: str) -> None:
@@ -173,7 +173,10 @@ class Writer:
         """
         names = self._disk.names(self._folder)
         if "lock" not in names:
-            raise OSError(errno.ESTALE, "another broker has ended this storage")
+            raise OSError(
+                errno.ESTALE,
+                "another broker has ended this storage, or its directory is another one by now",
+            )
         for name in names:
             if name.endswith(".fenced"):
                 with suppress(ValueError):

@@ -333,7 +333,7 @@ async def test_a_directory_that_is_not_the_shared_one_loses_nothing(tmp_path: Pa
     for _ in range(2):
         with pytest.raises(OperationalError, match="is it mounted"):
             await elsewhere.open(7, runs, 0)
-    with pytest.raises(OperationalError, match="No such file"):
+    with pytest.raises(OperationalError, match="its directory is another one"):
         await write(files, log, b"c")
     shutil.rmtree(root)
     away.rename(root)
@@ -342,6 +342,21 @@ async def test_a_directory_that_is_not_the_shared_one_loses_nothing(tmp_path: Pa
     segments, _ = await files.open(7, runs, 0)
     assert await tails(files, segments) == [b"a", b"b", b"d"]
     assert files.damaged == 0
+
+
+@pytest.mark.asyncio
+async def test_a_storage_that_was_taken_for_dead_goes_on(tmp_path: Path) -> None:
+    """Its folder is gone before it has written anything: the next opening has another one."""
+    root = tmp_path / "topics"
+    files = journaled(DirectoryDisk(root))
+    log, runs = await opened(files, [])
+    shutil.rmtree(root / "writers" / files.writer)
+    with pytest.raises(OperationalError, match="has ended this storage"):
+        await write(files, log, b"a")
+    log, runs = await opened(files, runs)
+    await write(files, log, b"b")
+    segments, _ = await files.open(7, runs, 0)
+    assert (await tails(files, segments))[-1] == b"b"
 
 
 @pytest.mark.asyncio
@@ -378,7 +393,6 @@ async def test_a_disk_that_hangs_is_an_error_in_time() -> None:
 
 def test_a_file_that_is_gone_or_cut_is_noticed(disk: DirectoryDisk | MemoryDisk) -> None:
     """Also while it is open."""
-    disk.make_folder("a")
     disk.write("a/b.log", 0, b"12345")
     assert (disk.has("a/b.log", 5), disk.has("a/b.log", 6)) == (True, False)
     assert not disk.has("a/other.log", 0)
