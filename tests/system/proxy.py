@@ -5,6 +5,7 @@
 * `cut()`: close every connection, and each new one at once;
 * `hold()`: a black hole. Connections stay, new ones are accepted, no byte arrives. `restore()` lets
   the bytes through late, as TCP does when a network comes back;
+* `forget_next()`: close every connection; accept the next one and pass nothing on, ever;
 * `flap(low_s, high_s)`: close every connection, and each new one after a random life;
 * `restore()`: pass bytes again.
 """
@@ -25,6 +26,7 @@ class Proxy:
         self.target_port = target_port
         self.refusing = False
         self.holding = False
+        self.forgetting = False
         self.lives_s: tuple[float, float] | None = None
         self.rng = random.Random(seed)
         self.sides: set[_Side] = set()
@@ -63,6 +65,10 @@ class Proxy:
         """Pass nothing on, in either direction."""
         self._change(self._apply_hold, holding=True)
 
+    def forget_next(self) -> None:
+        """Close every connection; the next one stays open without a byte."""
+        self._change(self._abort_all, forgetting=True)
+
     def flap(self, low_s: float, high_s: float) -> None:
         """Close every connection; new connections live between `low_s` and `high_s`."""
         self._change(self._abort_all, lives_s=(low_s, high_s))
@@ -77,12 +83,14 @@ class Proxy:
         *,
         refusing: bool = False,
         holding: bool = False,
+        forgetting: bool = False,
         lives_s: tuple[float, float] | None = None,
     ) -> None:
         done = threading.Event()
 
         def change() -> None:
             self.refusing, self.holding, self.lives_s = refusing, holding, lives_s
+            self.forgetting = forgetting
             then()
             done.set()
 
@@ -125,6 +133,9 @@ class _Side(asyncio.Protocol):
             life_s = self._proxy.rng.uniform(*self._proxy.lives_s)
             asyncio.get_running_loop().call_later(life_s, transport.abort)
         transport.pause_reading()
+        if self._proxy.forgetting:
+            self._proxy.forgetting = False
+            return
         self._connecting = asyncio.create_task(self._connect())
 
     async def _connect(self) -> None:

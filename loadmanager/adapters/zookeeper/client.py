@@ -1,7 +1,8 @@
 """Adds to kazoo what it lacks.
 
 That is persistent recursive watches (ZooKeeper 3.6+), the id of a transaction, the session timeout
-that the server granted, and a way to drop a dead connection.
+that the server granted, a way to drop a dead connection, and patience with a server that is short
+enough to try another while the session lives.
 
 Only this module uses kazoo's private attributes, so pyproject.toml pins kazoo's minor version.
 """
@@ -22,6 +23,11 @@ from kazoo.protocol.serialization import Transaction, int_struct, write_string
 from kazoo.protocol.states import WatchedEvent
 
 _PERSISTENT_RECURSIVE = 1
+
+ROUNDS_PER_TIMEOUT = 6
+"""How often all servers can be tried in vain within the session timeout, if that allows..."""
+PATIENCE_MIN_S = 1.0
+"""...each server this time to accept a connection, and again to answer its first request."""
 
 Watcher = Callable[[WatchedEvent], None]
 
@@ -82,21 +88,21 @@ class _DataWatchers(defaultdict[str, set[Watcher]]):
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Gives each server of the ensemble a share of the session timeout to accept a connection.
+    """Gives a server a limited time to accept a connection.
 
-    kazoo waits for the first server all that time, so that the session expires before it tries the
-    second.
+    kazoo waits for the first server all the session timeout, so that the session expires before it
+    tries the second.
     """
 
-    def __init__(self, servers: int) -> None:
+    def __init__(self, patience_s: float) -> None:
         super().__init__()
-        self._servers = servers
+        self._patience_s = patience_s
 
     def create_connection(self, *args: Any, **options: Any) -> socket.socket:
-        """A connected socket; divides kazoo's `timeout` among the servers."""
-        if options.get("timeout"):
-            options["timeout"] /= self._servers
-        made: socket.socket = super().create_connection(*args, **options)
+        """A connected socket."""
+        made: socket.socket = super().create_connection(
+            *args, **options | {"timeout": self._patience_s}
+        )
         return made
 
 
@@ -116,7 +122,7 @@ class LastWarning(logging.Filter):
 class TreeWatchingClient(KazooClient):  # type: ignore[misc]
     """A kazoo client that can watch a whole tree with one request."""
 
-    def __init__(self, *, hosts: str, **arguments: Any) -> None:
+    def __init__(self, *, hosts: str, timeout: float, **arguments: Any) -> None:
         self._trees: dict[str, Watcher] = {}
         self.last_warning = LastWarning()
         # A logger of this client alone, not registered, because the filter keeps its last warning.
@@ -126,10 +132,13 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
         servers, slash, chroot = hosts.partition("/")
         # kazoo would shuffle the servers in each round, and may try the failed server again first.
         order = random.sample(servers.split(","), servers.count(",") + 1)
+        share_s = timeout / len(order)
+        self._patience_s = min(share_s, max(PATIENCE_MIN_S, share_s / ROUNDS_PER_TIMEOUT))
         super().__init__(
             hosts=",".join(order) + slash + chroot,
+            timeout=timeout,
             randomize_hosts=False,
-            handler=_Handler(len(order)),
+            handler=_Handler(self._patience_s),
             logger=logger,
             **arguments,
         )
@@ -144,6 +153,14 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
             return read_timeout_ms, connect_timeout_ms
 
         self._connection._connect = remember_granted
+        invoke = self._connection._invoke
+
+        def invoke_with_patience(timeout_s: float, *request: Any, **options: Any) -> Any:
+            # ZooKeeper may never answer a connection that came while it started: where it closes
+            # it, `removeCnxn` fails because there is no database yet. Others drop packets.
+            return invoke(min(timeout_s, self._patience_s), *request, **options)
+
+        self._connection._invoke = invoke_with_patience
 
     def drop_connection(self) -> None:
         """Drop the present connection; kazoo notices, and connects to the next server.

@@ -21,10 +21,10 @@ from loadmanager.ports.store import SessionState
 SESSION_MS = 2000
 
 
-def through(*ports: int, chroot: str = "") -> ZooKeeperSettings:
+def through(*ports: int, chroot: str = "", session_ms: int = SESSION_MS) -> ZooKeeperSettings:
     """The settings of an ensemble at these ports."""
     hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
-    return ZooKeeperSettings(url=f"zk:{hosts}/{chroot}", session_timeout_ms=SESSION_MS)
+    return ZooKeeperSettings(url=f"zk:{hosts}/{chroot}", session_timeout_ms=session_ms)
 
 
 @contextlib.contextmanager
@@ -92,6 +92,23 @@ async def test_server_that_accepts_no_connection_costs_no_session(
                 assert await next_of(states) is SessionState.SUSPENDED
                 assert await next_of(states) is SessionState.CONNECTED
                 assert await store.get("/") is not None
+            assert store.session_id == session_id
+
+
+@pytest.mark.zookeeper
+async def test_connection_whose_first_request_is_not_answered_costs_no_session(
+    zookeeper_server: EmbeddedZooKeeper,
+) -> None:
+    """A connection that a starting ZooKeeper accepts and forgets is given up for a new one."""
+    with Proxy(zookeeper_server.port) as proxy:
+        async with ZooKeeperStore(through(proxy.port, session_ms=30_000)) as store:
+            states, session_id = store.session_states(), store.session_id
+            assert await next_of(states) is SessionState.CONNECTED
+            made = proxy.connections
+            proxy.forget_next()
+            assert await next_of(states) is SessionState.SUSPENDED
+            assert await next_of(states) is SessionState.CONNECTED
+            assert proxy.connections == made + 2
             assert store.session_id == session_id
 
 
