@@ -573,6 +573,17 @@ def _placements() -> Iterator[Minimal]:
         ),
         deviation="placements under way outlast reports",
     )
+    nearly = {"b1:1": report(10, "t/a", (88.67,)), "b2:1": report(10, "t/b", (88.67,))}
+    for broker, rate_out in (("b1:1", 125.91), ("b2:1", 125.91000000000001)):
+        (stats,) = nearly[broker]["lastStats"].values()
+        stats["msgRateOut"] = nearly[broker]["msgRateOut"] = rate_out
+    yield Minimal(
+        "rates that differ in their last digit",
+        "LeastLongTermMessageRate",
+        "modular",
+        rule,
+        ({**place, "brokers": nearly},),
+    )
     usage = {**rule, "loadBalancerLoadPlacementStrategy": f"{MODULAR}LeastResourceUsageWithWeight"}
     yield Minimal(
         "three placements advance averages three times",

@@ -29,7 +29,7 @@ def candidates(
     if not brokers:
         return brokers, None
     rates_in, rates_out = long_rates(snapshot.time_averages, columns)
-    scores = snapshot.under_way.sums(columns)[1] + rates_in + rates_out
+    scores = snapshot.under_way.sums(columns)[1] + (rates_in + rates_out)
     scores[columns.usage(settings.weights) > settings.overloaded_percent / 100] = math.inf
     scores = brokers.of(scores)
     return brokers.where(scores == np.minimum.reduce(scores)), None
