@@ -9,12 +9,14 @@ Pulsar's own classes over the same snapshot. Reading the reports from JSON is ap
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import random
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -83,7 +85,7 @@ def main(argv: list[str]) -> int:
     print(f"\ncold start: unowned bundles on {COLD_BROKERS:,} brokers, a lookup each")
     for name in sorted(registry.PLACEMENTS):
         for count in COLD_BUNDLES:
-            took_s = _cold_start(name, count)
+            took_s = _apart(_cold_start, name, count)
             each_us = took_s / count * 1e6
             print(f"{name:30} {count:8,} bundles  {took_s:7.2f} s  {each_us:6.1f} µs each")
     return 0
@@ -97,9 +99,8 @@ def _shape(brokers: int, bundles: int, repeat: int, *, java: bool) -> None:
         write_modular(modular, reports)
         write_extensible(extensible, loads, tops)
         for name in sorted(registry.SHEDDERS):
-            over = _Over(name, reports, loads, tops)
-            ours = [_times(call, repeat) for call in (over.all_changed, over.some, over.decide)]
-            print(f"{name:20} {'  '.join(map(_text, ours))}   {over.moves:5} moves")
+            ours, moves = _apart(_row, name, brokers, bundles, repeat)
+            print(f"{name:20} {'  '.join(map(_text, ours))}   {moves:5} moves")
             if not java or name in OURS:
                 continue
             path = extensible if registry.SHEDDERS[name].extensible else modular
@@ -109,6 +110,19 @@ def _shape(brokers: int, bundles: int, repeat: int, *, java: bool) -> None:
                 java = False
                 continue
             print(_java_line(theirs))
+
+
+def _row(name: str, brokers: int, bundles: int, repeat: int) -> tuple[list[Timing], int]:
+    """(a), (b) and (c) of a shedder, and its moves."""
+    over = _Over(name, *_cluster(brokers, bundles))
+    timings = [_times(call, repeat) for call in (over.all_changed, over.some, over.decide)]
+    return timings, over.moves
+
+
+def _apart(call: Callable[..., Any], *arguments: object) -> Any:
+    """The result of a call in a process of its own, as a leader and Java have one."""
+    with multiprocessing.get_context("spawn").Pool(1) as process:
+        return process.apply(call, arguments)
 
 
 def _java_line(theirs: Times) -> str:
