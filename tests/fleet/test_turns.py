@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import aiohttp
 import pytest
-from fleet.fake_pulsar import a_pulsar
+from fleet.fake_pulsar import FakePulsar, a_pulsar
 from fleet.test_daemon import a_daemon, ask
 from ports import free_ports
 
 from loadmanager import cli
+from loadmanager.adapters.files.wishes_file import WishesFile
+from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
+from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
+from loadmanager.ports.election import Leader, Term
+from loadmanager.ports.store import Check
+from loadmanager.ports.wishes import WishBook
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.documents import Corrupt
+from loadmanager.runtime.shared.wishes import OperatorWishes
+from loadmanager.settings import fleet
+from loadmanager.wiring.fleet import Cluster, FleetOptions
 
 pytestmark = pytest.mark.zookeeper
 MakeSettings = Callable[..., ZooKeeperSettings]
@@ -85,6 +98,63 @@ async def test_a_daemon_that_loses_its_session_stops_until_it_leads_again(
                 second.kill()
                 told = await ask(port, "/loadmanager/v1/cluster")
                 assert told["leader"]["epoch"] == 3
+
+
+@contextlib.asynccontextmanager
+async def leading(
+    folder: Path,
+    pulsar: FakePulsar,
+    term: Term,
+    wishes: WishBook,
+    leads: bool = True,
+    **values: str,
+) -> AsyncIterator[int]:
+    """A daemon's work under a term, in this process; the port of its HTTP API."""
+    options = FleetOptions(data_dir=folder, listen=("127.0.0.1", 0))
+    cluster = Cluster(fleet.parse("default", {"pulsar": pulsar.url(), **values}), options, 0)
+    cluster.folder.mkdir()
+    with contextlib.ExitStack() as stack:
+        cluster.listen(stack)
+        task = asyncio.create_task(cluster._lead(term, wishes, leads=lambda: leads))
+        try:
+            yield cluster.port
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+async def test_a_daemon_whose_lock_is_not_proven_orders_nothing(tmp_path: Path) -> None:
+    """It watches and plans, but its order is not sent, and the move fails for that reason."""
+    async with a_pulsar(2) as pulsar:
+        pulsar.switch_off()
+        pulsar.spread([14, 2])
+        term = Term(Leader("me", pulsar.url(), 1))
+        wishes = WishesFile(tmp_path / "wishes.json", SystemClock())
+        fast = {"readIntervalSeconds": "1", "loadBalancerSheddingIntervalMinutes": "0.03"}
+        async with leading(tmp_path, pulsar, term, wishes, leads=False, mode="act", **fast) as port:
+            await ask(
+                port,
+                "/loadmanager/v1/moves",
+                until=lambda told: "not sent, another daemon may lead" in json.dumps(told["moves"]),
+            )
+        assert {line.partition(" ")[0] for line in pulsar.log} == {"GET"}
+
+
+async def test_what_operators_wish_is_not_stored_by_a_daemon_whose_term_is_over(
+    tmp_path: Path,
+) -> None:
+    """Another daemon has changed what the term began with: the pause is refused."""
+    clock = SystemClock()
+    async with a_pulsar(1) as pulsar, MemoryStore(MemoryTree(), 30, clock.monotonic_s) as store:
+        wishes = OperatorWishes(store, clock, Corrupt())
+        term = Term(Leader("me", pulsar.url(), 1), checks=(Check("/changed", 1),))
+        async with leading(tmp_path, pulsar, term, wishes) as port, aiohttp.ClientSession() as http:
+            await ask(port, "/loadmanager/v1/cluster")
+            pause = f"http://127.0.0.1:{port}/loadmanager/v1/moves/pause"
+            async with http.put(pause, json={"seconds": 9}) as answer:
+                assert answer.status == 503
+                assert "term as leader is over" in await answer.text()
+        assert await store.get(paths.PAUSE) is None
 
 
 @pytest.mark.parametrize(
