@@ -28,6 +28,7 @@ from loadmanager.cli.admin.moves import (
     bundles_pin,
     bundles_pins,
     bundles_unpin,
+    pin_text,
 )
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name
@@ -85,14 +86,15 @@ def _traffic(stats: dict[str, Any]) -> dict[str, Cell]:
 @click.argument("bundle", metavar="TENANT/NAMESPACE/RANGE")
 @click.option("--to", metavar="BROKER", help="host:port of the broker that owns the bundle next")
 def bundles_unload(admin: AdminClient, bundle: str, to: str | None) -> Output:
-    """Unload a bundle."""
+    """Unload a bundle; a pin goes to BROKER with it, and brings it back without --to."""
     namespace, bundle_range = split_bundle_name(bundle)
     brokers, missing = owners(admin)
-    owner = brokers.get(bundle_name(namespace, str(BundleRange.parse(bundle_range))))
+    name = bundle_name(namespace, str(BundleRange.parse(bundle_range)))
+    owner = brokers.get(name)
     unload_bundle(admin, bundle, to)
     if owner is not None:
         end = f" to {to}" if to else "; the next lookup places it"
-        return done(f"{bundle} unloaded from {owner}{end}", unloaded=True)
+        return done(f"{bundle} unloaded from {owner}{end}{pin_text(admin, name)}", unloaded=True)
     end = f"; the next lookup places it on {to}" if to else ""
     text = f"{bundle} has no owner: nothing to unload{end}"
     return Output({"unloaded": False}, text, status=0 if to else 1, missing=missing)
