@@ -16,6 +16,7 @@ from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
 from loadmanager.adapters.zookeeper.outage import Outage
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.adapters.zookeeper.store import ZooKeeperStore
+from loadmanager.core.errors import OperationalError
 from loadmanager.ports.store import SessionState
 
 SESSION_MS = 2000
@@ -138,6 +139,20 @@ async def test_outage_is_logged_once_with_what_to_look_at(
     # Counted from the last answer, which may have arrived after the cut on a slow machine.
     assert lost["for_s"] <= back["after_s"] <= round(now_s() - begun_s, 1)
     assert [record for record in caplog.records if record.name.startswith("kazoo")] == []
+
+
+@pytest.mark.zookeeper
+async def test_request_says_what_to_look_at(zookeeper_server: EmbeddedZooKeeper) -> None:
+    """What callers get during an outage is a sentence for operators."""
+    with Proxy(zookeeper_server.port) as proxy:
+        async with ZooKeeperStore(through(proxy.port)) as store:
+            proxy.hold()
+            asking = asyncio.ensure_future(store.get("/"))
+            await until(lambda: not store.lease.held(asyncio.get_running_loop().time()), "an end")
+            proxy.cut()
+            with pytest.raises(OperationalError, match=r"does not answer .*metadataStoreUrl"):
+                await asking
+            proxy.restore()
 
 
 def test_long_outage_is_said_once_a_minute() -> None:
