@@ -252,7 +252,8 @@ async def test_bundles(capsys: pytest.CaptureFixture[str]) -> None:
         assert (await shell.run("bundles", "list", "acme/orders"))[1].splitlines()[1].split()[
             :2
         ] == [FIRST, served.broker_id(1)]
-        how = ("--at", "0x10000000", "--algorithm", "specified_positions_divide")
+        how = ("--at", "0x10000000")
+        assert (await shell.run("bundles", "split", FIRST, *how, "--algorithm", "x"))[0] == 2
         status, _, error = await shell.run("bundles", "split", FIRST, *how)
         assert (status, "is not split" in error) == (1, True)
         await served.open_two_topics("0x00000000_0x40000000", at=1)
@@ -269,6 +270,14 @@ async def test_bundles(capsys: pytest.CaptureFixture[str]) -> None:
         assert served.owners()[low] == served.broker_id(1)
         assert (await shell.run("bundles", "unload", low, "--to", "nobody:1"))[0] == 1
         assert (await shell.run("bundles", "split", FIRST, "--at", "middle"))[0] == 2
+        for name, at, why in (
+            (low, "0x10000000", "--at 0x10000000 does not lie between"),
+            (low, "0", "the boundaries of the bundle, 0x00000000_0x10000000"),
+            (low, "0xf0000000", "--at 0xf0000000 does not lie between"),
+            ("acme/orders/HOT", "0x1", "--at needs the bundle that it lies in, not HOT"),
+        ):
+            status, _, error = await shell.run("bundles", "split", name, "--at", "0x1", "--at", at)
+            assert (status, why in error) == (2, True), error
         largest = await shell.json("bundles", "split", "acme/orders/LARGEST", "--unload")
         parent = largest["bundle"].removeprefix("acme/orders/")
         assert parent.split("_")[0] < largest["boundaries"][0] < parent.split("_")[1]

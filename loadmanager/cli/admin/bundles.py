@@ -34,6 +34,9 @@ from loadmanager.cli.terminal import Cell, table
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name
 from loadmanager.core.errors import BadInputError
 
+POSITIONS = "specified_positions_divide"
+"""The split algorithm for --at; its module would import numpy."""
+
 group = AdminGroup("bundles", help="List with owners, move, pin, unload, split, merge.")
 group.command("move")(bundles_move)
 group.command("merge")(bundles_merge)
@@ -112,7 +115,7 @@ def bundles_unload(admin: AdminClient, bundle: str, to: str | None) -> Output:
     "positions",
     multiple=True,
     metavar="HASH",
-    help="new boundary, for specified_positions_divide; may be repeated",
+    help="new boundary, within the bundle; may be repeated; means specified_positions_divide",
 )
 @click.option("--unload", is_flag=True, help="unload the new bundles; the next lookups place them")
 def bundles_split(
@@ -124,19 +127,39 @@ def bundles_split(
 ) -> Output:
     """Split a bundle, or that with most topics (LARGEST) or traffic (HOT) of the namespace."""
     namespace, bundle_range = split_bundle_name(bundle)
+    hashes = [_position(text) for text in positions]
+    if hashes:
+        if algorithm not in (None, POSITIONS):
+            raise click.UsageError(f"--at is for --algorithm {POSITIONS}")
+        algorithm = POSITIONS
+        _require_inside(bundle_range, hashes)
     base = namespace_path(namespace)
     before = admin.get(f"{base}/bundles")["boundaries"]
     how = query(unload=unload, splitAlgorithmName=algorithm)
     admin.send(
         "PUT",
         f"{base}/{quote(bundle_range, safe='')}/split{how}",
-        [_position(text) for text in positions] or None,
+        hashes or None,
     )
     new = [bound for bound in admin.get(f"{base}/bundles")["boundaries"] if bound not in before]
     low = max(bound for bound in before if bound < new[0]) if new else ""
     if low:
         bundle = f"{namespace}/{low}_{before[before.index(low) + 1]}"
     return done(f"{bundle} split at {', '.join(new)}", bundle=bundle, boundaries=new)
+
+
+def _require_inside(bundle_range: str, hashes: list[int]) -> None:
+    """Raise `BadInputError` for positions at which the bundle cannot be split: brokers pass over
+    them without a word, as Pulsar's do.
+    """
+    if bundle_range in ("LARGEST", "HOT"):
+        raise BadInputError(f"--at needs the bundle that it lies in, not {bundle_range}")
+    span = BundleRange.parse(bundle_range)
+    for position in hashes:
+        if not span.lower < position < span.upper:
+            raise BadInputError(
+                f"--at 0x{position:08x} does not lie between the boundaries of the bundle, {span}"
+            )
 
 
 def _position(text: str) -> int:
