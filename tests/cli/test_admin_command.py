@@ -20,6 +20,7 @@ from adapters.security.certificates import Authority
 from structlog.testing import capture_logs
 
 from loadmanager.cli import main
+from loadmanager.cli.admin.restarting import how_drained
 
 FIRST = "acme/orders/0x00000000_0x40000000"
 SECOND = "acme/orders/0x40000000_0x80000000"
@@ -591,6 +592,7 @@ async def test_a_rolling_restart_that_fails(capsys: pytest.CaptureFixture[str]) 
         assert f"stopped at {there}: the command ended with status 1" in out, err
         assert status == 1
         assert f"brokers uncordon {there}" in out
+        assert out.endswith(f"restarted: none; failed: {there}; not begun: none")
         assert f"running false {there}" in err
         assert served.owners() == {FIRST: served.broker_id(0)}
         status, _, err = await shell.run(*restart)
@@ -601,7 +603,31 @@ async def test_a_rolling_restart_that_fails(capsys: pytest.CaptureFixture[str]) 
         status, out, _ = await shell.run(*never)
         told = json.loads(out)
         assert (status, told["failed"], told["restarted"]) == (1, there, [])
-        assert "is not back and ready after 2 s" in told["error"]
+        assert "is not back and ready after 2 s: it was not restarted" in told["error"]
+        await shell.run("brokers", "uncordon", there)
+        both = ("rolling-restart", "--command", "true", "--within", "3s")
+        restarting, err = asyncio.create_task(shell.run(*both)), ""
+        while "running true" not in err and not restarting.done():
+            await asyncio.sleep(0.05)
+            err += capsys.readouterr().err
+        await served.servers[1].stop()
+        status, out, _ = await restarting
+        assert f"{there} is not back and ready after 3 s: it does not answer. Something must" in out
+        assert out.endswith(f"restarted: none; failed: {there}; not begun: {served.broker_id(0)}")
+
+
+@pytest.mark.parametrize(
+    ("total", "moved", "active", "text"),
+    [
+        (0, 0, True, "b had no bundles: nothing was moved"),
+        (2, 2, True, "b is drained: 2 bundles moved"),
+        (9, 2, True, "b is drained: it had 9 bundles when its drain began"),
+        (9, 0, False, "b is gone: it had 9 bundles when its drain began, and what was left then"),
+    ],
+)
+def test_how_a_drain_ended(total: int, moved: int, *, active: bool, text: str) -> None:
+    """A leader that took over knows how many bundles there were, not how many moved before."""
+    assert how_drained("b", {"total": total, "moved": moved, "active": active}).startswith(text)
 
 
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
