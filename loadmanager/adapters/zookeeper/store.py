@@ -89,7 +89,7 @@ _CONFLICTS = (
     NoNodeError,
     NotEmptyError,
 )
-_LOST = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, KazooTimeoutError)
+_LOST = (ConnectionLoss, OperationTimeoutError, KazooTimeoutError)
 _DEAD = (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
 _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
@@ -445,6 +445,8 @@ def _value_of(answer: Any) -> Any:
         )
     if isinstance(error, _LOST):
         raise OperationalError(_silent(type(error).__name__))
+    if isinstance(error, SessionExpiredError):
+        raise OperationalError("this broker's session with ZooKeeper has ended; try again")
     if isinstance(error, KazooException):
         raise OperationalError(f"ZooKeeper: {type(error).__name__} {error}".rstrip())
     raise error
