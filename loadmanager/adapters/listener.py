@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 import structlog
 
+from loadmanager.core.errors import said
+
 BACKLOG = 1024
 PAUSE_S = 1.0
 """Pause after the system refused a connection: others may end meanwhile."""
@@ -127,7 +129,7 @@ class Listener:
             )
         except OSError as error:  # TLS errors and timeouts are OSErrors
             tls.handshake_failed()
-            log.debug("a TLS handshake failed", error=str(error) or type(error).__name__)
+            log.debug("a TLS handshake failed", error=said(error))
             client.close()
         except asyncio.CancelledError:
             client.close()

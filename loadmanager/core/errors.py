@@ -44,3 +44,8 @@ class NotAuthenticatedError(LoadManagerError):
 
 class ForbiddenError(LoadManagerError):
     """A caller may not do what it asks for; the text says what that is."""
+
+
+def said(error: object) -> str:
+    """What an error says, or its type: the text of some errors is empty."""
+    return str(error) or type(error).__name__

@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 import structlog
 
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import LoadManagerError
+from loadmanager.core.errors import LoadManagerError, OperationalError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -100,8 +100,9 @@ class Scope:
 class Steps:
     """Runs steps, and contains their failures.
 
-    A failure is logged with its traceback once for each step, type and line of code. A failure
-    that persists is logged once a minute, and so is its end. `on_failure` is called for every
+    A failure is logged once for each step, type and line of code, with its traceback unless it is
+    an `OperationalError`: the outside world fails. A failure that persists is logged once a minute,
+    and so is its end. `on_failure` is called for every
     failure.
     """
 
@@ -147,16 +148,15 @@ class Steps:
         place = (name, type(error).__name__, _line_of(error))
         seen_before = place in self._places_logged
         self._places_logged.add(place)
-        trace = None if seen_before else error
         now_s = asyncio.get_running_loop().time()
-        persists = trace is None and self.in_a_row[name] > 1
+        persists = seen_before and self.in_a_row[name] > 1
         if not persists or now_s - self._last_logged_s.get(name, float("-inf")) >= LOG_INTERVAL_S:
             self._last_logged_s[name] = now_s
             log.warning(
                 "a step failed; the next turn runs",
                 step=name,
                 error=text,
-                exc_info=trace,
+                exc_info=None if seen_before or isinstance(error, OperationalError) else error,
                 in_a_row=self.in_a_row[name],
             )
         if self._on_failure is not None:

@@ -19,6 +19,7 @@ from loadmanager.adapters.admin.peers import HttpPeers
 from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.adapters.admin.settings import AdminSettings
 from loadmanager.adapters.files.journal import FLUSH_S, Journal
+from loadmanager.adapters.files.mark import DirectoryMark
 from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.files.storage import DirectoryStorage
 from loadmanager.adapters.logs.configure import configure
@@ -66,6 +67,7 @@ from loadmanager.wiring.ports import (
     urls_of,
     warn_if_guarded,
 )
+from loadmanager.wiring.shared_directory import require_shared
 
 CERTIFICATES_S_MIN = 1.0
 """Changed certificates are looked for at most this often."""
@@ -221,6 +223,7 @@ class _Broker:
                 admin = self._build_admin(parts, calls, measured)
 
                 async def start() -> None:
+                    await self._require_shared(store, me)
                     # Caches, then listening ports, then the registration, which brings work.
                     await parts.prepare()
                     await admin.start(scope.spawn)
@@ -265,6 +268,10 @@ class _Broker:
         log.info("persistent topics are stored", directory=stored.value.directory)
         sys.setswitchinterval(SWITCH_S)
         return DirectoryStorage(stored)
+
+    async def _require_shared(self, store: ZooKeeperStore, me: BrokerAddress) -> None:
+        if directory := self._settings.leaf(StorageSettings).directory:
+            await require_shared(store, DirectoryMark(Path(directory)), me.broker_id)
 
     @staticmethod
     def _run_watchdogs(store: ZooKeeperStore, scope: Scope) -> None:

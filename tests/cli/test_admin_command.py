@@ -20,6 +20,7 @@ from adapters.security.certificates import Authority
 from structlog.testing import capture_logs
 
 from loadmanager.cli import main
+from loadmanager.cli.admin.restarting import how_drained
 
 FIRST = "acme/orders/0x00000000_0x40000000"
 SECOND = "acme/orders/0x40000000_0x80000000"
@@ -252,7 +253,8 @@ async def test_bundles(capsys: pytest.CaptureFixture[str]) -> None:
         assert (await shell.run("bundles", "list", "acme/orders"))[1].splitlines()[1].split()[
             :2
         ] == [FIRST, served.broker_id(1)]
-        how = ("--at", "0x10000000", "--algorithm", "specified_positions_divide")
+        how = ("--at", "0x10000000")
+        assert (await shell.run("bundles", "split", FIRST, *how, "--algorithm", "x"))[0] == 2
         status, _, error = await shell.run("bundles", "split", FIRST, *how)
         assert (status, "is not split" in error) == (1, True)
         await served.open_two_topics("0x00000000_0x40000000", at=1)
@@ -269,6 +271,14 @@ async def test_bundles(capsys: pytest.CaptureFixture[str]) -> None:
         assert served.owners()[low] == served.broker_id(1)
         assert (await shell.run("bundles", "unload", low, "--to", "nobody:1"))[0] == 1
         assert (await shell.run("bundles", "split", FIRST, "--at", "middle"))[0] == 2
+        for name, at, why in (
+            (low, "0x10000000", "--at 0x10000000 does not lie between"),
+            (low, "0", "the boundaries of the bundle, 0x00000000_0x10000000"),
+            (low, "0xf0000000", "--at 0xf0000000 does not lie between"),
+            ("acme/orders/HOT", "0x1", "--at needs the bundle that it lies in, not HOT"),
+        ):
+            status, _, error = await shell.run("bundles", "split", name, "--at", "0x1", "--at", at)
+            assert (status, why in error) == (2, True), error
         largest = await shell.json("bundles", "split", "acme/orders/LARGEST", "--unload")
         parent = largest["bundle"].removeprefix("acme/orders/")
         assert parent.split("_")[0] < largest["boundaries"][0] < parent.split("_")[1]
@@ -482,9 +492,32 @@ async def test_a_move_with_a_pin(capsys: pytest.CaptureFixture[str]) -> None:
         assert (await shell.json("bundles", "pins"))[FIRST]["note"] == "hot"
         assert (await shell.run("bundles", "pin", SECOND, "90s"))[0] == 1
         status, out, _ = await shell.run("bundles", "move", FIRST, "--to", there)
-        assert (status, out) == (1, f"{there} owns it already")
+        assert (status, out.startswith(f"{there} owns it already; still pinned until ")) == (
+            1,
+            True,
+        )
         assert (await shell.run("bundles", "move", FIRST, "--to", there, "--pin", "soon"))[0] == 2
         assert (await shell.run("bundles", "move", FIRST, "--to", "nobody:1"))[0] == 1
+
+
+async def test_a_pin_is_not_forgotten_over_a_move(capsys: pytest.CaptureFixture[str]) -> None:
+    """Moves and unloads to another broker take the pin along; each says so, and so does an unload
+    after which the bundle comes back.
+    """
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        await served.own(FIRST, at=0)
+        here, there = served.broker_id(0), served.broker_id(1)
+        assert (await shell.run("bundles", "pin", FIRST, "2h"))[0] == 0
+        _, out, _ = await shell.run("bundles", "move", FIRST, "--to", there)
+        assert "; still pinned until " in out
+        _, out, _ = await shell.run("bundles", "unload", FIRST, "--to", here)
+        assert f"unloaded from {there} to {here}; pinned to {here} until " in out
+        _, out, _ = await shell.run("bundles", "unload", FIRST)
+        assert f"the next lookup places it; pinned to {here} until " in out
+        assert (await shell.run("bundles", "unpin", FIRST))[0] == 0
+        await served.own(FIRST, at=0)
+        assert "pin" not in (await shell.run("bundles", "unload", FIRST))[1]
 
 
 async def test_moves(capsys: pytest.CaptureFixture[str]) -> None:
@@ -559,6 +592,7 @@ async def test_a_rolling_restart_that_fails(capsys: pytest.CaptureFixture[str]) 
         assert f"stopped at {there}: the command ended with status 1" in out, err
         assert status == 1
         assert f"brokers uncordon {there}" in out
+        assert out.endswith(f"restarted: none; failed: {there}; not begun: none")
         assert f"running false {there}" in err
         assert served.owners() == {FIRST: served.broker_id(0)}
         status, _, err = await shell.run(*restart)
@@ -569,7 +603,31 @@ async def test_a_rolling_restart_that_fails(capsys: pytest.CaptureFixture[str]) 
         status, out, _ = await shell.run(*never)
         told = json.loads(out)
         assert (status, told["failed"], told["restarted"]) == (1, there, [])
-        assert "is not back and ready after 2 s" in told["error"]
+        assert "is not back and ready after 2 s: it was not restarted" in told["error"]
+        await shell.run("brokers", "uncordon", there)
+        both = ("rolling-restart", "--command", "true", "--within", "3s")
+        restarting, err = asyncio.create_task(shell.run(*both)), ""
+        while "running true" not in err and not restarting.done():
+            await asyncio.sleep(0.05)
+            err += capsys.readouterr().err
+        await served.servers[1].stop()
+        status, out, _ = await restarting
+        assert f"{there} is not back and ready after 3 s: it does not answer. Something must" in out
+        assert out.endswith(f"restarted: none; failed: {there}; not begun: {served.broker_id(0)}")
+
+
+@pytest.mark.parametrize(
+    ("total", "moved", "active", "text"),
+    [
+        (0, 0, True, "b had no bundles: nothing was moved"),
+        (2, 2, True, "b is drained: 2 bundles moved"),
+        (9, 2, True, "b is drained: it had 9 bundles when its drain began"),
+        (9, 0, False, "b is gone: it had 9 bundles when its drain began, and what was left then"),
+    ],
+)
+def test_how_a_drain_ended(total: int, moved: int, *, active: bool, text: str) -> None:
+    """A leader that took over knows how many bundles there were, not how many moved before."""
+    assert how_drained("b", {"total": total, "moved": moved, "active": active}).startswith(text)
 
 
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:

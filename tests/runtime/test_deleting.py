@@ -38,6 +38,17 @@ async def test_the_policies_of_a_topic_go_with_it(what: str) -> None:
         assert await store.get(paths.topic_policies(TOPIC)) is None
 
 
+async def test_the_pins_of_a_namespace_go_with_it() -> None:
+    """A namespace that is created again has no pinned bundle; those of others stay pinned."""
+    async with a_fleet(1) as fleet:
+        (broker,) = fleet.brokers
+        kept = f"{NS}2/0x00000000_0xffffffff"
+        for bundle in ((await broker.namespaces.bundles(NS)).names[0], kept):
+            await broker.store.put(paths.pin(bundle), b"{}")
+        await broker.namespaces.delete_namespace(NS)
+        assert await broker.store.children(paths.PINS) == [paths.encode(kept)]
+
+
 async def test_nobody_locks_a_bundle_of_a_deleted_namespace() -> None:
     """A broker that missed the deletion fails to create the lock, and reads the policies again."""
     async with a_fleet(1) as fleet:

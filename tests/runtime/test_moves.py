@@ -226,6 +226,30 @@ async def test_a_pinned_bundle_is_not_moved_back() -> None:
         assert await led.store.children(paths.PINS) == []
 
 
+async def test_a_pin_goes_with_its_bundle() -> None:
+    """A move by an operator takes the pin along, with its end and its note, also the one that a
+    part has from before a split; a move that fails leaves the pin where it was.
+    """
+    part = f"{NS}/0x00000000_0x00000001"
+    async with led_fleet(3) as led:
+        await led.fleet.brokers[0].acquire(A)
+        pinned = await led.operations.move(A, "b1:8080", pin_s=600, note="mine")
+        moved = await led.operations.move(A, "b2:8080")
+        assert moved["pinnedUntil"] == pinned["pinnedUntil"]
+        await led.operations.move(part, "b1:8080")
+        pins = led.operations.pins()
+        assert {bundle: pin["broker"] for bundle, pin in pins.items()} == {
+            A: "b2:8080",
+            part: "b1:8080",
+        }
+        assert {pin["note"] for pin in pins.values()} == {"mine"}
+        assert {pin["until"] for pin in pins.values()} == {pinned["pinnedUntil"]}
+        led.fleet.unreachable.add("b2:8080")
+        with pytest.raises(OperationalError, match="was not moved"):
+            await led.operations.move(A, "b0:8080")
+        assert led.operations.pins() == pins
+
+
 async def test_a_pin_whose_broker_is_gone_keeps_nothing_unowned() -> None:
     """Placement takes another broker; a corrupt pin is left out by name."""
     async with led_fleet(2) as led:

@@ -81,12 +81,6 @@ def _extensible(
     return Mutation(name, (Edit(file, depth, before, after),), found_in)
 
 
-NAMES_OPERATIONAL = Edit(
-    "runtime/tasks.py",
-    0,
-    "from loadmanager.core.errors import LoadManagerError",
-    "from loadmanager.core.errors import LoadManagerError, OperationalError",
-)
 UNCONTAINED = Edit(
     "runtime/tasks.py",
     2,
@@ -305,7 +299,6 @@ MUTATIONS = (
                 """,
                 "leader = _leader_of(node, self.path)",
             ),
-            NAMES_OPERATIONAL,
             Edit(
                 "runtime/tasks.py",
                 2,
@@ -317,7 +310,6 @@ MUTATIONS = (
     Mutation(
         "a step that fails ends the broker, and a strategy that nobody knows reaches the leader",
         (
-            NAMES_OPERATIONAL,
             UNCONTAINED,
             Edit(
                 "core/strategies/registry.py",
@@ -357,7 +349,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a sensor that fails ends the broker",
-        (NAMES_OPERATIONAL, UNCONTAINED),
+        (UNCONTAINED,),
     ),
     _one(
         "a node that no session holds counts as a broker",

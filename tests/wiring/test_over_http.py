@@ -4,6 +4,8 @@ of settings.
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from adapters.admin.serving import serving
 from wiring.running import NS, a_client, eventually
@@ -42,6 +44,25 @@ async def test_a_peer_closes_a_deleted_topic() -> None:
                 BrokerAddress("x", "", "http://127.0.0.1:1"), str(TOPIC), force=True
             )
         await peers.close()
+
+
+async def test_a_peer_that_is_silent_or_gone() -> None:
+    """The text names the broker, and how long it was waited for."""
+    peers, never = HttpPeers(release_timeout_s=lambda: 0.01), asyncio.Event()
+
+    async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await never.wait()
+        writer.close()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        address = BrokerAddress("slow:1", "", f"http://127.0.0.1:{port}")
+        with pytest.raises(OperationalError, match=r"^slow:1 did not answer within 0.01 s$"):
+            await peers.release_bundle(address, f"{NS}/0x0_0x1", None, epoch=None)
+        never.set()
+    with pytest.raises(OperationalError, match=r"^slow:1 cannot be reached: .*connect"):
+        await peers.release_bundle(address, f"{NS}/0x0_0x1", None, epoch=None)
+    await peers.close()
 
 
 async def test_what_operators_see_of_settings() -> None:

@@ -201,7 +201,7 @@ export function moveBundle(bundle: Bundle): void {
               : `Nobody owns it now; ${to} gets it.`,
             affected(bundle),
             pauseExpected(),
-            pin
+            pin || bundle.pinnedTo
               ? "The balancer leaves it there until the pin ends."
               : "The balancer may move it on after the grace period.",
           ]

@@ -21,7 +21,7 @@ from loadmanager.adapters.admin.answers import failed, raw_body
 from loadmanager.adapters.admin.calls import Calls
 from loadmanager.adapters.admin.streams import Streams, write
 from loadmanager.adapters.admin.use_cases import UseCases
-from loadmanager.core.errors import OperationalError
+from loadmanager.core.errors import OperationalError, said
 from loadmanager.ports.hosting import BrokerAddress
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -86,7 +86,7 @@ class Following:
         except TimeoutError:
             return failed(504, f"{where} did not answer within {TIMEOUT_S:g} s")
         except (aiohttp.ClientError, OSError) as error:
-            return failed(502, f"{where} cannot be reached: {error or type(error).__name__}")
+            return failed(502, f"{where} cannot be reached: {said(error)}")
 
     def _broker_at(self, base: str) -> BrokerAddress | None:
         """The broker with that address, with TLS or without."""

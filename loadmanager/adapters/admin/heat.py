@@ -14,7 +14,7 @@ from loadmanager.adapters.admin.calls import Calls
 from loadmanager.adapters.admin.models_heat import HeatShown, ThrottledShown
 from loadmanager.adapters.admin.operation import Query, of_leader, operation
 from loadmanager.adapters.admin.use_cases import UseCases
-from loadmanager.core.errors import OperationalError
+from loadmanager.core.errors import OperationalError, said
 from loadmanager.core.load.heat import BUNDLES_KEPT
 from loadmanager.ports.hosting import BrokerAddress
 
@@ -127,7 +127,7 @@ class HeatRoutes:
         except TimeoutError:
             return f"did not answer within {ANSWER_TIMEOUT_S:g} s"
         except (aiohttp.ClientError, OSError) as error:
-            return f"cannot be reached: {error or type(error).__name__}"
+            return f"cannot be reached: {said(error)}"
         except OperationalError as error:
             return str(error)
         except (ValueError, LookupError, TypeError) as error:

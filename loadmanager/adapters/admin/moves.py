@@ -80,7 +80,9 @@ class MoveRoutes:
         },
     )
     async def move(self, request: web.Request) -> web.Response:
-        """Move a bundle, wait for the outcome, and pin the bundle there if that is wanted."""
+        """Move a bundle, wait for the outcome, and pin the bundle there if that is wanted. One that
+        is pinned already stays pinned until the same time, there.
+        """
         leader, wanted = self._operations(), await body_as(request, MoveWanted)
         namespace, bundle_range = split_bundle_name(wanted.bundle)
         bundles = await self._use.namespaces.bundles(NamespaceName.parse(namespace))

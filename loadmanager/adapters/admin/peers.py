@@ -19,7 +19,7 @@ from loadmanager.adapters.admin.operation import FORCE, Query, operation
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name
-from loadmanager.core.errors import ConflictError, OperationalError
+from loadmanager.core.errors import ConflictError, OperationalError, said
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.mover import Released
 
@@ -314,14 +314,13 @@ class HttpPeers:
             ):
                 text = (await answer.text())[:text_max]
                 if answer.status >= 300 and answer.status != 409:
-                    said = f"{broker.broker_id} answered {answer.status}: {_reason(text)}"
-                    raise OperationalError(said)
+                    raise OperationalError(
+                        f"{broker.broker_id} answered {answer.status}: {_reason(text)}"
+                    )
                 return answer.status, text
-        except (aiohttp.ClientError, OSError) as error:
-            raise OperationalError(
-                f"{broker.broker_id} cannot be reached: {error or type(error).__name__}"
-            ) from None
         except TimeoutError:
             raise OperationalError(
                 f"{broker.broker_id} did not answer within {timeout_s:g} s"
             ) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise OperationalError(f"{broker.broker_id} cannot be reached: {said(error)}") from None

@@ -23,7 +23,7 @@ from loadmanager.adapters.admin.answers import (
 from loadmanager.adapters.admin.calls import Calls
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName
-from loadmanager.core.errors import NotFoundError, OperationalError
+from loadmanager.core.errors import NotFoundError, OperationalError, said
 from loadmanager.ports.topics import TopicHost
 
 log = structlog.get_logger("admin")
@@ -155,6 +155,5 @@ class TopicOwners:
                 return answer.status, await answer.text()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise OperationalError(
-                f"{lookup.broker.broker_id} did not answer for {topic}: "
-                f"{error or type(error).__name__}"
+                f"{lookup.broker.broker_id} did not answer for {topic}: {said(error)}"
             ) from None

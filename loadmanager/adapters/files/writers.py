@@ -112,9 +112,12 @@ class Buffer:
         return min(self._offsets.get(path, end), end)
 
     def flush(self, paths: Iterable[str] | None) -> None:
-        """Write what is kept of some segments, or of all. What cannot be written is kept."""
+        """Write what is kept of some segments, or of all. What cannot be written is kept, and so is
+        that of a log whose folder is not there: in a new one, nobody would look for it.
+        """
         for path in self.paths() if paths is None else paths:
-            if pieces := self._pieces.get(path):
+            pieces = self._pieces.get(path)
+            if pieces and self._disk.exists(path.partition("/")[0]):
                 data = b"".join(pieces)
                 self._disk.write(path, self._offsets[path], data)
                 self._forget(path, len(data))

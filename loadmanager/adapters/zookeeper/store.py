@@ -15,15 +15,17 @@ from typing import Any
 
 from kazoo.exceptions import (
     BadVersionError,
-    ConnectionClosedError,
+    ConnectionLoss,
     KazooException,
     NoAuthError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
+    OperationTimeoutError,
     RolledBackError,
     RuntimeInconsistency,
+    SessionExpiredError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
@@ -87,6 +89,7 @@ _CONFLICTS = (
     NoNodeError,
     NotEmptyError,
 )
+_LOST = (ConnectionLoss, OperationTimeoutError, KazooTimeoutError)
 _DEAD = (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
 _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
@@ -321,7 +324,7 @@ class ZooKeeperStore:
                 futures = [self._future_of(send()) for send in sends]
                 await asyncio.wait(futures)
         except TimeoutError:
-            raise OperationalError(f"ZooKeeper did not answer within {timeout_s:g} s") from None
+            raise OperationalError(_silent(f"nothing within {timeout_s:g} s")) from None
         return [future.result() for future in futures]
 
     def _future_of(self, result: Any) -> asyncio.Future[Any]:
@@ -440,9 +443,20 @@ def _value_of(answer: Any) -> Any:
             "ZooKeeper does not permit this: the nodes belong to another user than "
             "loadManagerZooKeeperAuthFile names"
         )
-    if isinstance(error, KazooException | ConnectionClosedError | KazooTimeoutError):
+    if isinstance(error, _LOST):
+        raise OperationalError(_silent(type(error).__name__))
+    if isinstance(error, SessionExpiredError):
+        raise OperationalError("this broker's session with ZooKeeper has ended; try again")
+    if isinstance(error, KazooException):
         raise OperationalError(f"ZooKeeper: {type(error).__name__} {error}".rstrip())
     raise error
+
+
+def _silent(how: str) -> str:
+    return (
+        f"ZooKeeper does not answer ({how}): check that the servers of metadataStoreUrl run and "
+        "can be reached"
+    )
 
 
 def _node_of(answer: Any) -> Node | None:

@@ -28,10 +28,14 @@ from loadmanager.cli.admin.moves import (
     bundles_pin,
     bundles_pins,
     bundles_unpin,
+    pin_text,
 )
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name
 from loadmanager.core.errors import BadInputError
+
+POSITIONS = "specified_positions_divide"
+"""The split algorithm for --at; its module would import numpy."""
 
 group = AdminGroup("bundles", help="List with owners, move, pin, unload, split, merge.")
 group.command("move")(bundles_move)
@@ -85,14 +89,15 @@ def _traffic(stats: dict[str, Any]) -> dict[str, Cell]:
 @click.argument("bundle", metavar="TENANT/NAMESPACE/RANGE")
 @click.option("--to", metavar="BROKER", help="host:port of the broker that owns the bundle next")
 def bundles_unload(admin: AdminClient, bundle: str, to: str | None) -> Output:
-    """Unload a bundle."""
+    """Unload a bundle; a pin goes to BROKER with it, and brings it back without --to."""
     namespace, bundle_range = split_bundle_name(bundle)
     brokers, missing = owners(admin)
-    owner = brokers.get(bundle_name(namespace, str(BundleRange.parse(bundle_range))))
+    name = bundle_name(namespace, str(BundleRange.parse(bundle_range)))
+    owner = brokers.get(name)
     unload_bundle(admin, bundle, to)
     if owner is not None:
         end = f" to {to}" if to else "; the next lookup places it"
-        return done(f"{bundle} unloaded from {owner}{end}", unloaded=True)
+        return done(f"{bundle} unloaded from {owner}{end}{pin_text(admin, name)}", unloaded=True)
     end = f"; the next lookup places it on {to}" if to else ""
     text = f"{bundle} has no owner: nothing to unload{end}"
     return Output({"unloaded": False}, text, status=0 if to else 1, missing=missing)
@@ -110,7 +115,7 @@ def bundles_unload(admin: AdminClient, bundle: str, to: str | None) -> Output:
     "positions",
     multiple=True,
     metavar="HASH",
-    help="new boundary, for specified_positions_divide; may be repeated",
+    help="new boundary, within the bundle; may be repeated; means specified_positions_divide",
 )
 @click.option("--unload", is_flag=True, help="unload the new bundles; the next lookups place them")
 def bundles_split(
@@ -122,19 +127,39 @@ def bundles_split(
 ) -> Output:
     """Split a bundle, or that with most topics (LARGEST) or traffic (HOT) of the namespace."""
     namespace, bundle_range = split_bundle_name(bundle)
+    hashes = [_position(text) for text in positions]
+    if hashes:
+        if algorithm not in (None, POSITIONS):
+            raise click.UsageError(f"--at is for --algorithm {POSITIONS}")
+        algorithm = POSITIONS
+        _require_inside(bundle_range, hashes)
     base = namespace_path(namespace)
     before = admin.get(f"{base}/bundles")["boundaries"]
     how = query(unload=unload, splitAlgorithmName=algorithm)
     admin.send(
         "PUT",
         f"{base}/{quote(bundle_range, safe='')}/split{how}",
-        [_position(text) for text in positions] or None,
+        hashes or None,
     )
     new = [bound for bound in admin.get(f"{base}/bundles")["boundaries"] if bound not in before]
     low = max(bound for bound in before if bound < new[0]) if new else ""
     if low:
         bundle = f"{namespace}/{low}_{before[before.index(low) + 1]}"
     return done(f"{bundle} split at {', '.join(new)}", bundle=bundle, boundaries=new)
+
+
+def _require_inside(bundle_range: str, hashes: list[int]) -> None:
+    """Raise `BadInputError` for positions at which the bundle cannot be split: brokers pass over
+    them without a word, as Pulsar's do.
+    """
+    if bundle_range in ("LARGEST", "HOT"):
+        raise BadInputError(f"--at needs the bundle that it lies in, not {bundle_range}")
+    span = BundleRange.parse(bundle_range)
+    for position in hashes:
+        if not span.lower < position < span.upper:
+            raise BadInputError(
+                f"--at 0x{position:08x} does not lie between the boundaries of the bundle, {span}"
+            )
 
 
 def _position(text: str) -> int:

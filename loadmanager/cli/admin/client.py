@@ -15,7 +15,7 @@ from http.client import HTTPException, HTTPResponse, RemoteDisconnected
 from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
-from loadmanager.core.errors import BadInputError, OperationalError
+from loadmanager.core.errors import BadInputError, OperationalError, said
 
 T = TypeVar("T")
 
@@ -236,7 +236,7 @@ def _no_answer(where: str, reason: object) -> str:
     if isinstance(reason, ConnectionResetError) and parts.scheme == "http":
         return _not_http(where)
     return (
-        f"no answer from {where}: {reason}; is this the HTTP port of a running broker? "
+        f"no answer from {where}: {said(reason)}; is this the HTTP port of a running broker? "
         "--url http://host:port names another"
     )
 

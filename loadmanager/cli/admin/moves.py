@@ -153,8 +153,9 @@ def bundles_move(admin: AdminClient, bundle: str, to: str, pin: float | None, no
         pause = outcome["pauseMs"]
         told = "" if pause is None else f", pause {pause:.0f} ms"
         text = f"{bundle} moved from {move['source']} to {outcome['owner']}{told}"
-    if pin is not None:
-        text += f"; pinned until {clock(move['pinnedUntil'])}"
+    if "pinnedUntil" in move:
+        still = "" if pin is not None else "still "
+        text += f"; {still}pinned until {clock(move['pinnedUntil'])}"
     return Output(move, text, status=1 if move["state"] is None and pin is None else 0)
 
 
@@ -174,6 +175,14 @@ def bundles_pin(admin: AdminClient, bundle: str, duration: float, note: str) -> 
     body = {"bundle": name, "destination": owner, "note": note, "pinSeconds": duration}
     move = _decoded(admin.send("POST", MOVES, body))
     return done(f"{bundle} stays at {owner}; pinned until {clock(move['pinnedUntil'])}", **move)
+
+
+def pin_text(admin: AdminClient, bundle: str) -> str:
+    """That a bundle is pinned, for the end of a sentence; empty if it is not, or nobody leads."""
+    pin = None
+    with contextlib.suppress(OperationalError):
+        pin = admin.get(f"{OWN}/bundles/{bundle}{query(limit=1)}")["pin"]
+    return "" if pin is None else f"; pinned to {pin['broker']} until {clock(pin['until'])}"
 
 
 def bundles_pins(admin: AdminClient) -> Output:

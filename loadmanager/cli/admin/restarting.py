@@ -24,6 +24,12 @@ DRAINED = ("drained", "stopped")
 POLL_S = 1.0
 PATIENCE_S = 90.0
 """A drain goes on while leaders change: so long nobody has to answer."""
+LONG_S = 60.0
+"""A broker that is not back after so long needs somebody to look at it."""
+STARTS_AGAIN = (
+    "Something must start it again; `loadmanager standalone` does so after SIGKILL (kill -9), not "
+    "after SIGTERM"
+)
 STDERR = 2
 """The command's output goes there, so that with --json there is JSON alone on standard output."""
 
@@ -82,20 +88,27 @@ def drain(
     if no_wait:
         return Output(began, f"{broker} drains; `brokers list` shows how far it is")
     progress = _drained(admin, broker, within)
-    if stop and progress["active"]:
+    stops = stop and progress["active"]
+    if stops:
         admin.at(broker).send("POST", f"{V2}/brokers/shutdown")
     until = "it is back" if progress["untilRestart"] else f"`brokers uncordon {broker}`"
-    end = (
-        f"it stops now, and is cordoned until {until}" if stop else f"it is cordoned until {until}"
+    end = f"it {'stops now, and ' if stops else ''}is cordoned until {until}"
+    return Output({**progress, "stopped": stop}, f"{how_drained(broker, progress)}; {end}")
+
+
+def how_drained(broker: str, progress: dict[str, Any]) -> str:
+    """How a drain ended. A leader counts its own moves only, so `moved` misses those under the
+    leaders before it.
+    """
+    total, moved = progress["total"], progress["moved"]
+    if not total and not moved:
+        return f"{broker} had no bundles: nothing was moved"
+    had = f"it had {count_of(total, 'bundle')} when its drain began"
+    if not progress["active"]:
+        return f"{broker} is gone: {had}, and what was left then goes to other brokers"
+    return f"{broker} is drained: " + (
+        had if moved < total else f"{count_of(moved, 'bundle')} moved"
     )
-    moved = progress["moved"]
-    did = (
-        f"is drained: {count_of(moved, 'bundle')} moved"
-        if moved
-        else "had no bundles: nothing was moved"
-    )
-    text = f"{broker} {did}; {end}"
-    return Output({**progress, "stopped": stop}, text)
 
 
 def _require(admin: AdminClient, broker: str) -> None:
@@ -219,7 +232,9 @@ def rolling_restart(
     """Restart brokers one after the other: drain, restart, wait until ready, uncordon.
 
     All brokers by default, the leader last. Stops at the first failure, and says what to do. A
-    broker that somebody else cordoned is refused.
+    broker that somebody else cordoned is refused. A command that only stops the broker needs
+    something that starts it again: `loadmanager standalone` does so after SIGKILL (kill -9), not
+    after SIGTERM.
     """
     order = _order(admin, brokers)
     restarted: list[str] = []
@@ -256,22 +271,22 @@ def _restart(
 ) -> None:
     before = _start_of(admin.at(broker))
     _begin(admin, broker, note)
-    _drained(admin, broker, within_s)
+    drained = how_drained(broker, _drained(admin, broker, within_s))
     if command_line is None:
-        tell(f"{broker}: drained; restart it now")
+        tell(f"{drained}; restart it now")
     else:
         words = [
             word.replace("{broker}", broker).replace("{host}", broker.rpartition(":")[0])
             for word in shlex.split(command_line)
         ]
-        tell(f"{broker}: drained; running {shlex.join(words)}")
+        tell(f"{drained}; running {shlex.join(words)}")
         try:
             result = subprocess.run(words, check=False, stdout=STDERR, timeout=within_s)
         except subprocess.TimeoutExpired:
             raise OperationalError(f"the command takes longer than {within_s:g} s") from None
         if result.returncode != 0:
             raise OperationalError(f"the command ended with status {result.returncode}")
-    _until(lambda: _is_back(admin, broker, before), within_s, f"{broker} is not back and ready")
+    _wait_for(admin, broker, before, within_s)
     at = admin.at(broker)  # it knows the leader by now, which may be another one than before
     _until(
         lambda: _quietly(lambda: at.send("DELETE", f"{CORDONS}/{broker}")),
@@ -279,6 +294,30 @@ def _restart(
         f"{broker} could not be uncordoned",
     )
     tell(f"{broker}: back, ready and no longer cordoned")
+
+
+def _wait_for(admin: AdminClient, broker: str, before: int, within_s: float) -> None:
+    """Wait until a restarted broker is back; tells once why it takes long."""
+    began_s, told = time.monotonic(), False
+    while not _is_back(admin, broker, before):
+        for_s = time.monotonic() - began_s
+        if for_s >= within_s:
+            why = _why_not_back(admin, broker, before)
+            raise OperationalError(f"{broker} is not back and ready after {within_s:g} s: {why}")
+        if for_s >= LONG_S and not told:
+            tell(f"{broker}: not back after {LONG_S:g} s: {_why_not_back(admin, broker, before)}")
+            told = True
+        time.sleep(POLL_S)
+
+
+def _why_not_back(admin: AdminClient, broker: str, before: int) -> str:
+    try:
+        began = _start_of(admin.at(broker))
+    except OperationalError:
+        return f"it does not answer. {STARTS_AGAIN}"
+    if began > before:
+        return "it runs again and is not ready yet; its log says why"
+    return "it was not restarted: its process is the one from before"
 
 
 def _start_of(at: AdminClient) -> int:
@@ -320,7 +359,8 @@ def _stopped(broker: str, order: list[str], restarted: list[str], error: Excepti
         f"stopped at {broker}: {error}\n"
         f"It stays cordoned. Look at it, restart it if need be, then: "
         f"loadmanager admin brokers uncordon {broker}\n"
-        f"restarted: {', '.join(restarted) or 'none'}; not restarted: {', '.join(left) or 'none'}"
+        f"restarted: {', '.join(restarted) or 'none'}; failed: {broker}; "
+        f"not begun: {', '.join(left) or 'none'}"
     )
     data = {"restarted": restarted, "left": left, "failed": broker, "error": str(error)}
     return Output(data, text, status=1)

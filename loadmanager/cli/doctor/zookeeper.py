@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from loadmanager.cli.doctor.findings import Finding, fine, named, problem, warning
+from loadmanager.core.errors import said
 
 PART = "ZooKeeper"
 PORT = 2181
@@ -57,7 +58,7 @@ def _ask(address: str, timeout_s: float) -> Server:
             text = _word(host.strip("[]"), int(port or PORT), "srvr", timeout_s)
             took_ms = min(took_ms, (time.monotonic() - began_s) * 1000)
     except OSError as error:
-        return Server(address, failure=str(error) or type(error).__name__)
+        return Server(address, failure=said(error))
     if "Mode" not in text:
         refuses = "not in the whitelist" in text or "not executed" in text
         return Server(address, failure="" if refuses else _not(text), refuses=refuses)

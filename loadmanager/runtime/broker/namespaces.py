@@ -320,6 +320,9 @@ class Namespaces:
             paths.TOPIC_POLICIES,
         ):
             await delete_tree(self._store, f"{root}/{namespace}")
+        for name in await self._store.children(paths.PINS):
+            if paths.decode(name).startswith(f"{namespace}/"):
+                await self._store.delete(f"{paths.PINS}/{name}")
         await self._store.commit(
             [Delete(paths.local_policies(namespace)), Delete(paths.policies(namespace))]
         )

@@ -21,6 +21,7 @@ from loadmanager.core.errors import BadInputError, ConflictError
 from loadmanager.core.ownership.states import Cause
 from loadmanager.core.strategies.splitting.algorithms import (
     ALGORITHMS,
+    POSITIONS,
     RANGE,
     HashedTopic,
     boundaries,
@@ -119,7 +120,7 @@ class Splitting:
             new_boundaries, reason = useful_boundaries(algorithm, span, topics, limits=limits)
         else:  # an operator's request: without further conditions, as in Pulsar
             new_boundaries = boundaries(algorithm, span, topics, limits=limits, positions=positions)
-            reason = "no useful boundary: one topic, or topics of one hash"
+            reason = _no_boundary(algorithm, span, positions)
         if not new_boundaries:
             log.info("bundle not split", bundle=bundle, reason=reason, topics=len(topics))
             if automatic:
@@ -171,6 +172,12 @@ class Splitting:
             for name in names
             for of_topic in (traffic.get(name, none),)
         }
+
+
+def _no_boundary(algorithm: str, span: BundleRange, positions: Sequence[int]) -> str:
+    if algorithm == POSITIONS and not any(span.lower < at < span.upper for at in positions):
+        return f"none of the positions lies between its boundaries, {span}"
+    return "no useful boundary: one topic, or topics of one hash"
 
 
 def _require_algorithm(name: str | None) -> None:

@@ -53,16 +53,28 @@ class Operations:
     ) -> dict[str, Any]:
         """Move a bundle to a broker, and pin it there for `pin_s` seconds; waits for the outcome.
 
-        The pin is written first, and taken back if the bundle does not arrive. A bundle without an
-        owner goes there with its next lookup. Returns the move's document, or says why there was
-        nothing to move. Raises `ConflictError` for a destination that is cordoned or not active,
+        A bundle that is pinned already stays pinned until the same time, at its new broker. The pin
+        is written first, and taken back if the bundle does not arrive. A bundle without an owner
+        goes there with its next lookup. Returns the move's document, or says why there was nothing
+        to move. Raises `ConflictError` for a destination that is cordoned or not active,
         `OperationalError` if the bundle did not get there.
         """
         self._destination(destination)
-        before = self.moves.wishes.pins.get(bundle)
-        pinned = {}
+        before, held = self.moves.wishes.pins.get(bundle), self.moves.wishes.now().pin_of(bundle)
+        pin = held and msgspec.structs.replace(held, broker=destination)
         if pin_s is not None:
-            pinned = {"pinnedUntil": await self._pin(bundle, destination, pin_s, note)}
+            pin = Pin(destination, self._until_ms(pin_s), _checked(note))
+        if pin is not None and pin != held:
+            await self.moves.wishes.pin(bundle, pin, self.checks)
+            log.info(
+                "bundle pinned",
+                bundle=bundle,
+                peer=pin.broker,
+                until_ms=pin.until_ms,
+                note=pin.note,
+                before=held and held.broker,
+            )
+        pinned = {} if pin is None else {"pinnedUntil": pin.until_ms}
         source = await self.moves.owner(bundle)
         if source is None:
             self.moves.preferred.set(bundle, destination)
@@ -80,8 +92,9 @@ class Operations:
             Unload(bundle, source, destination, "Operator", {"note": note} if note else {})
         )
         if move.state is not MoveState.DONE:
-            if pin_s is not None:
+            if pin != held:
                 await self.moves.wishes.pin(bundle, before, self.checks)
+                log.info("pin taken back", bundle=bundle, before=held and held.broker)
             text = move.outcome.text if move.outcome else "unknown"
             raise OperationalError(f"{bundle} was not moved to {destination}: {text}")
         return {**move_document(move), **pinned}
@@ -120,13 +133,6 @@ class Operations:
         return None if pause is None else {"until": pause.until_ms, "note": pause.note}
 
     # Pins
-
-    async def _pin(self, bundle: str, broker: str, seconds: float, note: str) -> int:
-        """Pin a bundle; returns until when (ms since the epoch)."""
-        pin = Pin(broker, self._until_ms(seconds), _checked(note))
-        await self.moves.wishes.pin(bundle, pin, self.checks)
-        log.info("bundle pinned", bundle=bundle, peer=broker, seconds=seconds, note=note)
-        return pin.until_ms
 
     def pins(self) -> dict[str, Any]:
         """Bundle → the pin that counts now."""

@@ -6,6 +6,7 @@ import pytest
 from adapters.admin.serving import Served, serving
 from wiring.running import eventually
 
+from loadmanager.core.bundles.ranges import topic_hash
 from loadmanager.core.history.records import Decision, OwnershipStep
 
 MOVES = "/loadmanager/v1/moves"
@@ -69,6 +70,36 @@ async def test_an_outcome_names_the_clients_and_the_pause(manager: str) -> None:
         moves = [record for record in records if isinstance(record, Decision)]
         assert len(recorded) == 3
         assert {(record.source, record.life) for record in moves} == recorded
+
+
+@pytest.mark.parametrize("manager", ["ModularLoadManagerImpl", "ExtensibleLoadManagerImpl"])
+async def test_a_pinned_bundle_comes_back_after_an_unload(manager: str) -> None:
+    """To the broker of its pin, which follows an unload with a destination, as Pulsar's route has
+    it, with either load manager.
+    """
+    topic = next(
+        name
+        for name in (f"persistent://acme/orders/{number}" for number in range(100))
+        if topic_hash(name) < 0x40000000
+    )
+    async with serving(3, values={"loadManagerClassName": manager}) as served:
+        await served.own(FIRST, at=0)
+        here, *others = (served.broker_id(at) for at in range(3))
+        body = {"bundle": FIRST, "destination": here, "pinSeconds": 60}
+        assert (await served.ask("POST", MOVES, body)).status == 200
+        unload = f"/admin/v2/namespaces/{FIRST}/unload"
+        lookup = f"/lookup/v2/topic/{topic.replace('://', '/')}"
+
+        async def owners() -> dict[str, str]:
+            return served.owners()
+
+        for to in (*others, here):
+            assert (await served.ask("PUT", f"{unload}?destinationBroker={to}")).status == 204
+            assert (await served.get(PINS))[FIRST]["broker"] == to
+            at = [served.broker_id(number) for number in range(3)].index(to)
+            assert (await served.ask("PUT", unload, at=at)).status == 204
+            await served.ask("GET", lookup, headers={"Loadmanager-Follow": "true"})
+            assert await eventually(owners, bool) == {FIRST: to}
 
 
 async def test_requests_that_are_refused() -> None:

@@ -254,6 +254,13 @@ async def test_split() -> None:
         )
         assert at.status == 204
         assert "0x50000000" in (await served.get(f"{NAMESPACE}/bundles"))["boundaries"]
+        edge = await served.ask(
+            "PUT",
+            f"{NAMESPACE}/0x40000000_0x50000000/split?splitAlgorithmName=specified_positions_divide",
+            [0x40000000, 0x50000000, 0],
+        )
+        assert edge.status == 409
+        assert "none of the positions lies between its boundaries, 0x4" in edge.reason
         before = len(served.owners())
         assert (await served.ask("PUT", f"{NAMESPACE}/LARGEST/split")).status == 204
         assert len(served.owners()) == before + 1

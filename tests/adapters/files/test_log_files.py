@@ -345,6 +345,44 @@ async def test_a_directory_that_is_not_the_shared_one_loses_nothing(tmp_path: Pa
 
 
 @pytest.mark.asyncio
+async def test_what_only_the_journal_has_waits_for_the_folder(tmp_path: Path) -> None:
+    """While the share is not mounted, say: it is in the segment afterwards; nothing is written
+    elsewhere.
+    """
+    root, away = tmp_path / "topics", tmp_path / "away"
+    files = journaled(DirectoryDisk(root))
+    log, runs = await opened(files, [])
+    await write(files, log, b"a", b"b")
+    root.rename(away)
+    root.mkdir()
+    await files.flush()
+    assert list(root.iterdir()) == []
+    root.rmdir()
+    away.rename(root)
+    await write(files, log, b"c")
+    segments, _ = await files.open(7, runs, 0)
+    assert await tails(files, segments) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.asyncio
+async def test_a_flush_does_not_bring_back_a_folder_that_was_deleted(tmp_path: Path) -> None:
+    """Else the log would go on without what was in it, as if nothing was missing."""
+    root = tmp_path / "topics"
+    files = journaled(DirectoryDisk(root))
+    log, runs = await opened(files, [])
+    await write(files, log, b"a")
+    await files.close(7, log.segments)
+    log, runs = await opened(files, runs)
+    await write(files, log, b"b")
+    shutil.rmtree(root / f"{7:016x}")
+    await files.flush()
+    with pytest.raises(FencedError):
+        await write(files, log, b"c")
+    with pytest.raises(OperationalError, match="is it mounted"):
+        await files.open(7, runs, 0)
+
+
+@pytest.mark.asyncio
 async def test_a_storage_that_was_taken_for_dead_goes_on(tmp_path: Path) -> None:
     """Its folder is gone before it has written anything: the next opening has another one."""
     root = tmp_path / "topics"

@@ -6,16 +6,19 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from adapters.contracts.store_contract import next_of, until
+from kazoo.exceptions import BadArgumentsError, ConnectionLoss, SessionExpiredError
 from structlog.testing import capture_logs
 from system.proxy import Proxy
 
 from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
 from loadmanager.adapters.zookeeper.outage import Outage
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
-from loadmanager.adapters.zookeeper.store import ZooKeeperStore
+from loadmanager.adapters.zookeeper.store import ZooKeeperStore, _value_of
+from loadmanager.core.errors import OperationalError
 from loadmanager.ports.store import SessionState
 
 SESSION_MS = 2000
@@ -138,6 +141,35 @@ async def test_outage_is_logged_once_with_what_to_look_at(
     # Counted from the last answer, which may have arrived after the cut on a slow machine.
     assert lost["for_s"] <= back["after_s"] <= round(now_s() - begun_s, 1)
     assert [record for record in caplog.records if record.name.startswith("kazoo")] == []
+
+
+@pytest.mark.zookeeper
+async def test_request_says_what_to_look_at(zookeeper_server: EmbeddedZooKeeper) -> None:
+    """What callers get during an outage is a sentence for operators."""
+    with Proxy(zookeeper_server.port) as proxy:
+        async with ZooKeeperStore(through(proxy.port)) as store:
+            proxy.hold()
+            asking = asyncio.ensure_future(store.get("/"))
+            await until(lambda: not store.lease.held(asyncio.get_running_loop().time()), "an end")
+            proxy.cut()
+            with pytest.raises(OperationalError, match=r"does not answer .*metadataStoreUrl"):
+                await asking
+            proxy.restore()
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ConnectionLoss(), "ZooKeeper does not answer (ConnectionLoss): check that "),
+        (SessionExpiredError(), "this broker's session with ZooKeeper has ended; try again"),
+        (BadArgumentsError("x"), "ZooKeeper: BadArgumentsError x"),
+    ],
+)
+def test_errors_of_kazoo_are_sentences(error: Exception, text: str) -> None:
+    """An operator need not know kazoo's names."""
+    with pytest.raises(OperationalError) as raised:
+        _value_of(SimpleNamespace(successful=lambda: False, exception=error))
+    assert str(raised.value).startswith(text)
 
 
 def test_long_outage_is_said_once_a_minute() -> None:
