@@ -223,7 +223,7 @@ class _Broker:
                 admin = self._build_admin(parts, calls, measured)
 
                 async def start() -> None:
-                    await self._require_shared(store, me)
+                    await self._require_shared(store, me, outside.storage)
                     # Caches, then listening ports, then the registration, which brings work.
                     await parts.prepare()
                     await admin.start(scope.spawn)
@@ -269,9 +269,13 @@ class _Broker:
         sys.setswitchinterval(SWITCH_S)
         return DirectoryStorage(stored)
 
-    async def _require_shared(self, store: ZooKeeperStore, me: BrokerAddress) -> None:
-        if directory := self._settings.leaf(StorageSettings).directory:
-            await require_shared(store, DirectoryMark(Path(directory)), me.broker_id)
+    async def _require_shared(
+        self, store: ZooKeeperStore, me: BrokerAddress, storage: Storage | None
+    ) -> None:
+        if isinstance(storage, DirectoryStorage):
+            directory = Path(self._settings.leaf(StorageSettings).directory)
+            await require_shared(store, DirectoryMark(directory), me.broker_id)
+            await storage.remember_mark()
 
     @staticmethod
     def _run_watchdogs(store: ZooKeeperStore, scope: Scope) -> None:

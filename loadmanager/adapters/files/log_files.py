@@ -30,6 +30,7 @@ from typing import Any
 import structlog
 
 from loadmanager.adapters.files.commit_journal import Place, segment_path
+from loadmanager.adapters.files.mark import NAME as MARK
 from loadmanager.adapters.files.writers import (
     JOURNAL_BYTES,
     Buffer,
@@ -64,6 +65,12 @@ MISSING = (
     "share, and is it mounted? If a topic's messages are gone for good, delete the topic"
 )
 
+UNMARKED = (
+    f"new topics cannot be stored while loadManagerStorageDirectory does not have the {MARK} that "
+    "it had: is it the directory that all brokers share, and is it mounted? If somebody has "
+    "emptied it: "
+)
+
 log = structlog.get_logger("storage")
 
 
@@ -93,8 +100,10 @@ class LogFiles:
         self._names = names
         self._own = Writer(disk, names(), journal_bytes)
         self._others = OtherWriters(disk)
+        self._mark = b""
+        """What `MARK` says, if the directory is marked as the one that all brokers share."""
         self._misses = False
-        """Whether the folder of the last log that was opened was not there."""
+        """Whether the last log that was to be opened was refused because of its directory."""
         self._written_by: dict[int, str] = {}
         """Log → the writer that its present run is recorded with."""
         self.commits = self.committed_bytes = 0
@@ -140,12 +149,7 @@ class LogFiles:
     ) -> tuple[list[SegmentIndex], int]:
         self._own.begin()
         folder = f"{log_id:016x}"
-        if runs and not self._disk.exists(folder):
-            if not self._misses:
-                log.error("loadManagerStorageDirectory is not what it was; " + MISSING, log=log_id)
-            self._misses = True
-            raise OperationalError(f"loadManagerStorageDirectory has no folder {folder}; {MISSING}")
-        self._misses = False
+        self._require_directory(log_id, folder, begins=not runs)
         self._disk.make_folder(folder)
         if runs:
             self._end_run(log_id, runs[-1])
@@ -165,6 +169,30 @@ class LogFiles:
             if found_to < bound < ID_MAX:
                 self._report(log_id, f"entries {found_to} to {bound - 1} are missing")
         return segments, max([end_id, *(run.first_id for run in runs)])
+
+    def _require_directory(self, log_id: int, folder: str, *, begins: bool) -> None:
+        """Raise `OperationalError` if the directory is not the one that it was: what a broker
+        stores in another one, the next owner of the topic does not find.
+        """
+        if begins and self._mark and self._read_mark() != self._mark:
+            problem = f"{UNMARKED}echo {self._mark.decode().strip()} > {MARK} there"
+        elif not begins and not self._disk.exists(folder):
+            problem = f"loadManagerStorageDirectory has no folder {folder}; {MISSING}"
+        else:
+            self._misses = False
+            return
+        if not self._misses:
+            log.error("the storage is not what it was", log=log_id, problem=problem)
+        self._misses = True
+        raise OperationalError(problem)
+
+    async def remember_mark(self) -> None:
+        """The directory is the right one now, if it has a mark: new logs need that mark."""
+        with suppress(OperationalError):  # who looked at the mark has said so
+            self._mark = await self._in_thread(CLEARER, self._read_mark)
+
+    def _read_mark(self) -> bytes:
+        return self._disk.read(MARK) if self._disk.exists(MARK) else b""
 
     def _end_run(self, log_id: int, run: Run) -> None:
         """After this, nothing more of a run is acknowledged, and its segments have everything that

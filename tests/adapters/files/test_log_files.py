@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 from loadmanager.adapters.files.commit_journal import segment_path
 from loadmanager.adapters.files.disk import OPEN_MAX, DirectoryDisk
 from loadmanager.adapters.files.log_files import COMMITTER, RETIRED_MAX, LogFiles
+from loadmanager.adapters.files.mark import DirectoryMark
 from loadmanager.adapters.files.writers import Disk
 from loadmanager.adapters.memory.disk import MemoryDisk, SharedFiles
 from loadmanager.core.errors import OperationalError
@@ -342,6 +343,29 @@ async def test_a_directory_that_is_not_the_shared_one_loses_nothing(tmp_path: Pa
     segments, _ = await files.open(7, runs, 0)
     assert await tails(files, segments) == [b"a", b"b", b"d"]
     assert files.damaged == 0
+
+
+@pytest.mark.asyncio
+async def test_new_topics_wait_for_the_directory_that_was_marked(tmp_path: Path) -> None:
+    """In another one the next owner would not find them. An unmarked directory takes them."""
+    root, away = tmp_path / "topics", tmp_path / "away"
+    files = journaled(DirectoryDisk(root))
+    DirectoryMark(root).leave("ours")
+    await files.remember_mark()
+    root.rename(away)
+    root.mkdir()
+    with pytest.raises(OperationalError, match="echo ours > shared"):
+        await opened(files, [])
+    DirectoryMark(root).leave("another's")
+    with pytest.raises(OperationalError, match="echo ours > shared"):
+        await opened(files, [])
+    assert not (root / f"{7:016x}").exists()
+    DirectoryMark(root).leave("ours")
+    log, _ = await opened(files, [])
+    await write(files, log, b"a")
+    unmarked = journaled(DirectoryDisk(tmp_path / "unmarked"))
+    await unmarked.remember_mark()
+    await opened(unmarked, [])
 
 
 @pytest.mark.asyncio
