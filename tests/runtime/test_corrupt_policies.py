@@ -137,10 +137,10 @@ async def test_policies_that_cannot_be_read_at_all_change_nothing(
 async def test_an_expression_that_backtracks_for_ever_elsewhere(cluster: Cluster) -> None:
     """`(a+)+` against 32 a and a hyphen takes a backtracking engine 2^32 steps."""
     await cluster.policies.set_isolation_policy("p", a_policy("public/(a+)+"))
-    began_s = time.monotonic()
+    began_s = time.process_time()
     assert policy_of("public/" + "a" * 32 + "-", cluster.policies.isolation) is None
     assert policy_of("public/" + "a" * 32, cluster.policies.isolation) is not None
-    assert time.monotonic() - began_s < 1
+    assert time.process_time() - began_s < 10
 
 
 @pytest.mark.parametrize("value", NO_OBJECTS, ids=lambda value: repr(value[:12]))

@@ -167,7 +167,7 @@ def spread(fleet: Fleet, observer: Observer) -> None:
 def _undelivered(observer: Observer, since_s: float, until_s: float) -> int:
     """The number of messages of that span that a consumer does not get within the timeout."""
     with contextlib.suppress(AssertionError):
-        wait_for(lambda: not observer.undelivered(since_s, until_s), "delivery", 20)
+        wait_for(lambda: not observer.undelivered(since_s, until_s), "delivery")
     return len(observer.undelivered(since_s, until_s))
 
 
@@ -184,7 +184,7 @@ def _claims(fleet: Fleet) -> list[str]:
         return not found
 
     with contextlib.suppress(AssertionError):
-        wait_for(one_each, "each bundle has one owner", 20)
+        wait_for(one_each, "each bundle has one owner")
     return [f"ownedNamespaces: {claim}" for claim in found]
 
 
@@ -398,7 +398,7 @@ def history_disk_full(scene: Scene) -> Iterator[None]:
         before = _history_bytes(fleet, victim)
         grown = f"the history goes on ({before} bytes before)"
         with contextlib.suppress(AssertionError):
-            wait_for(lambda: _history_bytes(fleet, victim) > before, grown, 30)
+            wait_for(lambda: _history_bytes(fleet, victim) > before, grown)
         scene.require(_history_bytes(fleet, victim) > before, "the history does not go on")
         fleet.terminate(victim)
     fleet.start(victim)

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.system, pytest.mark.client, pytest.mark.zookeeper]
 EXTENSIBLE = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
 NAMESPACE = "public/default"
 TOPICS = [f"persistent://{NAMESPACE}/t{number}" for number in range(6)]
+SESSION_MS = 2_000
 
 
 def _leader(cluster: Cluster, asked: int) -> int:
@@ -55,7 +56,9 @@ def test_stock_clients_through_transfers_and_the_death_of_owner_and_leader(tmp_p
     """Nothing that was acknowledged is lost, no bundle ever has two owners, and the bundles of a
     broker that died have owners again before anybody asks for them.
     """
-    with Cluster(tmp_path, brokers=3, settings={"loadManagerClassName": EXTENSIBLE}) as cluster:
+    with Cluster(
+        tmp_path, settings={"loadManagerClassName": EXTENSIBLE}, session_ms=SESSION_MS
+    ) as cluster:
         client = pulsar.Client(
             cluster.service_url(0, 1, 2),
             operation_timeout_seconds=60,

@@ -26,6 +26,8 @@ from loadmanager.adapters.zookeeper.embedded import (
 
 pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
 
+SESSION_MS = 2_000
+
 
 def java_of(cluster: Cluster) -> psutil.Process:
     """The Java process of ZooKeeper."""
@@ -53,7 +55,7 @@ def started(cluster: Cluster, times: int) -> bool:
 
 def test_what_dies_comes_back(tmp_path: Path) -> None:
     """Brokers are restarted with growing delays, ZooKeeper with its data; Ctrl-C stops all."""
-    with Cluster(tmp_path, brokers=2, restart=True) as cluster:
+    with Cluster(tmp_path, brokers=2, restart=True, session_ms=SESSION_MS) as cluster:
         assert (
             cluster.request(
                 0, "PUT", "/admin/v2/namespaces/public/kept", {"bundles": {"numBundles": 2}}
@@ -62,7 +64,7 @@ def test_what_dies_comes_back(tmp_path: Path) -> None:
         )
         for kills in (1, 2):
             os.kill(cluster.pid(1), signal.SIGKILL)
-            wait_for(partial(started, cluster, 2 + kills), "it is back", 30)
+            wait_for(partial(started, cluster, 2 + kills), "it is back")
             wait_for(lambda: lives(cluster, 2), "both are registered")
         said = cluster.log.read_text()
         assert "broker 1 was killed by SIGKILL. It starts again in 0.5 s" in said
@@ -74,10 +76,10 @@ def test_what_dies_comes_back(tmp_path: Path) -> None:
             "ZooKeeper is back",
             40,
         )
-        wait_for(lambda: lives(cluster, 2), "the brokers are back", 60)
+        wait_for(lambda: lives(cluster, 2), "the brokers are back")
         kept = "/admin/v2/namespaces/public/kept/bundles"
         # A broker that has yet to hear of the end of its session answers 503.
-        wait_for(lambda: cluster.request(0, "GET", kept)[0] == 200, "the store is read again", 60)
+        wait_for(lambda: cluster.request(0, "GET", kept)[0] == 200, "the store is read again")
         assert cluster.get(0, kept)["numBundles"] == 2
 
         assert cluster.request(1, "POST", "/admin/v2/brokers/shutdown")[0] == 204
@@ -154,7 +156,7 @@ def test_zookeeper_without_memory_ends_and_starts_again(tmp_path: Path) -> None:
         finally:
             client.stop()
             client.close()
-        wait_for(lambda: not server.running, "it ended", 30)
+        wait_for(lambda: not server.running, "it ended")
         assert server.status == STATUS_OUT_OF_MEMORY
         for log in tmp_path.glob("data/version-2/*"):
             log.unlink()  # what an operator deletes, or cannot: it would be full again

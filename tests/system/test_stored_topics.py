@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
 
 TOPIC = "persistent://public/default/kept"
 DEAD = "persistent://public/default/dead"
+SESSION_MS = 2_000
 
 
 def receive(consumer: pulsar.Consumer, count: int) -> list[int]:
@@ -46,7 +47,7 @@ def test_every_acknowledged_message_is_consumed_after_all_brokers_were_killed(
     """Both brokers are killed while a topic has unread messages. Started again, a consumer goes on
     from its cursor and gets each message once, in order; those that were sent meanwhile follow.
     """
-    with Cluster(tmp_path, brokers=2, restart=True) as cluster:
+    with Cluster(tmp_path, brokers=2, restart=True, session_ms=SESSION_MS) as cluster:
         user = client(cluster.service_url())
         consumer = user.subscribe(TOPIC, "s")
         producer = user.create_producer(TOPIC, batching_enabled=False)
@@ -87,7 +88,7 @@ def kill(cluster: Cluster) -> None:
             return cluster.request(owner, "GET", "/admin/v2/brokers/ready")[0] == 200
         return False
 
-    wait_for(ready, "the broker is back", 60)
+    wait_for(ready, "the broker is back")
 
 
 @pytest.mark.timeout(180)
@@ -100,7 +101,9 @@ def test_waiting_and_rejected_messages_survive(
     ends once among the dead letters. In between, their topic moves, or its owner is killed.
     """
     settings, due = {"loadManagerClassName": manager}, list(troubles)
-    with Cluster(tmp_path, brokers=2, settings=settings, restart=True) as cluster:
+    with Cluster(
+        tmp_path, brokers=2, settings=settings, restart=True, session_ms=SESSION_MS
+    ) as cluster:
         user = client(cluster.service_url(0, 1))
         rules = pulsar.ConsumerDeadLetterPolicy(2, DEAD, initial_subscription_name="dead")
         consumer = user.subscribe(

@@ -185,10 +185,10 @@ def test_a_bundle_that_is_unloaded_while_its_producer_waits(
     wait_for(lambda: len(sending.done_s) > 10, "it begins")
     assert cluster.request(0, "PUT", "/admin/v2/namespaces/public/default/unload")[0] == 204
     before = len(sending.done_s)
-    wait_for(lambda: len(sending.done_s) > before + 5, "it goes on elsewhere", 10)
+    wait_for(lambda: len(sending.done_s) > before + 5, "it goes on elsewhere")
     limited(cluster, topic, 20)
     assert cluster.request(0, "DELETE", path_of(topic, "publishRate"))[0] == 204
-    wait_for(lambda: len(sending.done_s) == 300, "the rest", 10)
+    wait_for(lambda: len(sending.done_s) == 300, "the rest")
     assert not sending.errors
     got: dict[int, None] = {}
     while len(got) < 300 - before:
@@ -218,7 +218,7 @@ def test_dispatch_is_paced_and_freed_at_once(
     assert cluster.request(0, "DELETE", path_of(topic, "dispatchRate"))[0] == 204
     began_s = time.monotonic()
     got += [int(consumer.receive(timeout_millis=5000).data()) for _ in range(700)]
-    assert time.monotonic() - began_s < 4
+    assert time.monotonic() - began_s < 6  # 7 with the limit
     assert got == list(range(900))
 
 

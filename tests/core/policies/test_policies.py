@@ -149,9 +149,9 @@ def test_matching_takes_time_linear_in_the_text() -> None:
     """Expressions that keep a backtracking engine busy for years."""
     hostile = ["(a+)+", "(a|a)*b", "(.*a){30}", "(a?){200}a{200}"]
     policies = decode_policies(json.dumps({"p": {"namespaces": hostile}}).encode())
-    began_s = time.monotonic()
+    began_s = time.process_time()
     assert policy_of("a" * 2_000 + "-", policies) is None
-    assert time.monotonic() - began_s < 1
+    assert time.process_time() - began_s < 10
 
 
 def test_documented_anti_affinity_sequence() -> None:
