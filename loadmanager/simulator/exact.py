@@ -212,7 +212,7 @@ def _compare(record: Cycle, plan: Plan, result: Exactness) -> None:
     result.reproduced += len(live & again)
     for move in sorted(live ^ again, key=str):
         if len(result.differences) < DIFFERENCES_MAX:
-            why = _why(move, plan) if move in live else "only here"
+            why = _why(move, plan) if move in live else _why_here(move, plan)
             result.differences.append(
                 Difference(record.ts, record.epoch, record.cycle, move, move in live, why)
             )
@@ -228,7 +228,17 @@ def _why(move: Move, plan: Plan) -> str:
     for what in (bundle, source, "cluster"):
         if what in reasons:
             return f"stays here: {reasons[what]}"
-    return f"stays here: {plan.strategy} chose {len(plan.unloads)} other bundles"
+    chosen = len(plan.unloads)
+    return f"stays here: {plan.strategy} chose {chosen} other bundle{'s' * (chosen != 1)}"
+
+
+def _why_here(move: Move, plan: Plan) -> str:
+    unload = next(unload for unload in plan.unloads if unload.bundle == move[0])
+    figures = [
+        f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in unload.why.items()
+    ]
+    return f"{unload.reason}: {', '.join(figures)}"
 
 
 def lines(result: Exactness, shown: int = 20) -> list[str]:

@@ -157,6 +157,18 @@ def test_what_differs_is_explained() -> None:
     assert f"{result.moves} moves of the live leader, 0 (0.0%) again" in lines(result)
 
 
+def test_a_move_that_is_made_here_only_has_its_figures() -> None:
+    """Its gain and price tell why it is made, and by how little, say, it was not made live."""
+
+    def eager(keys: Mapping[str, str]) -> StrategySettings:
+        return of_keys({**keys, "loadManagerBalancedMovePrice": "0.0001"})
+
+    result = exactness(recorded("BalancedShedder"), eager)
+    here = [each.why for each in result.differences if not each.live]
+    assert here
+    assert all(why.startswith("Gain: gain ") and "price 0.0001" in why for why in here)
+
+
 def test_what_cannot_be_decided_again_is_counted() -> None:
     """Another format, an unknown strategy, a report that was lost."""
     records = recorded("BalancedShedder")
