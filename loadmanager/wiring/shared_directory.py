@@ -76,11 +76,9 @@ async def _choose(store: Store, directory: DirectoryMark) -> bool:
                 directory=str(directory.path.parent),
             )
             return False
-        mark = secrets.token_hex(8)
-        await asyncio.to_thread(directory.leave, mark)
+        # Of brokers that begin at once, one marks the directory, and all take that mark.
+        mark = await asyncio.to_thread(directory.leave, secrets.token_hex(8))
     if await store.create(paths.STORAGE, mark.encode()):
-        if await asyncio.to_thread(directory.read) != mark:  # a broker that began with this one
-            await asyncio.to_thread(directory.leave, mark)
         log.info("the directory is marked as the one that all brokers share", mark=mark)
     return True
 

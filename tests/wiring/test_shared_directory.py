@@ -43,23 +43,40 @@ async def test_brokers_start_on_the_marked_directory_only(store: Store, tmp_path
     assert local.read() is None
     mark = str(error.value).rpartition("echo ")[2].partition(" ")[0]
     assert mark == shared.read()
-    local.leave("other")
+    local.path.write_text("other\n")
     with pytest.raises(OperationalError, match="the mark other instead of"):
         await require_shared(store, local, OTHER)
-    local.leave(mark)
+    local.path.write_text(f"{mark}\n")
     await require_shared(store, local, OTHER)
 
 
 async def test_of_two_first_brokers_one_chooses(store: Store, tmp_path: Path) -> None:
     """On one directory both go on; with a directory of its own, the second one is refused."""
     shared, local = made(tmp_path / "shared"), made(tmp_path / "local")
-    begun = DirectoryMark(tmp_path / "shared")
-    begun.leave("the second's")
+    shared.leave("the second's")
     await store.create(f"{paths.BROKERS}/{ME}", b"")
     await asyncio.gather(*(require_shared(store, shared, broker) for broker in (ME, OTHER)))
-    local.leave("began at the same time")
+    local.path.write_text("began at the same time")
     with pytest.raises(OperationalError, match="began at the same time instead of the second's"):
         await require_shared(store, local, OTHER)
+
+
+async def test_brokers_that_begin_at_once_agree(tmp_path: Path) -> None:
+    """On the mark that one of them leaves: the directory and the store have the same."""
+    for number in range(30):
+        async with MemoryTree().session(timeout_s=-4.5) as store:
+            shared = made(tmp_path / f"{number}")
+            await asyncio.gather(*(require_shared(store, shared, f"b{at}:1") for at in range(4)))
+            node = await store.get(paths.STORAGE)
+            assert node is not None
+            assert node.value.decode() == shared.read()
+            assert [path.name for path in shared.path.parent.iterdir()] == [shared.path.name]
+
+
+def test_a_mark_is_never_replaced(tmp_path: Path) -> None:
+    """Who comes second takes the mark of the first."""
+    shared = made(tmp_path / "shared")
+    assert (shared.leave("first"), shared.leave("second"), shared.read()) == ("first",) * 3
 
 
 async def test_an_emptied_directory_starts_a_cluster(store: Store, tmp_path: Path) -> None:
@@ -71,7 +88,7 @@ async def test_an_emptied_directory_starts_a_cluster(store: Store, tmp_path: Pat
     await store.create(f"{paths.BROKERS}/{ME}", b"")
     await require_shared(store, made(tmp_path / "shared"), ME)
     assert shared.read() == mark
-    shared.leave("from a backup")
+    shared.path.write_text("from a backup")
     await require_shared(store, shared, ME)
     assert shared.read() == "from a backup"
 

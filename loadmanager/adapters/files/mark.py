@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
+from contextlib import suppress
 from pathlib import Path
 
 NAME = "shared.id"
@@ -25,19 +27,24 @@ class DirectoryMark:
         except FileNotFoundError:
             return None
 
-    def leave(self, mark: str) -> None:
-        """Mark the directory, durably."""
-        draft = self.path.with_name(f"{NAME}.{os.getpid()}.draft")
-        with draft.open("w") as file:
-            file.write(f"{mark}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self.path)
+    def leave(self, mark: str) -> str:
+        """Mark the directory, durably, unless somebody has; returns the mark that it has then."""
+        draft = self.path.with_name(f"{NAME}.{secrets.token_hex(8)}.draft")
+        try:
+            with draft.open("x") as file:
+                file.write(f"{mark}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):
+                os.link(draft, self.path)
+        finally:
+            draft.unlink(missing_ok=True)
         folder = os.open(self.path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
+        return self.read() or mark
 
     def has_topics(self) -> bool:
         """Whether topics are stored in the directory."""

@@ -356,11 +356,11 @@ async def test_new_topics_wait_for_the_directory_that_was_marked(tmp_path: Path)
     root.mkdir()
     with pytest.raises(OperationalError, match="echo ours > shared"):
         await opened(files, [])
-    DirectoryMark(root).leave("another's")
+    (root / "shared.id").write_text("another's")
     with pytest.raises(OperationalError, match="echo ours > shared"):
         await opened(files, [])
     assert not (root / f"{7:016x}").exists()
-    DirectoryMark(root).leave("ours")
+    (root / "shared.id").write_text("ours\n")
     log, _ = await opened(files, [])
     await write(files, log, b"a")
     unmarked = journaled(DirectoryDisk(tmp_path / "unmarked"))
