@@ -102,8 +102,7 @@ class Steps:
 
     A failure is logged once for each step, type and line of code, with its traceback unless it is
     an `OperationalError`: the outside world fails. A failure that persists is logged once a minute,
-    and so is its end. `on_failure` is called for every
-    failure.
+    and so is its end. `on_failure` is called for every failure.
     """
 
     def __init__(self, on_failure: Callable[[str, Exception], None] | None = None) -> None:

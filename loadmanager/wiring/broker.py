@@ -273,8 +273,9 @@ class _Broker:
         self, store: ZooKeeperStore, me: BrokerAddress, storage: Storage | None
     ) -> None:
         if isinstance(storage, DirectoryStorage):
-            directory = Path(self._settings.leaf(StorageSettings).directory)
-            await require_shared(store, DirectoryMark(directory), me.broker_id)
+            settings = self._settings.leaf(StorageSettings)
+            mark = DirectoryMark(Path(settings.directory))
+            await require_shared(store, mark, me.broker_id, settings.timeout_s)
             await storage.remember_mark()
 
     @staticmethod

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
 
 import structlog
 
 from loadmanager.adapters.files.mark import DirectoryMark
-from loadmanager.core.errors import OperationalError
+from loadmanager.adapters.files.worker import Worker
+from loadmanager.core.errors import OperationalError, said
 from loadmanager.ports.store import Store
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.tasks import sleep
@@ -17,35 +21,49 @@ WAIT_S = 1.0
 MARGIN_S = 5.0
 """Brokers that have died are gone by a session timeout and this."""
 
+Run = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Runs a call that may block. Raises `OSError`, as `TimeoutError` is one."""
+
 log = structlog.get_logger("storage")
 
 
-async def require_shared(store: Store, directory: DirectoryMark, me: str) -> None:
+async def require_shared(
+    store: Store, directory: DirectoryMark, me: str, timeout_s: float = 60.0
+) -> None:
     """Return once the directory has the mark that the metadata store names, or no other broker
     runs: that is then as good as any, and is marked if it has no mark. The first broker of a
     cluster chooses the mark.
 
-    Raises `OperationalError` if it is another directory than that of the brokers which run.
+    Raises `OperationalError` if it is another directory than that of the brokers which run. A
+    directory that fails, or does not answer within `timeout_s`, is not checked; the log says so.
     """
+    worker = Worker("mark")
+
+    async def run(call: Callable[[], Any]) -> Any:
+        async with asyncio.timeout(timeout_s):
+            return await worker.run(call)
+
     try:
-        await _require(store, directory, me)
+        await _require(store, directory, me, run)
     except OSError as error:
         log.warning(
-            "the directory could not be checked", file=str(directory.path), error=str(error)
+            "the directory could not be checked", file=str(directory.path), error=said(error)
         )
+    finally:
+        worker.close()
 
 
-async def _require(store: Store, directory: DirectoryMark, me: str) -> None:
-    if await store.get(paths.STORAGE) is None and not await _choose(store, directory):
+async def _require(store: Store, directory: DirectoryMark, me: str, run: Run) -> None:
+    if await store.get(paths.STORAGE) is None and not await _choose(store, directory, run):
         return
     waited_s, wait_s = 0.0, store.session_timeout_s + MARGIN_S
     while True:
         node = await store.get(paths.STORAGE)
         wanted = "" if node is None else node.value.decode()
-        mark = await asyncio.to_thread(directory.read)
+        mark = await run(directory.read)
         others = sorted(set(await store.children(paths.BROKERS)) - {me})
         if mark is None and not others:
-            await asyncio.to_thread(directory.leave, wanted)
+            await run(partial(directory.leave, wanted))
             log.info("the directory is marked as the one that all brokers share", mark=wanted)
             return
         if mark == wanted:
@@ -62,14 +80,14 @@ async def _require(store: Store, directory: DirectoryMark, me: str) -> None:
         waited_s += WAIT_S
 
 
-async def _choose(store: Store, directory: DirectoryMark) -> bool:
+async def _choose(store: Store, directory: DirectoryMark, run: Run) -> bool:
     """Choose the mark of the cluster; a mark that is there is kept.
 
     False if there are stored topics, but not in this directory: another broker chooses.
     """
-    mark = await asyncio.to_thread(directory.read)
+    mark = await run(directory.read)
     if mark is None:
-        if await _has_topics(store) and not await asyncio.to_thread(directory.has_topics):
+        if await _has_topics(store) and not await run(directory.has_topics):
             log.warning(
                 "topics are stored, but none in loadManagerStorageDirectory: is it the directory "
                 "that all brokers share?",
@@ -77,7 +95,7 @@ async def _choose(store: Store, directory: DirectoryMark) -> bool:
             )
             return False
         # Of brokers that begin at once, one marks the directory, and all take that mark.
-        mark = await asyncio.to_thread(directory.leave, secrets.token_hex(8))
+        mark = await run(partial(directory.leave, secrets.token_hex(8)))
     if await store.create(paths.STORAGE, mark.encode()):
         log.info("the directory is marked as the one that all brokers share", mark=mark)
     return True

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from loadmanager.adapters.files.mark import DirectoryMark
 from loadmanager.adapters.memory.store import MemoryTree
@@ -116,3 +118,14 @@ async def test_a_directory_that_cannot_be_read_is_as_before(store: Store, tmp_pa
     """What the check cannot do keeps no broker from its start."""
     (tmp_path / "file").write_text("")
     await require_shared(store, DirectoryMark(tmp_path / "file"), ME)
+
+
+async def test_a_directory_that_hangs_is_not_checked(store: Store, tmp_path: Path) -> None:
+    """A pipe that nobody writes to hangs as a share whose server is gone; the broker starts."""
+    shared = made(tmp_path / "shared")
+    os.mkfifo(shared.path)
+    with capture_logs() as logs:
+        await require_shared(store, shared, ME, timeout_s=0.1)
+    assert [line["error"] for line in logs] == ["TimeoutError"]
+    with shared.path.open("w"):  # the thread ends
+        pass
