@@ -19,8 +19,8 @@ from loadmanager.adapters.admin.peers import HttpPeers
 from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.adapters.admin.settings import AdminSettings
 from loadmanager.adapters.files.journal import FLUSH_S, Journal
-from loadmanager.adapters.files.mark import DirectoryMark
 from loadmanager.adapters.files.settings import HistorySettings
+from loadmanager.adapters.files.shared_id import SharedId
 from loadmanager.adapters.files.storage import DirectoryStorage
 from loadmanager.adapters.logs.configure import configure
 from loadmanager.adapters.metrics.page import MetricsPage
@@ -274,9 +274,9 @@ class _Broker:
     ) -> None:
         if isinstance(storage, DirectoryStorage):
             settings = self._settings.leaf(StorageSettings)
-            mark = DirectoryMark(Path(settings.directory))
-            await require_shared(store, mark, me.broker_id, settings.timeout_s)
-            await storage.remember_mark()
+            directory = SharedId(Path(settings.directory))
+            await require_shared(store, directory, me.broker_id, settings.timeout_s)
+            await storage.remember_id()
 
     @staticmethod
     def _run_watchdogs(store: ZooKeeperStore, scope: Scope) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
+import errno
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
 import structlog
 
-from loadmanager.adapters.files.mark import DirectoryMark
+from loadmanager.adapters.files.shared_id import SharedId, id_in, new_id
 from loadmanager.adapters.files.worker import Worker
 from loadmanager.core.errors import OperationalError, said
 from loadmanager.ports.store import Store
@@ -28,16 +28,16 @@ log = structlog.get_logger("storage")
 
 
 async def require_shared(
-    store: Store, directory: DirectoryMark, me: str, timeout_s: float = 60.0
+    store: Store, directory: SharedId, me: str, timeout_s: float = 60.0
 ) -> None:
-    """Return once the directory has the mark that the metadata store names, or no other broker
-    runs: that is then as good as any, and is marked if it has no mark. The first broker of a
-    cluster chooses the mark.
+    """Return if the directory has the id that is in the metadata store. One without an id gets it
+    if no other broker runs. The first broker of a cluster chooses the id.
 
-    Raises `OperationalError` if it is another directory than that of the brokers which run. A
-    directory that fails, or does not answer within `timeout_s`, is not checked; the log says so.
+    Raises `OperationalError` for another directory, after some time, in which it may be mounted. If
+    the directory fails, or does not answer within `timeout_s`, or if an id cannot be read, this is
+    logged, and nothing is checked.
     """
-    worker = Worker("mark")
+    worker = Worker("shared-id")
 
     async def run(call: Callable[[], Any]) -> Any:
         async with asyncio.timeout(timeout_s):
@@ -53,25 +53,21 @@ async def require_shared(
         worker.close()
 
 
-async def _require(store: Store, directory: DirectoryMark, me: str, run: Run) -> None:
-    if await store.get(paths.STORAGE) is None and not await _choose(store, directory, run):
+async def _require(store: Store, directory: SharedId, me: str, run: Run) -> None:
+    wanted = await _id_of_cluster(store) or await _choose(store, directory, run)
+    if wanted is None:
         return
     waited_s, wait_s = 0.0, store.session_timeout_s + MARGIN_S
     while True:
-        node = await store.get(paths.STORAGE)
-        wanted = "" if node is None else node.value.decode()
-        mark = await run(directory.read)
+        present = await run(directory.read)
         others = sorted(set(await store.children(paths.BROKERS)) - {me})
-        if mark is None and not others:
-            await run(partial(directory.leave, wanted))
-            log.info("the directory is marked as the one that all brokers share", mark=wanted)
+        if present is None and not others:
+            await run(partial(directory.give, wanted))
+            log.info("the directory has the id of the cluster's storage now", id=wanted)
             return
-        if mark == wanted:
+        if present == wanted:
             return
-        problem = _problem(directory, mark, wanted, others)
-        if not others:
-            log.warning(problem)
-            return
+        problem = _problem(directory, present, wanted, others)
         if waited_s >= wait_s:
             raise OperationalError(problem)
         if not waited_s:
@@ -80,25 +76,36 @@ async def _require(store: Store, directory: DirectoryMark, me: str, run: Run) ->
         waited_s += WAIT_S
 
 
-async def _choose(store: Store, directory: DirectoryMark, run: Run) -> bool:
-    """Choose the mark of the cluster; a mark that is there is kept.
+async def _id_of_cluster(store: Store) -> str | None:
+    """None if none was chosen yet."""
+    node = await store.get(paths.STORAGE)
+    if node is None:
+        return None
+    found = id_in(node.value)
+    if found is None:
+        raise OSError(errno.EINVAL, f"there is no id in the node {paths.STORAGE}")
+    return found
 
-    False if there are stored topics, but not in this directory: another broker chooses.
+
+async def _choose(store: Store, directory: SharedId, run: Run) -> str | None:
+    """Choose the id of the cluster's storage: that of the directory, if it has one.
+
+    None if there are stored topics, but not in this directory: another broker chooses.
     """
-    mark = await run(directory.read)
-    if mark is None:
+    chosen = await run(directory.read)
+    if chosen is None:
         if await _has_topics(store) and not await run(directory.has_topics):
             log.warning(
                 "topics are stored, but none in loadManagerStorageDirectory: is it the directory "
                 "that all brokers share?",
                 directory=str(directory.path.parent),
             )
-            return False
-        # Of brokers that begin at once, one marks the directory, and all take that mark.
-        mark = await run(partial(directory.leave, secrets.token_hex(8)))
-    if await store.create(paths.STORAGE, mark.encode()):
-        log.info("the directory is marked as the one that all brokers share", mark=mark)
-    return True
+            return None
+        # Of brokers that begin at once, one gives the directory its id, and all take that one.
+        chosen = await run(partial(directory.give, new_id()))
+    if await store.create(paths.STORAGE, chosen.encode()):
+        log.info("the id of the cluster's storage is chosen", id=chosen)
+    return await _id_of_cluster(store)
 
 
 async def _has_topics(store: Store) -> bool:
@@ -109,11 +116,11 @@ async def _has_topics(store: Store) -> bool:
     return False
 
 
-def _problem(directory: DirectoryMark, mark: str | None, wanted: str, others: list[str]) -> str:
-    has = "no mark" if mark is None else f"the mark {mark}"
+def _problem(directory: SharedId, present: str | None, wanted: str, others: list[str]) -> str:
+    has = "It has no shared.id" if present is None else f"Its shared.id is {present}"
     return (
         f"loadManagerStorageDirectory = {directory.path.parent} is not the directory that the "
         f"brokers of this cluster share{f' ({others[0]} runs)' if others else ''}: mount that one "
-        f"there. It has {has} instead of {wanted}. If it is the right one, for example because "
-        f"somebody has emptied it: echo {wanted} > {directory.path}"
+        f"there. {has}, that of the cluster is {wanted}. If it is the right one, for example "
+        f"because somebody has emptied it: echo {wanted} > {directory.path}"
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from loadmanager.adapters.files.mark import DirectoryMark
+from loadmanager.adapters.files.shared_id import SharedId
 from loadmanager.adapters.memory.store import MemoryTree
 from loadmanager.core.errors import OperationalError
 from loadmanager.ports.store import Store
@@ -19,6 +19,7 @@ from loadmanager.runtime.shared import paths
 from loadmanager.wiring.shared_directory import require_shared
 
 ME, OTHER = "b0:8080", "b1:8080"
+ONE, TWO = "1" * 16, "2" * 16
 
 
 @pytest.fixture
@@ -28,43 +29,43 @@ async def store() -> AsyncIterator[Store]:
         yield session
 
 
-def made(folder: Path) -> DirectoryMark:
+def made(folder: Path) -> SharedId:
     """A directory."""
     folder.mkdir()
-    return DirectoryMark(folder)
+    return SharedId(folder)
 
 
-async def test_brokers_start_on_the_marked_directory_only(store: Store, tmp_path: Path) -> None:
-    """The first one marks it; with another or none, a broker waits and refuses beside others."""
+async def test_brokers_start_on_the_shared_directory_only(store: Store, tmp_path: Path) -> None:
+    """The first one gives it an id; with another or none, a broker waits, and then refuses."""
     shared, local = made(tmp_path / "shared"), made(tmp_path / "local")
     await require_shared(store, shared, ME)
     await store.create(f"{paths.BROKERS}/{ME}", b"")
     await require_shared(store, shared, OTHER)
-    with pytest.raises(OperationalError, match=f"{ME} runs.* It has no mark instead of") as error:
+    with pytest.raises(OperationalError, match=f"{ME} runs.* It has no shared.id") as error:
         await require_shared(store, local, OTHER)
     assert local.read() is None
-    mark = str(error.value).rpartition("echo ")[2].partition(" ")[0]
-    assert mark == shared.read()
-    local.path.write_text("other\n")
-    with pytest.raises(OperationalError, match="the mark other instead of"):
+    told = str(error.value).rpartition("echo ")[2].partition(" ")[0]
+    assert told == shared.read()
+    local.path.write_text(f"{ONE}\n")
+    with pytest.raises(OperationalError, match=f"is {ONE}, that of the cluster is {told}"):
         await require_shared(store, local, OTHER)
-    local.path.write_text(f"{mark}\n")
+    local.path.write_text(f"{told}\n")
     await require_shared(store, local, OTHER)
 
 
 async def test_of_two_first_brokers_one_chooses(store: Store, tmp_path: Path) -> None:
     """On one directory both go on; with a directory of its own, the second one is refused."""
     shared, local = made(tmp_path / "shared"), made(tmp_path / "local")
-    shared.leave("the second's")
+    shared.give(TWO)
     await store.create(f"{paths.BROKERS}/{ME}", b"")
     await asyncio.gather(*(require_shared(store, shared, broker) for broker in (ME, OTHER)))
-    local.path.write_text("began at the same time")
-    with pytest.raises(OperationalError, match="began at the same time instead of the second's"):
+    local.path.write_text(ONE)
+    with pytest.raises(OperationalError, match=f"is {ONE}, that of the cluster is {TWO}"):
         await require_shared(store, local, OTHER)
 
 
 async def test_brokers_that_begin_at_once_agree(tmp_path: Path) -> None:
-    """On the mark that one of them leaves: the directory and the store have the same."""
+    """On the id that one of them chooses: the directory and the store have the same."""
     for number in range(30):
         async with MemoryTree().session(timeout_s=-4.5) as store:
             shared = made(tmp_path / f"{number}")
@@ -75,29 +76,51 @@ async def test_brokers_that_begin_at_once_agree(tmp_path: Path) -> None:
             assert [path.name for path in shared.path.parent.iterdir()] == [shared.path.name]
 
 
-def test_a_mark_is_never_replaced(tmp_path: Path) -> None:
-    """Who comes second takes the mark of the first."""
+def test_an_id_is_never_replaced(tmp_path: Path) -> None:
+    """Who comes second takes the id of the first."""
     shared = made(tmp_path / "shared")
-    assert (shared.leave("first"), shared.leave("second"), shared.read()) == ("first",) * 3
+    assert (shared.give(ONE), shared.give(TWO), shared.read()) == (ONE,) * 3
 
 
 async def test_an_emptied_directory_starts_a_cluster(store: Store, tmp_path: Path) -> None:
-    """While no other broker runs, any directory will do; its own former session does not count."""
+    """While no other broker runs; its own former session does not count. One that has the id of
+    another cluster does not.
+    """
     shared = made(tmp_path / "shared")
     await require_shared(store, shared, ME)
-    mark = shared.read()
+    before = shared.read()
     shutil.rmtree(tmp_path / "shared")
     await store.create(f"{paths.BROKERS}/{ME}", b"")
     await require_shared(store, made(tmp_path / "shared"), ME)
-    assert shared.read() == mark
-    shared.path.write_text("from a backup")
-    await require_shared(store, shared, ME)
-    assert shared.read() == "from a backup"
+    assert shared.read() == before
+    shared.path.write_text(ONE)
+    with pytest.raises(OperationalError, match="mount that one"):
+        await require_shared(store, shared, ME)
+
+
+async def test_what_is_no_id_is_not_checked(store: Store, tmp_path: Path) -> None:
+    """Garbage in the file or in the node keeps no broker from its start, and is not shown as a
+    command to paste.
+    """
+    shared = made(tmp_path / "shared")
+    for garbage in (b"\xff\xfe", b"; rm -rf /", b"", b"1" * 1000):
+        shared.path.write_bytes(garbage)
+        with capture_logs() as logs:
+            await require_shared(store, shared, ME)
+        assert ["there is no id in" in line["error"] for line in logs] == [True]
+        assert await store.get(paths.STORAGE) is None
+    shared.path.unlink()
+    for garbage in (b"\xff\xfe", b"; rm -rf /", b""):
+        await store.put(paths.STORAGE, garbage)
+        with capture_logs() as logs:
+            await require_shared(store, shared, ME)
+        assert ["there is no id in" in line["error"] for line in logs] == [True]
+        assert shared.read() is None
 
 
 async def test_a_broker_without_the_topics_does_not_choose(store: Store, tmp_path: Path) -> None:
-    """After an upgrade, the first broker that sees stored topics marks its directory, also beside
-    brokers that run; a mark that is there already is kept.
+    """After an upgrade, the first broker that sees stored topics gives its directory an id, also
+    beside brokers that run; an id that is there already is kept.
     """
     shared, local = made(tmp_path / "shared"), made(tmp_path / "local")
     (tmp_path / "shared" / f"{7:016x}").mkdir()
@@ -117,7 +140,7 @@ async def test_a_broker_without_the_topics_does_not_choose(store: Store, tmp_pat
 async def test_a_directory_that_cannot_be_read_is_as_before(store: Store, tmp_path: Path) -> None:
     """What the check cannot do keeps no broker from its start."""
     (tmp_path / "file").write_text("")
-    await require_shared(store, DirectoryMark(tmp_path / "file"), ME)
+    await require_shared(store, SharedId(tmp_path / "file"), ME)
 
 
 async def test_a_directory_that_hangs_is_not_checked(store: Store, tmp_path: Path) -> None:

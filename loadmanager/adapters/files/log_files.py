@@ -30,7 +30,8 @@ from typing import Any
 import structlog
 
 from loadmanager.adapters.files.commit_journal import Place, segment_path
-from loadmanager.adapters.files.mark import NAME as MARK
+from loadmanager.adapters.files.shared_id import BYTES_MAX, id_in
+from loadmanager.adapters.files.shared_id import NAME as SHARED_ID
 from loadmanager.adapters.files.writers import (
     JOURNAL_BYTES,
     Buffer,
@@ -65,8 +66,8 @@ MISSING = (
     "share, and is it mounted? If a topic's messages are gone for good, delete the topic"
 )
 
-UNMARKED = (
-    f"new topics cannot be stored while loadManagerStorageDirectory does not have the {MARK} that "
+OTHER_DIRECTORY = (
+    f"new topics cannot be stored while loadManagerStorageDirectory has not the {SHARED_ID} that "
     "it had: is it the directory that all brokers share, and is it mounted? If somebody has "
     "emptied it: "
 )
@@ -100,8 +101,8 @@ class LogFiles:
         self._names = names
         self._own = Writer(disk, names(), journal_bytes)
         self._others = OtherWriters(disk)
-        self._mark = b""
-        """What `MARK` says, if the directory is marked as the one that all brokers share."""
+        self._shared_id: str | None = None
+        """The id of the directory; None if it has none, or if that is not checked."""
         self._misses = False
         """Whether the last log that was to be opened was refused because of its directory."""
         self._written_by: dict[int, str] = {}
@@ -174,8 +175,8 @@ class LogFiles:
         """Raise `OperationalError` if the directory is not the one that it was: what a broker
         stores in another one, the next owner of the topic does not find.
         """
-        if begins and self._mark and self._read_mark() != self._mark:
-            problem = f"{UNMARKED}echo {self._mark.decode().strip()} > {MARK} there"
+        if begins and self._shared_id and self._read_id() != self._shared_id:
+            problem = f"{OTHER_DIRECTORY}echo {self._shared_id} > {SHARED_ID} there"
         elif not begins and not self._disk.exists(folder):
             problem = f"loadManagerStorageDirectory has no folder {folder}; {MISSING}"
         else:
@@ -186,13 +187,16 @@ class LogFiles:
         self._misses = True
         raise OperationalError(problem)
 
-    async def remember_mark(self) -> None:
-        """The directory is the right one now, if it has a mark: new logs need that mark."""
-        with suppress(OperationalError):  # who looked at the mark has said so
-            self._mark = await self._in_thread(CLEARER, self._read_mark)
+    async def remember_id(self) -> None:
+        """The directory is the right one now. If it has an id, new logs are stored only while it
+        has that id.
+        """
+        with suppress(OperationalError):  # the caller has checked the directory, and logged this
+            self._shared_id = await self._in_thread(CLEARER, self._read_id)
 
-    def _read_mark(self) -> bytes:
-        return self._disk.read(MARK) if self._disk.exists(MARK) else b""
+    def _read_id(self) -> str | None:
+        found = self._disk.exists(SHARED_ID)
+        return id_in(self._disk.read(SHARED_ID, 0, BYTES_MAX)) if found else None
 
     def _end_run(self, log_id: int, run: Run) -> None:
         """After this, nothing more of a run is acknowledged, and its segments have everything that

@@ -1,8 +1,8 @@
 """Adds to kazoo what it lacks.
 
 That is persistent recursive watches (ZooKeeper 3.6+), the id of a transaction, the session timeout
-that the server granted, a way to drop a dead connection, and patience with a server that is short
-enough to try another while the session lives.
+that the server granted, a way to drop a dead connection, and a limit for the time that a server
+takes to accept one.
 
 Only this module uses kazoo's private attributes, so pyproject.toml pins kazoo's minor version.
 """
@@ -25,9 +25,11 @@ from kazoo.protocol.states import WatchedEvent
 _PERSISTENT_RECURSIVE = 1
 
 ROUNDS_PER_TIMEOUT = 6
-"""How often all servers can be tried in vain within the session timeout, if that allows..."""
+"""So many times each server can be tried without success within the session timeout."""
 PATIENCE_MIN_S = 1.0
-"""...each server this time to accept a connection, and again to answer its first request."""
+"""A server has at least this time to accept a connection, and as much to answer its first request,
+unless the session timeout is too short to try each server once.
+"""
 
 Watcher = Callable[[WatchedEvent], None]
 
@@ -156,8 +158,8 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
         invoke = self._connection._invoke
 
         def invoke_with_patience(timeout_s: float, *request: Any, **options: Any) -> Any:
-            # ZooKeeper may never answer a connection that came while it started: where it closes
-            # it, `removeCnxn` fails because there is no database yet. Others drop packets.
+            # ZooKeeper never answers some connections that come while it starts: it means to close
+            # them, and `removeCnxn` fails, because there is no database yet.
             return invoke(min(timeout_s, self._patience_s), *request, **options)
 
         self._connection._invoke = invoke_with_patience

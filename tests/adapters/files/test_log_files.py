@@ -17,13 +17,15 @@ from structlog.testing import capture_logs
 from loadmanager.adapters.files.commit_journal import segment_path
 from loadmanager.adapters.files.disk import OPEN_MAX, DirectoryDisk
 from loadmanager.adapters.files.log_files import COMMITTER, RETIRED_MAX, LogFiles
-from loadmanager.adapters.files.mark import DirectoryMark
+from loadmanager.adapters.files.shared_id import SharedId
 from loadmanager.adapters.files.writers import Disk
 from loadmanager.adapters.memory.disk import MemoryDisk, SharedFiles
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.messaging.segments import SegmentIndex, entries_in
 from loadmanager.core.messaging.stored_log import Rollover, StoredLog
 from loadmanager.ports.log import FencedError, Run, UnansweredError
+
+ID = "0123456789abcdef"
 
 
 async def inline(number: int, call: Callable[[], Any]) -> Any:
@@ -346,26 +348,26 @@ async def test_a_directory_that_is_not_the_shared_one_loses_nothing(tmp_path: Pa
 
 
 @pytest.mark.asyncio
-async def test_new_topics_wait_for_the_directory_that_was_marked(tmp_path: Path) -> None:
-    """In another one the next owner would not find them. An unmarked directory takes them."""
+async def test_new_topics_wait_for_the_directory_with_the_id(tmp_path: Path) -> None:
+    """In another one the next owner would not find them. A directory without an id takes them."""
     root, away = tmp_path / "topics", tmp_path / "away"
     files = journaled(DirectoryDisk(root))
-    DirectoryMark(root).leave("ours")
-    await files.remember_mark()
+    SharedId(root).give(ID)
+    await files.remember_id()
     root.rename(away)
     root.mkdir()
-    with pytest.raises(OperationalError, match="echo ours > shared"):
+    with pytest.raises(OperationalError, match=f"echo {ID} > shared"):
         await opened(files, [])
-    (root / "shared.id").write_text("another's")
-    with pytest.raises(OperationalError, match="echo ours > shared"):
+    (root / "shared.id").write_text("feed" * 4)
+    with pytest.raises(OperationalError, match=f"echo {ID} > shared"):
         await opened(files, [])
     assert not (root / f"{7:016x}").exists()
-    (root / "shared.id").write_text("ours\n")
+    (root / "shared.id").write_text(ID)
     log, _ = await opened(files, [])
     await write(files, log, b"a")
-    unmarked = journaled(DirectoryDisk(tmp_path / "unmarked"))
-    await unmarked.remember_mark()
-    await opened(unmarked, [])
+    nameless = journaled(DirectoryDisk(tmp_path / "nameless"))
+    await nameless.remember_id()
+    await opened(nameless, [])
 
 
 @pytest.mark.asyncio
