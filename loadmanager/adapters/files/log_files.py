@@ -67,8 +67,8 @@ MISSING = (
 )
 
 OTHER_DIRECTORY = (
-    f"new topics cannot be stored while loadManagerStorageDirectory has not the {SHARED_ID} that "
-    "it had: is it the directory that all brokers share, and is it mounted? If somebody has "
+    f"new topics cannot be stored while loadManagerStorageDirectory does not have the {SHARED_ID} "
+    "that it had: is it the directory that all brokers share, and is it mounted? If somebody has "
     "emptied it: "
 )
 

@@ -177,7 +177,7 @@ class Splitting:
 def _no_boundary(algorithm: str, span: BundleRange, positions: Sequence[int]) -> str:
     if algorithm == POSITIONS and not any(span.lower < at < span.upper for at in positions):
         return f"none of the positions lies between its boundaries, {span}"
-    return "no useful boundary: one topic, or topics of one hash"
+    return "no useful boundary: fewer than two topics, or all of one hash"
 
 
 def _require_algorithm(name: str | None) -> None:
