@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from loadmanager import settings
-from loadmanager.adapters.pulsar_admin.settings import PulsarSettings
-from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
+from loadmanager.adapters.pulsar_admin.settings import METADATA_URL, PulsarSettings
+from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings, check_url
 from loadmanager.core.bundles.names import SYSTEM_NAMESPACE
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.moves.settings import MoveSettings
@@ -30,7 +30,7 @@ from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.budget import quiet_spans
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
-from loadmanager.runtime.fleet.settings import FleetSettings
+from loadmanager.runtime.fleet.settings import ACT, APPROVE, FleetSettings
 from loadmanager.settings import KnownKey, Settings, parse_value
 
 FILE_BYTES_MAX = 1_000_000
@@ -148,6 +148,7 @@ def parse(name: str, values: Mapping[str, str]) -> ClusterSettings:
     fleet = FleetSettings(**own[FleetSettings])
     pulsar = PulsarSettings(**own[PulsarSettings])
     try:
+        _check_metadata(pulsar, fleet)
         decided = settings.parse({**DEFAULTS, **others})
         return ClusterSettings(
             name,
@@ -161,6 +162,18 @@ def parse(name: str, values: Mapping[str, str]) -> ClusterSettings:
         )
     except (ConfigError, BadInputError) as error:
         raise ConfigError(f"cluster {name}: {error}") from None
+
+
+def _check_metadata(pulsar: PulsarSettings, fleet: FleetSettings) -> None:
+    """Raises `ConfigError`."""
+    if not pulsar.metadata_url:
+        return
+    check_url(METADATA_URL, pulsar.metadata_url)
+    if fleet.mode in (APPROVE, ACT):
+        raise ConfigError(
+            f"{METADATA_URL}: what brokers publish there may be 15 minutes old, which is too old "
+            f"to move bundles by; leave it out with mode={fleet.mode}, or choose observe or advise"
+        )
 
 
 def _is_store_url(key: str) -> bool:

@@ -27,10 +27,12 @@ from loadmanager.adapters.metrics.page import MetricsPage
 from loadmanager.adapters.pulsar_admin.client import PulsarClient
 from loadmanager.adapters.pulsar_admin.orders import AdminOrders
 from loadmanager.adapters.pulsar_admin.reader import AdminReader
+from loadmanager.adapters.pulsar_admin.settings import METADATA_URL
 from loadmanager.adapters.system import open_files
 from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.adapters.system.folder_lock import locked
 from loadmanager.adapters.system.notify import notify
+from loadmanager.adapters.zookeeper.load_reports import LoadReports
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.adapters.zookeeper.store import ZooKeeperStore
 from loadmanager.core.bundles.names import NamespaceName
@@ -203,8 +205,8 @@ class Cluster:
         async with PulsarClient(self.settings.pulsar) as client, _journal(self) as journal:
             client.leads = leads
             steps = Steps()
-            reader = AdminReader(client, self.clock)
             async with Scope(self.name) as scope:
+                reader = _reader(client, self.settings, scope, steps)
                 if journal is not None:
                     scope.spawn(every(lambda: FLUSH_S, journal.flush, "history", steps), "history")
                 outside = FleetOutside(
@@ -328,6 +330,18 @@ class _Watched:
             return await snapshot_line(self.work.picture, self.work.outside.reader)
 
 
+def _reader(
+    client: PulsarClient, cluster: ClusterSettings, scope: Scope, steps: Steps
+) -> AdminReader:
+    """Reads the cluster; the load reports from Pulsar's ZooKeeper, if its address is given."""
+    asked = cluster.pulsar
+    if not asked.metadata_url:
+        return AdminReader(client, SystemClock())
+    reports = LoadReports(asked.metadata_url, METADATA_URL, asked.timeout_s)
+    scope.spawn(every(lambda: AGAIN_S, reports.run, "load-reports", steps), "load-reports")
+    return AdminReader(client, SystemClock(), reports.of)
+
+
 @contextlib.asynccontextmanager
 async def _journal(cluster: Cluster) -> AsyncIterator[Journal]:
     """The history of one cluster; its records name Pulsar's brokers."""
@@ -405,8 +419,8 @@ async def one_snapshot(cluster: ClusterSettings) -> dict[str, Any]:
 async def _one_snapshot(cluster: ClusterSettings) -> dict[str, Any]:
     configure("warning", json=None, broker="fleet")
     async with PulsarClient(cluster.pulsar) as client, Scope("snapshot") as scope:
-        clock = SystemClock()
-        reader = AdminReader(client, clock)
+        clock, steps = SystemClock(), Steps()
+        reader = _reader(client, cluster, scope, steps)
         with_nothing = FleetOutside(
             name=cluster.name,
             me=Leader("snapshot", "", 1),
@@ -424,11 +438,13 @@ async def _one_snapshot(cluster: ClusterSettings) -> dict[str, Any]:
             moves=Live(cluster.moves),
             settings_with=lambda _changes: cluster.strategies,
         )
-        work = FleetWork(with_nothing, settings, scope, Steps())
+        work = FleetWork(with_nothing, settings, scope, steps)
         await work.read()
         problems = work.picture.problems
         if not work.picture.answering:
             raise OperationalError("; ".join(problems.values()) or "the cluster has no broker")
         for part, why in problems.items():
             log.warning("left out", part=part, error=why)
-        return await snapshot_line(work.picture, reader)
+        line = await snapshot_line(work.picture, reader)
+        scope.cancel()
+        return line

@@ -200,6 +200,26 @@ def test_observe_and_advise(cluster: tuple[RealPulsar, Load], tmp_path: Path) ->
     assert kinds >= {"kind=broker_load", "kind=bundle_load", "kind=decision"}
 
 
+def test_observe_through_zookeeper(cluster: tuple[RealPulsar, Load], tmp_path: Path) -> None:
+    """What the brokers publish in Pulsar's own ZooKeeper says the same; an extensible broker, which
+    publishes no load there, is read as before.
+    """
+    real, _ = cluster
+    stored = f"pulsarMetadataStoreUrl=zk:127.0.0.1:{real.zookeeper}"
+    owners = real.owners()
+    with Daemon(real, tmp_path, "observe", stored) as daemon:
+        told = daemon.until(
+            "every bundle is seen",
+            "fleet",
+            lambda told: (
+                sum(broker["bundles"] or 0 for broker in told["brokers"].values()) >= len(owners)
+                and not told["problems"]
+            ),
+        )
+    assert len(told["brokers"]) == 3
+    assert told["brokers"][real.broker(0)]["msgRateIn"] > 0
+
+
 def approved(daemon: Daemon) -> Any:
     """The present plan, carried out; None if there is none, or if rates changed since it was made:
     then there will be another one.

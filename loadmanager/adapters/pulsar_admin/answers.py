@@ -31,6 +31,7 @@ BROKERS_MAX = 10_000
 OBJECTS_MAX = 1_000_000
 """Objects in one answer: a topic with a producer and a consumer has about ten."""
 NAME_MAX = 300
+EXTENSIBLE = "ExtensibleLoadManagerImpl"
 BALANCING = ("loadBalance", "loadManager", "failureDomains", "clusterName", "preferLaterVersions")
 """How the keys begin that are read of a broker's configuration: the others may be secrets."""
 USAGES = {
@@ -75,6 +76,10 @@ class _Leader(msgspec.Struct, rename="camel"):
     service_url: str | None = None
 
 
+class _Registration(msgspec.Struct, rename="camel"):
+    load_manager_class_name: str | None = None
+
+
 class _Bundles(msgspec.Struct):
     boundaries: list[str]
 
@@ -89,6 +94,7 @@ _TOPICS = msgspec.json.Decoder(_Topics)
 _NAMES = msgspec.json.Decoder(list[_Name])
 _STATS = msgspec.json.Decoder(_Stats)
 _LEADER = msgspec.json.Decoder(_Leader)
+_REGISTRATION = msgspec.json.Decoder(_Registration)
 _OWNED = msgspec.json.Decoder(dict[_Name, _Object])
 _VALUES = msgspec.json.Decoder(dict[str, str | None])
 _BUNDLES = msgspec.json.Decoder(_Bundles)
@@ -177,6 +183,14 @@ def load_report(raw: bytes, now_ms: int) -> LocalBrokerData:
         raise OperationalError("a load report with a negative number of topics or bundles")
     report.last_update = now_ms
     return report
+
+
+def is_registration(raw: bytes) -> bool:
+    """Whether a broker's node in ZooKeeper says where it is and nothing of its load, because it
+    runs the extensible load manager.
+    """
+    registration = _decode(_REGISTRATION, raw, "the broker's node in ZooKeeper")
+    return (registration.load_manager_class_name or "").endswith(EXTENSIBLE)
 
 
 def bundle_stats(raw: bytes) -> dict[str, NamespaceBundleStats]:

@@ -1,12 +1,12 @@
-"""Implements `ports.cluster_reader.ClusterReader` over the admin API alone.
+"""Implements `ports.cluster_reader.ClusterReader` over the admin API.
 
-A modular broker publishes its load report. An extensible one answers 500 for it: then the report is
-made of its metrics, its topics and its owned bundles.
+A modular broker publishes its load report, in its admin API and in ZooKeeper. An extensible one
+answers 500 for it: then the report is made of its metrics, its topics and its owned bundles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from urllib.parse import quote
 
 from loadmanager.adapters.pulsar_admin import answers
@@ -17,15 +17,23 @@ from loadmanager.ports.cluster_reader import BrokerReading, Cost, PoliciesReadin
 
 V2 = "/admin/v2"
 RUNTIME = f"{V2}/brokers/configuration/runtime"
-EXTENSIBLE = "ExtensibleLoadManagerImpl"
 
 
 class AdminReader:
     """Reads one cluster."""
 
-    def __init__(self, client: PulsarClient, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: PulsarClient,
+        clock: Clock,
+        stored: Callable[[str], Awaitable[bytes]] | None = None,
+    ) -> None:
+        """`stored` reads what a broker publishes in ZooKeeper, which is asked then instead of the
+        broker; it raises `OperationalError`.
+        """
         self._client = client
         self._clock = clock
+        self._stored = stored
         self._without_report: set[str] = set()
         """Brokers that publish no load report."""
         self._cluster = ""
@@ -60,21 +68,28 @@ class AdminReader:
     async def read(self, broker_id: str) -> BrokerReading:
         """See the port."""
         if broker_id not in self._without_report:
-            try:
-                raw = await self._client.get_large(f"{V2}/broker-stats/load-report", broker_id)
-            except AnswerError as error:
-                if error.status != 500 or not await self._extensible(broker_id):
-                    raise
-                self._without_report.add(broker_id)
-            else:
-                report = answers.load_report(raw, self._clock.now_ms())
-                return BrokerReading(report)
+            raw = await self._published(broker_id)
+            if raw is not None:
+                return BrokerReading(answers.load_report(raw, self._clock.now_ms()))
+            self._without_report.add(broker_id)
         return await self._without(broker_id)
+
+    async def _published(self, broker_id: str) -> bytes | None:
+        """A broker's load report; None if it publishes none."""
+        if self._stored is not None:
+            raw = await self._stored(broker_id)
+            return None if answers.is_registration(raw) else raw
+        try:
+            return await self._client.get_large(f"{V2}/broker-stats/load-report", broker_id)
+        except AnswerError as error:
+            if error.status != 500 or not await self._extensible(broker_id):
+                raise
+            return None
 
     async def _extensible(self, broker_id: str) -> bool:
         """Whether a broker runs the extensible manager; another one's 500 is a failure."""
         values = answers.balancing_settings(await self._client.get(RUNTIME, broker_id))
-        return values.get("loadManagerClassName", "").endswith(EXTENSIBLE)
+        return values.get("loadManagerClassName", "").endswith(answers.EXTENSIBLE)
 
     async def _without(self, broker_id: str) -> BrokerReading:
         """A report from other answers. Without the owned bundles or the topics, there is none."""

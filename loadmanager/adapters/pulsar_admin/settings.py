@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from loadmanager.core.conf import conf
 
+METADATA_URL = "pulsarMetadataStoreUrl"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PulsarSettings:
@@ -22,6 +24,13 @@ class PulsarSettings:
     )
     ca_file: str = conf(
         "caFile", "", "Certificates that https addresses are checked against; empty: the system's"
+    )
+    metadata_url: str = conf(
+        METADATA_URL,
+        "",
+        "`zk:host:2181/chroot` of Pulsar's own ZooKeeper: the load reports of the modular load "
+        "manager are read there, not from the brokers. They may be 15 minutes old, so `mode` must "
+        "be `observe` or `advise`",
     )
     timeout_s: float = conf(
         "requestTimeoutSeconds", 10.0, "A request that takes longer has failed", minimum=0.1

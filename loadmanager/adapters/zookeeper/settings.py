@@ -19,6 +19,22 @@ def _masked(url: str) -> str:
     return f"*****@{rest}" if at else url
 
 
+def _address(url: str) -> str:
+    """`host:port,…/chroot`."""
+    scheme, separator, rest = url.partition(":")
+    return rest if separator and scheme in ("zk", "zookeeper") else url
+
+
+def check_url(key: str, url: str) -> None:
+    """Raise `ConfigError`, naming the key, if the URL is not that of a ZooKeeper ensemble."""
+    for host in _address(url).partition("/")[0].split(","):
+        if not _HOST.fullmatch(host.strip()):
+            raise ConfigError(
+                f"{key} = {_masked(url)!r}: zk:host:port,host2:port/chroot is allowed (ZooKeeper "
+                "is the only store, and loadManagerZooKeeperAuthFile the place of a password)"
+            )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperSettings:
     """The metadata store."""
@@ -78,25 +94,14 @@ class ZooKeeperSettings:
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` if the URL is not that of a ZooKeeper ensemble."""
-        for host in self.hosts.split(","):
-            if not _HOST.fullmatch(host.strip()):
-                raise ConfigError(
-                    f"metadataStoreUrl = {_masked(self.url)!r}: zk:host:port,host2:port/chroot is "
-                    "allowed (ZooKeeper is the only store, and loadManagerZooKeeperAuthFile the "
-                    "place of a password)"
-                )
+        check_url("metadataStoreUrl", self.url)
 
     @property
     def hosts(self) -> str:
         """`host:port,…` without scheme and chroot."""
-        return self._address.partition("/")[0]
+        return _address(self.url).partition("/")[0]
 
     @property
     def chroot(self) -> str:
         """The path of the root of all nodes, without slashes at its ends; empty for ZooKeeper's."""
-        return self._address.partition("/")[2].strip("/")
-
-    @property
-    def _address(self) -> str:
-        scheme, separator, rest = self.url.partition(":")
-        return rest if separator and scheme in ("zk", "zookeeper") else self.url
+        return _address(self.url).partition("/")[2].strip("/")

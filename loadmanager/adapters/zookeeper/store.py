@@ -104,8 +104,10 @@ class ZooKeeperStore:
     An asynchronous context manager: entering connects, leaving ends the session.
     """
 
-    def __init__(self, settings: ZooKeeperSettings) -> None:
+    def __init__(self, settings: ZooKeeperSettings, url_key: str = "metadataStoreUrl") -> None:
+        """`url_key`: the setting that says where the servers are, for messages."""
         self._settings = settings
+        self._url_key = url_key
         self._loop = asyncio.get_running_loop()
         self._watches: dict[str, list[BoundedQueue[Change]]] = {}
         self._states: list[BoundedQueue[SessionState]] = []
@@ -135,7 +137,7 @@ class ZooKeeperStore:
             if not self._client.connected:
                 raise OperationalError(
                     f"ZooKeeper at {self._settings.hosts} does not answer within "
-                    f"{self._settings.operation_timeout_s:g} s; is metadataStoreUrl right?"
+                    f"{self._settings.operation_timeout_s:g} s; is {self._url_key} right?"
                 )
             if self._settings.chroot:
                 await self._ensure_chroot()
@@ -312,7 +314,7 @@ class ZooKeeperStore:
 
     async def _answer(self, send: Callable[[], Any]) -> Any:
         (answer,) = await self._answers(send)
-        return _value_of(answer)
+        return self._value_of(answer)
 
     async def _answers(self, *sends: Callable[[], Any]) -> list[Any]:
         """Send requests when it is their turn, and wait for the answers, some of which may be
@@ -324,7 +326,7 @@ class ZooKeeperStore:
                 futures = [self._future_of(send()) for send in sends]
                 await asyncio.wait(futures)
         except TimeoutError:
-            raise OperationalError(_silent(f"nothing within {timeout_s:g} s")) from None
+            raise self._silent(f"nothing within {timeout_s:g} s") from None
         return [future.result() for future in futures]
 
     def _future_of(self, result: Any) -> asyncio.Future[Any]:
@@ -344,7 +346,7 @@ class ZooKeeperStore:
                     for path in paths[start : start + READS_AT_ONCE_MAX]
                 )
             )
-            nodes += [_node_of(answer) for answer in answers]
+            nodes += [self._node_of(answer) for answer in answers]
         return nodes
 
     async def children(self, path: str) -> list[str]:
@@ -421,47 +423,44 @@ class ZooKeeperStore:
                 )
         return int(txid)
 
+    def _value_of(self, answer: Any) -> Any:
+        """The value of an answer. Raises kazoo's error that callers handle, or one of ours."""
+        if answer.successful():
+            return answer.value
+        error = answer.exception
+        if isinstance(error, NoNodeError | NodeExistsError | BadVersionError | NotEmptyError):
+            raise error
+        if isinstance(error, NoChildrenForEphemeralsError):
+            raise ConflictError("an ephemeral node has no children")
+        if isinstance(error, NoAuthError):
+            raise OperationalError(
+                "ZooKeeper does not permit this: the nodes belong to another user than "
+                "loadManagerZooKeeperAuthFile names"
+            )
+        if isinstance(error, _LOST):
+            raise self._silent(type(error).__name__)
+        if isinstance(error, SessionExpiredError):
+            raise OperationalError("this broker's session with ZooKeeper has ended; try again")
+        if isinstance(error, KazooException):
+            raise OperationalError(f"ZooKeeper: {type(error).__name__} {error}".rstrip())
+        raise error
+
+    def _silent(self, how: str) -> OperationalError:
+        return OperationalError(
+            f"ZooKeeper does not answer ({how}): check that the servers of {self._url_key} run and "
+            "can be reached"
+        )
+
+    def _node_of(self, answer: Any) -> Node | None:
+        try:
+            value, stat = self._value_of(answer)
+        except NoNodeError:
+            return None
+        return Node(value, stat.version, stat.ephemeralOwner, stat.czxid, stat.mzxid)
+
 
 def _known_as(credentials: str) -> dict[str, Any]:
     """kazoo's arguments for a user: what it creates is for that user only."""
     if not credentials:
         return {}
     return {"auth_data": [("digest", credentials)], "default_acl": CREATOR_ALL_ACL}
-
-
-def _value_of(answer: Any) -> Any:
-    """The value of an answer. Raises kazoo's error if the caller handles it, else one of ours."""
-    if answer.successful():
-        return answer.value
-    error = answer.exception
-    if isinstance(error, NoNodeError | NodeExistsError | BadVersionError | NotEmptyError):
-        raise error
-    if isinstance(error, NoChildrenForEphemeralsError):
-        raise ConflictError("an ephemeral node has no children")
-    if isinstance(error, NoAuthError):
-        raise OperationalError(
-            "ZooKeeper does not permit this: the nodes belong to another user than "
-            "loadManagerZooKeeperAuthFile names"
-        )
-    if isinstance(error, _LOST):
-        raise OperationalError(_silent(type(error).__name__))
-    if isinstance(error, SessionExpiredError):
-        raise OperationalError("this broker's session with ZooKeeper has ended; try again")
-    if isinstance(error, KazooException):
-        raise OperationalError(f"ZooKeeper: {type(error).__name__} {error}".rstrip())
-    raise error
-
-
-def _silent(how: str) -> str:
-    return (
-        f"ZooKeeper does not answer ({how}): check that the servers of metadataStoreUrl run and "
-        "can be reached"
-    )
-
-
-def _node_of(answer: Any) -> Node | None:
-    try:
-        value, stat = _value_of(answer)
-    except NoNodeError:
-        return None
-    return Node(value, stat.version, stat.ephemeralOwner, stat.czxid, stat.mzxid)
