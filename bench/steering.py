@@ -69,6 +69,10 @@ PULSARS = {
 DAEMONS = {
     "daemon": {},
     "daemon-uniform": {"loadBalancerLoadSheddingStrategy": "UniformLoadShedder"},
+    "daemon-balanced": {
+        "loadBalancerLoadSheddingStrategy": "BalancedShedder",
+        "loadBalancerLoadPlacementStrategy": "BalancedPlacement",
+    },
 }
 """Case → settings of the daemon."""
 

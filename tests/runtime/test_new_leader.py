@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from runtime.led import Led, led_fleet
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.moves.settings import MoveSettings
-from loadmanager.core.strategies import registry
+from loadmanager.core.strategies import cycle, registry
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.avg import AvgMemory
@@ -73,6 +74,27 @@ def test_every_strategy_that_remembers_is_stored() -> None:
     remembering = {strategy.name for strategy in ours if strategy.memory() is not None}
     assert remembering == {strategy.name for strategy in ours if strategy.stored is not None}
     assert remembering - {"RoundRobin"} == {strategy.name for strategy, _ in MEMORIES}
+
+
+async def test_whose_turn_it_is_survives() -> None:
+    """As round robin leaves it after placements: the next leader goes on with the next broker."""
+    settings = StrategySettings(placement="RoundRobinBrokerSelector")
+    async with led_fleet(3) as led:
+        for index in range(3):
+            await led.report(index, {}, cpu=10)
+
+        def placed(memories: Memories) -> tuple[str | None, Memories]:
+            (choice,), memories = cycle.place(
+                led.load_manager.snapshot(settings), [A], settings, memories, random.Random(0)
+            )
+            return choice.broker, memories
+
+        rule = registry.PLACEMENTS[settings.placement]
+        first, memories = placed(Memories())
+        await a_keeper(led, rule).save(memories, led.view)
+        restored = await a_keeper(led, rule).restore(ClusterView())
+        second, _ = placed(memories)
+        assert placed(restored)[0] == second != first
 
 
 async def test_a_live_memory_survives() -> None:

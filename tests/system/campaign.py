@@ -186,7 +186,7 @@ class Campaign:
 
     # Events
 
-    def _bundles(self) -> dict[str, list[str]]:
+    def bundles(self) -> dict[str, list[str]]:
         """Bundle (its range) → its topics."""
         found = self.fleet.get(self._alive(), f"/admin/v2/namespaces/{NAMESPACE}/bundles")
         edges = [int(edge, 16) for edge in found["boundaries"]]
@@ -206,12 +206,12 @@ class Campaign:
 
     def nothing(self, number: int) -> None:
         """Watch the topics of a bundle for as long as after a move, to compare."""
-        bundles = sorted(self._bundles().items())
+        bundles = sorted(self.bundles().items())
         self._did("nothing", time.monotonic(), bundles[number % len(bundles)][1])
 
     def unload(self, number: int) -> None:
         """Unload a bundle: the next lookup places it."""
-        bundles = sorted(self._bundles().items())
+        bundles = sorted(self.bundles().items())
         span, topics = bundles[number % len(bundles)]
         at_s, path = time.monotonic(), f"/admin/v2/namespaces/{NAMESPACE}/{span}/unload"
         status, body = self.fleet.request(self._alive(), "PUT", path)
@@ -220,7 +220,7 @@ class Campaign:
 
     def transfer(self, number: int) -> None:
         """Move a bundle to a broker."""
-        bundles = sorted(self._bundles().items())
+        bundles = sorted(self.bundles().items())
         span, topics = bundles[number % len(bundles)]
         to = (self.fleet.owner_of(topics[0]) + 1) % self.fleet.count
         at_s = time.monotonic()
@@ -229,7 +229,7 @@ class Campaign:
 
     def split(self) -> None:
         """Split the bundle with the most topics."""
-        span, topics = max(self._bundles().items(), key=lambda pair: (len(pair[1]), pair[0]))
+        span, topics = max(self.bundles().items(), key=lambda pair: (len(pair[1]), pair[0]))
         path = f"/admin/v2/namespaces/{NAMESPACE}/{span}/split?unload=true"
         at_s = time.monotonic()
         status, body = self.fleet.request(self._alive(), "PUT", path)

@@ -48,7 +48,8 @@ SETTINGS = {
 
 
 class Fleet(Cluster):
-    """ZooKeeper and brokers, started by `with`; `bundles` are those of `NAMESPACE`.
+    """ZooKeeper and brokers, started by `with`; `bundles` are those of `NAMESPACE`. There are ports
+    for `room` more brokers, which a test adds to `count` before it starts them.
 
     Has the HTTP methods of `Cluster`.
     """
@@ -58,6 +59,7 @@ class Fleet(Cluster):
         folder: Path,
         *,
         brokers: int = 3,
+        room: int = 0,
         bundles: int = 16,
         session_s: float = 2.0,
         settings: dict[str, str] | None = None,
@@ -66,9 +68,10 @@ class Fleet(Cluster):
         self.bundles = bundles
         self.session_s = session_s
         self.folder = folder
-        self.pulsar_port = free_ports(2 * brokers + 1)
-        self.http_port = self.pulsar_port + brokers
-        zookeeper_port = self.http_port + brokers
+        ports = brokers + room
+        self.pulsar_port = free_ports(2 * ports + 1)
+        self.http_port = self.pulsar_port + ports
+        zookeeper_port = self.http_port + ports
         data = folder / "zookeeper"
         self.zookeeper = EmbeddedZooKeeper(port=zookeeper_port, data_dir=data)
         self.proxied = brokers - 1

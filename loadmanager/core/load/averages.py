@@ -131,7 +131,7 @@ class BundleAverages(Mapping[str, BundleData]):
 
     def expect(self, bundle: str) -> BundleData:
         """A bundle's averages, or what one without averages is expected to carry."""
-        return self.get(bundle) or self._expected.of(bundle)
+        return self[bundle] if bundle in self._row_of else self._expected.of(bundle)
 
     # Events
 

@@ -28,6 +28,8 @@ class BrokerSums(Mapping[str, TimeAverageBrokerData]):
         self._sums: dict[str, TimeAverageBrokerData] = {}
         self._rates: tuple[Mapping[str, int], Array] | None = None
         """brokerId → its row, and the rates: `[in or out, row]`."""
+        self._totals: Array | None = None
+        """The sums of the rates in and out."""
         self._stale: set[str] = set()
         """Brokers whose rates must be computed again."""
 
@@ -47,7 +49,7 @@ class BrokerSums(Mapping[str, TimeAverageBrokerData]):
         else:
             self._stale.discard(broker_id)
 
-    def long_rates(self, columns: BrokerColumns) -> Array:
+    def _long_rates(self, columns: BrokerColumns) -> Array:
         """Long-term messages/s of each broker: `[in or out, row]`."""
         known, rates = self._rates or ({}, np.zeros((2, 0)))
         if known is not columns.row_of:
@@ -57,12 +59,21 @@ class BrokerSums(Mapping[str, TimeAverageBrokerData]):
                 :, [known[name] for name in kept]
             ]
             self._stale |= columns.row_of.keys() - known.keys()
-            self._rates = columns.row_of, rates
-        for broker in self._stale & columns.row_of.keys():
+            self._rates, self._totals = (columns.row_of, rates), None
+        for broker in self._stale and self._stale & columns.row_of.keys():
             row = columns.row_of[broker]
             rates[:, row] = self._averages.long_rates(broker, self._reports[broker].last_stats)
-        self._stale.clear()
+        if self._stale:
+            self._stale.clear()
+            self._totals = None
         return rates
+
+    def long_totals(self, columns: BrokerColumns) -> Array:
+        """See the function of this name."""
+        rates_in, rates_out = self._long_rates(columns)
+        if self._totals is None:
+            self._totals = rates_in + rates_out
+        return self._totals
 
     def __getitem__(self, broker_id: str) -> TimeAverageBrokerData:
         sums = self._sums.get(broker_id)
@@ -78,11 +89,11 @@ class BrokerSums(Mapping[str, TimeAverageBrokerData]):
         return len(self._reports)
 
 
-def long_rates(sums: Mapping[str, TimeAverageBrokerData], columns: BrokerColumns) -> Array:
-    """Long-term messages/s of each broker: `[in or out, row]`."""
+def long_totals(sums: Mapping[str, TimeAverageBrokerData], columns: BrokerColumns) -> Array:
+    """Long-term messages/s of each broker, in and out together: `[row]`. Not to be changed."""
     if isinstance(sums, BrokerSums):
-        return sums.long_rates(columns)
+        return sums.long_totals(columns)
     none = TimeAverageBrokerData()
     found = [sums.get(broker) or none for broker in columns.names]
-    rates = [(each.long_term_msg_rate_in, each.long_term_msg_rate_out) for each in found]
-    return np.array(rates, np.float64).reshape(-1, 2).T
+    totals = [each.long_term_msg_rate_in + each.long_term_msg_rate_out for each in found]
+    return np.array(totals, np.float64)

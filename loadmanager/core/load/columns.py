@@ -51,6 +51,8 @@ class Costs:
     """
     size: Array
     """A broker's limits relative to the mean, over the resources that are used: `[row]`."""
+    used: tuple[Array, Array]
+    """`usages` and `per_byte` of the resources that are used, which have the largest usages."""
 
 
 class BrokerColumns:
@@ -186,7 +188,9 @@ class BrokerColumns:
             amounts = (usages * limits).sum(axis=1, keepdims=True)
             total = self.throughputs.sum()
             per_byte = (amounts / total if total >= 1 else amounts * 0) / limits
-            costs = self._costs[weights] = Costs(usages, per_byte, size)
+            some = used if len(used) else slice(1)
+            of_used = usages[some], per_byte[some]
+            costs = self._costs[weights] = Costs(usages, per_byte, size, of_used)
         return costs
 
 
@@ -255,6 +259,11 @@ class Brokers(Sequence[str]):
 
     def _of_rows(self, rows: Rows) -> Brokers:
         return Brokers(self._names, rows, self._row_of)
+
+
+def some(values: Array | NDArray[np.bool_]) -> bool:
+    """Whether any of these values, none of which is negative, is not 0: faster than `any`."""
+    return bool(len(values) and values[values.argmax()])
 
 
 def plain_sum(values: Array) -> float:

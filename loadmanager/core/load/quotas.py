@@ -51,6 +51,9 @@ class ResourceQuota(Json):
         )
 
 
+_UNSEEN = default_bundle_data()
+
+
 class Expected:
     """What each bundle without averages is expected to carry."""
 
@@ -65,10 +68,12 @@ class Expected:
         return self.quotas.get(bundle or "", self.default or ResourceQuota())
 
     def of(self, bundle: str) -> BundleData:
-        """The averages to begin with: by a quota that was set, or Pulsar's `defaultStats`."""
+        """The averages to begin with: by a quota that was set, or Pulsar's `defaultStats`. Not to
+        be changed: others may have the same object.
+        """
         quota = self.quotas.get(bundle, self.default)
         if quota is None:
-            return default_bundle_data()
+            return _UNSEEN
         return BundleData(
             short_term_data=quota.averages(NUM_SHORT_SAMPLES),
             long_term_data=quota.averages(NUM_LONG_SAMPLES),

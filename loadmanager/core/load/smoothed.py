@@ -43,8 +43,10 @@ def smoothed(
     """
     values = ordered(before, columns)
     unknown = np.isnan(values) if afresh is None else np.isnan(values) | afresh
-    after = values * history_weight + (1 - history_weight) * samples
-    return Smoothed(columns.row_of, np.where(unknown, samples, after))
+    after = values * history_weight
+    after += (1 - history_weight) * samples
+    np.copyto(after, samples, where=unknown)
+    return Smoothed(columns.row_of, after)
 
 
 def ordered(averages: Mapping[str, float], columns: BrokerColumns) -> Array:

@@ -201,3 +201,6 @@ class ClusterSnapshot:
     def pending_topics(self, broker: str) -> float:
         """Topics of the bundles that are on their way to a broker."""
         return self.under_way.topics(broker)
+
+
+NOTHING_KNOWN = ClusterSnapshot(now_ms=0, reports={})

@@ -303,7 +303,7 @@ def _fewest_of_namespace(
     if not brokers:
         return brokers, NO_REASONS
     counts = brokers.of(snapshot.served.counts(namespace, snapshot.columns)).copy()
-    least = np.minimum.reduce(counts)
+    least = counts[counts.argmin()]
     fewest = counts == least
     able = brokers.where(fewest)
     if len(able) == len(brokers):

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from loadmanager.core.strategies.strategy import Strategy
+
+
+def plain(value: object) -> Any:
+    """What `msgspec` does not know as it is written: mappings and sequences that compute."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence):
+        return list(value)
+    raise NotImplementedError(type(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,4 +39,8 @@ class Memories:
         key = type(strategy), strategy.name
         if key in self.strategies and self.strategies[key] is memory:
             return self
-        return replace(self, strategies={**self.strategies, key: memory})
+        return Memories(
+            strategies={**self.strategies, key: memory},
+            planned=self.planned,
+            split_hits=self.split_hits,
+        )

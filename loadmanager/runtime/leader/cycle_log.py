@@ -6,7 +6,6 @@ Of the modular manager only: in the extensible one, what a leader reads is not k
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -24,7 +23,7 @@ from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.cycle import Rng
-from loadmanager.core.strategies.memories import Memories
+from loadmanager.core.strategies.memories import Memories, plain
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.strategy import Shedder
@@ -157,13 +156,6 @@ def _memories(settings: StrategySettings, memories: Memories) -> dict[str, msgsp
     for strategy in (registry.shedder(settings.shedder), registry.placement(settings.placement)):
         if strategy.stored is not None:
             kind = "shedder" if isinstance(strategy, Shedder) else "placement"
-            raw = msgspec.json.encode(memories.of(strategy), enc_hook=_plain)
+            raw = msgspec.json.encode(memories.of(strategy), enc_hook=plain)
             stored[f"{kind} {strategy.name}"] = msgspec.Raw(raw)
     return stored
-
-
-def _plain(value: object) -> Any:
-    """What msgspec does not know: mappings that compute their values."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise NotImplementedError(type(value))

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import msgspec
 import structlog
@@ -14,7 +13,7 @@ import structlog
 from loadmanager.core.conf import Live
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.strategies import registry
-from loadmanager.core.strategies.memories import Memories
+from loadmanager.core.strategies.memories import Memories, plain
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.strategy import Shedder, Strategy
 from loadmanager.ports.clock import Clock
@@ -112,7 +111,7 @@ class MemoryKeeper:
         """
         now_ms = self.clock.now_ms()
         for strategy in self._configured():
-            raw = msgspec.Raw(msgspec.json.encode(memories.of(strategy), enc_hook=_plain))
+            raw = msgspec.Raw(msgspec.json.encode(memories.of(strategy), enc_hook=plain))
             document = _Memory(FORMAT, now_ms, raw)
             await self._write(_path(strategy), bytes(raw), msgspec.json.encode(document))
         bundles, brokers = view.recent_moves()
@@ -138,13 +137,6 @@ class MemoryKeeper:
 def _path(strategy: Strategy) -> str:
     kind = "shedder" if isinstance(strategy, Shedder) else "placement"
     return f"{paths.MEMORIES}/{kind}-{paths.encode(strategy.name)}"
-
-
-def _plain(value: object) -> Any:
-    """What msgspec does not know: mappings that compute their values."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise NotImplementedError(type(value))
 
 
 def _newest(times_ms: Mapping[str, int]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadmanager.core.load.averages import BundleAverages
-from loadmanager.core.load.broker_sums import BrokerSums, long_rates
+from loadmanager.core.load.broker_sums import BrokerSums, long_totals
 from loadmanager.core.load.cluster_view import UNREPORTED_MS_MAX, ClusterView
 from loadmanager.core.load.pending import Pending
 from loadmanager.core.load.reports import (
@@ -177,7 +177,7 @@ def figures(snapshot: ClusterSnapshot) -> dict[str, Any]:
         ],
         "order": {broker: list(snapshot.by_throughput(broker)) for broker in snapshot.brokers},
         "by rate": {broker: list(snapshot.by_rate(broker)) for broker in snapshot.brokers},
-        "long rates": long_rates(snapshot.time_averages, columns).tolist(),
+        "long rates": long_totals(snapshot.time_averages, columns).tolist(),
         "sums": {name: msgspec.to_builtins(sums) for name, sums in snapshot.time_averages.items()},
         "averages": {name: snapshot.bundle_data[name] for name in snapshot.bundle_data},
         "to place": list(snapshot.to_place.items()),

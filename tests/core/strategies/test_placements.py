@@ -165,5 +165,5 @@ def test_one_broker_after_the_other() -> None:
     for brokers in ("abc", "abc", "abc", "abc", "bc", "ac", "ab"):
         (broker,), turns = round_robin.candidates(snapshot, list(brokers), SETTINGS, turns)
         chosen.append(broker)
-    assert ("".join(chosen), turns) == ("abcabcb", (7, ("b", "c")))
+    assert ("".join(chosen), turns) == ("abcabcb", (7, ["b", "c"]))
     assert round_robin.candidates(snapshot, [], SETTINGS, turns) == ([], turns)

@@ -34,8 +34,9 @@ def candidates(
     costs = columns.costs(settings.weights)
     bundle = snapshot.data_of(snapshot.placing).short_term_data.throughput * SURGE
     coming = snapshot.under_way.sums(columns)[2]
-    carried = np.stack((coming, coming + bundle))[:, None]
-    before, after = objective((costs.usages + costs.per_byte * carried).max(axis=1))
+    carried = np.array((coming, coming + bundle))[:, None]
+    usages, per_byte = costs.used
+    before, after = objective(np.maximum.reduce(usages + per_byte * carried, axis=1))
     added = costs.size * (after - before)
     best = int(among.of(added).argmin())
     return among[best : best + 1], memory

@@ -7,10 +7,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
-from loadmanager.core.load.broker_sums import long_rates
-from loadmanager.core.load.columns import Brokers
+from loadmanager.core.load.broker_sums import long_totals
+from loadmanager.core.load.columns import Brokers, some
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.strategy import PlacementRule
@@ -28,11 +26,12 @@ def candidates(
     brokers = columns.all_of(brokers)
     if not brokers:
         return brokers, None
-    rates_in, rates_out = long_rates(snapshot.time_averages, columns)
-    scores = snapshot.under_way.sums(columns)[1] + (rates_in + rates_out)
-    scores[columns.usage(settings.weights) > settings.overloaded_percent / 100] = math.inf
+    scores = snapshot.under_way.sums(columns)[1] + long_totals(snapshot.time_averages, columns)
+    overloaded = columns.usage(settings.weights) > settings.overloaded_percent / 100
+    if some(overloaded):
+        scores[overloaded] = math.inf
     scores = brokers.of(scores)
-    return brokers.where(scores == np.minimum.reduce(scores)), None
+    return brokers.where(scores == scores[scores.argmin()]), None
 
 
 PLACEMENT = PlacementRule(name="LeastLongTermMessageRate", candidates=candidates)

@@ -18,7 +18,7 @@ from itertools import compress
 import numpy as np
 
 from loadmanager.core.conf import conf
-from loadmanager.core.load.columns import Array, plain_sum
+from loadmanager.core.load.columns import Array, plain_sum, some
 from loadmanager.core.load.smoothed import ordered, smoothed
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.settings import StrategySettings
@@ -57,13 +57,13 @@ def candidates(
     usage = brokers.of(ordered(averages, columns))
     among = brokers
     unknown = np.isnan(usage)
-    if unknown.any():
+    if some(unknown):
         usage, among = usage[~unknown], brokers.where(~unknown)
     if not among:
         return brokers, averages
     coming = among.of(snapshot.under_way.sums(columns)[2])
-    if coming.any():
-        usage = usage + coming * _per_byte(usage, among.of(columns.throughputs))
+    if some(coming):
+        usage = _with(coming, usage, among.of(columns.throughputs))
     best = among.where(usage + _difference(settings) <= plain_sum(usage) / len(usage))
     return best or brokers, averages
 
@@ -78,11 +78,11 @@ def _of_reported_averages(
         return brokers
     usage = np.array([load[broker].weighted_max_ema for broker in among])
     coming = np.array([pending.throughput(broker) for broker in among])
-    if coming.any():
+    if some(coming):
         throughput = [
             load[broker].msg_throughput_in + load[broker].msg_throughput_out for broker in among
         ]
-        usage = usage + coming * _per_byte(usage, np.array(throughput))
+        usage = _with(coming, usage, np.array(throughput))
     low = usage + _difference(settings) <= plain_sum(usage) / len(usage)
     return list(compress(among, low.tolist())) or brokers
 
@@ -102,13 +102,12 @@ def _difference(settings: StrategySettings) -> float:
     return settings.of(LeastResourceUsageSettings).usage_difference_percent / 100
 
 
-def _per_byte(usage: Array, throughputs: Array) -> float:
-    """The cluster's usage for each byte/s: what placements under way will add.
-
-    0 below 1 byte/s, which says nothing of what a byte costs.
+def _with(coming: Array, usage: Array, throughputs: Array) -> Array:
+    """The usage with what the bytes/s of placements under way will add: each as much as the
+    cluster's bytes/s now. Less than 1 byte/s says nothing of what a byte costs.
     """
     throughput = plain_sum(throughputs)
-    return plain_sum(usage) / throughput if throughput >= 1 else 0.0
+    return usage + coming * (plain_sum(usage) / throughput) if throughput >= 1 else usage
 
 
 PLACEMENT = PlacementRule(

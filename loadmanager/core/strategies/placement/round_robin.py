@@ -14,21 +14,21 @@ from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.strategy import PlacementRule
 
-Turns = tuple[int, tuple[str, ...]]
+Turns = tuple[int, Sequence[str]]
 """How many bundles were placed, and the brokers that take turns."""
 
 
 def candidates(
     _snapshot: ClusterSnapshot, brokers: Sequence[str], _settings: StrategySettings, turns: Turns
-) -> tuple[list[str], Turns]:
+) -> tuple[Sequence[str], Turns]:
     """The broker whose turn it is."""
     if not brokers:
         return [], turns
     placed, kept = turns
     turn = placed % len(brokers)
     if len(kept) != len(brokers) or (kept[turn] != brokers[turn] and kept[turn] not in brokers):
-        kept = tuple(brokers)
-    return [kept[turn]], (placed + 1, kept)
+        kept = brokers
+    return kept[turn : turn + 1], (placed + 1, kept)
 
 
 def _no_turns() -> Turns:
@@ -36,6 +36,9 @@ def _no_turns() -> Turns:
 
 
 PLACEMENT = PlacementRule(
-    name="RoundRobinBrokerSelector", candidates=candidates, memory=_no_turns, stored=Turns
+    name="RoundRobinBrokerSelector",
+    candidates=candidates,
+    memory=_no_turns,
+    stored=tuple[int, tuple[str, ...]],
 )
 ALIAS = replace(PLACEMENT, name="RoundRobin")
