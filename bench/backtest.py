@@ -39,7 +39,8 @@ def main(argv: list[str]) -> int:
     for cluster in range(args.clusters):
         began_s = time.process_time()
         days = _days(cluster, args.days + args.later)
-        live, *tried = candidates.drawn(args.candidates + 1, cluster)
+        tried = candidates.drawn(args.candidates + 1, cluster)
+        live = tried.pop(cluster % len(tried))  # they begin with the same shedder
         results = {
             text: {f"{at:02}": _measures(text, day) for at, day in enumerate(days[: args.days])}
             for text in (live, *tried)

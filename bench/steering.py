@@ -68,11 +68,11 @@ PULSARS = {
 """Case → settings of brokers that balance themselves."""
 DAEMONS = {
     "daemon": {},
-    "daemon-uniform": {"loadBalancerLoadSheddingStrategy": "UniformLoadShedder"},
-    "daemon-balanced": {
-        "loadBalancerLoadSheddingStrategy": "BalancedShedder",
-        "loadBalancerLoadPlacementStrategy": "BalancedPlacement",
+    "daemon-threshold": {
+        "loadBalancerLoadSheddingStrategy": "ThresholdShedder",
+        "loadBalancerLoadPlacementStrategy": "LeastLongTermMessageRate",
     },
+    "daemon-uniform": {"loadBalancerLoadSheddingStrategy": "UniformLoadShedder"},
 }
 """Case → settings of the daemon."""
 

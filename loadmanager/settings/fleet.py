@@ -41,12 +41,16 @@ ACTING: tuple[type, ...] = (StrategySettings, MoveSettings, SplitSettings)
 PULSAR_DECIDES = frozenset({"algorithm", "flow_difference_percent", "hits_min"})
 """Settings of splits that have no effect: where a bundle is split is up to its owner."""
 DEFAULTS = {
+    "loadBalancerLoadSheddingStrategy": "BalancedShedder",
+    "loadBalancerLoadPlacementStrategy": "BalancedPlacement",
     "loadManagerMovesAtOnceMax": "1",
     "loadManagerMovesPerMinuteMax": "6",
     "loadBalancerBrokerLoadDataTTLInSeconds": "75",
     "loadBalancerAutoUnloadSplitBundlesEnabled": "false",
 }
-"""Where the daemon is more careful than a broker."""
+"""Where the daemon differs from a broker: it is more careful, and goes by what bundles carry, since
+a broker's CPU shows a move minutes later.
+"""
 _SECTION = re.compile(r"\[([A-Za-z0-9][-.\w]{0,62})\]", re.ASCII)
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from fleet.fake_pulsar import NAMESPACE
-from fleet.watched import ACT, Watching, watching
+from fleet.watched import ACT, MANY_MOVES, Watching, watching
 
 from loadmanager.core.errors import ConflictError
 from loadmanager.core.history.records import Decision
 from loadmanager.ports.operating import DriftError
 from loadmanager.runtime.fleet.snapshot_line import snapshot_line
+from loadmanager.settings import fleet
 from loadmanager.simulator.deciding import Deciding
 from loadmanager.simulator.lines import decode_line
 
@@ -88,6 +89,31 @@ async def test_act_balances(tmp_path: Path, *, extensible: bool) -> None:
         daemon.clock.pass_s(60)
         await daemon.cycle()
         assert len(dict(daemon.pulsar.moved)) == len(daemon.pulsar.moved)
+
+
+@pytest.mark.parametrize("extensible", [False, True])
+async def test_act_balances_by_default(tmp_path: Path, *, extensible: bool) -> None:
+    """With the daemon's own strategies every cycle leaves the brokers more even, until nothing is
+    worth a move; then it stays.
+    """
+    settings = {**ACT, **{name: fleet.DEFAULTS[name] for name in MANY_MOVES}}
+    async with watching(tmp_path, settings=settings, extensible=extensible) as daemon:
+        daemon.pulsar.switch_off()
+        daemon.pulsar.zero_after_move = False
+        widest = [max(shares(daemon)) - min(shares(daemon))]
+        while True:
+            before = len(daemon.pulsar.moved)
+            await daemon.cycle()
+            daemon.clock.pass_s(60)
+            if len(daemon.pulsar.moved) == before:
+                break
+            widest.append(max(shares(daemon)) - min(shares(daemon)))
+        assert widest == sorted(widest, reverse=True)
+        assert widest[-1] <= 2
+        for _ in range(5):
+            await daemon.cycle()
+            daemon.clock.pass_s(60)
+        assert len(daemon.pulsar.moved) == before
 
 
 async def test_act_refuses_while_pulsar_balances_itself(tmp_path: Path) -> None:

@@ -60,6 +60,13 @@ class Kept:
         self.records += records
 
 
+MANY_MOVES = {
+    "loadBalancerLoadSheddingStrategy": "ThresholdShedder",
+    "loadBalancerLoadPlacementStrategy": "LeastLongTermMessageRate",
+}
+"""In one cycle."""
+
+
 @dataclass
 class Watching:
     """A daemon beside a fake cluster."""
@@ -103,7 +110,7 @@ async def beside(
     pulsar: FakePulsar, folder: Path, settings: dict[str, str], *, epoch: int = 1
 ) -> AsyncIterator[Watching]:
     """The daemon's parts beside a fake cluster. What they did not finish is left undone."""
-    given = {"pulsar": pulsar.url(), "requestsPerSecondMax": "10000", **settings}
+    given = {**MANY_MOVES, "pulsar": pulsar.url(), "requestsPerSecondMax": "10000", **settings}
     known = conf.parse("test", given)
     clock, history = Clock(), Kept()
     async with PulsarClient(known.pulsar) as client, Scope("test") as scope:
