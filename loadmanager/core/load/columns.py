@@ -52,7 +52,14 @@ class Costs:
     size: Array
     """A broker's limits relative to the mean, over the resources that are used: `[row]`."""
     used: tuple[Array, Array]
-    """`usages` and `per_byte` of the resources that are used, which have the largest usages."""
+    """`usages` and `per_byte` of the resources that are used."""
+
+    def usage(self, coming: Array) -> Array:
+        """The most used resource of each broker when these bytes/s have come: `[row]`."""
+        usages, per_byte = self.used
+        after = usages + per_byte * coming
+        most: Array = after[0] if len(after) == 1 else np.maximum.reduce(after)
+        return most
 
 
 class BrokerColumns:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from loadmanager.core.load.reports import BundleData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.settings import StrategySettings
@@ -34,9 +32,7 @@ def candidates(
     costs = columns.costs(settings.weights)
     bundle = snapshot.data_of(snapshot.placing).short_term_data.throughput * SURGE
     coming = snapshot.under_way.sums(columns)[2]
-    carried = np.array((coming, coming + bundle))[:, None]
-    usages, per_byte = costs.used
-    before, after = objective(np.maximum.reduce(usages + per_byte * carried, axis=1))
+    before, after = objective(costs.usage(coming)), objective(costs.usage(coming + bundle))
     added = costs.size * (after - before)
     best = int(among.of(added).argmin())
     return among[best : best + 1], memory

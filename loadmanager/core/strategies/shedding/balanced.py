@@ -72,7 +72,7 @@ class BalancedMemory:
 def objective(usage: Array) -> Array:
     """What a broker of size 1 with this usage (a fraction) adds to the objective."""
     worth: Array = usage * usage
-    if usage.size and usage.max() > KNEE:
+    if usage.size and usage.flat[usage.argmax()] > KNEE:
         worth += KNEE_WEIGHT * np.maximum(usage - KNEE, 0) ** 2
     return worth
 
