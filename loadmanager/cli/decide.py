@@ -75,7 +75,7 @@ def command(
                 before = loaded.unknown
                 loaded = loaded.with_overrides(
                     {key: settings.spell(value) for key, value in line.config.items()}
-                )
+                ).with_overrides(overrides)
                 _warn(f"line {number}", loaded.unknown[len(before) :])
             if line.failure_domains and "failureDomainsEnabled" not in loaded.given:
                 # Failure domains in a line count, unless a setting says otherwise.

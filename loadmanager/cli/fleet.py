@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -38,6 +39,9 @@ While it runs:
 observe and advise send nothing but reads. Exit status: 0 stopped, 1 failed, 2 the settings are
 wrong.
 """
+
+
+Known = Callable[[], list[ClusterSettings]]
 
 
 def _address(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[str, int]:
@@ -104,7 +108,7 @@ def command(
         if not separator:
             raise ConfigError(f"--set {pair}: key=value is expected")
         values[key.strip()] = text
-    ctx.obj = clusters(read_file(config) if config else {"default": {}}, values)
+    ctx.obj = partial(_known, config, values)
     if ctx.invoked_subcommand is not None:
         return 0
     if not to_all and not _is_loopback(listen[0]):
@@ -112,15 +116,15 @@ def command(
             f"--listen {listen[0]}: the API has no authentication; choose a loopback address, or "
             "add --open if everybody who reaches it may do everything"
         )
-    return run_fleet(ctx.obj, FleetOptions(data_dir, listen, log_format=log_format))
+    return run_fleet(ctx.obj(), FleetOptions(data_dir, listen, log_format=log_format))
 
 
 @command.command(cls=Command)
 @click.option("--cluster", help="which one, if the configuration has several")
 @click.pass_obj
-def snapshot(known: list[ClusterSettings], cluster: str | None) -> int:
+def snapshot(known: Known, cluster: str | None) -> int:
     """Read a cluster once, and print one line for `loadmanager decide`."""
-    click.echo(json.dumps(asyncio.run(one_snapshot(_chosen(known, cluster)))))
+    click.echo(json.dumps(asyncio.run(one_snapshot(_chosen(known(), cluster)))))
     return 0
 
 
@@ -136,7 +140,7 @@ def snapshot(known: list[ClusterSettings], cluster: str | None) -> int:
 @click.pass_context
 def restore_(ctx: click.Context, cluster: str | None, when_silent: float | None) -> int:
     """Switch Pulsar's own shedding and splitting on again, for good or after the daemon died."""
-    known: list[ClusterSettings] = ctx.obj
+    known: list[ClusterSettings] = ctx.obj()
     if when_silent is None:
         asyncio.run(restore(_chosen(known, cluster)))
         return 0
@@ -144,6 +148,11 @@ def restore_(ctx: click.Context, cluster: str | None, when_silent: float | None)
     assert ctx.parent is not None
     asyncio.run(restore_when_silent(chosen, ctx.parent.params["data_dir"], when_silent))
     return 0
+
+
+def _known(config: Path | None, values: dict[str, str]) -> list[ClusterSettings]:
+    """Read late: the help of a subcommand needs no cluster."""
+    return clusters(read_file(config) if config else {"default": {}}, values)
 
 
 def _chosen(known: list[ClusterSettings], cluster: str | None) -> ClusterSettings:

@@ -145,6 +145,8 @@ def parse(name: str, values: Mapping[str, str]) -> ClusterSettings:
             problems.append(f"{key} = {text!r}: {error}")
     if not own[PulsarSettings].get("urls"):
         problems.append("pulsar: http://host:8080 of at least one broker is expected (--pulsar)")
+    if own[PulsarSettings].get("token_file") and own[PulsarSettings].get("basic_file"):
+        problems.append("tokenFile and basicFile: Pulsar is asked with one of them")
     stored = any(_is_store_url(key) for key in others)
     problems += [f"{key}: {why}" for key in others if (why := _without_effect(key, stored))]
     if problems:
@@ -214,7 +216,9 @@ def _without_effect(key: str, stored: bool) -> str | None:
 def _checked(fleet: FleetSettings) -> FleetSettings:
     quiet_spans(fleet.quiet_hours)
     for shadow in fleet.shadows:
-        registry.shedder(shadow)
+        if registry.short_name(shadow) not in registry.SHEDDERS:
+            known = ", ".join(sorted(registry.SHEDDERS))
+            raise ConfigError(f"shadowStrategies = {shadow[:100]!r}: one of {known} is allowed")
     return fleet
 
 

@@ -38,7 +38,12 @@ from loadmanager.adapters.zookeeper.store import ZooKeeperStore
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import NamespaceBundles, parse_boundaries
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import ConfigError, LoadManagerError, OperationalError
+from loadmanager.core.errors import (
+    BadInputError,
+    ConfigError,
+    LoadManagerError,
+    OperationalError,
+)
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.ports.election import Leader, Term
 from loadmanager.ports.hosting import BrokerAddress
@@ -151,19 +156,27 @@ class Cluster:
         return self.options.data_dir / self.name
 
     def listen(self, stack: contextlib.ExitStack) -> None:
-        """Bind its HTTP port. Raises `OperationalError`, and `ConfigError` for addresses and
-        certificates that cannot be used; credentials may come later.
+        """Bind its HTTP port, which refuses connections until this daemon leads. Raises
+        `OperationalError`, and `ConfigError` for addresses and certificates that cannot be used;
+        credentials may come later.
         """
         with contextlib.suppress(OperationalError):
             PulsarClient(self.settings.pulsar)
+        self.sock = stack.enter_context(self._bound())
+        self.port = self.sock.getsockname()[1]
+
+    def _bound(self) -> socket.socket:
         host = self.options.listen[0]
+        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         try:
-            self.sock = stack.enter_context(socket.create_server((host, self.port)))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((host, self.port))
         except OSError as error:
+            sock.close()
             raise OperationalError(
                 f"cannot listen on {host}:{self.port}: {error.strerror}"
             ) from None
-        self.port = self.sock.getsockname()[1]
+        return sock
 
     async def run(self) -> None:
         """Wait for the lock, then watch, and do what the mode says, until cancelled."""
@@ -194,6 +207,7 @@ class Cluster:
     async def _lead_in_turns(self, store_settings: ZooKeeperSettings) -> None:
         """Lead while this daemon holds the lock that those on other hosts wait for."""
         me = f"fleet-{self.name}@{socket.gethostname()}:{self.port}"
+        log.info("connecting to the lock", cluster=self.name, zookeeper=store_settings.hosts)
         async with ZooKeeperStore(store_settings) as store:
             lead = partial(self._lead, leads=lambda: store.lease.held(self.clock.monotonic_s()))
             terms = Terms(store, self.clock, broker_id=me, web_url=self._url, lead=lead)
@@ -227,8 +241,8 @@ class Cluster:
                     version=__version__,
                     connections_cap=self.connections_cap,
                 )
-                assert self.sock is not None
-                await server.start(self.sock.dup(), scope.spawn)
+                sock, self.sock = self.sock or self._bound(), None
+                await server.start(sock, scope.spawn)
                 log.info(
                     "watching",
                     cluster=self.name,
@@ -254,7 +268,10 @@ class Cluster:
         )
 
     def _settings_with(self, changes: Mapping[str, str]) -> StrategySettings:
-        changed = self.settings.with_changes(changes)
+        try:
+            changed = self.settings.with_changes(changes)
+        except ConfigError as error:
+            raise BadInputError(str(error)) from None
         return dataclasses.replace(changed.strategies, shedding_enabled=True)
 
     def _build_use(self, work: FleetWork, journal: Journal | None) -> FleetUse:

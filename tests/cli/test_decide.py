@@ -145,6 +145,14 @@ def test_state_carries_over_and_config_is_per_line() -> None:
     ]
 
 
+def test_the_command_line_goes_before_the_settings_of_a_line() -> None:
+    """As in the line of `loadmanager fleet snapshot`, which has those of Pulsar's brokers."""
+    line = {**LINE, "config": {"loadBalancerLoadSheddingStrategy": "ThresholdShedder"}}
+    chosen = decide([line], "--set", "loadBalancerLoadSheddingStrategy=OverloadShedder")
+    assert json.loads(chosen.stdout)["strategy"] == "OverloadShedder"
+    assert json.loads(decide([line]).stdout)["strategy"] == "ThresholdShedder"
+
+
 def test_reports_as_others_write_them() -> None:
     """Nulls for what is missing, whole numbers as floats and the other way round."""
     report = {

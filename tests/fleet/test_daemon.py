@@ -158,6 +158,11 @@ async def test_a_snapshot_of_a_cluster_that_does_not_answer() -> None:
         (("--pulsar", "ftp://h", "snapshot"), "http://host:port or https://host:port is expected"),
         (("--pulsar", "http://127.0.0.1:1", "--listen", "0.0.0.0:0"), "no authentication"),
         (("--pulsar", "http://h:1", "restore", "--cluster", "x"), "one of default is expected"),
+        (("--pulsar", "http://h:1", "--set", "shadowStrategies=Nope"), "shadowStrategies = 'Nope'"),
+        (
+            ("--pulsar", "http://h:1", "--set", "tokenFile=a", "--set", "basicFile=b"),
+            "asked with one of them",
+        ),
     ],
 )
 def test_arguments_that_are_refused(
@@ -166,6 +171,15 @@ def test_arguments_that_are_refused(
     """With status 2: no address, one that is none, an open port, a cluster that is not there."""
     assert cli.main(["fleet", *more]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["snapshot", "restore"])
+def test_help_of_a_subcommand_needs_no_cluster(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is read before the settings are."""
+    assert cli.main(["fleet", command, "--help"]) == 0
+    assert "--cluster" in capsys.readouterr().out
 
 
 async def test_restore_switches_pulsars_own_on() -> None:

@@ -78,7 +78,12 @@ async def test_answers_are_those_of_the_document(tmp_path: Path) -> None:
         }
         assert statuses.isdisjoint({"307", "401", "502", "504"})
         paths = [f"/loadmanager/v1/{name}" for name in ROUTES]
-        paths += ["/metrics", "/loadmanager/v1/plans/1-p1", "/loadmanager/v1/moves?limit=x"]
+        paths += [
+            "/admin/v2/brokers",
+            "/metrics",
+            "/loadmanager/v1/plans/1-p1",
+            "/loadmanager/v1/moves?limit=x",
+        ]
         for path in paths:
             async with session.get(url + path) as answer:
                 contract.check("GET", path, answer.status, answer.content_type, await answer.text())
@@ -87,6 +92,8 @@ async def test_answers_are_those_of_the_document(tmp_path: Path) -> None:
 async def test_silent_connections_keep_nobody_out(tmp_path: Path) -> None:
     """The oldest ones are closed, and one line of the log says so."""
     async with a_cluster(tmp_path, cap=8) as url:
+        async with aiohttp.ClientSession() as session:
+            await planned(session, url)  # it listens
         host, port = url.removeprefix("http://").split(":")
         silent = [await asyncio.open_connection(host, int(port)) for _ in range(20)]
         async with aiohttp.ClientSession() as session, asyncio.timeout(30):

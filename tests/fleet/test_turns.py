@@ -60,6 +60,9 @@ async def test_one_daemon_leads_and_the_other_takes_over(
                 async for line in second.stderr:
                     if "waiting for the lock" in json.loads(line)["event"]:
                         break
+                async with aiohttp.ClientSession() as session:
+                    with pytest.raises(aiohttp.ClientConnectorError):
+                        await session.get(f"http://127.0.0.1:{port + 1}/loadmanager/v1/fleet")
                 first.kill()
                 after = await ask(port + 1, "/loadmanager/v1/cluster")
                 assert after["leader"]["epoch"] == before["leader"]["epoch"] + 1

@@ -204,6 +204,21 @@ async def test_a_pause_holds_what_the_leader_decides() -> None:
         assert led.wishes.pause() is None
 
 
+async def test_a_move_to_a_broker_that_is_cordoned_meanwhile_is_cancelled() -> None:
+    """The operator's wish is no failure of the move: no circuit breaker opens for it."""
+    async with led_fleet(3) as led:
+        await led.fleet.brokers[1].acquire(A)
+        await led.operations.pause(60, "look")
+        led.moves.decide([unload(A)], Author.CYCLE)
+        await led.operations.cordon("b2:8080", drain=False)
+        await led.operations.pause(None)
+        await asyncio.sleep(5)
+        assert led.fleet.owners(A) == ["b1:8080"]
+        (move,) = led.operations.list_moves(9)["moves"]
+        assert move["state"] == "cancelled"
+        assert "cordoned meanwhile" in str(move)
+
+
 async def test_a_pinned_bundle_is_not_moved_back() -> None:
     """Not by a cycle; the pin is taken back if the bundle does not arrive; it ends by itself."""
     async with led_fleet(2, strategies=UNIFORM) as led:

@@ -48,11 +48,17 @@ class FleetRoutes:
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
         return [
+            web.get("/admin/v2/brokers", self.brokers),
             web.get(ROOT + "/fleet", self.picture),
             web.get(ROOT + "/advice", self.advice),
             web.get(ROOT + "/snapshot", self.snapshot),
             web.get("/metrics", self.metrics),
         ]
+
+    @operation(list[str])
+    async def brokers(self, _request: web.Request) -> web.Response:
+        """The ids of the cluster's brokers."""
+        return web.json_response(sorted(self._use.watched.picture()["brokers"]))
 
     @operation(FleetShown)
     async def picture(self, _request: web.Request) -> web.Response:

@@ -8,6 +8,7 @@ the connection without waiting for each other.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
@@ -59,6 +60,8 @@ needs 0.3 ms or more for each: a heartbeat behind thousands of requests would co
 """
 READS_AT_ONCE_MAX = 16
 """The reads that one operation may send at once."""
+SLICE_S = 0.2
+"""So long a thread waits at once for the first connection: it cannot be cancelled."""
 HEARTBEATS_PER_TIMEOUT = 8
 LEASE_FRACTION = 1 - 1 / HEARTBEATS_PER_TIMEOUT - 0.035
 """The part of the session timeout that an answered heartbeat proves.
@@ -133,7 +136,10 @@ class ZooKeeperStore:
         self._client.add_listener(self._on_state_in_thread)
         started = self._client.start_async()
         try:
-            await asyncio.to_thread(started.wait, self._settings.operation_timeout_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.operation_timeout_s):
+                    while not await asyncio.to_thread(started.wait, SLICE_S):
+                        pass
             if not self._client.connected:
                 raise OperationalError(
                     f"ZooKeeper at {self._settings.hosts} does not answer within "
@@ -314,7 +320,7 @@ class ZooKeeperStore:
 
     async def _answer(self, send: Callable[[], Any]) -> Any:
         (answer,) = await self._answers(send)
-        return self._value_of(answer)
+        return _value_of(answer, self._url_key)
 
     async def _answers(self, *sends: Callable[[], Any]) -> list[Any]:
         """Send requests when it is their turn, and wait for the answers, some of which may be
@@ -326,7 +332,7 @@ class ZooKeeperStore:
                 futures = [self._future_of(send()) for send in sends]
                 await asyncio.wait(futures)
         except TimeoutError:
-            raise self._silent(f"nothing within {timeout_s:g} s") from None
+            raise _silent(f"nothing within {timeout_s:g} s", self._url_key) from None
         return [future.result() for future in futures]
 
     def _future_of(self, result: Any) -> asyncio.Future[Any]:
@@ -346,7 +352,7 @@ class ZooKeeperStore:
                     for path in paths[start : start + READS_AT_ONCE_MAX]
                 )
             )
-            nodes += [self._node_of(answer) for answer in answers]
+            nodes += [_node_of(answer, self._url_key) for answer in answers]
         return nodes
 
     async def children(self, path: str) -> list[str]:
@@ -423,44 +429,47 @@ class ZooKeeperStore:
                 )
         return int(txid)
 
-    def _value_of(self, answer: Any) -> Any:
-        """The value of an answer. Raises kazoo's error that callers handle, or one of ours."""
-        if answer.successful():
-            return answer.value
-        error = answer.exception
-        if isinstance(error, NoNodeError | NodeExistsError | BadVersionError | NotEmptyError):
-            raise error
-        if isinstance(error, NoChildrenForEphemeralsError):
-            raise ConflictError("an ephemeral node has no children")
-        if isinstance(error, NoAuthError):
-            raise OperationalError(
-                "ZooKeeper does not permit this: the nodes belong to another user than "
-                "loadManagerZooKeeperAuthFile names"
-            )
-        if isinstance(error, _LOST):
-            raise self._silent(type(error).__name__)
-        if isinstance(error, SessionExpiredError):
-            raise OperationalError("this broker's session with ZooKeeper has ended; try again")
-        if isinstance(error, KazooException):
-            raise OperationalError(f"ZooKeeper: {type(error).__name__} {error}".rstrip())
-        raise error
-
-    def _silent(self, how: str) -> OperationalError:
-        return OperationalError(
-            f"ZooKeeper does not answer ({how}): check that the servers of {self._url_key} run and "
-            "can be reached"
-        )
-
-    def _node_of(self, answer: Any) -> Node | None:
-        try:
-            value, stat = self._value_of(answer)
-        except NoNodeError:
-            return None
-        return Node(value, stat.version, stat.ephemeralOwner, stat.czxid, stat.mzxid)
-
 
 def _known_as(credentials: str) -> dict[str, Any]:
     """kazoo's arguments for a user: what it creates is for that user only."""
     if not credentials:
         return {}
     return {"auth_data": [("digest", credentials)], "default_acl": CREATOR_ALL_ACL}
+
+
+def _value_of(answer: Any, url_key: str) -> Any:
+    """The value of an answer. Raises kazoo's error that callers handle, or one of ours."""
+    if answer.successful():
+        return answer.value
+    error = answer.exception
+    if isinstance(error, NoNodeError | NodeExistsError | BadVersionError | NotEmptyError):
+        raise error
+    if isinstance(error, NoChildrenForEphemeralsError):
+        raise ConflictError("an ephemeral node has no children")
+    if isinstance(error, NoAuthError):
+        raise OperationalError(
+            "ZooKeeper does not permit this: the nodes belong to another user than "
+            "loadManagerZooKeeperAuthFile names"
+        )
+    if isinstance(error, _LOST):
+        raise _silent(type(error).__name__, url_key)
+    if isinstance(error, SessionExpiredError):
+        raise OperationalError("this broker's session with ZooKeeper has ended; try again")
+    if isinstance(error, KazooException):
+        raise OperationalError(f"ZooKeeper: {type(error).__name__} {error}".rstrip())
+    raise error
+
+
+def _silent(how: str, url_key: str) -> OperationalError:
+    return OperationalError(
+        f"ZooKeeper does not answer ({how}): check that the servers of {url_key} run and "
+        "can be reached"
+    )
+
+
+def _node_of(answer: Any, url_key: str) -> Node | None:
+    try:
+        value, stat = _value_of(answer, url_key)
+    except NoNodeError:
+        return None
+    return Node(value, stat.version, stat.ephemeralOwner, stat.czxid, stat.mzxid)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import ConflictError, OperationalError
+from loadmanager.core.errors import ConflictError
 from loadmanager.runtime.fleet.acting import Acting
 from loadmanager.runtime.fleet.advice import switch_command
 from loadmanager.runtime.fleet.picture import Picture
@@ -131,5 +131,5 @@ class NoMerging:
         """Nothing."""
 
     async def merge(self, left: str, right: str, reason: str, *, epoch: int | None) -> str:
-        """Raises `OperationalError`."""
-        raise OperationalError("Pulsar cannot merge bundles")
+        """Raises `ConflictError`."""
+        raise ConflictError("Pulsar cannot merge bundles")

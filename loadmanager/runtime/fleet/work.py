@@ -110,6 +110,8 @@ class FleetWork:
     scope: Scope
     steps: Steps
     counts: Counts = field(default_factory=Counts)
+    _held: str | None = None
+    """The kind of reason that the log told last."""
     _read_ms: dict[str, int] = field(default_factory=dict)
     """Broker → when it was last recorded."""
     picture: Picture = field(init=False)
@@ -307,6 +309,19 @@ class FleetWork:
         answers = self.picture.answering and "brokers" not in self.picture.problems
         if mode in (APPROVE, ACT) and answers:
             self.outside.lives()
+        self._tell_hold()
+
+    def _tell_hold(self) -> None:
+        """Log why nothing is moved, once for each reason."""
+        mode = self.settings.fleet.value.mode
+        why = self.hold.reason() or (self.hold.refusal() if mode == APPROVE else None)
+        kind = None if why is None else why.partition(":")[0]
+        if kind != self._held and mode != OBSERVE:
+            if why is None:
+                log.info("bundles may be moved" if mode in (APPROVE, ACT) else "plans are made")
+            else:
+                log.warning("nothing is moved now", why=why)
+            self._held = kind
 
     def _carry_out(self, snapshot: ClusterSnapshot, plan: Plan) -> Sequence[Move]:
         strategies = self.settings.strategies.value

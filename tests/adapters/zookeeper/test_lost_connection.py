@@ -167,8 +167,9 @@ async def test_request_says_what_to_look_at(zookeeper_server: EmbeddedZooKeeper)
 )
 def test_errors_of_kazoo_are_sentences(error: Exception, text: str) -> None:
     """An operator need not know kazoo's names."""
+    answer = SimpleNamespace(successful=lambda: False, exception=error)
     with pytest.raises(OperationalError) as raised:
-        _value_of(SimpleNamespace(successful=lambda: False, exception=error))
+        _value_of(answer, "metadataStoreUrl")
     assert str(raised.value).startswith(text)
 
 
