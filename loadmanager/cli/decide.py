@@ -13,12 +13,12 @@ import msgspec
 
 from loadmanager import settings
 from loadmanager.cli.options import Command, config
-from loadmanager.cli.terminal import printable
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.plan_document import plan_document
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.core.text import printable
 from loadmanager.simulator.deciding import Deciding
 from loadmanager.simulator.explaining import explain as explained
 from loadmanager.simulator.lines import LINE_KEYS, decode_line, unknown_keys

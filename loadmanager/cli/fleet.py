@@ -14,13 +14,8 @@ import click
 from loadmanager.cli.options import FILE, Command, Group, log_format
 from loadmanager.core.errors import ConfigError
 from loadmanager.settings.fleet import ClusterSettings, clusters, read_file
-from loadmanager.wiring.fleet import (
-    FleetOptions,
-    one_snapshot,
-    restore,
-    restore_when_silent,
-    run_fleet,
-)
+from loadmanager.wiring.fleet import FleetOptions, run_fleet
+from loadmanager.wiring.fleet_commands import one_snapshot, restore, restore_when_silent
 from loadmanager.wiring.plugins import register_plugins
 
 EXAMPLES = """examples:

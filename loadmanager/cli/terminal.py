@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from loadmanager.core.text import printable
+
 T = TypeVar("T")
 Cell = str | int | float | None
 Shown = str | Table
@@ -53,15 +55,6 @@ def _text(cell: Cell) -> str:
 def _least(text: str, least: int) -> int:
     """The width that a text needs: of its longest word, and `least` if it is that long."""
     return max(*map(len, text.split()), min(len(text), least), 0)
-
-
-def printable(text: str) -> str:
-    """The text with its control characters escaped."""
-    return (
-        text
-        if text.isprintable()
-        else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-    )
 
 
 def _fit(made: Table, width: int) -> int:

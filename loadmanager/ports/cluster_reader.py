@@ -9,6 +9,11 @@ from typing import Protocol
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.policies.isolation import IsolationPolicy
 
+AGENT = "loadmanager-fleet"
+"""How the requests of a daemon that steers a cluster name themselves. The API of such a daemon
+refuses them: a cluster that lists it as a broker must not give it orders for another one.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerReading:

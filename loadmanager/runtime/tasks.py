@@ -128,8 +128,11 @@ class Steps:
             failure.__cause__ = error
             self.failed(name, failure)
             return False
-        except Exception as error:  # noqa: BLE001 - steps contain every failure
+        except Exception as error:
             self.failed(name, error)
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError from error  # it failed as it was cancelled
             return False
         self.succeeded(name)
         return True

@@ -51,6 +51,8 @@ DEFAULTS = {
 """Where the daemon differs from a broker: it is more careful, and goes by what bundles carry, since
 a broker's CPU shows a move minutes later.
 """
+STORED_DEFAULTS = {"loadBalancerBrokerLoadDataTTLInSeconds": "1800"}
+"""Reports in ZooKeeper may be a quarter of an hour old."""
 _SECTION = re.compile(r"\[([A-Za-z0-9][-.\w]{0,62})\]", re.ASCII)
 
 
@@ -155,7 +157,8 @@ def parse(name: str, values: Mapping[str, str]) -> ClusterSettings:
     pulsar = PulsarSettings(**own[PulsarSettings])
     try:
         _check_metadata(pulsar, fleet)
-        decided = settings.parse({**DEFAULTS, **others})
+        slow = STORED_DEFAULTS if pulsar.metadata_url else {}
+        decided = settings.parse({**DEFAULTS, **slow, **others})
         return ClusterSettings(
             name,
             pulsar,

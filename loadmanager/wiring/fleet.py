@@ -8,7 +8,7 @@ import dataclasses
 import random
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,11 +20,12 @@ from loadmanager import __version__
 from loadmanager.adapters.admin.fleet import FleetServer
 from loadmanager.adapters.admin.fleet_routes import FleetUse
 from loadmanager.adapters.files.journal import FLUSH_S, Journal
+from loadmanager.adapters.files.note import FileNote
 from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.files.wishes_file import WishesFile
 from loadmanager.adapters.logs.configure import configure
 from loadmanager.adapters.metrics.page import MetricsPage
-from loadmanager.adapters.pulsar_admin.client import PulsarClient
+from loadmanager.adapters.pulsar_admin.client import CONNECT_TIMEOUT_S, PulsarClient
 from loadmanager.adapters.pulsar_admin.orders import AdminOrders
 from loadmanager.adapters.pulsar_admin.reader import AdminReader
 from loadmanager.adapters.pulsar_admin.settings import METADATA_URL
@@ -47,27 +48,28 @@ from loadmanager.core.errors import (
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.ports.election import Leader, Term
 from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.note import Note
 from loadmanager.ports.telemetry import Source, Telemetry
 from loadmanager.ports.wishes import WishBook
 from loadmanager.runtime.fleet import telemetry
 from loadmanager.runtime.fleet.advice import switch_command
-from loadmanager.runtime.fleet.dead_man import DeadMan
 from loadmanager.runtime.fleet.picture import OWN_BALANCING
 from loadmanager.runtime.fleet.settings import ACT, APPROVE
 from loadmanager.runtime.fleet.snapshot_line import snapshot_line
+from loadmanager.runtime.fleet.steady import Steady
 from loadmanager.runtime.fleet.terms import Terms
 from loadmanager.runtime.fleet.work import FleetOutside, FleetSettingsOf, FleetWork
 from loadmanager.runtime.shared.leading import Leading
-from loadmanager.runtime.tasks import Scope, Steps, every, forever, sleep
+from loadmanager.runtime.tasks import Scope, Steps, every, sleep
 from loadmanager.settings.fleet import ClusterSettings
 
 AGAIN_S = 15.0
 """A cluster whose tasks ended by a bug starts again after this time."""
 CHECK_S = 5.0
+ACTED = "acted.json"
+"""The file with what the daemon did lately."""
 SIGN = "alive"
 """The file that is touched at each sign of life."""
-SIGNS = 3
-"""A daemon is silent that has missed so many signs, at least."""
 ADVICE = "this daemon waits until it can have it"
 
 log = structlog.get_logger("fleet")
@@ -123,7 +125,7 @@ class _Daemon:
             async with Scope("fleet") as scope:
                 for cluster in self._clusters:
                     step = f"cluster-{cluster.name}"
-                    scope.spawn(every(lambda: AGAIN_S, cluster.run, step, self._steps), step)
+                    scope.spawn(every(lambda: AGAIN_S, cluster.run_once, step, self._steps), step)
                 notify("READY=1")
                 await self._stop.wait()
                 notify("STOPPING=1")
@@ -157,11 +159,10 @@ class Cluster:
 
     def listen(self, stack: contextlib.ExitStack) -> None:
         """Bind its HTTP port, which refuses connections until this daemon leads. Raises
-        `OperationalError`, and `ConfigError` for addresses and certificates that cannot be used;
-        credentials may come later.
+        `OperationalError`, and `ConfigError` for addresses, certificates and credentials that
+        cannot be used.
         """
-        with contextlib.suppress(OperationalError):
-            PulsarClient(self.settings.pulsar)
+        PulsarClient(self.settings.pulsar)
         self.sock = stack.enter_context(self._bound())
         self.port = self.sock.getsockname()[1]
 
@@ -195,10 +196,17 @@ class Cluster:
                     epoch = self.clock.now_ms() // 1000
                     leader = Leader(f"fleet-{self.name}", self._url, epoch)
                     wishes = WishesFile(self.folder / "wishes.json", self.clock)
-                    await self._lead(Term(leader), wishes)
+                    await self._lead(Term(leader), wishes, FileNote(self.folder / ACTED))
                 else:
                     await self._lead_in_turns(self.settings.store)
                 return
+
+    async def run_once(self) -> None:
+        """`run`; raises `OperationalError` alone where tasks failed with it."""
+        try:
+            await self.run()
+        except* OperationalError as errors:
+            raise OperationalError("; ".join(map(str, _leaves(errors)))) from None
 
     @property
     def _url(self) -> str:
@@ -209,28 +217,33 @@ class Cluster:
         me = f"fleet-{self.name}@{socket.gethostname()}:{self.port}"
         log.info("connecting to the lock", cluster=self.name, zookeeper=store_settings.hosts)
         async with ZooKeeperStore(store_settings) as store:
-            lead = partial(self._lead, leads=lambda: store.lease.held(self.clock.monotonic_s()))
+            lead = partial(
+                self._lead,
+                leads=lambda: store.lease.held(self.clock.monotonic_s() + CONNECT_TIMEOUT_S),
+            )
             terms = Terms(store, self.clock, broker_id=me, web_url=self._url, lead=lead)
             await terms.run()
 
     async def _lead(
-        self, term: Term, wishes: WishBook, *, leads: Callable[[], bool] = lambda: True
+        self, term: Term, wishes: WishBook, note: Note, *, leads: Callable[[], bool] = lambda: True
     ) -> None:
+        """Watch and steer, until cancelled. Raises `OperationalError` when the clock was set."""
         async with PulsarClient(self.settings.pulsar) as client, _journal(self) as journal:
             client.leads = leads
             steps = Steps()
             async with Scope(self.name) as scope:
-                reader = _reader(client, self.settings, scope, steps)
+                reader = reader_of(client, self.settings, scope, steps)
                 if journal is not None:
                     scope.spawn(every(lambda: FLUSH_S, journal.flush, "history", steps), "history")
                 outside = FleetOutside(
                     name=self.name,
                     me=term.leader,
                     checks=term.checks,
-                    lives=(self.folder / SIGN).touch,
+                    lives=partial(_touch, self.folder / SIGN),
                     reader=reader,
                     orders=AdminOrders(client, reader),
                     wishes=wishes,
+                    note=note,
                     clock=self.clock,
                     rng=random.Random(0),  # noqa: S311 - reproducible, not secret
                     history=journal,
@@ -250,13 +263,25 @@ class Cluster:
                     pulsar=list(self.settings.pulsar.urls),
                     http=self._url,
                 )
+                goes = True
                 try:
                     work.begin()
-                    await forever()
+                    await self._until_the_clock_is_set()
+                except OperationalError:
+                    goes = False
+                    raise
                 finally:
                     scope.cancel()  # first: another daemon may lead
                     await server.stop()
-                    await self._say_goodbye(client, work)
+                    if goes:
+                        await self._say_goodbye(client, work)
+
+    async def _until_the_clock_is_set(self) -> None:
+        """Raises `OperationalError` then: what is known would look too new, or too old."""
+        steady = Steady(self.clock)
+        while True:
+            await sleep(CHECK_S)
+            steady.check()
 
     def _live_settings(self) -> FleetSettingsOf:
         return FleetSettingsOf(
@@ -293,19 +318,23 @@ class Cluster:
         """Say how Pulsar balances itself again, or switch it on, unless a daemon waits for that."""
         if self.settings.store is not None:
             return
-        if self.settings.fleet.mode not in (APPROVE, ACT) or work.picture.own_balancing():
+        if self.settings.fleet.mode not in (APPROVE, ACT):
             return
-        commands = "; ".join(switch_command(name, on=True) for name in OWN_BALANCING)
+        on = work.picture.own_balancing() if work.picture.settings else []
+        off = [name for name in OWN_BALANCING if name not in on]  # or not known
+        if not off:
+            return
+        commands = "; ".join(switch_command(name, on=True) for name in off)
         if not (self.settings.fleet.restore_pulsar and self.settings.fleet.mode == ACT):
-            log.warning("nobody balances this cluster now", cluster=self.name, switch_on=commands)
+            log.warning("Pulsar's own stays off", cluster=self.name, switch_on=commands)
             return
         try:
-            await _switch_on(client, self.name)
+            await switch_on(client, self.name)
         except LoadManagerError as error:
             log.error("Pulsar's own stays off", error=str(error), do=commands)
 
 
-async def _switch_on(client: PulsarClient, cluster: str) -> None:
+async def switch_on(client: PulsarClient, cluster: str) -> None:
     """Have Pulsar balance itself. Raises `OperationalError`."""
     for name in OWN_BALANCING:
         await client.send("POST", f"/admin/v2/brokers/configuration/{name}/true")
@@ -333,7 +362,7 @@ class _Watched:
         return {
             "name": self.settings.name,
             "mode": self.settings.fleet.mode,
-            "held": self.work.hold.reason(),
+            "held": self.work.hold.told(),
             "pausedUntil": pause and pause.until_ms,
             "cost": self.work.outside.reader.cost.document(),
             **self.work.picture.document(),
@@ -347,7 +376,7 @@ class _Watched:
             return await snapshot_line(self.work.picture, self.work.outside.reader)
 
 
-def _reader(
+def reader_of(
     client: PulsarClient, cluster: ClusterSettings, scope: Scope, steps: Steps
 ) -> AdminReader:
     """Reads the cluster; the load reports from Pulsar's ZooKeeper, if its address is given."""
@@ -371,97 +400,17 @@ async def _journal(cluster: Cluster) -> AsyncIterator[Journal]:
         await journal.close()
 
 
-async def restore(cluster: ClusterSettings) -> None:
-    """Switch Pulsar's own shedding and splitting on. Raises `OperationalError`."""
-    configure("info", json=None, broker="fleet")
-    await _restore(cluster)
+def _leaves(errors: BaseExceptionGroup[OperationalError]) -> Iterator[BaseException]:
+    for error in errors.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
 
 
-async def _restore(cluster: ClusterSettings) -> None:
-    async with PulsarClient(cluster.pulsar) as client:
-        await _switch_on(client, cluster.name)
-
-
-async def restore_when_silent(
-    clusters: Sequence[ClusterSettings], data_dir: Path, seconds: float
-) -> None:
-    """Switch Pulsar's own on in each cluster whose daemon gives no sign of life for so long, until
-    cancelled. Raises `ConfigError` if another daemon would take over, or the time is too short.
-    """
-    configure("info", json=None, broker="fleet")
-    for cluster in clusters:
-        if cluster.store is not None:
-            raise ConfigError(
-                f"cluster {cluster.name}: with metadataStoreUrl another daemon takes over; a timer "
-                "on this host does not know whether it has"
-            )
-        least_s = SIGNS * cluster.fleet.read_interval_s
-        if seconds < least_s:
-            raise ConfigError(
-                f"--when-silent {seconds:g}: cluster {cluster.name} gives a sign of life each "
-                f"readIntervalSeconds; {least_s:g} or more is expected"
-            )
-    steps = Steps()
-    async with Scope("dead-man") as scope:
-        for cluster in clusters:
-            sign = data_dir / cluster.name / SIGN
-            timer = DeadMan(
-                cluster=cluster.name,
-                last_sign=partial(_touched_ns, sign),
-                forget=partial(sign.unlink, missing_ok=True),
-                restore=partial(_restore, cluster),
-                clock=SystemClock(),
-                silent_s=seconds,
-            )
-            step = f"dead-man-{cluster.name}"
-            scope.spawn(every(lambda: CHECK_S, timer.step, step, steps), step)
-        notify("READY=1")
-
-
-def _touched_ns(path: Path) -> int | None:
+def _touch(sign: Path) -> None:
+    """Give a sign of life. Raises `OperationalError`."""
     try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        return None
-
-
-async def one_snapshot(cluster: ClusterSettings) -> dict[str, Any]:
-    """Read a cluster once; returns its line for `decide`. Raises `OperationalError`."""
-    try:
-        return await _one_snapshot(cluster)
-    except* OperationalError as errors:
-        raise OperationalError("; ".join(map(str, errors.exceptions))) from None
-
-
-async def _one_snapshot(cluster: ClusterSettings) -> dict[str, Any]:
-    configure("warning", json=None, broker="fleet")
-    async with PulsarClient(cluster.pulsar) as client, Scope("snapshot") as scope:
-        clock, steps = SystemClock(), Steps()
-        reader = _reader(client, cluster, scope, steps)
-        with_nothing = FleetOutside(
-            name=cluster.name,
-            me=Leader("snapshot", "", 1),
-            reader=reader,
-            orders=AdminOrders(client, reader),
-            wishes=WishesFile(Path("/nonexistent/wishes.json"), clock),
-            clock=clock,
-            rng=random.Random(0),  # noqa: S311 - nothing is chosen
-            history=None,
-        )
-        settings = FleetSettingsOf(
-            fleet=Live(cluster.fleet),
-            strategies=Live(cluster.strategies),
-            splits=Live(cluster.splits),
-            moves=Live(cluster.moves),
-            settings_with=lambda _changes: cluster.strategies,
-        )
-        work = FleetWork(with_nothing, settings, scope, steps)
-        await work.read()
-        problems = work.picture.problems
-        if not work.picture.answering:
-            raise OperationalError("; ".join(problems.values()) or "the cluster has no broker")
-        for part, why in problems.items():
-            log.warning("left out", part=part, error=why)
-        line = await snapshot_line(work.picture, reader)
-        scope.cancel()
-        return line
+        sign.touch()
+    except OSError as error:
+        raise OperationalError(f"no sign of life: {sign}: {error.strerror}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from ports import free_port
 from loadmanager import cli
 from loadmanager.core.errors import OperationalError
 from loadmanager.runtime.fleet.dead_man import DeadMan
+from loadmanager.runtime.fleet.work import HUNG_S
 
 
 class Timer:
@@ -139,3 +141,42 @@ def test_what_the_timer_refuses(
     path.write_text(f"pulsar=http://127.0.0.1:1\n{more}\n")
     assert cli.main(["fleet", "--config", str(path), "restore", "--when-silent", "60"]) == 2
     assert said in capsys.readouterr().err
+
+
+async def test_a_sign_that_cannot_be_deleted() -> None:
+    """It fires once; a newer sign begins the time again."""
+    timer = Timer()
+    timer.dead_man.forget = lambda: None
+    timer.sign = 1
+    await timer.after(0)
+    assert await timer.after(100) == 1
+    assert await timer.after(1000) == 1
+    timer.sign = 2
+    assert await timer.after(0) == 1
+    assert await timer.after(100) == 2
+
+
+async def test_brokers_that_hang_do_not_silence_the_daemon(tmp_path: Path) -> None:
+    """While a long reading goes on, it gives signs; none once nothing of it ends any more."""
+    given: list[None] = []
+    async with watching(tmp_path, settings=ACT) as daemon:
+        work = daemon.work
+        work.outside.lives = lambda: given.append(None)
+        await work.sign()
+        assert given == []  # nothing is known yet
+        await work.read()
+        given.clear()
+        hangs = daemon.pulsar.brokers[0]
+        await daemon.pulsar.stop(hangs)
+        with socket.create_server(("127.0.0.1", int(hangs.rpartition(":")[2]))) as server:
+            server.setblocking(False)
+            read = asyncio.create_task(work.read())
+            connection, _ = await asyncio.get_running_loop().sock_accept(server)
+            daemon.clock.pass_s(60)
+            await work.sign()
+            assert len(given) == 1
+            daemon.clock.pass_s(HUNG_S)
+            await work.sign()
+            assert len(given) == 1
+            read.cancel()
+            connection.close()

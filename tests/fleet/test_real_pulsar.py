@@ -354,4 +354,4 @@ def test_act_after_being_killed_and_without_a_broker(
             "fleet",
             lambda told: told["held"] and "CircuitBreaker" in told["held"],
         )
-    assert "nobody balances this cluster now" in daemon.log.read_text()
+    assert "Pulsar's own stays off" in daemon.log.read_text()

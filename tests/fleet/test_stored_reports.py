@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from fleet.fake_pulsar import FakePulsar, a_pulsar
 from fleet.test_daemon import a_daemon, ask
+from fleet.watched import watching
 from ports import free_port
 
 from loadmanager import cli
+from loadmanager.adapters.pulsar_admin.reader import AdminReader
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.adapters.zookeeper.store import ZooKeeperStore
+from loadmanager.settings import fleet
 
 REPORT = "/load-report"
 REGISTRATION = {
@@ -117,3 +120,28 @@ def test_settings_that_are_refused(
     pulsar = ("--pulsar", "http://127.0.0.1:1", "--set", "pulsarMetadataStoreUrl=zk:h:1")
     assert cli.main(["fleet", *pulsar, *more]) == 2
     assert said in capsys.readouterr().err
+
+
+async def test_the_age_of_a_stored_report(tmp_path: Path) -> None:
+    """It is what the broker wrote, and not later than now."""
+    async with watching(tmp_path, (12, 4), settings={"mode": "advise"}) as daemon:
+        one, two = daemon.pulsar.brokers
+        now_ms = daemon.clock.now_ms()
+        written = {one: now_ms - 600_000, two: now_ms + 60_000}
+
+        async def stored(broker: str) -> bytes:
+            return json.dumps(
+                daemon.pulsar.report(broker) | {"lastUpdate": written[broker]}
+            ).encode()
+
+        daemon.work.watching.reader = AdminReader(daemon.client, daemon.clock, stored)
+        await daemon.work.watching.read_brokers()
+        told = daemon.work.picture.document()["brokers"]
+        assert [told[broker]["ageSeconds"] for broker in (one, two)] == [600, 0]
+
+
+def test_how_old_a_stored_report_may_be() -> None:
+    """A broker may publish each quarter of an hour only."""
+    stored = {"pulsar": "http://x:1", "pulsarMetadataStoreUrl": "zk:x:2181"}
+    assert fleet.parse("x", stored).strategies.report_ttl_s == 1800
+    assert fleet.parse("x", {"pulsar": "http://x:1"}).strategies.report_ttl_s == 75

@@ -16,6 +16,7 @@ from fleet.test_daemon import a_daemon, ask
 from ports import free_ports
 
 from loadmanager import cli
+from loadmanager.adapters.files.note import FileNote
 from loadmanager.adapters.files.wishes_file import WishesFile
 from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
 from loadmanager.adapters.system.clock import SystemClock
@@ -116,9 +117,10 @@ async def leading(
     options = FleetOptions(data_dir=folder, listen=("127.0.0.1", 0))
     cluster = Cluster(fleet.parse("default", {"pulsar": pulsar.url(), **values}), options, 0)
     cluster.folder.mkdir()
+    note = FileNote(cluster.folder / "acted.json")
     with contextlib.ExitStack() as stack:
         cluster.listen(stack)
-        task = asyncio.create_task(cluster._lead(term, wishes, leads=lambda: leads))
+        task = asyncio.create_task(cluster._lead(term, wishes, note, leads=lambda: leads))
         try:
             yield cluster.port
         finally:

@@ -11,6 +11,7 @@ from typing import Any
 
 from fleet.fake_pulsar import FakePulsar, a_pulsar
 
+from loadmanager.adapters.files.note import FileNote
 from loadmanager.adapters.files.wishes_file import WishesFile
 from loadmanager.adapters.pulsar_admin.client import PulsarClient
 from loadmanager.adapters.pulsar_admin.orders import AdminOrders
@@ -121,6 +122,7 @@ async def beside(
             reader=reader,
             orders=AdminOrders(client, reader, LOOKS_S),
             wishes=WishesFile(folder / "wishes.json", clock),
+            note=FileNote(folder / "acted.json"),
             clock=clock,
             rng=random.Random(1),
             history=history,

@@ -7,15 +7,17 @@ from collections import Counter
 
 from aiohttp import web
 
+from loadmanager.adapters.admin.answers import failed
 from loadmanager.adapters.admin.connections import Connections
 from loadmanager.adapters.admin.fleet_routes import FleetRoutes, FleetUse
 from loadmanager.adapters.admin.leading import LeadingRoutes
-from loadmanager.adapters.admin.middlewares import concurrency_limit, errors, log_access
+from loadmanager.adapters.admin.middlewares import Handler, concurrency_limit, errors, log_access
 from loadmanager.adapters.admin.moves import MoveRoutes
 from loadmanager.adapters.admin.openapi import DAEMON, OpenApiRoutes
 from loadmanager.adapters.admin.serving import Serving
 from loadmanager.adapters.admin.visitors import visitors
 from loadmanager.adapters.listener import Spawn
+from loadmanager.ports.cluster_reader import AGENT
 from loadmanager.ports.election import Leader
 from loadmanager.ports.hosting import BrokerAddress
 
@@ -47,9 +49,17 @@ class _Alone:
         return self._me
 
 
+@web.middleware
+async def _no_daemon(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer nobody who takes this for a broker of the cluster that it steers."""
+    if request.headers.get("User-Agent") == AGENT:
+        return failed(403, "this is a daemon beside a Pulsar cluster, no broker")
+    return await handler(request)
+
+
 class FleetServer:
     """Serves one cluster's API on one port. There is no authentication: keep it on loopback. What
-    web pages send from elsewhere is refused.
+    web pages send from elsewhere is refused, and what such daemons send.
     """
 
     def __init__(self, use: FleetUse, *, version: str, connections_cap: int = 0) -> None:
@@ -68,6 +78,7 @@ class FleetServer:
                 log_access(Counter()),
                 concurrency_limit(REQUESTS_MAX),
                 errors,
+                _no_daemon,
                 visitors(me, _Alone(me), allowed=(), proven=False),
             ],
             client_max_size=BODY_BYTES_MAX,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import structlog
 
+from loadmanager.adapters.files.note import replace_file
 from loadmanager.core.errors import ConflictError, NotFoundError, OperationalError
 from loadmanager.core.load.wishes import Cordon, Pause, Pin, Wishes
 from loadmanager.ports.clock import Clock
@@ -36,21 +36,22 @@ class WishesFile:
         self._kept = self._read()
 
     def _read(self) -> _Kept:
-        """What is in the file; a file that cannot be read is set aside, and the log says so."""
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                with self._path.open("rb") as file:
-                    return msgspec.json.decode(file.read(FILE_BYTES_MAX), type=_Kept)
-            except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
-                if isinstance(error, FileNotFoundError):
-                    raise
-                aside = self._path.with_suffix(".corrupt")
-                with contextlib.suppress(OSError):
-                    self._path.replace(aside)
-                log.error(
-                    "pins, cordons and the pause are lost", aside=str(aside), error=str(error)
-                )
-        return _Kept()
+        """What is in the file; one that makes no sense is set aside, and the log says so. Raises
+        `OperationalError` for a file that cannot be read now.
+        """
+        try:
+            with self._path.open("rb") as file:
+                return msgspec.json.decode(file.read(FILE_BYTES_MAX), type=_Kept)
+        except FileNotFoundError:
+            return _Kept()
+        except OSError as error:
+            raise OperationalError(f"{self._path} cannot be read: {error.strerror}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            aside = self._path.with_suffix(".corrupt")
+            with contextlib.suppress(OSError):
+                self._path.replace(aside)
+            log.error("pins, cordons and the pause are lost", aside=str(aside), error=str(error))
+            return _Kept()
 
     @property
     def pins(self) -> dict[str, Pin]:
@@ -98,17 +99,7 @@ class WishesFile:
         self._write(msgspec.structs.replace(self._kept, pause=pause))
 
     def _write(self, kept: _Kept) -> None:
-        """The file is replaced as a whole: it is a few kilobytes."""
-        new = self._path.with_suffix(".new")
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with new.open("wb") as file:
-                file.write(msgspec.json.encode(kept))
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self._path)
-        except OSError as error:
-            raise OperationalError(f"{self._path} cannot be written: {error.strerror}") from None
+        replace_file(self._path, msgspec.json.encode(kept))
         self._kept = kept
 
 

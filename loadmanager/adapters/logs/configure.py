@@ -12,6 +12,8 @@ from typing import Any
 
 import structlog
 
+from loadmanager.core.text import printable
+
 LIBRARIES = {
     "kazoo": logging.WARNING,
     "aiohttp.access": logging.WARNING,
@@ -83,15 +85,7 @@ def _short(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
     forge lines or drive the terminal.
     """
     return {
-        key: _shown(value) if isinstance(value, str) else value
+        key: printable(value) if isinstance(value, str) else value
         for key, value in event.items()
         if value is not None and key not in FOR_PROGRAMS
     }
-
-
-def _shown(text: str) -> str:
-    return (
-        text
-        if text.isprintable()
-        else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-    )

@@ -7,12 +7,12 @@ none. Sizes and rates are checked, because an answer may come from a broken prox
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, TypeVar
 
 import msgspec
 
-from loadmanager.core.bundles.names import NamespaceName, is_system_namespace
+from loadmanager.core.bundles.names import NamespaceName, clip, is_system_namespace
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
 from loadmanager.core.errors import BadInputError, OperationalError
 from loadmanager.core.load.reports import (
@@ -30,6 +30,12 @@ RATE_MAX = 1e13
 BROKERS_MAX = 10_000
 OBJECTS_MAX = 1_000_000
 """Objects in one answer: a topic with a producer and a consumer has about ten."""
+VALUES_MAX = 20_000_000
+"""Values in one answer: such a topic has about a hundred and fifty, which are skipped."""
+REPORT_VALUES_MAX = 2_000_000
+"""Values in a load report, where a bundle has about ten: they become objects."""
+BUNDLES_MAX = 50_000
+"""Bundles of one broker: each name is checked, which takes microseconds."""
 NAME_MAX = 300
 EXTENSIBLE = "ExtensibleLoadManagerImpl"
 BALANCING = ("loadBalance", "loadManager", "failureDomains", "clusterName", "preferLaterVersions")
@@ -42,6 +48,7 @@ USAGES = {
     b"pulsar_lb_bandwidth_out_usage": "bandwidth_out",
 }
 """Metric in percent → field of a report."""
+_BROKER = re.compile(r"(?:\w[\w.-]*|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}", re.ASCII)
 _USAGE_LINE = re.compile(rb"^(pulsar_lb_\w+)(?:\{.*\})?[ \t]+([^\s]+)", re.MULTILINE)
 
 
@@ -102,7 +109,7 @@ _DOMAINS = msgspec.json.Decoder(dict[_Name, _Domain])
 
 
 def _decode(decoder: msgspec.json.Decoder[T], raw: bytes, what: str) -> T:
-    _check_objects(raw, what)
+    _check_size(raw, what)
     try:
         return decode_tolerant(decoder, raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -110,11 +117,14 @@ def _decode(decoder: msgspec.json.Decoder[T], raw: bytes, what: str) -> T:
         raise OperationalError(f"{what}: {error}; the answer begins with {shown!r}") from None
 
 
-def _check_objects(raw: bytes, what: str) -> None:
+def _check_size(raw: bytes, what: str, values_max: int = VALUES_MAX) -> None:
     """Raise `OperationalError` for an answer that would take ten times its size as objects."""
-    count = raw.count(b"{")
-    if count > OBJECTS_MAX:
-        raise OperationalError(f"{what}: {count} objects: more than {OBJECTS_MAX}")
+    objects, values = raw.count(b"{") + raw.count(b"["), raw.count(b",")
+    if objects > OBJECTS_MAX or values > values_max:
+        raise OperationalError(
+            f"{what}: {objects} objects and {values} values: at most {OBJECTS_MAX} and "
+            f"{values_max} are read"
+        )
 
 
 def broker_ids(raw: bytes) -> list[str]:
@@ -124,14 +134,8 @@ def broker_ids(raw: bytes) -> list[str]:
     if len(names) > BROKERS_MAX:
         raise OperationalError(f"{len(names)} brokers: more than {BROKERS_MAX}")
     for name in names:
-        host, _, port = name.rpartition(":")
-        if (
-            not host
-            or not (port.isascii() and port.isdecimal())
-            or not name.isprintable()
-            or set(name) & set("/@?# ")
-        ):
-            raise OperationalError(f"{name[:80]!r} is no broker: host:port is expected")
+        if _BROKER.fullmatch(name) is None:
+            raise OperationalError(f"{clip(name)} is no broker: host:port is expected")
     return names
 
 
@@ -166,9 +170,11 @@ def owned_bundles(raw: bytes) -> list[str]:
     return bundles
 
 
-def load_report(raw: bytes, now_ms: int) -> LocalBrokerData:
-    """`broker-stats/load-report` of a modular broker; it counts as of now."""
-    _check_objects(raw, "the load report")
+def load_report(raw: bytes, now_ms: int, *, stored: bool = False) -> LocalBrokerData:
+    """`broker-stats/load-report` of a modular broker; it counts as of now. One that was `stored`
+    is as old as it says. What no strategy uses is left out.
+    """
+    _check_size(raw, "the load report", REPORT_VALUES_MAX)
     try:
         report = decode_local_broker_data(raw)
     except BadInputError as error:
@@ -181,8 +187,14 @@ def load_report(raw: bytes, now_ms: int) -> LocalBrokerData:
         _check_rates(bundle, stats)
     if report.num_topics < 0 or report.num_bundles < 0:
         raise OperationalError("a load report with a negative number of topics or bundles")
-    report.last_update = now_ms
-    return report
+    return msgspec.structs.replace(
+        report,
+        last_update=min(report.last_update or now_ms, now_ms) if stored else now_ms,
+        last_bundle_gains=[],
+        last_bundle_losses=[],
+        protocols={},
+        advertised_listeners={},
+    )
 
 
 def is_registration(raw: bytes) -> bool:
@@ -305,7 +317,9 @@ def bundle_boundaries(raw: bytes) -> list[str]:
     return _decode(_BUNDLES, raw, "the boundaries").boundaries
 
 
-def _check_bundles(names: Iterable[str]) -> None:
+def _check_bundles(names: Collection[str]) -> None:
+    if len(names) > BUNDLES_MAX:
+        raise OperationalError(f"{len(names)} bundles of one broker: more than {BUNDLES_MAX}")
     for bundle in names:
         try:
             namespace, span = split_bundle_name(bundle)

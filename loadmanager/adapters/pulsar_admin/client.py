@@ -1,7 +1,7 @@
 """Requests to the admin API of a Pulsar: paced, bounded in time and size, redirects followed.
 
-A redirect is followed with method and body. The credentials go to the brokers that were configured
-or listed by the cluster, and to no other host that a redirect may name.
+A redirect of a question is followed anywhere, one of an order only to the brokers that were
+configured or listed by the cluster. The credentials go to these brokers and to no other host.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import re
 import ssl
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -21,11 +22,14 @@ from yarl import URL
 from loadmanager.adapters.pulsar_admin.bodies import CHUNK_BYTES, Bodies
 from loadmanager.adapters.pulsar_admin.settings import PulsarSettings
 from loadmanager.core.errors import ConfigError, OperationalError
-from loadmanager.ports.cluster_reader import Cost
+from loadmanager.core.text import printable
+from loadmanager.ports.cluster_reader import AGENT, Cost
 
 REDIRECTS_MAX = 5
 CONNECT_TIMEOUT_S = 3.0
 CONNECTIONS_MAX = 8
+BYTES_PER_S = 16 << 20
+"""More than this is not asked for: decoding it would keep the daemon from its other clusters."""
 SECRET_BYTES_MAX = 64 * 1024
 REASON_MAX = 300
 ANSWER_BYTES_MAX = 4 << 20
@@ -55,18 +59,20 @@ class PulsarClient:
         self._known: dict[str, None] = {}
         """The brokers that the cluster lists."""
         self._next_s = 0.0
+        self._connections = asyncio.Semaphore(CONNECTIONS_MAX)
         self._session: aiohttp.ClientSession | None = None
         self.bodies = Bodies(settings.timeout_s)
         self.leads: Callable[[], bool] = lambda: True
-        """Whether this process may give orders now."""
+        """Whether this process may give orders, now and until a connection is made."""
         self.cost = Cost()
         self._headers()  # what cannot be read now is said before the start
 
     async def __aenter__(self) -> PulsarClient:
         """Open the pool of connections. Proxies of the environment are ignored."""
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX, ssl=self._ssl),
+            connector=aiohttp.TCPConnector(limit=0, ssl=self._ssl),
             cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": AGENT},
             read_bufsize=CHUNK_BYTES,
         )
         return self
@@ -155,7 +161,7 @@ class PulsarClient:
         for _ in range(REDIRECTS_MAX + 1):
             status, headers, raw = await self._once(method, url, body, limit)
             if status in REDIRECTS and headers.get("Location"):
-                url = self._redirected(url, headers["Location"])
+                url = self._redirected(method, url, headers["Location"])
                 continue
             if 200 <= status < 300:
                 return status, raw
@@ -166,17 +172,26 @@ class PulsarClient:
             f"{method} {_shown(began)}: redirects do not end; the last one is to {_shown(url)}"
         )
 
-    def _redirected(self, url: str, location: str) -> str:
+    def _redirected(self, method: str, url: str, location: str) -> str:
+        problem = "which is no URL"
         try:
             target = urljoin(url, location)
             if urlsplit(target).scheme in ("http", "https"):
-                return target
+                if method == "GET" or self._trusts(target):
+                    return target
+                problem = "which is none of the cluster's brokers"
         except ValueError:
             pass  # such as brackets without an IPv6 address
         self.cost.failures += 1
-        raise OperationalError(f"{_shown(url)} redirects to {location[:100]!r}, which is no URL")
+        raise OperationalError(f"{_shown(url)} redirects to {_shown(location)}, {problem}")
 
     async def _once(
+        self, method: str, url: str, body: bytes | None, limit: int
+    ) -> tuple[int, dict[str, str], bytes]:
+        async with self._connections:
+            return await self._sent(method, url, body, limit)
+
+    async def _sent(
         self, method: str, url: str, body: bytes | None, limit: int
     ) -> tuple[int, dict[str, str], bytes]:
         if self._session is None:
@@ -202,6 +217,7 @@ class PulsarClient:
                 ) as answer,
             ):
                 raw = await self.bodies.read(answer, limit, time_limit)
+                self._next_s += len(raw) / BYTES_PER_S
                 location = answer.headers.get("Location", "")
                 return answer.status, {"Location": location}, raw
         except TimeoutError:
@@ -277,15 +293,19 @@ def _base(url: str) -> str:
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         usable = False
-    if not usable or parts.username or parts.query or parts.path not in ("", "/"):
-        raise ConfigError(f"pulsar = {url!r}: http://host:port or https://host:port is expected")
+    if not usable or parts.path not in ("", "/") or set(url) & set("@?#"):
+        raise ConfigError(
+            f"pulsar = {_shown(url)}: http://host:port or https://host:port is "
+            "expected; tokenFile and basicFile name credentials"
+        )
     return f"{parts.scheme}://{parts.netloc}"
 
 
 def _shown(url: str) -> str:
-    """The address in messages: without a query, and not longer than a line."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}{parts.path}"[:200]
+    """The address in messages: not longer than a line, without what may be a secret."""
+    scheme, separator, rest = url.partition("://")
+    host, slash, path = re.split("[?#]", rest)[0].partition("/")
+    return printable(f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"[:200])
 
 
 def _reason(raw: bytes) -> str:
@@ -293,10 +313,11 @@ def _reason(raw: bytes) -> str:
     try:
         document = msgspec.json.decode(raw)
         if isinstance(document, dict) and "reason" in document:
-            return str(document["reason"])[:REASON_MAX]
+            return printable(str(document["reason"])[:REASON_MAX])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
-    return " ".join(raw[:REASON_MAX].decode(errors="replace").split())[:80] or "no reason"
+    text = " ".join(raw[:REASON_MAX].decode(errors="replace").split())[:80]
+    return printable(text) or "no reason"
 
 
 def _told(error: Exception) -> str:
@@ -311,4 +332,4 @@ def _told(error: Exception) -> str:
     elif isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno or 0
         text = os.strerror(number) if number > 0 else str(error.os_error.strerror)
-    return (text or type(error).__name__)[:REASON_MAX]
+    return printable((text or type(error).__name__)[:REASON_MAX])

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from loadmanager.adapters.pulsar_admin import answers
 from loadmanager.adapters.pulsar_admin.client import AnswerError, PulsarClient
+from loadmanager.core.bundles.names import clip
 from loadmanager.core.errors import OperationalError
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.cluster_reader import BrokerReading, Cost, PoliciesReading
@@ -62,7 +63,13 @@ class AdminReader:
     async def settings(self) -> Mapping[str, str]:
         """See the port."""
         values = answers.balancing_settings(await self._client.get(RUNTIME))
-        self._cluster = values.get("clusterName", self._cluster)
+        named = values.get("clusterName", self._cluster)
+        if self._cluster and named != self._cluster:
+            raise OperationalError(
+                f"the brokers belong to cluster {clip(self._cluster)} and to {clip(named)}: "
+                "those of one are expected"
+            )
+        self._cluster = named
         return values
 
     async def read(self, broker_id: str) -> BrokerReading:
@@ -70,7 +77,8 @@ class AdminReader:
         if broker_id not in self._without_report:
             raw = await self._published(broker_id)
             if raw is not None:
-                return BrokerReading(answers.load_report(raw, self._clock.now_ms()))
+                stored, now_ms = self._stored is not None, self._clock.now_ms()
+                return BrokerReading(answers.load_report(raw, now_ms, stored=stored))
             self._without_report.add(broker_id)
         return await self._without(broker_id)
 

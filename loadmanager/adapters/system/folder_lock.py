@@ -10,6 +10,8 @@ from pathlib import Path
 
 from loadmanager.core.errors import OperationalError
 
+HOLDER_BYTES_MAX = 200
+
 
 @contextlib.contextmanager
 def locked(folder: Path, name: str, advice: str) -> Iterator[None]:
@@ -20,7 +22,7 @@ def locked(folder: Path, name: str, advice: str) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        opened = (folder / name).open("a+")
+        opened = (folder / name).open("a+b", buffering=0)
     except OSError as error:
         raise OperationalError(f"{folder} cannot be written: {error.strerror}; {advice}") from None
     with opened as file:
@@ -28,11 +30,11 @@ def locked(folder: Path, name: str, advice: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.seek(0)
-            holder = file.read().strip() or "another process"
+            holder = file.read(HOLDER_BYTES_MAX).decode(errors="replace").strip()
             raise OperationalError(
-                f"{folder} is in use by {holder}: stop that first, or {advice}"
+                f"{folder} is in use by {holder or 'another process'}: stop that first, or {advice}"
             ) from None
-        file.truncate(0)
-        file.write(f"process {os.getpid()} (loadmanager {Path(name).stem})\n")
-        file.flush()
+        with contextlib.suppress(OSError):  # a full disk: the lock is held without a name
+            file.truncate(0)
+            file.write(f"process {os.getpid()} (loadmanager {Path(name).stem})\n".encode())
         yield

@@ -49,7 +49,8 @@ class Breaker:
     """Times are milliseconds since the epoch."""
 
     def __init__(self) -> None:
-        self._why = ""
+        self.why = ""
+        """Why it opened last."""
         self._until_ms = 0.0
         self._failures = 0
         self._expected: list[Expectation] = []
@@ -62,7 +63,14 @@ class Breaker:
         if now_ms >= self._until_ms:
             return None
         left_s = (self._until_ms - now_ms) / 1000
-        return f"CircuitBreaker: {self._why}; moves go on in {left_s:.0f} s"
+        return f"CircuitBreaker: {self.why}; moves go on in {left_s:.0f} s"
+
+    def recall(self, why: str, until_ms: float, now_ms: int, rules: Rules) -> bool:
+        """It was opened before; returns whether it still is. That is no longer than `rules` say,
+        whatever the clock was then.
+        """
+        self.why, self._until_ms = why, min(until_ms, now_ms + rules.open_ms)
+        return self.reason(now_ms) is not None
 
     @property
     def until_ms(self) -> int:
@@ -120,11 +128,14 @@ class Breaker:
         return False
 
     def _open(self, why: str, now_ms: int, open_ms: float) -> bool:
-        """Open it; if it is to be open for longer already, for another reason, that one stays."""
-        if now_ms + open_ms > self._until_ms:
-            self._why, self._until_ms = why, now_ms + open_ms
+        """Open it; if it is to be open for longer already, for another reason, that one stays.
+        Returns whether this reason is the one that counts.
+        """
         self._failures = 0
         self._expected.clear()
+        if now_ms + open_ms <= self._until_ms:
+            return False
+        self.why, self._until_ms = why, now_ms + open_ms
         self.opened += 1
         return True
 

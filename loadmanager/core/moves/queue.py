@@ -10,7 +10,7 @@ the rate.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from loadmanager.core.errors import ConflictError, NotFoundError
@@ -109,8 +109,17 @@ class MoveQueue:
         self.waiting += len(moves)
         self._moves.update((move.bundle, move) for move in moves)
 
-    def start(self, now_s: float, settings: MoveSettings, *, paused: bool) -> list[Group]:
-        """The groups that start now; the caller carries them out, and calls `end` for each move."""
+    def start(
+        self,
+        now_s: float,
+        settings: MoveSettings,
+        *,
+        paused: bool,
+        held: Set[Author] = frozenset(),
+    ) -> list[Group]:
+        """The groups that start now; the caller carries them out, and calls `end` for each move.
+        `held`: whose moves may not begin now.
+        """
         while self._begun_s and self._begun_s[0] <= now_s - WINDOW_S:
             self._begun_s.popleft()
         under_way = [group for group in self._groups if group.started]
@@ -120,7 +129,7 @@ class MoveQueue:
         kept_coming: set[str] = set()
         starting: list[Group] = []
         for group in self._groups:
-            if group.started or (paused and not group.urgent):
+            if group.started or (paused and not group.urgent) or group.moves[0].author in held:
                 continue
             if len(under_way) + len(starting) >= settings.at_once_max:
                 break

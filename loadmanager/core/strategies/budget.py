@@ -53,6 +53,14 @@ class Budget:
         self._moves: deque[tuple[int, str, str]] = deque()
         """When a move was allowed, its source and destination."""
 
+    def moves(self) -> list[tuple[int, str, str]]:
+        """The moves that count: when each was allowed, its source and destination."""
+        return list(self._moves)
+
+    def recall(self, moves: Sequence[tuple[int, str, str]], now_ms: int) -> None:
+        """Count moves that were made before; if the clock was set back meanwhile, as made now."""
+        self._moves = deque(sorted((min(at_ms, now_ms), one, two) for at_ms, one, two in moves))
+
     def allow(
         self, unloads: Sequence[Unload], now_ms: int, limits: Limits
     ) -> tuple[tuple[Unload, ...], tuple[Skip, ...]]:

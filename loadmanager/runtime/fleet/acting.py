@@ -14,10 +14,10 @@ from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats
 from loadmanager.core.moves.breaker import Breaker, Expectation, Rules, spread
 from loadmanager.core.moves.move import Author, Move, MoveState
 from loadmanager.core.strategies.budget import Budget, Limits, quiet_spans
-from loadmanager.core.strategies.plan import Plan, Skip, Unload
+from loadmanager.core.strategies.plan import Plan, Skip
 from loadmanager.ports.clock import Clock
 from loadmanager.runtime.fleet.picture import Picture
-from loadmanager.runtime.fleet.settings import FleetSettings
+from loadmanager.runtime.fleet.settings import ACT, FleetSettings
 from loadmanager.runtime.leader.moves import Moves
 
 MEASURED_MS = 90_000
@@ -26,6 +26,17 @@ SILENT_READINGS = 2.5
 """A broker that did not answer for so many intervals of reading has disappeared."""
 
 log = structlog.get_logger("fleet")
+
+
+class Acted(msgspec.Struct):
+    """What is kept for the next daemon. Times are milliseconds since the epoch."""
+
+    moves: list[tuple[int, str, str]] = []
+    """Moves of the last hour: when each was allowed, its source and destination."""
+    why: str = ""
+    """Why the circuit breaker opened last."""
+    until_ms: int = 0
+    """When it closes by itself."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,8 +52,30 @@ class Acting:
     """Where the daemon is asked."""
     told: Callable[[Plan], None]
     """Puts a plan among the decisions."""
+    keep: Callable[[bytes], None]
+    """Keeps what the next daemon must know; see `recall`."""
     budget: Budget = field(default_factory=Budget)
     breaker: Breaker = field(default_factory=Breaker)
+
+    def recall(self, kept: bytes | None) -> None:
+        """What this daemon, or the one before it, did lately counts. What makes no sense does not,
+        and the log says so.
+        """
+        if not kept:
+            return
+        try:
+            acted = msgspec.json.decode(kept, type=Acted)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            log.error("moves of the last hour are forgotten", error=str(error))
+            return
+        now_ms = self.clock.now_ms()
+        self.budget.recall(acted.moves, now_ms)
+        if self.breaker.recall(acted.why, acted.until_ms, now_ms, self.rules()):
+            log.warning("moves stop as before", reason=self.reason())
+
+    def _keep(self) -> None:
+        acted = Acted(self.budget.moves(), self.breaker.why, self.breaker.until_ms)
+        self.keep(msgspec.json.encode(acted))
 
     def rules(self) -> Rules:
         """When the breaker opens."""
@@ -71,21 +104,27 @@ class Acting:
         allowed, refused = self.budget.allow(plan.unloads, self.clock.now_ms(), limits)
         if refused:
             self.told(Plan(plan.strategy, skipped=refused))
-        for unload in allowed:
-            self.breaker.expect(self._expectation(unload))
+        if allowed:
+            self._keep()
         return self.moves.decide(allowed, Author.CYCLE)
 
-    def _expectation(self, unload: Unload) -> Expectation:
+    def changed(self, move: Move) -> None:
+        """A move begins, or has changed otherwise: what it should come to is known as it begins."""
+        decided = move.author in (Author.CYCLE, Author.PLAN)
+        if move.state is MoveState.RUNNING and decided and self.settings.value.mode == ACT:
+            self.breaker.expect(self._expectation(move))
+
+    def _expectation(self, move: Move) -> Expectation:
         loads = _loads(self.picture.reports)
-        report = self.picture.reports.get(unload.source)
-        stats = None if report is None else report.last_stats.get(unload.bundle)
+        report = self.picture.reports.get(move.source)
+        stats = None if report is None else report.last_stats.get(move.bundle)
         after = dict(loads)
-        if stats is not None and unload.destination in after:
-            after[unload.source] -= stats.rate
-            after[unload.destination] += stats.rate
+        if stats is not None and move.source in after and move.destination in after:
+            after[move.source] -= stats.rate
+            after[move.destination] += stats.rate
         wait_ms = self.settings.value.settle_s * 1000 + MEASURED_MS
         return Expectation(
-            move=unload.bundle,
+            move=move.bundle,
             check_ms=round(self.clock.now_ms() + wait_ms),
             publish_rate=_publish_rate(self.picture.reports),
             spread_before=spread(loads),
@@ -145,10 +184,14 @@ class Acting:
         cancelled = self.moves.cancel(None, f"cancelled: {why}")
         log.error("moves stop", reason=why, cancelled=cancelled)
         self.told(Plan("CircuitBreaker", skipped=(Skip("cluster", why),)))
+        self._keep()
 
     def resume(self) -> bool:
         """An operator ends what the breaker began; returns whether it was open."""
-        return self.breaker.close()
+        was_open = self.breaker.close()
+        if was_open:
+            self._keep()
+        return was_open
 
 
 def _loads(reports: Mapping[str, LocalBrokerData]) -> dict[str, float]:

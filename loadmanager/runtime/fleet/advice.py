@@ -112,17 +112,24 @@ def _document(plan: Plan) -> dict[str, Any]:
 def command(move: Unload) -> str:
     """The `pulsar-admin` command line that makes a move."""
     namespace, span = split_bundle_name(move.bundle)
-    parts = ["pulsar-admin", "namespaces", "unload", namespace, "--bundle", span]
-    if move.destination is not None:
-        parts += ["--destinationBroker", move.destination]
-    return shlex.join(parts)
+    to = [] if move.destination is None else ["--destinationBroker", move.destination]
+    return _pasted("unload", namespace, "--bundle", span, *to)
 
 
 def split_command(split: Split, *, unload: bool) -> str:
     """The `pulsar-admin` command line that makes a split."""
     namespace, span = split_bundle_name(split.bundle)
-    parts = ["pulsar-admin", "namespaces", "split-bundle", namespace, "--bundle", span]
-    return shlex.join([*parts, *(["--unload"] if unload else [])])
+    return _pasted("split-bundle", namespace, "--bundle", span, *(["--unload"] if unload else []))
+
+
+def _pasted(action: str, namespace: str, *options: str) -> str:
+    """A line for a shell; a comment where `pulsar-admin` would take the namespace for an option."""
+    line = shlex.join(["pulsar-admin", "namespaces", action, namespace, *options])
+    return (
+        f"# not to be pasted, the tenant begins with a dash: {line}"
+        if namespace[0] == "-"
+        else line
+    )
 
 
 def switch_command(name: str, *, on: bool) -> str:

@@ -31,6 +31,8 @@ class DeadMan:
     silent_s: float
     _sign: int | None = field(default=None, init=False)
     _since_s: float = field(default=0.0, init=False)
+    _fired: int | None = field(default=None, init=False)
+    """The sign after which it has fired, also if that could not be forgotten."""
 
     async def step(self) -> None:
         """Look, and switch Pulsar's own on if there was no sign for too long. The time counts from
@@ -44,6 +46,9 @@ class DeadMan:
             self._sign, self._since_s = sign, now_s
         if sign is None or now_s - self._since_s < self.silent_s:
             return
+        if sign == self._fired:
+            return
         log.error("the daemon is silent", cluster=self.cluster, seconds=self.silent_s)
         await self.restore()
+        self._fired = sign
         self.forget()

@@ -8,6 +8,8 @@ from typing import Any
 
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError
+from loadmanager.core.moves.move import Author
+from loadmanager.core.strategies.budget import is_quiet, quiet_spans
 from loadmanager.runtime.fleet.acting import Acting
 from loadmanager.runtime.fleet.advice import switch_command
 from loadmanager.runtime.fleet.picture import Picture
@@ -16,7 +18,7 @@ from loadmanager.runtime.leader.operations import Operations
 from loadmanager.runtime.leader.plans import Kept, Plans
 
 STALE_READINGS = 2.5
-"""Policies that could not be read for so many intervals are not known any more."""
+"""What could not be read for so many intervals is not known any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +42,46 @@ class FleetHold:
             return None
         return self.refusal() or self.acting.reason()
 
-    def check(self) -> None:
-        """Raise `ConflictError` where nothing may be moved, not even for an operator."""
+    def held(self, author: Author) -> str | None:
+        """Why no move that an author wants may begin now; None: it may. An operator's own move
+        waits for nothing but Pulsar's balancing; only moves of cycles wait for quiet hours to end.
+        """
+        why = self.refusal()
+        if why is not None or author is Author.OPERATOR:
+            return why
+        return self.reason() or (self.quiet() if author is Author.CYCLE else None)
+
+    def told(self) -> str | None:
+        """Why nothing is moved now, for operators."""
+        mode = self.settings.value.mode
+        if mode == ACT:
+            return self.held(Author.CYCLE)
+        return self.reason() or (self.refusal() if mode == APPROVE else None)
+
+    def quiet(self) -> str | None:
+        """Whether these are quiet hours."""
+        hours = self.settings.value.quiet_hours
+        if not is_quiet(self.picture.clock.now_ms(), quiet_spans(hours)):
+            return None
+        return f"QuietHours: no moves in {', '.join(hours)} (UTC)"
+
+    def check(self, author: Author = Author.OPERATOR) -> None:
+        """Raise `ConflictError` where nothing may be moved that an author wants."""
         mode = self.settings.value.mode
         if mode not in (APPROVE, ACT):
             raise ConflictError(
                 f"nothing is moved in mode {mode}: start the daemon with --mode {APPROVE}"
             )
-        problem = self.refusal()
+        problem = self.held(author)
         if problem is not None:
             raise ConflictError(problem)
 
     def refusal(self) -> str | None:
-        """Why nothing may be moved: Pulsar moves bundles itself, or that is not known."""
-        if not self.picture.settings:
-            return "Incomplete: Pulsar's settings are not known"
+        """Why nothing may be moved: Pulsar moves bundles itself, or that is not known now."""
+        within_s = self.settings.value.read_interval_s * STALE_READINGS
+        unknown = self.picture.unknown("settings", within_s)
+        if unknown is not None:
+            return unknown
         on = self.picture.own_balancing()
         if not on:
             return None
@@ -74,7 +101,7 @@ class FleetPlans(Plans):
         """See the base class. Raises `ConflictError` where nothing may be moved. A plan with a
         split is carried out when this returns; raises `OperationalError` if the split failed.
         """
-        self.hold.check()
+        self.hold.check(Author.PLAN)
         if not self.is_split(plan_id):
             return await Plans.execute(self, plan_id)
         await self.execute_split(self.find(plan_id))

@@ -90,17 +90,26 @@ class Picture:
 
     def missing(self, within_s: float) -> str | None:
         """What must be known for a decision and is not, or is older than this; None: nothing."""
-        parts = {"brokers": self.brokers_ms, "policies": self.policies_ms}
-        oldest_ms = self.clock.now_ms() - within_s * 1000
-        for part, read_ms in parts.items():
-            if read_ms is None or (read_ms < oldest_ms and part in self.problems):
-                why = self.problems.get(part, "not read yet")
-                return f"Incomplete: the {part} are not known: {why}"
+        for part in ("brokers", "settings", "policies"):
+            if (why := self.unknown(part, within_s)) is not None:
+                return why
         if self.uncovered:
             why = self.problems.get("policies", "not read yet")
             first = min(self.uncovered)
             return f"Incomplete: the policies of {first} are not known: {why}"
         return None
+
+    def unknown(self, part: str, within_s: float) -> str | None:
+        """Why a part of this is not known, or only of more than so many seconds ago; else None."""
+        read_ms = {
+            "brokers": self.brokers_ms,
+            "settings": self.settings_ms,
+            "policies": self.policies_ms,
+        }[part]
+        oldest_ms = self.clock.now_ms() - within_s * 1000
+        if read_ms is not None and (read_ms >= oldest_ms or part not in self.problems):
+            return None
+        return f"Incomplete: the {part} are not known: {self.problems.get(part, 'not read yet')}"
 
     def document(self) -> dict[str, Any]:
         """For operators: ages in seconds, and what is missing."""

@@ -46,7 +46,7 @@ class FleetSettings:
         "In act: switch Pulsar's own shedding on again when the daemon is stopped",
     )
     moves_per_hour_max: int = conf(
-        "movesPerHourMax", 60, "Most moves that begin in any hour", minimum=0
+        "movesPerHourMax", 60, "Most moves that begin in any hour", minimum=0, maximum=5_000
     )
     moves_per_broker_max: int = conf(
         "movesPerBrokerPerHourMax",

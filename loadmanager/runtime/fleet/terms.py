@@ -12,7 +12,8 @@ import structlog
 from loadmanager.core.errors import OperationalError
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.election import Term
-from loadmanager.ports.store import SessionState, Store
+from loadmanager.ports.note import Note
+from loadmanager.ports.store import Put, SessionState, Store, VersionConflictError
 from loadmanager.ports.wishes import WishBook
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt
@@ -24,10 +25,31 @@ from loadmanager.runtime.tasks import Scope, retrying, sleep
 TERM_INTERVAL_S = 1.0
 """Between the end of a term and the next campaign."""
 
-Lead = Callable[[Term, WishBook], Coroutine[Any, Any, None]]
+Lead = Callable[[Term, WishBook, Note], Coroutine[Any, Any, None]]
 """A daemon's work, until cancelled."""
 
 log = structlog.get_logger("fleet")
+
+
+class StoreNote:
+    """Implements `ports.note.Note` in the metadata store, under the checks of a term."""
+
+    def __init__(self, store: Store, term: Term) -> None:
+        self._store = store
+        self._term = term
+
+    async def read(self) -> bytes | None:
+        """See the port."""
+        node = await self._store.get(paths.ACTED)
+        return None if node is None else node.value
+
+    async def write(self, value: bytes) -> None:
+        """See the port. Raises `OperationalError` if the term is over, too."""
+        await self._store.create(paths.ACTED, b"")
+        try:
+            await self._store.commit([*self._term.checks, Put(paths.ACTED, value)])
+        except VersionConflictError:
+            raise OperationalError("this daemon's term is over") from None
 
 
 class Terms:
@@ -74,7 +96,8 @@ class Terms:
         log.info("this daemon leads", epoch=term.epoch)
         async with Scope(f"term-{term.epoch}") as scope:
             scope.spawn(self._until_lost(term, scope), "until-lost")
-            scope.spawn(self._lead(term, self._wishes), "lead")
+            note = StoreNote(self._store, term)
+            scope.spawn(self._lead(term, self._wishes, note), "lead")
         log.warning("the lock is lost: another daemon may lead", epoch=term.epoch)
 
     async def _until_lost(self, term: Term, scope: Scope) -> None:

@@ -27,8 +27,8 @@ from loadmanager.runtime.tasks import for_each
 NAMESPACES_MAX = 5_000
 """With more, the policies are not known: their groups would take too many requests."""
 BUNDLES_MAX = 500_000
-"""Bundles whose averages are kept: further brokers count as not read. A cluster that names
-others each time would take all memory.
+"""Bundles in all reports, and bundles whose averages are kept: further brokers count as not read. A
+cluster that names others each time would take all memory.
 """
 NAMED_MAX = 5
 """Brokers that one line of the log names."""
@@ -53,6 +53,12 @@ class Watching:
     """The namespaces whose policies have been read."""
     read_s: float = field(default=0.0)
     """How long the last reading of all brokers took."""
+    _bundles_of: dict[str, int] = field(default_factory=dict)
+    """Broker → bundles in its last report."""
+    _bundles: int = 0
+    """Their sum."""
+    tried_s: float = field(default=0.0, init=False)
+    """When a part was last read, or could not be read."""
 
     async def read_brokers(self) -> None:
         """Read the list of brokers, then each of them."""
@@ -71,6 +77,7 @@ class Watching:
             picture.reports.pop(broker, None)
             picture.answering.discard(broker)
             picture.problems.pop(broker, None)
+            self._bundles -= self._bundles_of.pop(broker, 0)
             self.view.gone(broker, now_ms)
             for listener in picture.listeners:
                 listener(broker, None)
@@ -86,8 +93,11 @@ class Watching:
         reading = await self.reader.read(broker)
         if broker not in self.picture.registered:
             return
-        if len(self.view.bundle_data) + len(reading.report.last_stats) > self.bundles_max:
+        size = max(len(reading.report.bundles), len(reading.report.last_stats))
+        others = self._bundles - self._bundles_of.get(broker, 0)
+        if max(len(self.view.bundle_data), others) + size > self.bundles_max:
             raise OperationalError(f"more than {self.bundles_max} bundles in the cluster")
+        self._bundles, self._bundles_of[broker] = others + size, size
         now_ms = self.clock.now_ms()
         report = self.carried.apply(reading.report, now_ms)
         self.picture.reports[broker] = report
@@ -97,9 +107,14 @@ class Watching:
             listener(broker, report)
         self.record(broker, reading)
 
+    async def read_settings(self) -> None:
+        """Read Pulsar's settings: above all, whether it moves bundles itself."""
+        await self._part("settings", self._read_settings)
+
     async def read_policies(self) -> None:
         """Read Pulsar's settings, its leader and the policies."""
-        await self._part("settings", self._read_settings)
+        await self.read_settings()
+        await self._part("leader", self._read_leader)
         if self.picture.cluster:
             everything = partial(self._read_policies, None)
             await self._part("policies", everything)
@@ -122,8 +137,10 @@ class Watching:
 
     async def _read_settings(self) -> None:
         self.picture.settings = await self.reader.settings()
-        self.picture.leader = await self.reader.leader()
         self.picture.settings_ms = self.clock.now_ms()
+
+    async def _read_leader(self) -> None:
+        self.picture.leader = await self.reader.leader()
 
     async def _read_policies(self, new: set[str] | None) -> None:
         """Read the policies; groups of these namespaces only, or of all."""
@@ -153,6 +170,8 @@ class Watching:
                 log.warning("a part of the cluster cannot be read", part=part, error=text)
             problems[part] = text
             return False
+        finally:
+            self.tried_s = self.clock.monotonic_s()
         if problems.pop(part, None) is not None:
             log.info("it can be read again", part=part)
         return True

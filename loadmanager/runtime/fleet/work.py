@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import structlog
@@ -28,6 +29,7 @@ from loadmanager.ports.cluster_reader import BrokerReading, ClusterReader
 from loadmanager.ports.election import Leader
 from loadmanager.ports.history import History
 from loadmanager.ports.mover import Mover
+from loadmanager.ports.note import Note
 from loadmanager.ports.store import Check
 from loadmanager.ports.wishes import WishBook
 from loadmanager.runtime.broker.decision_telemetry import Counts
@@ -49,6 +51,8 @@ from loadmanager.runtime.shared.events import Events
 from loadmanager.runtime.tasks import Interval, Scope, Steps, every
 
 SLOW_S = 10.0
+HUNG_S = 120.0
+"""A reading of which no part has ended for so long does not go on."""
 
 PULSAR_STATS_INTERVAL_S = 60.0
 """Over how long Pulsar's brokers measure traffic: the default of statsUpdateFrequencyInSecs."""
@@ -84,6 +88,8 @@ class FleetOutside:
     reader: ClusterReader
     orders: Orders
     wishes: WishBook
+    note: Note
+    """What the next daemon must know of this one."""
     clock: Clock
     rng: Rng
     history: History | None
@@ -112,6 +118,8 @@ class FleetWork:
     counts: Counts = field(default_factory=Counts)
     _held: str | None = None
     """The kind of reason that the log told last."""
+    _began: bool = False
+    """Whether the cluster was read once."""
     _read_ms: dict[str, int] = field(default_factory=dict)
     """Broker → when it was last recorded."""
     picture: Picture = field(init=False)
@@ -123,6 +131,7 @@ class FleetWork:
     splitting: Splitting = field(init=False)
     watching: Watching = field(init=False)
     hold: FleetHold = field(init=False)
+    owners: OwnersSeen = field(init=False)
 
     def __post_init__(self) -> None:
         """Build the parts."""
@@ -165,6 +174,7 @@ class FleetWork:
             clock=clock,
             url=outside.me.service_url,
             told=self.load_manager.told,
+            keep=self._keep,
         )
         self.hold = FleetHold(self.picture, settings.fleet, self.acting)
         shadows = tuple(Shadow(name) for name in settings.fleet.value.shadows)
@@ -219,7 +229,8 @@ class FleetWork:
             self.acting.ended(move)
             draining.moved(move)
 
-        self.moves.ended = ended
+        self.moves.ended, self.moves.changed = ended, self.acting.changed
+        self.moves.held = self.hold.held
         return FleetOperations(
             checks=self.outside.checks,
             moves=self.moves,
@@ -239,7 +250,8 @@ class FleetWork:
             view=self.load_manager.view,
             stats_interval_s=lambda: PULSAR_STATS_INTERVAL_S,
         )
-        self.picture.listeners += [self._observe, owners.on_report]
+        self.picture.listeners.append(self._observe)
+        self.owners = owners
         return Overview(
             leader=self.outside.me,
             since_ms=clock.now_ms(),
@@ -289,6 +301,7 @@ class FleetWork:
             every(checks, self.splitting.step, "split", steps, first_after_s=None), "split"
         )
         if mode in (APPROVE, ACT):
+            self._every(reading, self.sign, "sign")
             self.scope.spawn(self.moves.run(), "moves")
             drain = self.operations.step
             self.scope.spawn(every(lambda: INTERVAL_S, drain, "drain", steps), "drain")
@@ -299,22 +312,37 @@ class FleetWork:
         self.scope.spawn(every(interval_s, step, name, self.steps), name)
 
     async def read(self) -> None:
-        """Read the brokers, and the policies of namespaces that are new."""
+        """Read the brokers, and the policies of namespaces that are new; before all, what was done
+        lately.
+        """
+        if not self._began:
+            self.acting.recall(await self.outside.note.read())
         await self.watching.read_brokers()
+        if not self._began:
+            self.owners.begin()
+            self._began = True
         self.outside.orders.brokers = tuple(sorted(self.picture.answering))
         await self.watching.read_new_policies()
         mode = self.settings.fleet.value.mode
+        if mode in (APPROVE, ACT):
+            await self.watching.read_settings()
         if mode == ACT:
             self.acting.look()
-        answers = self.picture.answering and "brokers" not in self.picture.problems
-        if mode in (APPROVE, ACT) and answers:
-            self.outside.lives()
+        await self.sign()
         self._tell_hold()
+
+    async def sign(self) -> None:
+        """Give a sign of life, if the daemon may move bundles and the cluster answers it. A reading
+        may take long, when brokers hang; one that does not go on is no life.
+        """
+        goes_on = self.outside.clock.monotonic_s() - self.watching.tried_s < HUNG_S
+        answers = self.picture.answering and "brokers" not in self.picture.problems
+        if self.settings.fleet.value.mode in (APPROVE, ACT) and answers and goes_on:
+            self.outside.lives()
 
     def _tell_hold(self) -> None:
         """Log why nothing is moved, once for each reason."""
-        mode = self.settings.fleet.value.mode
-        why = self.hold.reason() or (self.hold.refusal() if mode == APPROVE else None)
+        mode, why = self.settings.fleet.value.mode, self.hold.told()
         kind = None if why is None else why.partition(":")[0]
         if kind != self._held and mode != OBSERVE:
             if why is None:
@@ -324,15 +352,32 @@ class FleetWork:
             self._held = kind
 
     def _carry_out(self, snapshot: ClusterSnapshot, plan: Plan) -> Sequence[Move]:
-        strategies = self.settings.strategies.value
+        strategies, waiting = self.settings.strategies.value, self.advice.plan_id
         self.advice.take(snapshot, plan, strategies)
         if self.settings.fleet.value.mode == APPROVE and plan.unloads:
-            kept = self.operations.plans.keep(snapshot, plan, strategies, {})
-            self.advice.plan_id = kept.id
-            log.info("a plan waits for approval", plan=kept.id, moves=len(plan.unloads))
+            self.advice.plan_id = self._sealed(snapshot, plan, strategies, waiting)
         if self.settings.fleet.value.mode == ACT:
             return self.acting.queue(plan)
         return ()
+
+    def _sealed(
+        self,
+        snapshot: ClusterSnapshot,
+        plan: Plan,
+        strategies: StrategySettings,
+        waiting: str | None,
+    ) -> str:
+        """The id of the sealed plan: of the one that waits already, if it has the same moves."""
+        plans = self.operations.plans
+        ready = waiting is not None and plans.is_ready(waiting)
+        if waiting and ready and _moves(plans.find(waiting).sealed.plan) == _moves(plan):
+            return waiting
+        kept = plans.keep(snapshot, plan, strategies, {})
+        log.info("a plan waits for approval", plan=kept.id, moves=len(plan.unloads))
+        return kept.id
+
+    def _keep(self, acted: bytes) -> None:
+        self.scope.spawn(self.steps.run("keep", partial(self.outside.note.write, acted)), "keep")
 
     # Recording
 
@@ -379,3 +424,8 @@ class FleetWork:
     def _append(self, *records: Any) -> None:
         if self.outside.history is not None:
             self.outside.history.append(*records)
+
+
+def _moves(plan: Plan) -> list[tuple[str, str, str | None]]:
+    """What is moved, without the figures that change all the time."""
+    return [(move.bundle, move.source, move.destination) for move in plan.unloads]

@@ -70,6 +70,9 @@ class Draining:
         if address is None:
             drain.left, drain.problem = 0, ""  # its session is over, and its claims with it
             return
+        if (why := self.moves.held(Author.DRAIN)) is not None:
+            drain.problem = why
+            return
         if now_s < drain.next_s or any(
             move.author is Author.DRAIN and move.source == broker
             for move in self.moves.queue.open_moves()

@@ -84,6 +84,8 @@ class Moves:
     """Called once for each move as soon as it has ended, before its clients are counted."""
     changed: Callable[[Move], None] = lambda _move: None
     """Called whenever the state of a move, or what is known of its outcome, has changed."""
+    held: Callable[[Author], str | None] = lambda _author: None
+    """Why no move that an author wants may begin now; None: it may."""
     assign: Callable[[str, str], Awaitable[bool]] | None = None
     """Has a broker acquire a bundle that nobody owns; None: its next lookup does."""
     queue: MoveQueue = field(default_factory=MoveQueue)
@@ -230,7 +232,8 @@ class Moves:
         for move in self.queue.open_moves():
             self._expect(move)
         paused = self.wishes.pause() is not None
-        for group in self.queue.start(now_s, settings, paused=paused):
+        held = {author for author in Author if self.held(author) is not None}
+        for group in self.queue.start(now_s, settings, paused=paused, held=held):
             self.scope.spawn(self._run(group), f"move {group.moves[0].bundle}")
 
     async def _run(self, group: Group) -> None:
@@ -285,7 +288,9 @@ class Moves:
         return None
 
     def _wish_against(self, move: Move) -> str | None:
-        """What operators asked for since that forbids a move which none of them ordered."""
+        """What forbids a move meanwhile: of operators' wishes, if none of them ordered it."""
+        if (why := self.held(move.author)) is not None:
+            return why
         if move.author is Author.OPERATOR:
             return None
         wishes = self.wishes.now()

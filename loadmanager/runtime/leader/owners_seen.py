@@ -50,7 +50,12 @@ class OwnersSeen:
     _of_broker: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def __enter__(self) -> OwnersSeen:
-        """Begin with the reports that are there."""
+        """Begin."""
+        self.begin()
+        return self
+
+    def begin(self) -> None:
+        """Listen from now on: the owners of the reports that are there came before."""
         if self.records is None:
             for broker, report in self.brokers.reports.items():
                 self._reported(broker, report, exact=False)
@@ -63,7 +68,6 @@ class OwnersSeen:
             broker: self._of_broker.get(broker, frozenset()) for broker in self.brokers.reports
         }
         self.brokers.listeners.append(self.on_report)
-        return self
 
     def __exit__(self, *_: object) -> None:
         """End."""

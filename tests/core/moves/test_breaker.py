@@ -31,9 +31,9 @@ def test_failures_in_a_row() -> None:
     assert breaker.ended("m", "no answer", 0, RULES)
     assert "2 moves failed in a row, no answer" in str(breaker.reason(999))
     assert breaker.reason(1000) is None
-    assert breaker.ended("m", "x", 0, Rules(1, 30, 1000, 300))
+    assert breaker.ended("m", "x", 1000, Rules(1, 30, 1000, 300))
     assert breaker.close()
-    assert breaker.reason(0) is None
+    assert breaker.reason(1000) is None
     assert not breaker.close()
 
 
@@ -93,7 +93,7 @@ def test_a_broker_that_leaves_shortens_nothing() -> None:
     breaker = Breaker()
     assert not breaker.look(LIVE, 0, {}, 0, RULES)
     assert breaker.ended("m", "x", 0, Rules(1, 30, 1000, 300))
-    assert breaker.look(frozenset("a"), 0, {}, 100, RULES)
+    assert not breaker.look(frozenset("a"), 0, {}, 100, RULES)
     assert "moves failed" in str(breaker.reason(999))
 
 

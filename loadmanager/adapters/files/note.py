@@ -1,0 +1,44 @@
+"""Implements `ports.note.Note` in a file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from loadmanager.core.errors import OperationalError
+from loadmanager.ports.note import NOTE_BYTES_MAX
+
+
+class FileNote:
+    """A file that is replaced as a whole, and is on the disk when `write` returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def read(self) -> bytes | None:
+        """See the port."""
+        try:
+            with self._path.open("rb") as file:
+                return file.read(NOTE_BYTES_MAX)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise OperationalError(f"{self._path} cannot be read: {error.strerror}") from None
+
+    async def write(self, value: bytes) -> None:
+        """See the port."""
+        replace_file(self._path, value)
+
+
+def replace_file(path: Path, value: bytes) -> None:
+    """Replace a file as a whole. Raises `OperationalError`."""
+    new = path.with_suffix(".new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with new.open("wb") as file:
+            file.write(value)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except OSError as error:
+        raise OperationalError(f"{path} cannot be written: {error.strerror}") from None

@@ -1,0 +1,19 @@
+"""A few kilobytes that outlive the process that leads."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+NOTE_BYTES_MAX = 900_000
+
+
+class Note(Protocol):
+    """One value. Both raise `OperationalError` when it cannot be read or kept now."""
+
+    async def read(self) -> bytes | None:
+        """The value; None if there is none."""
+        ...
+
+    async def write(self, value: bytes) -> None:
+        """Replace the value; at most `NOTE_BYTES_MAX` bytes."""
+        ...

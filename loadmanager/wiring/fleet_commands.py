@@ -1,0 +1,137 @@
+"""What `loadmanager fleet` does besides: one snapshot, and Pulsar's own balancing on again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from loadmanager.adapters.files.note import FileNote
+from loadmanager.adapters.files.wishes_file import WishesFile
+from loadmanager.adapters.logs.configure import configure
+from loadmanager.adapters.pulsar_admin.client import PulsarClient
+from loadmanager.adapters.pulsar_admin.orders import AdminOrders
+from loadmanager.adapters.system.clock import SystemClock
+from loadmanager.adapters.system.notify import notify
+from loadmanager.core.conf import Live
+from loadmanager.core.errors import ConfigError, OperationalError
+from loadmanager.ports.election import Leader
+from loadmanager.runtime.fleet.dead_man import DeadMan
+from loadmanager.runtime.fleet.snapshot_line import snapshot_line
+from loadmanager.runtime.fleet.work import FleetOutside, FleetSettingsOf, FleetWork
+from loadmanager.runtime.tasks import Scope, Steps, every
+from loadmanager.settings.fleet import ClusterSettings
+from loadmanager.wiring.fleet import CHECK_S, SIGN, reader_of, switch_on
+
+SIGNS = 3
+"""A daemon is silent that has missed so many signs, at least."""
+
+log = structlog.get_logger("fleet")
+
+
+async def restore(cluster: ClusterSettings) -> None:
+    """Switch Pulsar's own shedding and splitting on. Raises `OperationalError`."""
+    configure("info", json=None, broker="fleet")
+    await _restore(cluster)
+
+
+async def _restore(cluster: ClusterSettings) -> None:
+    async with PulsarClient(cluster.pulsar) as client:
+        await switch_on(client, cluster.name)
+
+
+def _forget(sign: Path) -> None:
+    try:
+        sign.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("the last sign of life stays", file=str(sign), error=error.strerror)
+
+
+async def restore_when_silent(
+    clusters: Sequence[ClusterSettings], data_dir: Path, seconds: float
+) -> None:
+    """Switch Pulsar's own on in each cluster whose daemon gives no sign of life for so long, until
+    cancelled. Raises `ConfigError` if another daemon would take over, or the time is too short.
+    """
+    configure("info", json=None, broker="fleet")
+    for cluster in clusters:
+        if cluster.store is not None:
+            raise ConfigError(
+                f"cluster {cluster.name}: with metadataStoreUrl another daemon takes over; a timer "
+                "on this host does not know whether it has"
+            )
+        least_s = SIGNS * cluster.fleet.read_interval_s
+        if seconds < least_s:
+            raise ConfigError(
+                f"--when-silent {seconds:g}: cluster {cluster.name} gives a sign of life each "
+                f"readIntervalSeconds; {least_s:g} or more is expected"
+            )
+    steps = Steps()
+    async with Scope("dead-man") as scope:
+        for cluster in clusters:
+            sign = data_dir / cluster.name / SIGN
+            timer = DeadMan(
+                cluster=cluster.name,
+                last_sign=partial(_touched_ns, sign),
+                forget=partial(_forget, sign),
+                restore=partial(_restore, cluster),
+                clock=SystemClock(),
+                silent_s=seconds,
+            )
+            step = f"dead-man-{cluster.name}"
+            scope.spawn(every(lambda: CHECK_S, timer.step, step, steps), step)
+        notify("READY=1")
+
+
+def _touched_ns(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+
+
+async def one_snapshot(cluster: ClusterSettings) -> dict[str, Any]:
+    """Read a cluster once; returns its line for `decide`. Raises `OperationalError`."""
+    try:
+        return await _one_snapshot(cluster)
+    except* OperationalError as errors:
+        raise OperationalError("; ".join(map(str, errors.exceptions))) from None
+
+
+async def _one_snapshot(cluster: ClusterSettings) -> dict[str, Any]:
+    configure("warning", json=None, broker="fleet")
+    async with PulsarClient(cluster.pulsar) as client, Scope("snapshot") as scope:
+        clock, steps = SystemClock(), Steps()
+        reader = reader_of(client, cluster, scope, steps)
+        with_nothing = FleetOutside(
+            name=cluster.name,
+            me=Leader("snapshot", "", 1),
+            reader=reader,
+            orders=AdminOrders(client, reader),
+            wishes=WishesFile(Path("/nonexistent/wishes.json"), clock),
+            note=FileNote(Path("/nonexistent/note.json")),
+            clock=clock,
+            rng=random.Random(0),  # noqa: S311 - nothing is chosen
+            history=None,
+        )
+        settings = FleetSettingsOf(
+            fleet=Live(cluster.fleet),
+            strategies=Live(cluster.strategies),
+            splits=Live(cluster.splits),
+            moves=Live(cluster.moves),
+            settings_with=lambda _changes: cluster.strategies,
+        )
+        work = FleetWork(with_nothing, settings, scope, steps)
+        await work.read()
+        problems = work.picture.problems
+        if not work.picture.answering:
+            raise OperationalError("; ".join(problems.values()) or "the cluster has no broker")
+        for part, why in problems.items():
+            log.warning("left out", part=part, error=why)
+        line = await snapshot_line(work.picture, reader)
+        scope.cancel()
+        return line

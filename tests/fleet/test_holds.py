@@ -1,0 +1,320 @@
+"""What stops moves that wait already, and what a daemon knows of the one before it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from pathlib import Path
+
+import pytest
+from fleet.fake_pulsar import a_pulsar, failed
+from fleet.watched import ACT, MANY_MOVES, Clock, Watching, beside, watching
+
+from loadmanager import cli
+from loadmanager.adapters.pulsar_admin.client import CONNECTIONS_MAX
+from loadmanager.core.errors import OperationalError
+from loadmanager.core.load.wishes import Pause
+from loadmanager.core.moves.move import Author
+from loadmanager.runtime.fleet.steady import Steady
+from loadmanager.settings import fleet
+from loadmanager.wiring.fleet import Cluster, FleetOptions
+
+ONE_A_MINUTE = {**ACT, "loadManagerMovesPerMinuteMax": "1"}
+OWN = "loadBalancerSheddingEnabled"
+DAY_MS = 86_400_000
+
+
+async def one_of_several(daemon: Watching) -> None:
+    """One move of a cycle is made, and others wait for the pace."""
+    daemon.pulsar.switch_off()
+    await daemon.work.read()
+    await daemon.work.load_manager.shed()
+    queue = daemon.work.moves.queue
+    while not daemon.pulsar.moved or queue.running():
+        await daemon.work.moves._changed.wait()
+    assert queue.waiting > 0
+
+
+async def minutes_later(daemon: Watching, minutes: int = 3) -> int:
+    """How many moves were made in all after so long."""
+    for _ in range(minutes):
+        daemon.clock.pass_s(61)
+        await daemon.work.read()
+        await daemon.work.moves._turn()
+        while daemon.work.moves.queue.running():
+            await daemon.work.moves._changed.wait()
+    return len(daemon.pulsar.moved)
+
+
+async def test_moves_go_on_at_their_pace(tmp_path: Path) -> None:
+    """Without a reason against it, the ones that wait are made: the other tests mean something."""
+    async with watching(tmp_path, settings=ONE_A_MINUTE) as daemon:
+        await one_of_several(daemon)
+        assert await minutes_later(daemon) > 1
+
+
+async def test_pulsars_own_balancing_stops_moves_that_wait(tmp_path: Path) -> None:
+    """The next reading sees it. Once it is off again, they go on."""
+    async with watching(tmp_path, settings=ONE_A_MINUTE) as daemon:
+        await one_of_several(daemon)
+        daemon.pulsar.settings[OWN] = "true"
+        await daemon.work.read()
+        assert await minutes_later(daemon) == 1
+        assert "PulsarBalances" in str(daemon.work.hold.told())
+        daemon.pulsar.switch_off()
+        assert await minutes_later(daemon) > 1
+
+
+async def test_quiet_hours_stop_moves_that_wait(tmp_path: Path) -> None:
+    """They begin while moves wait. An operator is told, and may still approve a plan."""
+    settings = {**ONE_A_MINUTE, "quietHours": "22:00-06:00"}
+    async with watching(tmp_path, settings=settings) as daemon:
+        midnight_ms = daemon.clock.at_ms // DAY_MS * DAY_MS
+        daemon.clock.at_ms = midnight_ms + (21 * 3600 + 59 * 60 + 50) * 1000
+        await one_of_several(daemon)
+        assert await minutes_later(daemon) == 1
+        assert daemon.work.hold.told() == "QuietHours: no moves in 22:00-06:00 (UTC)"
+        assert daemon.work.hold.held(Author.PLAN) is None
+
+
+async def test_settings_that_cannot_be_read(tmp_path: Path) -> None:
+    """Nobody knows then whether Pulsar moves bundles itself: after a few readings nothing moves."""
+    async with watching(tmp_path, settings=ONE_A_MINUTE) as daemon:
+        await one_of_several(daemon)
+        daemon.pulsar.nonsense["/configuration/runtime"] = failed
+        daemon.clock.pass_s(30)
+        await daemon.work.read()
+        assert daemon.work.hold.told() is None
+        daemon.clock.pass_s(50)
+        await daemon.work.read()
+        assert await minutes_later(daemon) == 1
+        assert "the settings are not known" in str(daemon.work.hold.told())
+
+
+async def drained(daemon: Watching) -> int:
+    """How many bundles a drain has moved after some steps."""
+    for _ in range(5):
+        await daemon.work.operations.step()
+        await daemon.work.moves._turn()
+        await daemon.work.moves.idle()
+    return len(daemon.pulsar.moved)
+
+
+async def test_a_drain_goes_on_after_a_restart_unless_pulsar_balances(tmp_path: Path) -> None:
+    """Its state says why it waits."""
+    async with a_pulsar(3) as pulsar:
+        pulsar.spread([12, 2, 2])
+        pulsar.switch_off()
+        async with beside(pulsar, tmp_path, ACT) as daemon:
+            await daemon.work.read()
+            await daemon.work.operations.cordon(pulsar.brokers[0], drain=True)
+        pulsar.settings[OWN] = "true"
+        async with beside(pulsar, tmp_path, ACT, epoch=2) as daemon:
+            await daemon.work.read()
+            assert await drained(daemon) == 0
+            (told,) = daemon.work.operations.cordons()
+            assert "PulsarBalances" in told["problem"]
+            pulsar.switch_off()
+            await daemon.work.read()
+            assert await drained(daemon) == 12
+
+
+async def test_a_drain_waits_for_the_circuit_breaker(tmp_path: Path) -> None:
+    """And for neither quiet hours nor the budget."""
+    settings = {**ACT, "movesPerHourMax": "0", "quietHours": "00:00-00:00"}
+    async with watching(tmp_path, settings=settings) as daemon:
+        daemon.pulsar.switch_off()
+        await daemon.work.read()
+        await daemon.work.operations.cordon(daemon.pulsar.brokers[0], drain=True)
+        acting = daemon.work.acting
+        assert acting.breaker.ended("x", "no", daemon.clock.now_ms(), acting.rules())
+        assert await drained(daemon) == 0
+        await daemon.work.operations.pause(None)
+        assert await drained(daemon) == 12
+
+
+async def kept(folder: Path, text: str) -> None:
+    """Wait until it is on the disk."""
+    async with asyncio.timeout(60):
+        while text not in (folder / "acted.json").read_text():
+            await asyncio.sleep(0.01)
+
+
+async def test_the_budget_outlives_the_daemon(tmp_path: Path) -> None:
+    """One move an hour, however often it is started."""
+    async with a_pulsar(3) as pulsar:
+        pulsar.spread([12, 2, 2])
+        pulsar.switch_off()
+        settings = {**ACT, "movesPerHourMax": "1"}
+        for epoch in (1, 2, 3):
+            async with beside(pulsar, tmp_path, settings, epoch=epoch) as daemon:
+                daemon.clock.pass_s(60 * epoch)
+                await daemon.cycle()
+                assert len(pulsar.moved) == 1
+        async with beside(pulsar, tmp_path, settings, epoch=4) as daemon:
+            daemon.clock.pass_s(3700)
+            await daemon.cycle()
+            assert len(pulsar.moved) == 2
+
+
+async def test_the_breaker_outlives_the_daemon(tmp_path: Path) -> None:
+    """Until it closes by itself; after the clock was set back that is no longer than its time."""
+    async with a_pulsar(3) as pulsar:
+        pulsar.spread([12, 2, 2])
+        pulsar.switch_off()
+        async with beside(pulsar, tmp_path, ACT) as daemon:
+            pulsar.nonsense["/unload"] = failed
+            await daemon.cycle()
+            assert daemon.work.acting.reason() is not None
+            await kept(tmp_path, "moves failed in a row")
+        pulsar.nonsense.clear()
+        for epoch, passed_s in ((2, 60), (3, -86_400)):
+            async with beside(pulsar, tmp_path, ACT, epoch=epoch) as daemon:
+                daemon.clock.pass_s(passed_s)
+                await daemon.cycle()
+                assert "CircuitBreaker" in str(daemon.work.hold.told())
+                assert pulsar.moved == []
+                daemon.clock.pass_s(1801)
+                await daemon.work.read()
+                assert daemon.work.acting.reason() is None
+        async with beside(pulsar, tmp_path, ACT, epoch=4) as daemon:
+            await daemon.cycle()
+            await daemon.work.operations.pause(None)
+            await kept(tmp_path, '"until_ms":0')
+        async with beside(pulsar, tmp_path, ACT, epoch=5) as daemon:
+            await daemon.cycle()
+            assert pulsar.moved != []
+
+
+@pytest.mark.parametrize("kept", [b"", b"x", b"[" * 100_000, b'{"moves": [[1]]}'])
+async def test_what_was_kept_and_makes_no_sense(tmp_path: Path, kept: bytes) -> None:
+    """It counts for nothing, and the daemon goes on."""
+    (tmp_path / "acted.json").write_bytes(kept)
+    async with watching(tmp_path, settings=ACT) as daemon:
+        daemon.pulsar.switch_off()
+        await daemon.cycle()
+        assert daemon.pulsar.moved
+
+
+async def test_a_move_that_never_began_promises_nothing(tmp_path: Path) -> None:
+    """It waits in a pause while traffic falls by itself: the breaker stays closed."""
+    async with watching(tmp_path, settings=ACT) as daemon:
+        daemon.pulsar.switch_off()
+        await daemon.work.read()
+        until_ms = daemon.clock.now_ms() + 600_000
+        await daemon.work.outside.wishes.set_pause(Pause(until_ms, ""), ())
+        await daemon.work.load_manager.shed()
+        assert daemon.work.moves.queue.waiting > 0
+        for bundle in daemon.pulsar.rates:
+            daemon.pulsar.rates[bundle] /= 4
+        for _ in range(8):
+            daemon.clock.pass_s(30)
+            await daemon.work.read()
+        assert daemon.work.acting.reason() is None
+
+
+async def test_the_same_moves_are_the_same_plan(tmp_path: Path) -> None:
+    """In `approve`, until it has expired; other moves are another plan."""
+    settings = {"mode": "approve"} | {name: fleet.DEFAULTS[name] for name in MANY_MOVES}
+    async with watching(tmp_path, settings=settings) as daemon:
+        daemon.pulsar.switch_off()
+        await daemon.work.read()
+        ids = []
+        for seconds in (0, 30, 601):
+            daemon.clock.pass_s(seconds)
+            await daemon.work.read()
+            await daemon.work.load_manager.shed()
+            ids.append(daemon.work.advice.plan_id)
+        assert ids[0] is not None
+        assert ids[0] == ids[1] != ids[2]
+        daemon.pulsar.spread([2, 12, 2])
+        daemon.clock.pass_s(30)
+        await daemon.work.read()
+        await daemon.work.load_manager.shed()
+        assert daemon.work.advice.plan_id not in (None, *ids)
+
+
+async def test_since_when_a_bundle_is_where_it_is(tmp_path: Path) -> None:
+    """Known exactly for what came later, not for what the daemon found."""
+    async with watching(tmp_path, (13, 3), settings=ACT) as daemon:
+        await daemon.work.read()
+        seen = daemon.work.owners.seen
+        assert not any(one.exact for one in seen.values())
+        bundle, there = min(daemon.pulsar.owners), daemon.pulsar.brokers[1]
+        daemon.pulsar.owners[bundle] = there
+        await daemon.work.read()
+        assert (seen[bundle].broker, seen[bundle].exact) == (there, True)
+
+
+class Clocks(Clock):
+    """A clock that can be set, and one that goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_s = 5.0
+
+    def monotonic_s(self) -> float:
+        """Seconds."""
+        return self.on_s
+
+    def both(self, seconds: float) -> None:
+        """Time passes."""
+        self.on_s += seconds
+        self.pass_s(seconds)
+
+
+@pytest.mark.parametrize("step_s", [-7200, -3, 3, 7200])
+def test_a_clock_that_is_set(step_s: float) -> None:
+    """It is told once; small corrections, and time that passes, are not."""
+    clock = Clocks()
+    steady = Steady(clock)
+    clock.both(3600)
+    clock.pass_s(1.5)
+    steady.check()
+    clock.pass_s(step_s)
+    with pytest.raises(OperationalError, match=re.escape(f"{step_s:+.0f} s")):
+        steady.check()
+    steady.check()
+
+
+async def test_an_order_that_waited_for_a_connection(tmp_path: Path) -> None:
+    """It is not sent if the lock was lost meanwhile."""
+    async with watching(tmp_path, settings=ACT) as daemon:
+        pulsar, client = daemon.pulsar, daemon.client
+        pulsar.switch_off()
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            there = f"127.0.0.1:{silent.getsockname()[1]}"
+            reads = [asyncio.create_task(client.get("/", there)) for _ in range(CONNECTIONS_MAX)]
+            leads = [True]
+            client.leads = lambda: leads[0]
+            bundle = min(pulsar.owners)
+            order = asyncio.create_task(
+                client.send("PUT", f"/admin/v2/namespaces/{bundle}/unload", pulsar.brokers[0])
+            )
+            while not client._connections.locked():
+                await asyncio.sleep(0)
+            leads[0] = False
+            for read in reads:
+                read.cancel()
+            with pytest.raises(OperationalError, match="not sent"):
+                await order
+        assert pulsar.moved == []
+
+
+async def test_a_daemon_that_is_stopped_before_it_has_read_anything(tmp_path: Path) -> None:
+    """It does not know what is off: everything is switched on."""
+    async with watching(tmp_path) as daemon:
+        daemon.pulsar.switch_off()
+        values = {"pulsar": daemon.pulsar.url(), "mode": "act", "restorePulsarOnStop": "true"}
+        cluster = Cluster(fleet.parse("c", values), FleetOptions(tmp_path), 0)
+        await cluster._say_goodbye(daemon.client, daemon.work)
+        assert daemon.pulsar.settings[OWN] == "true"
+
+
+def test_credentials_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The daemon says so and does not start."""
+    missing = tmp_path / "token"
+    given = ["--pulsar", "http://127.0.0.1:1", "--token-file", str(missing)]
+    assert cli.main(["fleet", *given, "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]) == 1
+    assert f"{missing} cannot be read: No such file" in capsys.readouterr().err

