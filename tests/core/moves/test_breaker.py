@@ -110,3 +110,18 @@ def test_the_spread_is_the_standard_deviation() -> None:
     """Of no broker it is 0."""
     assert spread({}) == 0
     assert spread({"a": 1, "b": 3}) == 1
+
+
+@pytest.mark.parametrize(
+    ("until_ms", "now_ms", "open_until_ms"),
+    [(900, 0, 900), (900, 900, None), (5_000_000, 100, 1100)],
+)
+def test_one_that_was_open_before(until_ms: int, now_ms: int, open_until_ms: int | None) -> None:
+    """It stays open, but no longer than the rules say, if the clock was set meanwhile."""
+    breaker = Breaker()
+    assert breaker.recall("it failed", until_ms, now_ms, RULES) is (open_until_ms is not None)
+    if open_until_ms is None:
+        assert breaker.reason(now_ms) is None
+    else:
+        assert "it failed" in str(breaker.reason(open_until_ms - 1))
+        assert breaker.reason(open_until_ms) is None

@@ -247,3 +247,13 @@ def test_nothing_is_lost(groups: list[list[tuple[str, str]]], cancelled: set[int
     assert len(waiting) == queue.waiting
     assert len(waiting) + len(queue.ended) == number
     assert queue.sources() == {move.bundle: move.source for move in waiting}
+
+
+def test_moves_that_are_held() -> None:
+    """Those of some authors; the others pass them."""
+    queue, settings = MoveQueue(), MoveSettings()
+    for number, author in enumerate((Author.CYCLE, Author.DRAIN, Author.OPERATOR), 1):
+        queue.add([a_move(number, f"b{number}", "b9", author=author)], 0, settings)
+    held = {Author.CYCLE, Author.OPERATOR}
+    assert started(queue.start(0, settings, paused=False, held=held)) == [2]
+    assert sorted(started(queue.start(0, settings, paused=False))) == [1, 3]

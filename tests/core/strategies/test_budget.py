@@ -69,3 +69,19 @@ def test_times_that_are_none(text: str) -> None:
     """Are refused."""
     with pytest.raises(BadInputError, match="quietHours"):
         quiet_spans([text])
+
+
+def test_moves_that_were_made_before() -> None:
+    """They count for the rest of their hour; one from the future as made now."""
+    limits = Limits(per_hour=2, per_broker=9)
+    before = Budget()
+    before.allow([move("x"), move("y")], 1000, limits)
+    assert before.moves() == [(1000, "a:1", "b:1")] * 2
+    budget = Budget()
+    budget.recall(before.moves(), 2000)
+    assert budget.allow([move("z")], HOUR_MS, limits)[0] == ()
+    assert budget.allow([move("z")], HOUR_MS + 1000, limits)[0] == (move("z"),)
+    set_back = Budget()
+    set_back.recall(before.moves(), 0)
+    assert set_back.allow([move("z")], HOUR_MS - 1, limits)[0] == ()
+    assert set_back.allow([move("z")], HOUR_MS, limits)[0] == (move("z"),)
