@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fleet.fake_pulsar import NAMESPACE
-from fleet.watched import ACT, MANY_MOVES, Watching, watching
+from fleet.watched import ACT, AGAIN_S, MANY_MOVES, Watching, watching
 
 from loadmanager.core.errors import ConflictError
 from loadmanager.core.history.records import Decision
@@ -205,7 +205,7 @@ async def test_the_breaker_stops_after_a_move_that_failed(tmp_path: Path) -> Non
     """Moves that wait are cancelled; the end of the pause goes on."""
     async with watching(tmp_path, settings=ACT) as daemon:
         daemon.pulsar.switch_off()
-        daemon.pulsar.miss = 4
+        daemon.pulsar.miss = 1 + len(AGAIN_S)
         await daemon.cycle()
         work = daemon.work
         assert "CircuitBreaker: 1 moves failed in a row" in str(work.hold.reason())

@@ -25,6 +25,7 @@ from loadmanager.settings import fleet as conf
 
 ACT = {"mode": "act", "loadManagerMovesPerMinuteMax": "-1"}
 LOOKS_S = (0.0, 0.0, 0.01, 0.01)
+AGAIN_S = (0.0,) * 6
 
 
 class Clock:
@@ -120,7 +121,7 @@ async def beside(
             name="test",
             me=Leader("fleet-test", "http://127.0.0.1:1", epoch),
             reader=reader,
-            orders=AdminOrders(client, reader, LOOKS_S),
+            orders=AdminOrders(client, reader, LOOKS_S, AGAIN_S),
             wishes=WishesFile(folder / "wishes.json", clock),
             note=FileNote(folder / "acted.json"),
             clock=clock,

@@ -350,7 +350,7 @@ DEVIATIONS = (
             Edit(
                 LEAST_USAGE,
                 1,
-                "usage = brokers.of(ordered(averages, columns))",
+                "usage, among = brokers.of(ordered(averages, columns)), brokers",
                 """
                 from dataclasses import replace
 
@@ -359,7 +359,7 @@ DEVIATIONS = (
                 )
                 left = {name: value for name, value in averages.items() if name in snapshot.reports}
                 averages = {**left, **advance(asked, settings, averages)}
-                usage = brokers.of(ordered(averages, columns))
+                usage, among = brokers.of(ordered(averages, columns)), brokers
                 """,
             ),
             Edit(LEAST_USAGE, 1, "advance=advance,"),

@@ -32,8 +32,10 @@ from loadmanager.ports.mover import Released
 LOOKS_S = (0.5, 0.5, 1.0, 2.0, 4.0)
 """Waits before the looks for the new owner. The first ones ask the destination only."""
 PATIENT_LOOKS = 2
-TRIES = 4
-"""Orders of one move. On a busy machine two in a row have been seen to miss."""
+AGAIN_S = (0.0, 0.5, 1.0, 2.0, 2.0, 4.0)
+"""Waits before the further orders of one move, so that its clients have looked their topics up. On a
+busy machine four in a row have been seen to miss.
+"""
 TOPICS_MAX = 100
 """Topics of a bundle whose clients are counted."""
 
@@ -42,9 +44,14 @@ class AdminOrders:
     """Orders to the brokers of one cluster. Epochs mean nothing to them."""
 
     def __init__(
-        self, client: PulsarClient, reader: AdminReader, looks_s: Sequence[float] = LOOKS_S
+        self,
+        client: PulsarClient,
+        reader: AdminReader,
+        looks_s: Sequence[float] = LOOKS_S,
+        again_s: Sequence[float] = AGAIN_S,
     ) -> None:
         self._looks_s = looks_s
+        self._again_s = again_s
         self._client = client
         self._reader = reader
         self.brokers: tuple[str, ...] = ()
@@ -95,7 +102,8 @@ class AdminOrders:
     async def _transfer(self, bundle: str, source: str, destination: str) -> None:
         """Unload a bundle until it is where it should be. Raises `OperationalError`."""
         query = f"?destinationBroker={quote(destination, safe=':')}"
-        for _ in range(TRIES):
+        for wait_s in (0.0, *self._again_s):
+            await asyncio.sleep(wait_s)
             await self._unload(source, bundle, query)
             owner = await self._arrival(bundle, destination)
             if owner == destination:

@@ -81,7 +81,10 @@ def is_monitoring_bundle(bundle: str) -> bool:
 def no_monitoring_bundle(bundles: Iterable[str]) -> bool:
     """Whether surely none of these is a monitoring bundle: one search for thousands."""
     text = " ".join(bundles)
-    return not any(prefix in text for prefix in MONITORING_PREFIXES)
+    for prefix in MONITORING_PREFIXES:  # noqa: SIM110 - a generator takes twice the time
+        if prefix in text:
+            return False
+    return True
 
 
 def is_system_namespace(namespace: str) -> bool:

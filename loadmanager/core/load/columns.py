@@ -76,6 +76,7 @@ class BrokerColumns:
         self._usage: dict[Weights, Array] = {}
         self._costs: dict[Weights, Costs] = {}
         self._topics_max: float | None = None
+        self._throughput: float | None = None
         self._idle: NDArray[np.bool_] | None = None
         self._empty = {name for name in self.names if not reports[name].bundles}
         self._traits = {name: _traits(reports[name]) for name in self.names}
@@ -101,7 +102,7 @@ class BrokerColumns:
         self._figures[:, rows] = _read([self.reports[broker] for broker in brokers])
         self._usage.clear()
         self._costs.clear()
-        self._idle = self._topics_max = None
+        self._idle = self._topics_max = self._throughput = None
         for broker in brokers:
             if self.reports[broker].bundles:
                 self._empty.discard(broker)
@@ -134,6 +135,14 @@ class BrokerColumns:
     def throughputs(self) -> Array:
         """Bytes/s in and out."""
         return self._column(THROUGHPUT)
+
+    def throughput_of(self, brokers: Brokers) -> float:
+        """Bytes/s of these brokers together; of all of them it is added up once."""
+        if len(brokers) < len(self.names):
+            return plain_sum(brokers.of(self.throughputs))
+        if self._throughput is None:
+            self._throughput = plain_sum(self.throughputs)
+        return self._throughput
 
     @property
     def topics(self) -> Array:

@@ -54,6 +54,9 @@ def usable(snapshot: ClusterSnapshot, settings: StrategySettings) -> ClusterSnap
     )
 
 
+_bundle, _source, _destination = map(attrgetter, ("bundle", "source", "destination"))
+
+
 class Guards:
     """The guards of one cycle.
 
@@ -106,19 +109,21 @@ class Guards:
             or snapshot.leaving
         ):
             return False
-        names = [unload.bundle for unload in unloads]
+        names = list(map(_bundle, unloads))
         bundles = set(names)
         if (
             len(bundles) < len(names)
             or not bundles.isdisjoint(snapshot.recently_unloaded_ms)
             or not bundles.isdisjoint(self._under_way)
-            or not {unload.destination for unload in unloads} <= {None}
+            or not set(map(_destination, unloads)) <= {None}
             or not no_monitoring_bundle(names)
         ):
             return False
-        for source, moves in groupby(unloads, key=attrgetter("source")):
+        end = 0
+        for source, moves in groupby(map(_source, unloads)):
+            begin, end = end, end + len(list(moves))
             report = snapshot.reports.get(source)
-            if report is None or not report.last_stats.keys() >= {move.bundle for move in moves}:
+            if report is None or not report.last_stats.keys() >= set(names[begin:end]):
                 return False
         return True
 

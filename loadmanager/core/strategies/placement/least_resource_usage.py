@@ -11,6 +11,7 @@ not see placements under way, so that a burst of lookups piles up on one broker;
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -54,17 +55,19 @@ def candidates(
         return _of_reported_averages(snapshot, brokers, settings), averages
     columns = snapshot.columns
     brokers = columns.all_of(brokers)
-    usage = brokers.of(ordered(averages, columns))
-    among = brokers
-    unknown = np.isnan(usage)
-    if some(unknown):
-        usage, among = usage[~unknown], brokers.where(~unknown)
+    usage, among = brokers.of(ordered(averages, columns)), brokers
+    total = plain_sum(usage)
+    if math.isnan(total):  # an average is not known
+        known = ~np.isnan(usage)
+        usage, among = usage[known], brokers.where(known)
+        total = plain_sum(usage)
     if not among:
         return brokers, averages
     coming = among.of(snapshot.under_way.sums(columns)[2])
     if some(coming):
-        usage = _with(coming, usage, among.of(columns.throughputs))
-    best = among.where(usage + _difference(settings) <= plain_sum(usage) / len(usage))
+        usage = _with(coming, usage, total, columns.throughput_of(among))
+        total = plain_sum(usage)
+    best = among.where(usage + _difference(settings) <= total / len(usage))
     return best or brokers, averages
 
 
@@ -82,7 +85,7 @@ def _of_reported_averages(
         throughput = [
             load[broker].msg_throughput_in + load[broker].msg_throughput_out for broker in among
         ]
-        usage = _with(coming, usage, np.array(throughput))
+        usage = _with(coming, usage, plain_sum(usage), plain_sum(np.array(throughput)))
     low = usage + _difference(settings) <= plain_sum(usage) / len(usage)
     return list(compress(among, low.tolist())) or brokers
 
@@ -102,12 +105,12 @@ def _difference(settings: StrategySettings) -> float:
     return settings.of(LeastResourceUsageSettings).usage_difference_percent / 100
 
 
-def _with(coming: Array, usage: Array, throughputs: Array) -> Array:
+def _with(coming: Array, usage: Array, total: float, throughput: float) -> Array:
     """The usage with what the bytes/s of placements under way will add: each as much as the
-    cluster's bytes/s now. Less than 1 byte/s says nothing of what a byte costs.
+    cluster's bytes/s now, by its `total` usage. Less than 1 byte/s says nothing of what a byte
+    costs.
     """
-    throughput = plain_sum(throughputs)
-    return usage + coming * (plain_sum(usage) / throughput) if throughput >= 1 else usage
+    return usage + coming * (total / throughput) if throughput >= 1 else usage
 
 
 PLACEMENT = PlacementRule(
