@@ -33,8 +33,8 @@ LOOKS_S = (0.5, 0.5, 1.0, 2.0, 4.0)
 """Waits before the looks for the new owner. The first ones ask the destination only."""
 PATIENT_LOOKS = 2
 AGAIN_S = (0.0, 0.5, 1.0, 2.0, 2.0, 4.0)
-"""Waits before the further orders of one move, so that its clients have looked their topics up. On a
-busy machine four in a row have been seen to miss.
+"""Waits before the further orders of one move, so that its clients have looked their topics up. On
+a busy machine four in a row have been seen to miss.
 """
 TOPICS_MAX = 100
 """Topics of a bundle whose clients are counted."""
