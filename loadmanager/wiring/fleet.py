@@ -368,6 +368,9 @@ class _Watched:
             **self.work.picture.document(),
         }
 
+    def leader(self) -> BrokerAddress | None:
+        return self.work.picture.address(self.work.picture.leader or "")
+
     def advice(self) -> dict[str, Any]:
         return {"held": self.work.hold.reason(), **self.work.advice.document()}
 

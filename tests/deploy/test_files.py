@@ -25,6 +25,7 @@ import yaml
 from loadmanager import __version__, settings
 from loadmanager.cli.analyze import NO_RECORDS, UNANSWERED
 from loadmanager.runtime.shared.settings import BrokerSettings
+from loadmanager.settings import fleet
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -32,7 +33,12 @@ KUBERNETES = DEPLOY / "kubernetes"
 SYSTEMD = DEPLOY / "systemd"
 BIN = Path(sys.executable).parent
 EXPOSURE_MAX = 3.0
-MANIFESTS = sorted(path for path in KUBERNETES.glob("*.yaml") if path.name != "kustomization.yaml")
+MANIFESTS = sorted(
+    path
+    for folder in (KUBERNETES, KUBERNETES / "fleet")
+    for path in folder.glob("*.yaml")
+    if path.name != "kustomization.yaml"
+)
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 BROKERS = sorted(name for name in SERVICES if name.startswith("broker-"))
@@ -199,7 +205,7 @@ def test_manifests_are_valid(file: Path) -> None:
 
 def test_kustomizations_name_what_is_there() -> None:
     """Each resource and file exists, and none is left out."""
-    for folder in (KUBERNETES, KUBERNETES / "monitoring"):
+    for folder in (KUBERNETES, KUBERNETES / "monitoring", KUBERNETES / "fleet"):
         (document,) = _documents(folder / "kustomization.yaml")
         named = set(document["resources"])
         for generator in document.get("configMapGenerator", []):
@@ -211,7 +217,8 @@ def test_kustomizations_name_what_is_there() -> None:
 
 def _pod(name: str) -> dict[str, Any]:
     kinds = {document["kind"]: document for document in _documents(KUBERNETES / name)}
-    spec = (kinds.get("StatefulSet") or kinds["CronJob"]["spec"]["jobTemplate"])["spec"]["template"]
+    pods = kinds.get("StatefulSet") or kinds.get("Deployment")
+    spec = (pods or kinds["CronJob"]["spec"]["jobTemplate"])["spec"]["template"]
     return dict(spec["spec"])
 
 
@@ -247,9 +254,18 @@ def test_the_analysis_of_kubernetes() -> None:
     command_lines.check(container["args"])
 
 
+def test_the_daemon_of_kubernetes() -> None:
+    """Its command and its file are ours; it is asked in its pod, where the image looks, too."""
+    (container,) = _pod("fleet/fleet.yaml")["containers"]
+    options = command_lines.check(container["args"])
+    assert options["listen"] == ("127.0.0.1", 8080)
+    (cluster,) = fleet.clusters(fleet.read_file(KUBERNETES / "fleet" / "fleet.conf"), {})
+    assert (cluster.name, cluster.fleet.mode) == ("default", "advise")
+
+
 def test_labels_and_ports_agree() -> None:
     """What services, budgets, policies and the monitor select is there, with these ports."""
-    labels = {"loadmanager-broker", "loadmanager-analysis"}
+    labels = {"loadmanager-broker", "loadmanager-analysis", "loadmanager-fleet"}
     ports = {"pulsar", "http", 6650, 8080}
     for file in KUBERNETES.rglob("*.yaml"):
         for document in _documents(file):

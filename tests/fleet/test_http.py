@@ -80,6 +80,9 @@ async def test_answers_are_those_of_the_document(tmp_path: Path) -> None:
         paths = [f"/loadmanager/v1/{name}" for name in ROUTES]
         paths += [
             "/admin/v2/brokers",
+            "/admin/v2/brokers/leaderBroker",
+            "/admin/v2/brokers/health",
+            "/admin/v2/brokers/ready",
             "/metrics",
             "/loadmanager/v1/plans/1-p1",
             "/loadmanager/v1/moves?limit=x",
@@ -104,3 +107,35 @@ async def test_silent_connections_keep_nobody_out(tmp_path: Path) -> None:
                     assert await reader.read() == b""
         for _, writer in silent:
             writer.close()
+
+
+async def test_whether_it_is_ready(tmp_path: Path) -> None:
+    """Healthy in any case; ready while a broker of the cluster answers; its leader is Pulsar's."""
+    cluster = Cluster(
+        conf.parse("test", {"pulsar": "http://127.0.0.1:1"}), FleetOptions(tmp_path), port=0
+    )
+    with contextlib.ExitStack() as stack:
+        cluster.listen(stack)
+        async with Scope("test") as scope:
+            scope.spawn(cluster.run(), "cluster")
+            url = f"http://127.0.0.1:{cluster.port}/admin/v2/brokers"
+            assert await statuses(url) == [200, 503, 404]
+            scope.cancel()
+    async with a_cluster(tmp_path / "other") as url:
+        async with aiohttp.ClientSession() as session:
+            await planned(session, url)
+        assert await statuses(f"{url}/admin/v2/brokers") == [200, 200, 200]
+
+
+async def statuses(url: str) -> list[int]:
+    """Of health, readiness and leader, once it listens."""
+    async with aiohttp.ClientSession() as session, asyncio.timeout(60):
+        while True:
+            try:
+                found = []
+                for name in ("health", "ready", "leaderBroker"):
+                    async with session.get(f"{url}/{name}") as answer:
+                        found.append(answer.status)
+                return found
+            except aiohttp.ClientError:
+                await asyncio.sleep(0.05)

@@ -8,10 +8,13 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
+from loadmanager.adapters.admin.answers import failed
 from loadmanager.adapters.admin.leading import ROOT
 from loadmanager.adapters.admin.models_fleet import AdviceShown, FleetShown
-from loadmanager.adapters.admin.operation import Document, operation
+from loadmanager.adapters.admin.models_pulsar import LeaderBroker
+from loadmanager.adapters.admin.operation import TEXT, Document, operation
 from loadmanager.adapters.admin.use_cases import BundlesOf, Leading
+from loadmanager.core.errors import NotFoundError
 from loadmanager.ports.election import Leader
 from loadmanager.ports.hosting import BrokerAddress
 
@@ -20,6 +23,7 @@ class Watched(Protocol):
     """A cluster that the daemon watches."""
 
     def picture(self) -> dict[str, Any]: ...  # noqa: D102 - the routes say what it is
+    def leader(self) -> BrokerAddress | None: ...  # noqa: D102
     def advice(self) -> dict[str, Any]: ...  # noqa: D102
     async def snapshot(self) -> dict[str, Any]: ...  # noqa: D102
 
@@ -49,6 +53,9 @@ class FleetRoutes:
         """All routes."""
         return [
             web.get("/admin/v2/brokers", self.brokers),
+            web.get("/admin/v2/brokers/leaderBroker", self.leader),
+            web.get("/admin/v2/brokers/health", self.health),
+            web.get("/admin/v2/brokers/ready", self.ready),
             web.get(ROOT + "/fleet", self.picture),
             web.get(ROOT + "/advice", self.advice),
             web.get(ROOT + "/snapshot", self.snapshot),
@@ -59,6 +66,27 @@ class FleetRoutes:
     async def brokers(self, _request: web.Request) -> web.Response:
         """The ids of the cluster's brokers."""
         return web.json_response(sorted(self._use.watched.picture()["brokers"]))
+
+    @operation(LeaderBroker, also={404: "it is not known, or does not answer"})
+    async def leader(self, _request: web.Request) -> web.Response:
+        """The broker that leads the cluster."""
+        leader = self._use.watched.leader()
+        if leader is None:
+            raise NotFoundError("the leader of the cluster is not known, or does not answer")
+        return web.json_response({"serviceUrl": leader.web_url, "brokerId": leader.broker_id})
+
+    @operation(str, media=TEXT)
+    async def health(self, _request: web.Request) -> web.Response:
+        """That the daemon leads and answers."""
+        return web.Response(text="ok")
+
+    @operation(str, media=TEXT, also={503: "no broker answers"})
+    async def ready(self, _request: web.Request) -> web.Response:
+        """Whether a broker of the cluster answered when it was last read."""
+        brokers = self._use.watched.picture()["brokers"].values()
+        if not any(broker["answers"] for broker in brokers):
+            return failed(503, "no broker of the cluster answers")
+        return web.Response(text="ok")
 
     @operation(FleetShown)
     async def picture(self, _request: web.Request) -> web.Response:

@@ -201,7 +201,7 @@ def statuses(
     """
     common = dict(of_all)
     if path in OPEN:
-        del common[401], common[403]
+        common = {status: told for status, told in common.items() if status not in (401, 403)}
     if "{" in path:
         common |= {404: MISSING, 412: NOT_ALLOWED}
         if method != "GET":
