@@ -72,8 +72,10 @@ class ClusterReader(Protocol):
         """brokerId of the leader."""
         ...
 
-    async def settings(self) -> Mapping[str, str]:
-        """broker.conf key → value in force, of the keys that concern load balancing only."""
+    async def settings(self, broker_id: str | None = None) -> Mapping[str, str]:
+        """broker.conf key → value in force, of the keys that concern load balancing only; on any
+        broker if none is named.
+        """
         ...
 
     async def read(self, broker_id: str) -> BrokerReading:

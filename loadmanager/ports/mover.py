@@ -21,6 +21,10 @@ class Released:
     """The life of the bundle that ended; None: not told."""
 
 
+NOT_SENT = "not sent"
+"""How the text of an order's error begins that was not sent: it is nobody's failure."""
+
+
 class Mover(Protocol):
     """Orders to the brokers, bounded in time.
 

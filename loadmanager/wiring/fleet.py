@@ -25,7 +25,7 @@ from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.files.wishes_file import WishesFile
 from loadmanager.adapters.logs.configure import configure
 from loadmanager.adapters.metrics.page import MetricsPage
-from loadmanager.adapters.pulsar_admin.client import CONNECT_TIMEOUT_S, PulsarClient
+from loadmanager.adapters.pulsar_admin.client import PulsarClient
 from loadmanager.adapters.pulsar_admin.orders import AdminOrders
 from loadmanager.adapters.pulsar_admin.reader import AdminReader
 from loadmanager.adapters.pulsar_admin.settings import METADATA_URL
@@ -217,10 +217,7 @@ class Cluster:
         me = f"fleet-{self.name}@{socket.gethostname()}:{self.port}"
         log.info("connecting to the lock", cluster=self.name, zookeeper=store_settings.hosts)
         async with ZooKeeperStore(store_settings) as store:
-            lead = partial(
-                self._lead,
-                leads=lambda: store.lease.held(self.clock.monotonic_s() + CONNECT_TIMEOUT_S),
-            )
+            lead = partial(self._lead, leads=lambda: store.lease.held(self.clock.monotonic_s()))
             terms = Terms(store, self.clock, broker_id=me, web_url=self._url, lead=lead)
             await terms.run()
 
@@ -328,6 +325,7 @@ class Cluster:
         if not (self.settings.fleet.restore_pulsar and self.settings.fleet.mode == ACT):
             log.warning("Pulsar's own stays off", cluster=self.name, switch_on=commands)
             return
+        client.learn(sorted(work.picture.answering))  # the others may take their time
         try:
             await switch_on(client, self.name)
         except LoadManagerError as error:
@@ -372,7 +370,7 @@ class _Watched:
         return self.work.picture.address(self.work.picture.leader or "")
 
     def advice(self) -> dict[str, Any]:
-        return {"held": self.work.hold.reason(), **self.work.advice.document()}
+        return {"held": self.work.hold.told(), **self.work.advice.document()}
 
     async def snapshot(self) -> dict[str, Any]:
         async with self.one_at_a_time:

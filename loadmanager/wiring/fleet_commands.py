@@ -90,7 +90,7 @@ async def restore_when_silent(
 def _touched_ns(path: Path) -> int | None:
     try:
         return path.stat().st_mtime_ns
-    except FileNotFoundError:
+    except OSError:
         return None
 
 

@@ -180,3 +180,14 @@ async def test_brokers_that_hang_do_not_silence_the_daemon(tmp_path: Path) -> No
             assert len(given) == 1
             read.cancel()
             connection.close()
+
+
+async def test_a_sign_that_is_gone() -> None:
+    """With the volume it was on, or a cleaner took it: that is silence, and it fires once."""
+    timer = Timer()
+    timer.sign = 1
+    await timer.after(0)
+    timer.sign = None
+    assert await timer.after(99) == 0
+    assert await timer.after(1) == 1
+    assert await timer.after(1000) == 1

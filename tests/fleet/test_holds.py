@@ -13,7 +13,7 @@ from fleet.watched import ACT, MANY_MOVES, Clock, Watching, beside, watching
 
 from loadmanager import cli
 from loadmanager.adapters.pulsar_admin.client import CONNECTIONS_MAX
-from loadmanager.core.errors import OperationalError
+from loadmanager.core.errors import ConflictError, OperationalError
 from loadmanager.core.load.wishes import Pause
 from loadmanager.core.moves.move import Author
 from loadmanager.runtime.fleet.steady import Steady
@@ -86,8 +86,6 @@ async def test_settings_that_cannot_be_read(tmp_path: Path) -> None:
         daemon.clock.pass_s(30)
         await daemon.work.read()
         assert daemon.work.hold.told() is None
-        daemon.clock.pass_s(50)
-        await daemon.work.read()
         assert await minutes_later(daemon) == 1
         assert "the settings are not known" in str(daemon.work.hold.told())
 
@@ -286,20 +284,26 @@ async def test_an_order_that_waited_for_a_connection(tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             there = f"127.0.0.1:{silent.getsockname()[1]}"
             reads = [asyncio.create_task(client.get("/", there)) for _ in range(CONNECTIONS_MAX)]
-            leads = [True]
-            client.leads = lambda: leads[0]
+            leads, asked = [True], []
+
+            def may() -> bool:
+                asked.append(leads[0])
+                return leads[0]
+
+            client.leads = may
             bundle = min(pulsar.owners)
             order = asyncio.create_task(
                 client.send("PUT", f"/admin/v2/namespaces/{bundle}/unload", pulsar.brokers[0])
             )
-            while not client._connections.locked():
+            for _ in range(100):
                 await asyncio.sleep(0)
+            assert asked == []
             leads[0] = False
             for read in reads:
                 read.cancel()
             with pytest.raises(OperationalError, match="not sent"):
                 await order
-        assert pulsar.moved == []
+        assert (asked, pulsar.moved) == ([False], [])
 
 
 async def test_a_daemon_that_is_stopped_before_it_has_read_anything(tmp_path: Path) -> None:
@@ -318,3 +322,214 @@ def test_credentials_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFi
     given = ["--pulsar", "http://127.0.0.1:1", "--token-file", str(missing)]
     assert cli.main(["fleet", *given, "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]) == 1
     assert f"{missing} cannot be read: No such file" in capsys.readouterr().err
+
+
+async def test_settings_of_which_nothing_was_heard(tmp_path: Path) -> None:
+    """A daemon that stood still knows nothing, and asks before its next order."""
+    async with watching(tmp_path, settings=ACT) as daemon:
+        daemon.pulsar.switch_off()
+        await daemon.work.read()
+        await daemon.work.load_manager.shed()
+        while daemon.work.moves.queue.running():
+            await daemon.work.moves._changed.wait()
+        daemon.clock.pass_s(80)
+        assert "the settings are not known" in str(daemon.work.hold.told())
+        assert daemon.work.hold.held(Author.OPERATOR) is not None
+
+
+async def test_an_order_after_pulsar_was_switched_on(tmp_path: Path) -> None:
+    """Between the last reading and the order: it is not sent, and that is no failure."""
+    async with watching(tmp_path, settings=ACT) as daemon:
+        daemon.pulsar.switch_off()
+        await daemon.work.read()
+        daemon.pulsar.settings[OWN] = "true"
+        await daemon.work.load_manager.shed()
+        queue = daemon.work.moves.queue
+        while not queue.ended:
+            await daemon.work.moves._changed.wait()
+        assert daemon.pulsar.moved == []
+        assert str(queue.ended[0].outcome and queue.ended[0].outcome.text).startswith(
+            "not sent: PulsarBalances"
+        )
+        assert daemon.work.acting.reason() is None
+        daemon.pulsar.switch_off()
+        daemon.clock.pass_s(60)
+        await daemon.cycle()
+        assert daemon.pulsar.moved
+
+
+class Refusing:
+    """A note that cannot be written for a while."""
+
+    def __init__(self) -> None:
+        self.value: bytes | None = None
+        self.works = False
+
+    async def read(self) -> bytes | None:
+        """See the port."""
+        return self.value
+
+    async def write(self, value: bytes) -> None:
+        """See the port."""
+        if not self.works:
+            raise OperationalError("the disk is full")
+        self.value = value
+
+
+async def test_what_cannot_be_kept_is_tried_again(tmp_path: Path) -> None:
+    """No cycle moves anything meanwhile. What an operator approves does not wait for it."""
+    async with watching(tmp_path, settings=ONE_A_MINUTE) as daemon:
+        note = daemon.work.outside.note = Refusing()
+        await one_of_several(daemon)
+        while daemon.work.acting.unkept is None:
+            await asyncio.sleep(0)
+        assert "the disk is full" in str(daemon.work.hold.told())
+        assert daemon.work.hold.held(Author.PLAN) is None
+        assert await minutes_later(daemon) == 1
+        note.works = True
+        await daemon.work.read()
+        assert daemon.work.hold.told() is None
+        assert b"127.0.0.1" in (note.value or b"")
+        assert await minutes_later(daemon) > 1
+
+
+async def test_moves_that_were_never_made_cost_no_budget(tmp_path: Path) -> None:
+    """They waited in a pause until they expired, however often."""
+    settings = {**ACT, "movesPerHourMax": "4"}
+    async with watching(tmp_path, settings=settings) as daemon:
+        daemon.pulsar.switch_off()
+        until_ms = daemon.clock.now_ms() + 3_000_000
+        await daemon.work.outside.wishes.set_pause(Pause(until_ms, ""), ())
+        for _ in range(3):
+            await daemon.work.read()
+            await daemon.work.load_manager.shed()
+            assert 0 < daemon.work.moves.queue.waiting <= 4
+            daemon.clock.pass_s(900)
+            await daemon.work.read()
+            await daemon.work.moves._turn()
+        daemon.clock.pass_s(900)
+        await daemon.cycle()
+        assert len(daemon.pulsar.moved) == 4
+
+
+async def test_approve_has_a_breaker_too(tmp_path: Path) -> None:
+    """It holds drains and approved plans; plans are made, and an operator may move."""
+    async with watching(tmp_path, settings={**ACT, "mode": "approve"}) as daemon:
+        pulsar, work = daemon.pulsar, daemon.work
+        pulsar.switch_off()
+        await work.read()
+        pulsar.nonsense["/unload"] = failed
+        await work.operations.cordon(pulsar.brokers[0], drain=True)
+        await drained(daemon)
+        assert sum("/unload" in line for line in pulsar.log) == 1
+        assert "CircuitBreaker" in str(work.hold.told())
+        assert work.acting.breaker.opened == 1
+        daemon.clock.pass_s(60)
+        await work.read()
+        await work.load_manager.shed()
+        plan = work.advice.plan_id
+        assert plan is not None
+        with pytest.raises(ConflictError, match="CircuitBreaker"):
+            await work.operations.plans.execute(plan)
+        pulsar.nonsense.clear()
+        moved = await work.operations.move(pulsar.owned(pulsar.brokers[0])[0], pulsar.brokers[1])
+        assert moved["state"] == "done"
+
+
+async def test_a_drain_of_a_broker_that_does_not_answer_once(tmp_path: Path) -> None:
+    """It is not gone as long as the cluster lists it."""
+    async with watching(tmp_path, settings=ONE_A_MINUTE) as daemon:
+        pulsar, work = daemon.pulsar, daemon.work
+        pulsar.switch_off()
+        await work.read()
+        await work.operations.cordon(pulsar.brokers[0], drain=True)
+        await work.operations.step()
+        await minutes_later(daemon, 1)
+        pulsar.nonsense["/load-report"] = failed
+        await work.read()
+        await work.operations.step()
+        (told,) = work.operations.cordons()
+        assert (told["state"], told["active"]) == ("draining", True)
+        assert told["left"] == len(pulsar.owned(pulsar.brokers[0])) > 0
+        pulsar.brokers = pulsar.brokers[1:]
+        await work.read()
+        (told,) = work.operations.cordons()
+        assert (told["state"], told["left"]) == ("stopped", 0)
+
+
+async def test_an_operators_move_that_may_not_begin(tmp_path: Path) -> None:
+    """It is refused at once, ended when Pulsar is switched on, and ended when nobody waits for it;
+    it is spared by the breaker.
+    """
+    settings = {**ACT, "loadManagerMovesPerSourceMax": "1"}
+    async with watching(tmp_path, settings=settings) as daemon:
+        pulsar, work = daemon.pulsar, daemon.work
+        pulsar.switch_off()
+        await work.read()
+        ordered, stuck = asyncio.Event(), asyncio.Event()
+
+        async def on_unload(_destination: str, done: bool) -> None:
+            if not done:
+                ordered.set()
+                await stuck.wait()
+
+        pulsar.on_unload = on_unload
+        one, two, three = pulsar.owned(pulsar.brokers[0])[:3]
+        there = pulsar.brokers[1]
+        first = asyncio.create_task(work.operations.move(one, there))
+        await ordered.wait()
+        gone = asyncio.create_task(work.operations.move(two, there))
+        waits = asyncio.create_task(work.operations.move(three, there))
+        while work.moves.queue.waiting < 2:
+            await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.wait([gone])
+        assert {move.bundle for move in work.moves.queue.open_moves()} == {one, three}
+        work.acting.breaker.ended("x", "no", daemon.clock.now_ms(), work.acting.rules())
+        work.acting._opened()
+        assert work.moves.queue.waiting == 1
+        pulsar.settings[OWN] = "true"
+        await work.read()
+        await work.moves._turn()
+        with pytest.raises(OperationalError, match="PulsarBalances"):
+            await waits
+        with pytest.raises(ConflictError, match="PulsarBalances"):
+            await work.operations.move(three, there)
+        stuck.set()
+        await first
+        assert [bundle for bundle, _ in pulsar.moved] == [one]
+
+
+async def test_a_bundle_that_is_split_is_not_moved(tmp_path: Path) -> None:
+    """Until its broker was read again."""
+    settings = {**ACT, "loadBalancerNamespaceBundleMaxTopics": "10"}
+    async with watching(tmp_path, settings=settings) as daemon:
+        pulsar, work = daemon.pulsar, daemon.work
+        pulsar.switch_off()
+        too_big = pulsar.owned(pulsar.brokers[0])[0]
+        pulsar.topics_of[too_big] = 12
+        await work.read()
+        await work.splitting.step()
+        assert too_big not in pulsar.owners
+        await work.load_manager.shed()
+        await work.moves.idle()
+        assert {move["state"] for move in work.operations.list_moves(99)["moves"]} == {"done"}
+        assert work.acting.reason() is None
+        assert work.splitting.is_busy(too_big, pulsar.brokers[0])
+        daemon.clock.pass_s(30)
+        await work.read()
+        assert not work.splitting.is_busy(too_big, pulsar.brokers[0])
+
+
+async def test_a_bundle_that_left_before_its_move_opens_no_breaker(tmp_path: Path) -> None:
+    """Somebody else moved it, or split it."""
+    async with watching(tmp_path, settings=ACT) as daemon:
+        daemon.pulsar.switch_off()
+        await daemon.work.read()
+        for bundle in daemon.pulsar.owners:
+            daemon.pulsar.owners[bundle] = daemon.pulsar.brokers[2]
+        await daemon.work.load_manager.shed()
+        await daemon.work.moves.idle()
+        states = {move["state"] for move in daemon.work.operations.list_moves(99)["moves"]}
+        assert "failed" in states
+        assert daemon.work.acting.reason() is None

@@ -14,9 +14,10 @@ from fleet.watched import ACT, watching
 
 from loadmanager.adapters.pulsar_admin import answers
 from loadmanager.adapters.pulsar_admin.client import PulsarClient
+from loadmanager.adapters.pulsar_admin.reader import AdminReader
 from loadmanager.core.errors import ConfigError, OperationalError
 from loadmanager.core.strategies.plan import Split, Unload
-from loadmanager.ports.cluster_reader import AGENT
+from loadmanager.ports.cluster_reader import AGENT, BrokerReading
 from loadmanager.runtime.fleet.advice import command, split_command
 from loadmanager.settings import fleet as conf
 
@@ -49,7 +50,7 @@ async def test_an_order_follows_no_redirect_to_a_stranger(tmp_path: Path) -> Non
                 for move in daemon.work.operations.list_moves(99)["moves"]
                 if move["state"] == "failed"
             ]
-            assert "none of the cluster's brokers" in move["outcome"]["text"]
+            assert "no broker of the cluster" in move["outcome"]["text"]
             assert asked == []
             daemon.pulsar.nonsense["/leaderBroker"] = daemon.pulsar.nonsense["/unload"]
             await daemon.work.watching.read_policies()
@@ -74,10 +75,13 @@ async def test_a_daemon_takes_no_orders_from_a_daemon(tmp_path: Path) -> None:
                 assert answer.status == 403
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["0[:80", "$(id):80", "-h:80", "--force:80", "a b:80", "a@b:80", "a:b", "a\u202e:80", "a"],
-)
+NO_BROKERS = (
+    "0[:80", "$(id):80", "-h:80", "--force:80", "[:]:80", "[1.2.3.4]:80", "a b:80", "a@b:80",
+    "a:b", "a\u202e:80", "a",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NO_BROKERS)
 async def test_a_name_that_is_no_brokers(tmp_path: Path, name: str) -> None:
     """The list counts as not read; a better one is taken again."""
     async with watching(tmp_path, settings=ACT) as daemon:
@@ -211,7 +215,7 @@ async def test_bundles_of_all_brokers_are_bounded(tmp_path: Path) -> None:
         assert len(refused) == 1
         daemon.pulsar.brokers = [broker for broker in (one, two, three) if broker in refused]
         await daemon.work.read()
-        assert daemon.work.picture.problems == {}
+        assert not daemon.work.picture.problems.keys() & set(refused)
 
 
 async def test_brokers_of_another_cluster(tmp_path: Path) -> None:
@@ -228,3 +232,130 @@ async def test_brokers_of_another_cluster(tmp_path: Path) -> None:
         why = daemon.work.hold.told()
         assert why is not None
         assert "'c1' and to 'c2'" in why
+
+
+class Broken(AdminReader):
+    """A reader with a bug, of which one broker's answer makes use."""
+
+    broken = ""
+
+    async def read(self, broker_id: str) -> BrokerReading:
+        """See the port."""
+        if broker_id == self.broken:
+            raise ValueError("a bug")
+        return await super().read(broker_id)
+
+
+async def test_a_bug_in_reading_one_broker(tmp_path: Path) -> None:
+    """That broker counts as not read; everything else is, and the breaker looks."""
+    async with watching(tmp_path, settings=ACT) as daemon:
+        daemon.pulsar.switch_off()
+        reader = Broken(daemon.client, daemon.clock)
+        daemon.work.watching.reader, reader.broken = reader, daemon.pulsar.brokers[1]
+        await daemon.work.read()
+        picture = daemon.work.picture
+        assert picture.problems == {reader.broken: "a bug"}
+        assert picture.answering == {*daemon.pulsar.brokers} - {reader.broken}
+        assert picture.settings_ms == daemon.clock.now_ms()
+
+
+def page(_request: web.Request) -> web.Response:
+    """What another server says at an address that was a broker's."""
+    return web.Response(status=404, text="<html>default backend - 404</html>")
+
+
+async def test_a_404_that_is_not_pulsars(tmp_path: Path) -> None:
+    """Nothing is concluded from it: the policies stay, and after a while nothing is moved."""
+    policy = {"namespaces": ["acme/.*"], "primary": ["nobody"], "secondary": []}
+    parameters = {"min_limit": "0", "usage_threshold": "100"}
+    policy["auto_failover_policy"] = {"policy_type": "min_available", "parameters": parameters}
+    async with watching(tmp_path, settings=ACT, isolation={"p1": policy}) as daemon:
+        daemon.pulsar.switch_off()
+        await daemon.work.read()
+        assert daemon.work.picture.isolation.keys() == {"p1"}
+        daemon.pulsar.nonsense["/namespaceIsolationPolicies"] = page
+        for _ in range(3):
+            daemon.clock.pass_s(300)
+            await daemon.work.read()
+        assert daemon.work.picture.isolation.keys() == {"p1"}
+        assert "the policies are not known" in str(daemon.work.hold.told())
+
+
+@pytest.mark.parametrize("gone", ["dead", "another server's"])
+async def test_brokers_that_are_all_replaced(tmp_path: Path, gone: str) -> None:
+    """The addresses that were configured are asked whatever the cluster listed before."""
+    async with watching(tmp_path, settings=ACT) as daemon, a_pulsar(1) as other:
+        other.nonsense[""] = page
+        listed = [f"127.0.0.1:{port}" for port in range(1, 30)]
+        daemon.client.learn(listed if gone == "dead" else other.brokers)
+        await daemon.work.read()
+        assert daemon.work.picture.registered == set(daemon.pulsar.brokers)
+
+
+async def test_an_order_is_redirected_as_pulsar_does(tmp_path: Path) -> None:
+    """To another broker with the same path; to another path of a broker it is not sent."""
+    async with watching(tmp_path, settings=ACT) as daemon:
+        pulsar = daemon.pulsar
+        pulsar.switch_off()
+        await daemon.work.read()
+        one, two = pulsar.brokers[:2]
+        bundle = pulsar.owned(one)[0]
+        order = f"/admin/v2/namespaces/{bundle}/unload?destinationBroker={pulsar.brokers[2]}"
+
+        def elsewhere(request: web.Request, path: str) -> web.Response:
+            if request.host == two:
+                there = {"Location": f"http://{one}{path}&authoritative=false"}
+                return web.Response(status=307, headers=there)
+            pulsar.owners[bundle] = pulsar.brokers[2]
+            return web.Response(status=204)
+
+        pulsar.nonsense["/unload"] = lambda request: elsewhere(request, order)
+        await daemon.client.send("PUT", order, two)
+        assert pulsar.owners[bundle] == pulsar.brokers[2]
+        leave = "/v1/agent/leave?force=1"
+        pulsar.nonsense["/unload"] = lambda request: elsewhere(request, leave)
+        with pytest.raises(OperationalError, match="another request"):
+            await daemon.client.send("PUT", order, two)
+        assert not any("leave" in line for line in pulsar.log)
+
+
+@pytest.mark.parametrize("text", [None, "<html>login</html>"])
+async def test_an_extensible_broker_without_metrics(tmp_path: Path, text: str | None) -> None:
+    """It counts as not read, not as idle."""
+    async with watching(tmp_path, settings=ACT, extensible=True) as daemon:
+        liar = daemon.pulsar.brokers[2]
+
+        def metrics(request: web.Request) -> web.Response:
+            if request.host != liar:
+                return web.Response(text=daemon.pulsar.metrics(request.host))
+            return web.Response(text=text) if text else web.Response(status=500)
+
+        daemon.pulsar.nonsense["/metrics/"] = metrics
+        await daemon.work.read()
+        assert daemon.work.picture.answering == {*daemon.pulsar.brokers} - {liar}
+        assert liar in daemon.work.picture.problems
+
+
+async def test_brokers_that_balance_by_a_file_of_their_own(tmp_path: Path) -> None:
+    """The leader's settings count at each reading, the others' each five minutes."""
+    async with watching(tmp_path, settings=ACT) as daemon:
+        pulsar = daemon.pulsar
+        pulsar.switch_off()
+        on: set[str] = set()
+
+        def runtime(request: web.Request) -> web.Response:
+            more = {"loadBalancerSheddingEnabled": "true"} if request.host in on else {}
+            return web.json_response(pulsar.settings | more)
+
+        pulsar.nonsense["/configuration/runtime"] = runtime
+        await daemon.work.read()
+        assert daemon.work.hold.told() is None
+        on = {pulsar.brokers[0]}
+        await daemon.work.read()
+        assert "PulsarBalances" in str(daemon.work.hold.told())
+        on = {pulsar.brokers[2]}
+        await daemon.work.read()
+        assert daemon.work.hold.told() is None
+        daemon.clock.pass_s(300)
+        await daemon.work.read()
+        assert "PulsarBalances" in str(daemon.work.hold.told())

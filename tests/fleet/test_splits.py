@@ -132,6 +132,7 @@ async def test_an_approved_split_is_refused_after_changes(tmp_path: Path) -> Non
         with pytest.raises(DriftError, match="it was split or merged"):
             await plans.execute(split["planId"])
         daemon.clock.pass_s(601)
+        await daemon.work.watching.read_settings()
         with pytest.raises(DriftError, match="more than 600 s ago"):
             await plans.execute(split["planId"])
         assert orders(daemon) == []

@@ -99,7 +99,10 @@ class WishesFile:
         self._write(msgspec.structs.replace(self._kept, pause=pause))
 
     def _write(self, kept: _Kept) -> None:
-        replace_file(self._path, msgspec.json.encode(kept))
+        value = msgspec.json.encode(kept)
+        if len(value) > FILE_BYTES_MAX:
+            raise ConflictError(f"pins and cordons take {len(value)} bytes; end some first")
+        replace_file(self._path, value)
         self._kept = kept
 
 

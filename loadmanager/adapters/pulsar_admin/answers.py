@@ -6,6 +6,7 @@ none. Sizes and rates are checked, because an answer may come from a broken prox
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, TypeVar
@@ -48,7 +49,7 @@ USAGES = {
     b"pulsar_lb_bandwidth_out_usage": "bandwidth_out",
 }
 """Metric in percent → field of a report."""
-_BROKER = re.compile(r"(?:\w[\w.-]*|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}", re.ASCII)
+_BROKER = re.compile(r"(?:\w[\w.-]*|\[(?P<v6>[0-9a-fA-F:.]+)\]):[0-9]{1,5}", re.ASCII)
 _USAGE_LINE = re.compile(rb"^(pulsar_lb_\w+)(?:\{.*\})?[ \t]+([^\s]+)", re.MULTILINE)
 
 
@@ -134,9 +135,19 @@ def broker_ids(raw: bytes) -> list[str]:
     if len(names) > BROKERS_MAX:
         raise OperationalError(f"{len(names)} brokers: more than {BROKERS_MAX}")
     for name in names:
-        if _BROKER.fullmatch(name) is None:
+        if not _is_broker(name):
             raise OperationalError(f"{clip(name)} is no broker: host:port is expected")
     return names
+
+
+def _is_broker(name: str) -> bool:
+    found = _BROKER.fullmatch(name)
+    if found is None:
+        return False
+    try:
+        return found["v6"] is None or bool(ipaddress.IPv6Address(found["v6"]))
+    except ValueError:
+        return False
 
 
 def leader_id(raw: bytes) -> str | None:
@@ -250,6 +261,8 @@ def usages(page: bytes) -> dict[str, ResourceUsage]:
             continue
         if 0 <= value <= RATE_MAX:
             found[field] = ResourceUsage(usage=value, limit=100.0)
+    if not found:
+        raise OperationalError("the metrics page says nothing of the usage of resources")
     return found
 
 

@@ -1,7 +1,8 @@
 """Requests to the admin API of a Pulsar: paced, bounded in time and size, redirects followed.
 
 A redirect of a question is followed anywhere, one of an order only to the brokers that were
-configured or listed by the cluster. The credentials go to these brokers and to no other host.
+configured or listed by the cluster, with the same path. The credentials go to these brokers and to
+no other host.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ import re
 import ssl
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from urllib.parse import urljoin, urlsplit
+from typing import Any
+from urllib.parse import parse_qsl, urljoin, urlsplit
 
 import aiohttp
 import msgspec
+from aiohttp.connector import Connection
+from aiohttp.tracing import Trace
 from yarl import URL
 
 from loadmanager.adapters.pulsar_admin.bodies import CHUNK_BYTES, Bodies
@@ -28,6 +32,8 @@ from loadmanager.ports.cluster_reader import AGENT, Cost
 REDIRECTS_MAX = 5
 CONNECT_TIMEOUT_S = 3.0
 CONNECTIONS_MAX = 8
+TRIED_MAX = 8
+"""Of the brokers that the cluster lists, and of those that are configured, until one answers."""
 BYTES_PER_S = 16 << 20
 """More than this is not asked for: decoding it would keep the daemon from its other clusters."""
 SECRET_BYTES_MAX = 64 * 1024
@@ -40,9 +46,34 @@ REDIRECTS = (301, 302, 303, 307, 308)
 class AnswerError(OperationalError):
     """A broker answered with a status that is no success."""
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status: int, text: str, *, reasoned: bool) -> None:
         super().__init__(text)
         self.status = status
+        self.reasoned = reasoned
+        """Whether it gave a reason as Pulsar does. Another server may have its address by now."""
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Asks once more, when a connection is there, whether an order may be sent: resolving a name
+    and connecting take their time.
+    """
+
+    def __init__(self, client: PulsarClient, **options: Any) -> None:
+        super().__init__(**options)
+        self._client = client
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the base class has it
+    ) -> Connection:
+        """See the base class. Raises `OperationalError` for an order that may not be sent now."""
+        connection = await super().connect(req, traces, timeout)
+        if req.method != "GET" and not self._client.leads():
+            connection.close()
+            raise OperationalError("not sent, another daemon may lead")
+        return connection
 
 
 class PulsarClient:
@@ -59,18 +90,17 @@ class PulsarClient:
         self._known: dict[str, None] = {}
         """The brokers that the cluster lists."""
         self._next_s = 0.0
-        self._connections = asyncio.Semaphore(CONNECTIONS_MAX)
         self._session: aiohttp.ClientSession | None = None
         self.bodies = Bodies(settings.timeout_s)
         self.leads: Callable[[], bool] = lambda: True
-        """Whether this process may give orders, now and until a connection is made."""
+        """Whether this process may give orders now."""
         self.cost = Cost()
         self._headers()  # what cannot be read now is said before the start
 
     async def __aenter__(self) -> PulsarClient:
         """Open the pool of connections. Proxies of the environment are ignored."""
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=self._ssl),
+            connector=_Connector(self, limit=CONNECTIONS_MAX, ssl=self._ssl),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": AGENT},
             read_bufsize=CHUNK_BYTES,
@@ -120,7 +150,7 @@ class PulsarClient:
         try:
             status, raw = await self._ask("GET", path, None, None)
         except AnswerError as error:
-            if error.status == 404:
+            if error.status == 404 and error.reasoned:
                 return None
             raise
         if not raw and status != 204 and not may_be_empty:
@@ -141,13 +171,13 @@ class PulsarClient:
         """Status and body of a success."""
         if at is not None:
             return await self._follow(method, self.url_of(at) + path, body)
-        bases = dict.fromkeys([*map(self.url_of, self._known), *self._seeds])
+        known = list(map(self.url_of, self._known))[:TRIED_MAX]
         problem: OperationalError | None = None
-        for base in list(bases)[: CONNECTIONS_MAX * 2]:
+        for base in dict.fromkeys([*known, *self._seeds[:TRIED_MAX]]):
             try:
                 return await self._follow(method, base + path, body)
             except AnswerError as error:
-                if error.status < 500:
+                if error.status < 500 and error.reasoned:
                     raise
                 problem = error
             except OperationalError as error:
@@ -166,7 +196,13 @@ class PulsarClient:
             if 200 <= status < 300:
                 return status, raw
             self.cost.failures += status != 404  # that says that there is nothing
-            raise AnswerError(status, f"{method} {_shown(url)} answered {status}: {_reason(raw)}")
+            reason = _reason(raw)
+            text = reason or _beginning(raw)
+            raise AnswerError(
+                status,
+                f"{method} {_shown(url)} answered {status}: {text}",
+                reasoned=reason is not None,
+            )
         self.cost.failures += 1
         raise OperationalError(
             f"{method} {_shown(began)}: redirects do not end; the last one is to {_shown(url)}"
@@ -177,9 +213,9 @@ class PulsarClient:
         try:
             target = urljoin(url, location)
             if urlsplit(target).scheme in ("http", "https"):
-                if method == "GET" or self._trusts(target):
+                if method == "GET" or (self._trusts(target) and _same_order(url, target)):
                     return target
-                problem = "which is none of the cluster's brokers"
+                problem = "which is no broker of the cluster, or another request"
         except ValueError:
             pass  # such as brackets without an IPv6 address
         self.cost.failures += 1
@@ -188,17 +224,9 @@ class PulsarClient:
     async def _once(
         self, method: str, url: str, body: bytes | None, limit: int
     ) -> tuple[int, dict[str, str], bytes]:
-        async with self._connections:
-            return await self._sent(method, url, body, limit)
-
-    async def _sent(
-        self, method: str, url: str, body: bytes | None, limit: int
-    ) -> tuple[int, dict[str, str], bytes]:
         if self._session is None:
             raise OperationalError("the client is closed")
         await self._pace()
-        if method != "GET" and not self.leads():
-            raise OperationalError(f"{method} {_shown(url)}: not sent, another daemon may lead")
         self.cost.requests += 1
         headers = self._headers() if self._trusts(url) else {}
         if method != "GET":  # Pulsar answers 415 to another type, also without a body
@@ -308,14 +336,29 @@ def _shown(url: str) -> str:
     return printable(f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"[:200])
 
 
-def _reason(raw: bytes) -> str:
-    """Pulsar's reason, or the beginning of another body."""
+def _same_order(url: str, target: str) -> bool:
+    """Whether a redirect changes the host only, and what Pulsar changes."""
+    before, after = urlsplit(url), urlsplit(target)
+    queries = [
+        sorted(pair for pair in parse_qsl(parts.query) if pair[0] != "authoritative")
+        for parts in (before, after)
+    ]
+    return before.path == after.path and queries[0] == queries[1]
+
+
+def _reason(raw: bytes) -> str | None:
+    """Pulsar's reason; None if the body is not Pulsar's."""
     try:
         document = msgspec.json.decode(raw)
         if isinstance(document, dict) and "reason" in document:
             return printable(str(document["reason"])[:REASON_MAX])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
+    return None
+
+
+def _beginning(raw: bytes) -> str:
+    """Of a body that is not Pulsar's."""
     text = " ".join(raw[:REASON_MAX].decode(errors="replace").split())[:80]
     return printable(text) or "no reason"
 

@@ -9,7 +9,7 @@ elsewhere, or came back, is ordered again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from urllib.parse import quote
 
 import msgspec
@@ -40,6 +40,10 @@ TOPICS_MAX = 100
 """Topics of a bundle whose clients are counted."""
 
 
+async def _always() -> None:
+    """What lets every order pass."""
+
+
 class AdminOrders:
     """Orders to the brokers of one cluster. Epochs mean nothing to them."""
 
@@ -56,6 +60,8 @@ class AdminOrders:
         self._reader = reader
         self.brokers: tuple[str, ...] = ()
         """The live brokers; who reads the cluster keeps this current."""
+        self.may_order: Callable[[], Awaitable[None]] = _always
+        """Called before each order; raises `OperationalError` if it may not be sent."""
         self._likely: tuple[str, ...] = ()
         """The brokers of the last move: they are asked first who owns its bundle."""
 
@@ -116,6 +122,7 @@ class AdminOrders:
     async def _unload(self, owner: str, bundle: str, query: str) -> None:
         namespace, span = split_bundle_name(bundle)
         path = f"{V2}/namespaces/{namespace}/{span}/unload{query}"
+        await self.may_order()
         await self._client.send("PUT", path, owner)
 
     async def _arrival(self, bundle: str, destination: str) -> str | None:
@@ -212,6 +219,7 @@ class AdminOrders:
         """
         namespace, span = split_bundle_name(bundle)
         path = f"{V2}/namespaces/{namespace}/{span}/split?unload={str(unload).lower()}"
+        await self.may_order()
         await self._client.send("PUT", path, owner.broker_id)
         after = NamespaceBundles(
             NamespaceName.parse(namespace),

@@ -60,9 +60,9 @@ class AdminReader:
                 return None
             raise
 
-    async def settings(self) -> Mapping[str, str]:
+    async def settings(self, broker_id: str | None = None) -> Mapping[str, str]:
         """See the port."""
-        values = answers.balancing_settings(await self._client.get(RUNTIME))
+        values = answers.balancing_settings(await self._client.get(RUNTIME, broker_id))
         named = values.get("clusterName", self._cluster)
         if self._cluster and named != self._cluster:
             raise OperationalError(
@@ -100,17 +100,13 @@ class AdminReader:
         return values.get("loadManagerClassName", "").endswith(answers.EXTENSIBLE)
 
     async def _without(self, broker_id: str) -> BrokerReading:
-        """A report from other answers. Without the owned bundles or the topics, there is none."""
+        """A report from other answers; without any of them, there is none."""
         owned = await self.owned(broker_id)
         stats = answers.bundle_stats(
             await self._client.get_large(f"{V2}/broker-stats/topics", broker_id)
         )
-        faults: tuple[str, ...] = ()
-        try:
-            usage = answers.usages(await self._client.get_large("/metrics/", broker_id))
-            faults = tuple(sorted(set(answers.USAGES.values()) - usage.keys()))
-        except OperationalError as error:
-            usage, faults = {}, (f"usage: {error}",)
+        usage = answers.usages(await self._client.get_large("/metrics/", broker_id))
+        faults = tuple(sorted(set(answers.USAGES.values()) - usage.keys()))
         report = answers.report_of(
             stats,
             usage,

@@ -187,15 +187,19 @@ class MoveQueue:
         outcome = Outcome(f"it waited longer than {settings.ttl_s:g} s")
         return self._drop(old, MoveState.EXPIRED, outcome, now_ms)
 
-    def cancel(self, move_id: str | None, now_ms: int, why: str = BY_OPERATOR) -> list[Move]:
-        """End a move that waits, with its swap; None: all that wait. Returns the cancelled moves.
+    def cancel(
+        self, move_id: str | None, now_ms: int, why: str = BY_OPERATOR, *, urgent: bool = True
+    ) -> list[Move]:
+        """End a move that waits, with its swap; None: all that wait, without `urgent` all but those
+        that operators ordered. Returns the cancelled moves.
 
         Raises `NotFoundError` for an unknown move, `ConflictError` for one that has begun or ended.
         """
         waiting = [group for group in self._groups if not group.started]
         outcome = Outcome(why)
         if move_id is None:
-            return self._drop(waiting, MoveState.CANCELLED, outcome, now_ms)
+            some = [group for group in waiting if urgent or not group.urgent]
+            return self._drop(some, MoveState.CANCELLED, outcome, now_ms)
         for group in waiting:
             if any(move.id == move_id for move in group.moves):
                 return self._drop([group], MoveState.CANCELLED, outcome, now_ms)

@@ -47,51 +47,65 @@ def is_quiet(now_ms: int, spans: Sequence[tuple[int, int]]) -> bool:
 
 
 class Budget:
-    """The moves of the last hour."""
+    """The moves that began in the last hour."""
 
     def __init__(self) -> None:
         self._moves: deque[tuple[int, str, str]] = deque()
-        """When a move was allowed, its source and destination."""
+        """When a move began, its source and destination."""
 
     def moves(self) -> list[tuple[int, str, str]]:
-        """The moves that count: when each was allowed, its source and destination."""
+        """The moves that count: when each began, its source and destination."""
         return list(self._moves)
+
+    def began(self, source: str, destination: str | None, now_ms: int) -> None:
+        """A move begins."""
+        self._forget_old(now_ms)
+        self._moves.append((now_ms, source, destination or ""))
+
+    def _forget_old(self, now_ms: int) -> None:
+        while self._moves and self._moves[0][0] <= now_ms - HOUR_MS:
+            self._moves.popleft()
 
     def recall(self, moves: Sequence[tuple[int, str, str]], now_ms: int) -> None:
         """Count moves that were made before; if the clock was set back meanwhile, as made now."""
         self._moves = deque(sorted((min(at_ms, now_ms), one, two) for at_ms, one, two in moves))
 
     def allow(
-        self, unloads: Sequence[Unload], now_ms: int, limits: Limits
+        self,
+        unloads: Sequence[Unload],
+        now_ms: int,
+        limits: Limits,
+        waiting: Sequence[tuple[str, str]] = (),
     ) -> tuple[tuple[Unload, ...], tuple[Skip, ...]]:
-        """The moves that the budget has room for, in their order, and why the others wait.
-
-        Those that are allowed count from now on. The moves of a swap are allowed together.
+        """The moves that the budget has room for, in their order, and why the others wait. The
+        moves of a swap are allowed together. `waiting`: source and destination of moves that were
+        allowed before, and have not begun.
         """
-        while self._moves and self._moves[0][0] <= now_ms - HOUR_MS:
-            self._moves.popleft()
+        self._forget_old(now_ms)
         if is_quiet(now_ms, limits.quiet):
             return (), tuple(Skip(move.bundle, "QuietHours: no moves now") for move in unloads)
-        touched = Counter(broker for _, *brokers in self._moves for broker in brokers)
+        taken = [*(brokers for _, *brokers in self._moves), *waiting]
+        count, touched = len(taken), Counter(broker for brokers in taken for broker in brokers)
         allowed: list[Unload] = []
         refused: list[Skip] = []
         for moves in together(unloads):
             brokers = [name for move in moves for name in (move.source, move.destination or "")]
-            why = self._refusal(len(moves), brokers, touched, limits)
+            why = _refusal(count + len(moves), brokers, touched, limits)
             if why is not None:
                 refused += [Skip(move.bundle, why) for move in moves]
                 continue
             touched.update(brokers)
             allowed += moves
-            self._moves.extend((now_ms, move.source, move.destination or "") for move in moves)
+            count += len(moves)
         return tuple(allowed), tuple(refused)
 
-    def _refusal(
-        self, count: int, brokers: Sequence[str], touched: Counter[str], limits: Limits
-    ) -> str | None:
-        if len(self._moves) + count > limits.per_hour:
-            return f"HourlyBudget: {limits.per_hour} moves an hour"
-        for broker in sorted(set(brokers)):
-            if touched[broker] + brokers.count(broker) > limits.per_broker:
-                return f"BrokerBudget: {limits.per_broker} moves an hour at {broker}"
-        return None
+
+def _refusal(
+    count: int, brokers: Sequence[str], touched: Counter[str], limits: Limits
+) -> str | None:
+    if count > limits.per_hour:
+        return f"HourlyBudget: {limits.per_hour} moves an hour"
+    for broker in sorted(set(brokers)):
+        if touched[broker] + brokers.count(broker) > limits.per_broker:
+            return f"BrokerBudget: {limits.per_broker} moves an hour at {broker}"
+    return None

@@ -16,9 +16,10 @@ from loadmanager.core.moves.move import Author, Move, MoveState
 from loadmanager.core.strategies.budget import Budget, Limits, quiet_spans
 from loadmanager.core.strategies.plan import Plan, Skip
 from loadmanager.ports.clock import Clock
+from loadmanager.ports.mover import NOT_SENT
 from loadmanager.runtime.fleet.picture import Picture
 from loadmanager.runtime.fleet.settings import ACT, FleetSettings
-from loadmanager.runtime.leader.moves import Moves
+from loadmanager.runtime.leader.moves import NOT_OWNED, Moves
 
 MEASURED_MS = 90_000
 """After the settling: Pulsar has measured once more for certain."""
@@ -32,7 +33,7 @@ class Acted(msgspec.Struct):
     """What is kept for the next daemon. Times are milliseconds since the epoch."""
 
     moves: list[tuple[int, str, str]] = []
-    """Moves of the last hour: when each was allowed, its source and destination."""
+    """Moves of the last hour: when each began, its source and destination."""
     why: str = ""
     """Why the circuit breaker opened last."""
     until_ms: int = 0
@@ -54,6 +55,10 @@ class Acting:
     """Puts a plan among the decisions."""
     keep: Callable[[bytes], None]
     """Keeps what the next daemon must know; see `recall`."""
+    unkept: str | None = None
+    """Why it is not kept."""
+    splits: Callable[[str, str], bool] = lambda _bundle, _broker: False
+    """Whether a bundle of a broker is being split, or was after the broker was last read."""
     budget: Budget = field(default_factory=Budget)
     breaker: Breaker = field(default_factory=Breaker)
 
@@ -101,17 +106,27 @@ class Acting:
             settings.moves_per_broker_max,
             quiet_spans(settings.quiet_hours),
         )
-        allowed, refused = self.budget.allow(plan.unloads, self.clock.now_ms(), limits)
+        waiting = [
+            (move.source, move.destination or "")
+            for move in self.moves.queue.open_moves()
+            if move.author is Author.CYCLE and move.state is MoveState.QUEUED
+        ]
+        splitting = [unload for unload in plan.unloads if self.splits(unload.bundle, unload.source)]
+        wanted = [unload for unload in plan.unloads if unload not in splitting]
+        allowed, refused = self.budget.allow(wanted, self.clock.now_ms(), limits, waiting)
+        refused += tuple(Skip(unload.bundle, "Splits: it is split") for unload in splitting)
         if refused:
             self.told(Plan(plan.strategy, skipped=refused))
-        if allowed:
-            self._keep()
         return self.moves.decide(allowed, Author.CYCLE)
 
     def changed(self, move: Move) -> None:
         """A move begins, or has changed otherwise: what it should come to is known as it begins."""
-        decided = move.author in (Author.CYCLE, Author.PLAN)
-        if move.state is MoveState.RUNNING and decided and self.settings.value.mode == ACT:
+        if move.state is not MoveState.RUNNING:
+            return
+        if move.author is Author.CYCLE:
+            self.budget.began(move.source, move.destination, self.clock.now_ms())
+            self._keep()
+        if move.author in (Author.CYCLE, Author.PLAN) and self.settings.value.mode == ACT:
             self.breaker.expect(self._expectation(move))
 
     def _expectation(self, move: Move) -> Expectation:
@@ -135,9 +150,12 @@ class Acting:
         """A move has ended: its load counts at the destination from now on."""
         if move.state is MoveState.DONE and move.destination is not None:
             self._carry(move)
+        text = move.outcome.text if move.outcome else ""
+        if text == NOT_OWNED or text.startswith(NOT_SENT):
+            return
         if move.state in (MoveState.DONE, MoveState.FAILED):
             failed = move.state is MoveState.FAILED
-            problem = f"{move.bundle}: {move.outcome.text if move.outcome else ''}"
+            problem = f"{move.bundle}: {text}"
             if self.breaker.ended(
                 move.bundle, problem if failed else None, self.clock.now_ms(), self.rules()
             ):
@@ -181,7 +199,7 @@ class Acting:
 
     def _opened(self) -> None:
         why = self.reason() or ""
-        cancelled = self.moves.cancel(None, f"cancelled: {why}")
+        cancelled = self.moves.cancel(None, f"cancelled: {why}", urgent=False)
         log.error("moves stop", reason=why, cancelled=cancelled)
         self.told(Plan("CircuitBreaker", skipped=(Skip("cluster", why),)))
         self._keep()

@@ -23,7 +23,9 @@ class DeadMan:
 
     cluster: str
     last_sign: Callable[[], int | None]
-    """Another value after each sign of life; None: there was none since `forget`."""
+    """Another value after each sign of life; None: there is none, or it cannot be read. One that is
+    gone without `forget` is silence.
+    """
     forget: Callable[[], None]
     restore: Callable[[], Awaitable[None]]
     """Switches Pulsar's own on. Raises `OperationalError` if that failed."""
@@ -39,9 +41,9 @@ class DeadMan:
         the first look, by the monotonic clock. Raises what `restore` does; the next step tries
         again.
         """
-        sign, now_s = self.last_sign(), self.clock.monotonic_s()
+        sign, now_s = self.last_sign() or self._sign, self.clock.monotonic_s()
         if sign != self._sign:
-            if self._sign is None:
+            if self._sign is None and sign != self._fired:
                 log.info("a daemon steers this cluster", cluster=self.cluster)
             self._sign, self._since_s = sign, now_s
         if sign is None or now_s - self._since_s < self.silent_s:
@@ -50,5 +52,5 @@ class DeadMan:
             return
         log.error("the daemon is silent", cluster=self.cluster, seconds=self.silent_s)
         await self.restore()
-        self._fired = sign
+        self._fired, self._sign = sign, None
         self.forget()

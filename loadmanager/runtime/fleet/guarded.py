@@ -49,14 +49,17 @@ class FleetHold:
         why = self.refusal()
         if why is not None or author is Author.OPERATOR:
             return why
-        return self.reason() or (self.quiet() if author is Author.CYCLE else None)
+        why = self.reason() or self.acting.reason()
+        if why is not None or author is not Author.CYCLE:
+            return why
+        return self.quiet() or self.acting.unkept
 
     def told(self) -> str | None:
         """Why nothing is moved now, for operators."""
         mode = self.settings.value.mode
         if mode == ACT:
             return self.held(Author.CYCLE)
-        return self.reason() or (self.refusal() if mode == APPROVE else None)
+        return self.held(Author.PLAN) if mode == APPROVE else self.reason()
 
     def quiet(self) -> str | None:
         """Whether these are quiet hours."""

@@ -18,6 +18,11 @@ OWN_BALANCING = (SHEDDING, SPLITTING)
 """Pulsar's own switches that must be off while somebody else moves bundles."""
 
 
+def is_on(settings: Mapping[str, str], name: str) -> bool:
+    """Whether a switch of Pulsar's is on: it is by default."""
+    return settings.get(name, "true") != "false"
+
+
 @dataclass(slots=True)
 class Picture:
     """Implements `ports.fleet.Fleet` and `ports.fleet.Policies`."""
@@ -33,7 +38,9 @@ class Picture:
     """Brokers that answered when they were last read."""
     leader: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Those of load balancing in force on a broker."""
+    """Those of load balancing in force on the leader, or on another broker if none is known."""
+    own: dict[str, list[str]] = field(default_factory=dict)
+    """Broker → which of Pulsar's own switches are on there, as far as that was read."""
     policies: PoliciesReading = field(default_factory=PoliciesReading)
     brokers_ms: int | None = None
     """When the list of brokers was last read; likewise the others."""
@@ -78,8 +85,9 @@ class Picture:
         return self.settings.get("loadManagerClassName", "").endswith("ExtensibleLoadManagerImpl")
 
     def own_balancing(self) -> list[str]:
-        """Pulsar's own switches that are on."""
-        return [name for name in OWN_BALANCING if self.settings.get(name, "true") != "false"]
+        """Pulsar's own switches that are on, somewhere."""
+        on = {name for names in self.own.values() for name in names}
+        return [name for name in OWN_BALANCING if name in on or is_on(self.settings, name)]
 
     def unread(self) -> dict[str, str]:
         """Listed brokers of which nothing is known → why."""
@@ -107,9 +115,9 @@ class Picture:
             "policies": self.policies_ms,
         }[part]
         oldest_ms = self.clock.now_ms() - within_s * 1000
-        if read_ms is not None and (read_ms >= oldest_ms or part not in self.problems):
+        if read_ms is not None and read_ms >= oldest_ms:
             return None
-        return f"Incomplete: the {part} are not known: {self.problems.get(part, 'not read yet')}"
+        return f"Incomplete: the {part} are not known: {self.problems.get(part, 'not read lately')}"
 
     def document(self) -> dict[str, Any]:
         """For operators: ages in seconds, and what is missing."""

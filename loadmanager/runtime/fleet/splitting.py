@@ -5,6 +5,7 @@ A split cannot be undone, for Pulsar merges no bundles. So each one is approved 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ import structlog
 
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
-from loadmanager.core.strategies.budget import is_quiet, quiet_spans
+from loadmanager.core.strategies.budget import HOUR_MS, is_quiet, quiet_spans
 from loadmanager.core.strategies.plan import Plan, Split
 from loadmanager.core.strategies.sealed import LIFE_MS, Drift
 from loadmanager.core.strategies.settings import StrategySettings
@@ -42,10 +43,16 @@ class Splitting:
     splits: Live[SplitSettings]
     _waiting: dict[str, str] = field(default_factory=dict)
     """Bundle → the plan that waits for approval."""
+    _split_ms: dict[str, float] = field(default_factory=dict)
+    """Bundle → when it was split; infinity while it is."""
 
     async def step(self) -> None:
         """Look for bundles that are too big, unless something keeps the daemon from deciding."""
         if self.hold.reason() is None:
+            oldest_ms = self.acting.clock.now_ms() - HOUR_MS
+            self._split_ms = {
+                bundle: at_ms for bundle, at_ms in self._split_ms.items() if at_ms > oldest_ms
+            }
             await self.load_manager.split()
 
     async def take(self, chosen: Sequence[tuple[BrokerAddress, Split]]) -> None:
@@ -86,10 +93,20 @@ class Splitting:
         """Have a bundle split; until Pulsar has measured again, its load counts with its parts."""
         report = self.acting.picture.reports.get(owner.broker_id)
         stats = None if report is None else report.last_stats.get(split.bundle)
-        ended = await self.load_manager.split_at(owner, split)
+        self._split_ms[split.bundle] = math.inf
+        try:
+            ended = await self.load_manager.split_at(owner, split)
+        finally:
+            self._split_ms[split.bundle] = self.acting.clock.now_ms()
         if stats is not None and ended.end is not None:
             self.acting.carry_parts(ended.end.children, stats)
         return ended
+
+    def is_busy(self, bundle: str, broker: str) -> bool:
+        """Whether a bundle is being split, or was after its broker was last read."""
+        report = self.acting.picture.reports.get(broker)
+        read_ms = 0 if report is None else report.last_update
+        return self._split_ms.get(bundle, -math.inf) >= read_ms
 
     async def execute(self, kept: Kept) -> None:
         """Make the split of a plan. Raises `DriftError` naming what has changed since, and

@@ -15,13 +15,13 @@ import structlog
 from loadmanager.core.bundles.names import is_system_namespace
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import LoadManagerError, OperationalError
+from loadmanager.core.errors import LoadManagerError, OperationalError, said
 from loadmanager.core.load.carried import Carried
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.cluster_reader import BrokerReading, ClusterReader
-from loadmanager.runtime.fleet.picture import Picture
-from loadmanager.runtime.fleet.settings import FleetSettings
+from loadmanager.runtime.fleet.picture import OWN_BALANCING, Picture, is_on
+from loadmanager.runtime.fleet.settings import ACT, APPROVE, FleetSettings
 from loadmanager.runtime.tasks import for_each
 
 NAMESPACES_MAX = 5_000
@@ -76,7 +76,9 @@ class Watching:
         for broker in picture.registered - present:
             picture.reports.pop(broker, None)
             picture.answering.discard(broker)
-            picture.problems.pop(broker, None)
+            picture.own.pop(broker, None)
+            for part in (broker, f"settings of {broker}"):
+                picture.problems.pop(part, None)
             self._bundles -= self._bundles_of.pop(broker, 0)
             self.view.gone(broker, now_ms)
             for listener in picture.listeners:
@@ -108,20 +110,38 @@ class Watching:
         self.record(broker, reading)
 
     async def read_settings(self) -> None:
-        """Read Pulsar's settings: above all, whether it moves bundles itself."""
+        """Read the leader's settings: above all, whether Pulsar moves bundles itself."""
+        await self._part("leader", self._read_leader)
         await self._part("settings", self._read_settings)
+        if any(self.picture.own.values()):
+            await self._read_owns()
+
+    async def _read_owns(self) -> None:
+        brokers = sorted(self.picture.answering)
+        await for_each(brokers, self._read_own, self.settings.value.read_at_once_max, "own")
 
     async def read_policies(self) -> None:
-        """Read Pulsar's settings, its leader and the policies."""
+        """Read Pulsar's settings, its leader and the policies; where bundles may be moved, which
+        brokers balance by settings of their own.
+        """
         await self.read_settings()
-        await self._part("leader", self._read_leader)
+        if self.settings.value.mode in (APPROVE, ACT):
+            await self._read_owns()
         if self.picture.cluster:
             everything = partial(self._read_policies, None)
             await self._part("policies", everything)
 
-    async def read_new_policies(self) -> None:
-        """Read the policies if that has not been done, and those of namespaces that are new."""
-        if self.picture.policies_ms is None:
+    async def _read_own(self, broker: str) -> None:
+        async def read() -> None:
+            values = await self.reader.settings(broker)
+            self.picture.own[broker] = [name for name in OWN_BALANCING if is_on(values, name)]
+
+        await self._part(f"settings of {broker}", read)
+
+    async def read_due_policies(self) -> None:
+        """Read the policies if it is time, and those of namespaces that are new."""
+        read_ms, now_ms = self.picture.policies_ms, self.clock.now_ms()
+        if read_ms is None or now_ms - read_ms >= self.settings.value.policies_interval_s * 1000:
             await self.read_policies()
         elif new := self._namespaces() - self.covered:
             await self._part("policies", partial(self._read_policies, new))
@@ -136,7 +156,9 @@ class Watching:
         }
 
     async def _read_settings(self) -> None:
-        self.picture.settings = await self.reader.settings()
+        leader = self.picture.leader
+        known = leader if leader in self.picture.registered else None
+        self.picture.settings = await self.reader.settings(known)
         self.picture.settings_ms = self.clock.now_ms()
 
     async def _read_leader(self) -> None:
@@ -164,10 +186,12 @@ class Watching:
         problems = self.picture.problems
         try:
             await read()
-        except LoadManagerError as error:
-            text = str(error)
+        except Exception as error:
+            text = said(error)
             if part not in problems:
-                log.warning("a part of the cluster cannot be read", part=part, error=text)
+                bug = None if isinstance(error, LoadManagerError) else error
+                told = "a part of the cluster cannot be read"
+                log.warning(told, part=part, error=text, exc_info=bug)
             problems[part] = text
             return False
         finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Protocol
 
 import structlog
@@ -12,6 +11,7 @@ import structlog
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import NamespaceBundles, parse_boundaries
 from loadmanager.core.conf import Live
+from loadmanager.core.errors import OperationalError
 from loadmanager.core.history.records import broker_load, bundle_loads, decisions, move_record
 from loadmanager.core.load.carried import Carried
 from loadmanager.core.load.cluster_view import ClusterView
@@ -28,7 +28,7 @@ from loadmanager.ports.clock import Clock
 from loadmanager.ports.cluster_reader import BrokerReading, ClusterReader
 from loadmanager.ports.election import Leader
 from loadmanager.ports.history import History
-from loadmanager.ports.mover import Mover
+from loadmanager.ports.mover import NOT_SENT, Mover
 from loadmanager.ports.note import Note
 from loadmanager.ports.store import Check
 from loadmanager.ports.wishes import WishBook
@@ -65,6 +65,8 @@ class Orders(Mover, Protocol):
 
     brokers: tuple[str, ...]
     """The live brokers: the owner of a bundle is looked for among them."""
+    may_order: Callable[[], Awaitable[None]]
+    """Called before each order; raises `OperationalError` if it may not be sent."""
 
     async def owner(self, bundle: str) -> str | None:
         """Who owns a bundle; None if nobody does."""
@@ -118,6 +120,8 @@ class FleetWork:
     counts: Counts = field(default_factory=Counts)
     _held: str | None = None
     """The kind of reason that the log told last."""
+    _acted: bytes | None = None
+    """What is to be kept."""
     _began: bool = False
     """Whether the cluster was read once."""
     _read_ms: dict[str, int] = field(default_factory=dict)
@@ -214,6 +218,7 @@ class FleetWork:
         )
         self.load_manager.have_split = self.splitting.take
         plans.execute_split = self.splitting.execute
+        self.acting.splits = self.splitting.is_busy
         return plans
 
     def _build_operations(self, plans: FleetPlans) -> Operations:
@@ -231,6 +236,7 @@ class FleetWork:
 
         self.moves.ended, self.moves.changed = ended, self.acting.changed
         self.moves.held = self.hold.held
+        self.outside.orders.may_order = self._may_order
         return FleetOperations(
             checks=self.outside.checks,
             moves=self.moves,
@@ -281,12 +287,7 @@ class FleetWork:
         """Start everything that this mode does, in the scope."""
         settings, steps = self.settings, self.steps
         reading = Interval(settings.fleet, lambda fleet: fleet.read_interval_s)
-        policies = Interval(settings.fleet, lambda fleet: fleet.policies_interval_s)
         self._every(reading, self.read, "read")
-        self.scope.spawn(
-            every(policies, self.watching.read_policies, "policies", steps, first_after_s=None),
-            "policies",
-        )
         mode = settings.fleet.value.mode
         if mode == OBSERVE:
             return
@@ -317,19 +318,25 @@ class FleetWork:
         """
         if not self._began:
             self.acting.recall(await self.outside.note.read())
+        await self.steps.run("keep", self._write_note)
         await self.watching.read_brokers()
         if not self._began:
             self.owners.begin()
             self._began = True
         self.outside.orders.brokers = tuple(sorted(self.picture.answering))
-        await self.watching.read_new_policies()
+        await self.watching.read_due_policies()
         mode = self.settings.fleet.value.mode
         if mode in (APPROVE, ACT):
             await self.watching.read_settings()
-        if mode == ACT:
             self.acting.look()
         await self.sign()
         self._tell_hold()
+
+    async def _may_order(self) -> None:
+        """Look once more whether Pulsar moves bundles itself. Raises `OperationalError` then."""
+        await self.watching.read_settings()
+        if (why := self.hold.refusal()) is not None:
+            raise OperationalError(f"{NOT_SENT}: {why}")
 
     async def sign(self) -> None:
         """Give a sign of life, if the daemon may move bundles and the cluster answers it. A reading
@@ -377,7 +384,22 @@ class FleetWork:
         return kept.id
 
     def _keep(self, acted: bytes) -> None:
-        self.scope.spawn(self.steps.run("keep", partial(self.outside.note.write, acted)), "keep")
+        self._acted = acted
+        self.scope.spawn(self.steps.run("keep", self._write_note), "keep")
+
+    async def _write_note(self) -> None:
+        """Keep what was done; what could not be kept is tried again at each reading."""
+        acted = self._acted
+        if acted is None:
+            return
+        try:
+            await self.outside.note.write(acted)
+        except OperationalError as error:
+            self.acting.unkept = f"NotKept: the next daemon would not know of these moves: {error}"
+            raise
+        self.acting.unkept = None
+        if self._acted is acted:
+            self._acted = None
 
     # Recording
 

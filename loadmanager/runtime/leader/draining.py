@@ -67,6 +67,9 @@ class Draining:
     async def _drain(self, broker: str, drain: Drain) -> None:
         now_s = self.clock.monotonic_s()
         address = self.brokers.address(broker)
+        if address is None and broker in self.brokers.reports:
+            drain.problem = "it does not answer"
+            return
         if address is None:
             drain.left, drain.problem = 0, ""  # its session is over, and its claims with it
             return
@@ -120,7 +123,7 @@ class Draining:
     def document(self, broker: str, cordon: Cordon) -> dict[str, Any]:
         """How far the drain of a cordoned broker is; the rate is that of the last minute."""
         drain = self.drains.get(broker, Drain()) if cordon.drain else None
-        active = self.brokers.address(broker) is not None
+        active = self.brokers.address(broker) is not None or broker in self.brokers.reports
         document: dict[str, Any] = {
             "broker": broker,
             "since": cordon.since_ms,

@@ -150,15 +150,23 @@ class Moves:
     async def move(self, unload: Unload, author: Author = Author.OPERATOR) -> Move:
         """Move a bundle now, before what the leader itself wants, and wait until that has ended.
 
-        Raises `ConflictError` when the bundle is moving already.
+        Raises `ConflictError` when the bundle is moving already, or nothing may be moved. The move
+        is cancelled if nothing may be moved any more before it begins, or the caller is.
         """
+        if (why := self.held(author)) is not None:
+            raise ConflictError(why)
         known = self.queue.move_of(unload.bundle)
         if known is not None and known.state is MoveState.QUEUED:
             self.cancel(known.id)
         move = self._move(unload, author)
         self._add([move])
-        while not move.ended:
-            await self._changed.wait()
+        try:
+            while not move.ended:
+                await self._changed.wait()
+        except asyncio.CancelledError:
+            if move.state is MoveState.QUEUED:
+                self.cancel(move.id, "who ordered it is gone")
+            raise
         return move
 
     async def idle(self) -> None:
@@ -180,9 +188,9 @@ class Moves:
             "moves": [move_document(move) for move in [*open_moves[:limit], *ended]],
         }
 
-    def cancel(self, move_id: str | None, why: str = BY_OPERATOR) -> int:
+    def cancel(self, move_id: str | None, why: str = BY_OPERATOR, *, urgent: bool = True) -> int:
         """Cancel a move that waits, or all; returns how many. See `MoveQueue.cancel`."""
-        return self._drop(self.queue.cancel(move_id, self.clock.now_ms(), why))
+        return self._drop(self.queue.cancel(move_id, self.clock.now_ms(), why, urgent=urgent))
 
     def cancel_of(self, source: str, author: Author) -> int:
         """Cancel the waiting moves away from a broker that an author wanted."""
@@ -233,6 +241,10 @@ class Moves:
             self._expect(move)
         paused = self.wishes.pause() is not None
         held = {author for author in Author if self.held(author) is not None}
+        if (why := self.held(Author.OPERATOR)) is not None:  # somebody waits for an answer
+            for move in list(self.queue.open_moves()):
+                if move.author is Author.OPERATOR and move.state is MoveState.QUEUED:
+                    self.cancel(move.id, why)
         for group in self.queue.start(now_s, settings, paused=paused, held=held):
             self.scope.spawn(self._run(group), f"move {group.moves[0].bundle}")
 
@@ -288,9 +300,7 @@ class Moves:
         return None
 
     def _wish_against(self, move: Move) -> str | None:
-        """What forbids a move meanwhile: of operators' wishes, if none of them ordered it."""
-        if (why := self.held(move.author)) is not None:
-            return why
+        """What operators asked for since that forbids a move which none of them ordered."""
         if move.author is Author.OPERATOR:
             return None
         wishes = self.wishes.now()

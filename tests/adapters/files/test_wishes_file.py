@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from loadmanager.adapters.files.note import FileNote
-from loadmanager.adapters.files.wishes_file import WishesFile
+from loadmanager.adapters.files.wishes_file import FILE_BYTES_MAX, WishesFile
 from loadmanager.adapters.system.clock import SystemClock
-from loadmanager.core.errors import OperationalError
+from loadmanager.core.errors import ConflictError, OperationalError
 from loadmanager.core.load.wishes import Pause
 
 CLOCK = SystemClock()
@@ -61,3 +61,13 @@ async def test_a_note_is_the_last_value(tmp_path: Path) -> None:
     await note.write(b"1")
     await note.write(b"2")
     assert await note.read() == b"2"
+
+
+async def test_more_than_is_read_again_is_not_kept(tmp_path: Path) -> None:
+    """The file would be set aside at the next start."""
+    path = tmp_path / "wishes.json"
+    wishes = WishesFile(path, CLOCK)
+    note = "\x01" * (FILE_BYTES_MAX // 6)
+    with pytest.raises(ConflictError, match="end some first"):
+        await wishes.set_pause(Pause(CLOCK.now_ms() + 60_000, note), ())
+    assert not path.exists()

@@ -257,3 +257,12 @@ def test_moves_that_are_held() -> None:
     held = {Author.CYCLE, Author.OPERATOR}
     assert started(queue.start(0, settings, paused=False, held=held)) == [2]
     assert sorted(started(queue.start(0, settings, paused=False))) == [1, 3]
+
+
+def test_what_operators_ordered_is_spared() -> None:
+    """Where all others are cancelled."""
+    queue, settings = MoveQueue(), MoveSettings()
+    for number, author in enumerate((Author.CYCLE, Author.OPERATOR, Author.PLAN), 1):
+        queue.add([a_move(number, author=author)], 0, settings)
+    assert [move.id for move in queue.cancel(None, 5, "why", urgent=False)] == ["1-1", "1-3"]
+    assert [move.id for move in queue.cancel(None, 5)] == ["1-2"]

@@ -20,6 +20,8 @@ def test_so_many_in_an_hour() -> None:
     """Then one more for each that is an hour old."""
     budget, limits = Budget(), Limits(per_hour=2, per_broker=9)
     allowed, refused = budget.allow([move("x"), move("y"), move("z")], 0, limits)
+    for _ in allowed:
+        budget.began("a:1", "b:1", 0)
     assert [one.bundle for one in allowed] == ["x", "y"]
     assert [(skip.what, skip.reason) for skip in refused] == [
         ("z", "HourlyBudget: 2 moves an hour")
@@ -75,7 +77,8 @@ def test_moves_that_were_made_before() -> None:
     """They count for the rest of their hour; one from the future as made now."""
     limits = Limits(per_hour=2, per_broker=9)
     before = Budget()
-    before.allow([move("x"), move("y")], 1000, limits)
+    for _ in range(2):
+        before.began("a:1", "b:1", 1000)
     assert before.moves() == [(1000, "a:1", "b:1")] * 2
     budget = Budget()
     budget.recall(before.moves(), 2000)
@@ -85,3 +88,16 @@ def test_moves_that_were_made_before() -> None:
     set_back.recall(before.moves(), 0)
     assert set_back.allow([move("z")], HOUR_MS - 1, limits)[0] == ()
     assert set_back.allow([move("z")], HOUR_MS, limits)[0] == (move("z"),)
+
+
+def test_moves_that_have_not_begun() -> None:
+    """Those that wait take room, as long as they wait; only those that began count for an hour."""
+    budget, limits = Budget(), Limits(per_hour=2, per_broker=2)
+    waiting = [("a:1", "b:1")]
+    allowed, refused = budget.allow([move("x"), move("y")], 0, limits, waiting)
+    assert ([one.bundle for one in allowed], len(refused)) == (["x"], 1)
+    assert len(budget.allow([move("x"), move("y")], 0, limits)[0]) == 2
+    budget.began("c:1", None, 0)
+    assert budget.moves() == [(0, "c:1", "")]
+    budget.began("c:1", None, HOUR_MS)
+    assert budget.moves() == [(HOUR_MS, "c:1", "")]
