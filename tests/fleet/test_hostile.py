@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -304,19 +305,23 @@ async def test_an_order_is_redirected_as_pulsar_does(tmp_path: Path) -> None:
 
         def elsewhere(request: web.Request, path: str) -> web.Response:
             if request.host == two:
-                there = {"Location": f"http://{one}{path}&authoritative=false"}
+                there = {"Location": f"http://{one}{path}"}
                 return web.Response(status=307, headers=there)
             pulsar.owners[bundle] = pulsar.brokers[2]
             return web.Response(status=204)
 
-        pulsar.nonsense["/unload"] = lambda request: elsewhere(request, order)
-        await daemon.client.send("PUT", order, two)
-        assert pulsar.owners[bundle] == pulsar.brokers[2]
-        leave = "/v1/agent/leave?force=1"
-        pulsar.nonsense["/unload"] = lambda request: elsewhere(request, leave)
-        with pytest.raises(OperationalError, match="another request"):
+        path = order.partition("?")[0]
+        for there in (order, f"{order}&authoritative=false", f"{path}?authoritative=true", path):
+            pulsar.owners[bundle] = one
+            pulsar.nonsense["/unload"] = partial(elsewhere, path=there)
             await daemon.client.send("PUT", order, two)
-        assert not any("leave" in line for line in pulsar.log)
+            assert pulsar.owners[bundle] == pulsar.brokers[2]
+        for there in ("/v1/agent/leave?force=1", f"{path}?destinationBroker=x:1"):
+            pulsar.nonsense["/unload"] = partial(elsewhere, path=there)
+            asked = len(pulsar.log)
+            with pytest.raises(OperationalError, match="another request"):
+                await daemon.client.send("PUT", order, two)
+            assert len(pulsar.log) == asked + 1
 
 
 @pytest.mark.parametrize("text", [None, "<html>login</html>"])
