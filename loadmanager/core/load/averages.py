@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from loadmanager.core.bundles.names import no_monitoring_bundle
 from loadmanager.core.load.bundle_columns import BundleColumns
 from loadmanager.core.load.columns import Array, Rows
 from loadmanager.core.load.quotas import Expected
@@ -42,9 +43,17 @@ class Ordered:
     loads: Array
     _reached: list[float] | None = None
     """What the first bundles carry together, or fewer of them if that is more."""
+    _plain: bool | None = None
 
     def __iter__(self) -> Iterator[tuple[str, float]]:
         return zip(self.names, self.loads.tolist(), strict=True)
+
+    @property
+    def plain(self) -> bool:
+        """Whether surely none is a monitoring bundle. Found out once."""
+        if self._plain is None:
+            self._plain = no_monitoring_bundle(self.names)
+        return self._plain
 
     def reaching(self, goal: float) -> Sequence[str]:
         """The largest bundles whose loads together reach `goal`; all if all do not."""

@@ -138,11 +138,11 @@ class BrokerColumns:
 
     def throughput_of(self, brokers: Brokers) -> float:
         """Bytes/s of these brokers together; of all of them it is added up once."""
-        if len(brokers) < len(self.names):
-            return plain_sum(brokers.of(self.throughputs))
         if self._throughput is None:
             self._throughput = plain_sum(self.throughputs)
-        return self._throughput
+        if self._throughput == 0 or len(brokers) == len(self.names):
+            return self._throughput
+        return plain_sum(brokers.of(self.throughputs))
 
     @property
     def topics(self) -> Array:

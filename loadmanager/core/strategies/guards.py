@@ -5,7 +5,7 @@ They hold for every shedder, third parties' included.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -52,9 +52,6 @@ def usable(snapshot: ClusterSnapshot, settings: StrategySettings) -> ClusterSnap
         },
         unusable={**snapshot.unusable, **stale},
     )
-
-
-_bundle, _source, _destination = map(attrgetter, ("bundle", "source", "destination"))
 
 
 class Guards:
@@ -109,21 +106,23 @@ class Guards:
             or snapshot.leaving
         ):
             return False
-        names = list(map(_bundle, unloads))
+        names = [unload.bundle for unload in unloads]
         bundles = set(names)
         if (
             len(bundles) < len(names)
             or not bundles.isdisjoint(snapshot.recently_unloaded_ms)
             or not bundles.isdisjoint(self._under_way)
-            or not set(map(_destination, unloads)) <= {None}
             or not no_monitoring_bundle(names)
         ):
             return False
-        end = 0
-        for source, moves in groupby(map(_source, unloads)):
-            begin, end = end, end + len(list(moves))
-            report = snapshot.reports.get(source)
-            if report is None or not report.last_stats.keys() >= set(names[begin:end]):
+        source: str | None = None
+        of_source: Set[str] = frozenset()
+        for unload in unloads:
+            if unload.source != source:
+                source = unload.source
+                report = snapshot.reports.get(source)
+                of_source = frozenset() if report is None else report.last_stats.keys()
+            if unload.bundle not in of_source or unload.destination is not None:
                 return False
         return True
 

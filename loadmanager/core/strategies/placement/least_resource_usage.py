@@ -19,7 +19,7 @@ from itertools import compress
 import numpy as np
 
 from loadmanager.core.conf import conf
-from loadmanager.core.load.columns import Array, plain_sum, some
+from loadmanager.core.load.columns import plain_sum, some
 from loadmanager.core.load.smoothed import ordered, smoothed
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.settings import StrategySettings
@@ -64,8 +64,8 @@ def candidates(
     if not among:
         return brokers, averages
     coming = among.of(snapshot.under_way.sums(columns)[2])
-    if some(coming):
-        usage = _with(coming, usage, total, columns.throughput_of(among))
+    if some(coming) and (each := _per_byte(total, columns.throughput_of(among))):
+        usage = usage + coming * each
         total = plain_sum(usage)
     best = among.where(usage + _difference(settings) <= total / len(usage))
     return best or brokers, averages
@@ -85,7 +85,7 @@ def _of_reported_averages(
         throughput = [
             load[broker].msg_throughput_in + load[broker].msg_throughput_out for broker in among
         ]
-        usage = _with(coming, usage, plain_sum(usage), plain_sum(np.array(throughput)))
+        usage = usage + coming * _per_byte(plain_sum(usage), plain_sum(np.array(throughput)))
     low = usage + _difference(settings) <= plain_sum(usage) / len(usage)
     return list(compress(among, low.tolist())) or brokers
 
@@ -105,12 +105,11 @@ def _difference(settings: StrategySettings) -> float:
     return settings.of(LeastResourceUsageSettings).usage_difference_percent / 100
 
 
-def _with(coming: Array, usage: Array, total: float, throughput: float) -> Array:
-    """The usage with what the bytes/s of placements under way will add: each as much as the
-    cluster's bytes/s now, by its `total` usage. Less than 1 byte/s says nothing of what a byte
-    costs.
+def _per_byte(usage: float, throughput: float) -> float:
+    """The usage that a byte/s of placements under way will add: as much as the cluster's bytes/s
+    now. Less than 1 byte/s says nothing of what a byte costs: 0.
     """
-    return usage + coming * (total / throughput) if throughput >= 1 else usage
+    return usage / throughput if throughput >= 1 else 0.0
 
 
 PLACEMENT = PlacementRule(

@@ -41,11 +41,12 @@ def movable(snapshot: ClusterSnapshot, broker: str) -> Callable[[str], bool]:
 
 def plainly_movable(snapshot: ClusterSnapshot, bundles: Sequence[str]) -> bool:
     """Whether `movable` surely is true for all: a cycle over a large cluster asks for thousands."""
-    return (
-        not snapshot.owners
-        and snapshot.recently_unloaded_ms.keys().isdisjoint(bundles)
-        and no_monitoring_bundle(bundles)
-    )
+    return undisturbed(snapshot, bundles) and no_monitoring_bundle(bundles)
+
+
+def undisturbed(snapshot: ClusterSnapshot, bundles: Sequence[str]) -> bool:
+    """Whether surely none of the bundles was moved lately, or belongs to another broker by now."""
+    return not snapshot.owners and snapshot.recently_unloaded_ms.keys().isdisjoint(bundles)
 
 
 def shed_largest(
@@ -62,7 +63,7 @@ def shed_largest(
     why = {**why, "goalBytesPerSecond": goal}
     loads = snapshot.by_throughput(broker)
     chosen = loads.reaching(goal)
-    if not plainly_movable(snapshot, chosen):
+    if not (loads.plain and undisturbed(snapshot, chosen)):
         may_shed = movable(snapshot, broker)
         chosen, moved = [], 0.0
         for bundle, throughput in loads:
