@@ -191,3 +191,17 @@ async def test_a_sign_that_is_gone() -> None:
     assert await timer.after(99) == 0
     assert await timer.after(1) == 1
     assert await timer.after(1000) == 1
+
+
+async def test_a_reading_that_hangs_is_no_life(tmp_path: Path) -> None:
+    """Although the settings can be read beside it."""
+    given: list[None] = []
+    async with watching(tmp_path, settings=ACT) as daemon:
+        work = daemon.work
+        work.outside.lives = lambda: given.append(None)
+        await work.read()
+        for _ in range(5):
+            daemon.clock.pass_s(HUNG_S / 4 + 1)
+            await work.sign()
+            assert work.picture.settings_ms == daemon.clock.now_ms()
+        assert len(given) == 1 + 3

@@ -58,12 +58,14 @@ class Watching:
     _bundles: int = 0
     """Their sum."""
     tried_s: float = field(default=0.0, init=False)
-    """When a part was last read, or could not be read."""
+    """When the list or a broker was last read, or could not be read."""
 
     async def read_brokers(self) -> None:
         """Read the list of brokers, then each of them."""
         began_s = self.clock.monotonic_s()
-        if not await self._part("brokers", self._read_list):
+        listed = await self._part("brokers", self._read_list)
+        self.tried_s = self.clock.monotonic_s()
+        if not listed:
             return
         brokers = sorted(self.picture.registered)
         await for_each(brokers, self._read_broker, self.settings.value.read_at_once_max, "read")
@@ -90,6 +92,7 @@ class Watching:
     async def _read_broker(self, broker: str) -> None:
         if not await self._part(broker, partial(self._take, broker)):
             self.picture.answering.discard(broker)
+        self.tried_s = self.clock.monotonic_s()
 
     async def _take(self, broker: str) -> None:
         reading = await self.reader.read(broker)
@@ -194,8 +197,6 @@ class Watching:
                 log.warning(told, part=part, error=text, exc_info=bug)
             problems[part] = text
             return False
-        finally:
-            self.tried_s = self.clock.monotonic_s()
         if problems.pop(part, None) is not None:
             log.info("it can be read again", part=part)
         return True

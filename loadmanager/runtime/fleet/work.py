@@ -320,7 +320,7 @@ class FleetWork:
             self.acting.recall(await self.outside.note.read())
         await self.steps.run("keep", self._write_note)
         await self.watching.read_brokers()
-        if not self._began:
+        if not self._began and self.picture.answering:
             self.owners.begin()
             self._began = True
         self.outside.orders.brokers = tuple(sorted(self.picture.answering))
@@ -340,12 +340,20 @@ class FleetWork:
 
     async def sign(self) -> None:
         """Give a sign of life, if the daemon may move bundles and the cluster answers it. A reading
-        may take long, when brokers hang; one that does not go on is no life.
+        may take long, when brokers hang; one that does not go on is no life. Meanwhile the settings
+        are read here.
         """
-        goes_on = self.outside.clock.monotonic_s() - self.watching.tried_s < HUNG_S
+        fleet, goes_on = self.settings.fleet.value, self._goes_on()
         answers = self.picture.answering and "brokers" not in self.picture.problems
-        if self.settings.fleet.value.mode in (APPROVE, ACT) and answers and goes_on:
+        if fleet.mode not in (APPROVE, ACT):
+            return
+        if self.picture.unknown("settings", fleet.read_interval_s) is not None:
+            await self.watching.read_settings()
+        if answers and goes_on:
             self.outside.lives()
+
+    def _goes_on(self) -> bool:
+        return self.outside.clock.monotonic_s() - self.watching.tried_s < HUNG_S
 
     def _tell_hold(self) -> None:
         """Log why nothing is moved, once for each reason."""
