@@ -10,6 +10,11 @@ NOTE_BYTES_MAX = 900_000
 class Note(Protocol):
     """One value. Both raise `OperationalError` when it cannot be read or kept now."""
 
+    @property
+    def name(self) -> str:
+        """Where it is, for operators."""
+        ...
+
     async def read(self) -> bytes | None:
         """The value; None if there is none."""
         ...

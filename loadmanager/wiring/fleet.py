@@ -162,7 +162,10 @@ class Cluster:
         `OperationalError`, and `ConfigError` for addresses, certificates and credentials that
         cannot be used.
         """
-        PulsarClient(self.settings.pulsar)
+        try:
+            PulsarClient(self.settings.pulsar)
+        except OperationalError as error:
+            raise ConfigError(f"cluster {self.name}: {error}") from None
         self.sock = stack.enter_context(self._bound())
         self.port = self.sock.getsockname()[1]
 
@@ -317,7 +320,10 @@ class Cluster:
             return
         if self.settings.fleet.mode not in (APPROVE, ACT):
             return
-        on = work.picture.own_balancing() if work.picture.settings else []
+        client.learn(sorted(work.picture.answering))  # the others may take their time
+        await work.watching.read_settings()
+        known = "settings" not in work.picture.problems and work.picture.settings
+        on = work.picture.own_balancing() if known else []
         off = [name for name in OWN_BALANCING if name not in on]  # or not known
         if not off:
             return
@@ -325,7 +331,6 @@ class Cluster:
         if not (self.settings.fleet.restore_pulsar and self.settings.fleet.mode == ACT):
             log.warning("Pulsar's own stays off", cluster=self.name, switch_on=commands)
             return
-        client.learn(sorted(work.picture.answering))  # the others may take their time
         try:
             await switch_on(client, self.name)
         except LoadManagerError as error:

@@ -155,7 +155,7 @@ async def test_a_snapshot_of_a_cluster_that_does_not_answer() -> None:
     ("more", "said"),
     [
         (("snapshot",), "pulsar: http://host:8080 of at least one broker is expected"),
-        (("--pulsar", "ftp://h", "snapshot"), "http://host:port or https://host:port is expected"),
+        (("--pulsar", "ftp://h", "snapshot"), "http://host or https://host is expected"),
         (("--pulsar", "http://127.0.0.1:1", "--listen", "0.0.0.0:0"), "no authentication"),
         (("--pulsar", "http://h:1", "restore", "--cluster", "x"), "one of default is expected"),
         (("--pulsar", "http://h:1", "--set", "shadowStrategies=Nope"), "shadowStrategies = 'Nope'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import socket
 from pathlib import Path
@@ -12,8 +13,9 @@ from fleet.fake_pulsar import a_pulsar, failed
 from fleet.watched import ACT, MANY_MOVES, Clock, Watching, beside, watching
 
 from loadmanager import cli
+from loadmanager.adapters.files.note import FileNote
 from loadmanager.adapters.pulsar_admin.client import CONNECTIONS_MAX
-from loadmanager.core.errors import ConflictError, OperationalError
+from loadmanager.core.errors import ConfigError, ConflictError, OperationalError
 from loadmanager.core.load.wishes import Pause
 from loadmanager.core.moves.move import Author
 from loadmanager.runtime.fleet.steady import Steady
@@ -135,7 +137,8 @@ async def test_a_drain_waits_for_the_circuit_breaker(tmp_path: Path) -> None:
 async def kept(folder: Path, text: str) -> None:
     """Wait until it is on the disk."""
     async with asyncio.timeout(60):
-        while text not in (folder / "acted.json").read_text():
+        note = FileNote(folder / "acted.json")
+        while text.encode() not in (await note.read() or b""):
             await asyncio.sleep(0.01)
 
 
@@ -320,7 +323,7 @@ def test_credentials_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFi
     """The daemon says so and does not start."""
     missing = tmp_path / "token"
     given = ["--pulsar", "http://127.0.0.1:1", "--token-file", str(missing)]
-    assert cli.main(["fleet", *given, "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]) == 1
+    assert cli.main(["fleet", *given, "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]) == 2
     assert f"{missing} cannot be read: No such file" in capsys.readouterr().err
 
 
@@ -364,6 +367,7 @@ class Refusing:
     def __init__(self) -> None:
         self.value: bytes | None = None
         self.works = False
+        self.name = "a note"
 
     async def read(self) -> bytes | None:
         """See the port."""
@@ -533,3 +537,43 @@ async def test_a_bundle_that_left_before_its_move_opens_no_breaker(tmp_path: Pat
         states = {move["state"] for move in daemon.work.operations.list_moves(99)["moves"]}
         assert "failed" in states
         assert daemon.work.acting.reason() is None
+
+
+async def test_what_was_moved_stays_after_a_restart(tmp_path: Path) -> None:
+    """Whoever moved it; until the grace period is over."""
+    async with a_pulsar(3) as pulsar:
+        pulsar.spread([12, 2, 2])
+        pulsar.switch_off()
+        bundle = pulsar.owned(pulsar.brokers[0])[0]
+        async with beside(pulsar, tmp_path, ACT) as daemon:
+            await daemon.work.read()
+            await daemon.work.operations.move(bundle, pulsar.brokers[1])
+            await kept(tmp_path, bundle)
+        for name in pulsar.owners:
+            pulsar.owners[name] = pulsar.brokers[1]
+        async with beside(pulsar, tmp_path, ACT, epoch=2) as daemon:
+            daemon.clock.pass_s(60)
+            await daemon.cycle()
+            assert len(pulsar.moved) > 1
+            assert bundle not in dict(pulsar.moved[1:])
+
+
+async def test_a_goodbye_reads_once_more(tmp_path: Path) -> None:
+    """Pulsar's own was switched off after the last reading: it is switched on all the same."""
+    async with watching(tmp_path, settings=ACT) as daemon:
+        await daemon.work.read()
+        daemon.pulsar.switch_off()
+        values = {"pulsar": daemon.pulsar.url(), "mode": "act", "restorePulsarOnStop": "true"}
+        cluster = Cluster(fleet.parse("c", values), FleetOptions(tmp_path), 0)
+        await cluster._say_goodbye(daemon.client, daemon.work)
+        assert daemon.pulsar.settings[OWN] == "true"
+
+
+def test_basic_credentials_without_a_password(tmp_path: Path) -> None:
+    """They are refused at the start."""
+    path = tmp_path / "basic"
+    path.write_text("secret\n")
+    values = {"pulsar": "http://127.0.0.1:1", "basicFile": str(path)}
+    cluster = Cluster(fleet.parse("c", values), FleetOptions(tmp_path), 0)
+    with contextlib.ExitStack() as stack, pytest.raises(ConfigError, match="user:password"):
+        cluster.listen(stack)

@@ -138,6 +138,8 @@ async def test_what_a_broker_says_drives_no_terminal(tmp_path: Path) -> None:
         "http://:s3cret@b:8080",
         "http://b:8080/#s3cret",
         "http://b:8080?token=s3cret",
+        "admin:s3cret@b:8080",
+        "http://admin:s3cret/x@y@b:8080",
     ],
 )
 def test_secrets_in_addresses_are_refused_and_not_shown(url: str) -> None:

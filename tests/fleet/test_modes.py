@@ -246,7 +246,7 @@ async def test_the_breaker_stops_when_a_broker_disappears(tmp_path: Path) -> Non
         daemon.clock.pass_s(76)  # less, and it may only be slow
         await daemon.cycle()
         reason = str(daemon.work.hold.reason())
-        assert f"{gone} disappeared; moves go on in 210 s, or now with: " in reason
+        assert f"{gone} disappeared; moves go on at " in reason
         assert "loadmanager admin --url http://127.0.0.1:1 moves resume" in reason
         assert daemon.pulsar.moved == []
         daemon.pulsar.brokers.remove(gone)

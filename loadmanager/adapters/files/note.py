@@ -15,6 +15,11 @@ class FileNote:
     def __init__(self, path: Path) -> None:
         self._path = path
 
+    @property
+    def name(self) -> str:
+        """See the port."""
+        return str(self._path)
+
     async def read(self) -> bytes | None:
         """See the port."""
         try:

@@ -277,7 +277,10 @@ class PulsarClient:
         if self._settings.token_file:
             return {"Authorization": f"Bearer {_secret(self._settings.token_file)}"}
         if self._settings.basic_file:
-            text = base64.b64encode(_secret(self._settings.basic_file).encode()).decode()
+            secret = _secret(self._settings.basic_file)
+            if ":" not in secret:
+                raise OperationalError(f"{self._settings.basic_file}: user:password is expected")
+            text = base64.b64encode(secret.encode()).decode()
             return {"Authorization": f"Basic {text}"}
         return {}
 
@@ -302,7 +305,7 @@ def _secret(path: str) -> str:
         reason = getattr(error, "strerror", None) or "not a text"
         raise OperationalError(f"{path} cannot be read: {reason}") from None
     if not text or not text.isascii() or not text.isprintable():
-        raise OperationalError(f"{path} contains no usable credentials")
+        raise OperationalError(f"{path}: one line of printable ASCII characters is expected")
     return text
 
 
@@ -323,8 +326,9 @@ def _base(url: str) -> str:
         usable = False
     if not usable or parts.path not in ("", "/") or set(url) & set("@?#"):
         raise ConfigError(
-            f"pulsar = {_shown(url)}: http://host:port or https://host:port is "
-            "expected; tokenFile and basicFile name credentials"
+            f"pulsar = {'an address with credentials' if '@' in url else _shown(url)}: http://host "
+            "or https://host is expected, with a port or without, and nothing else; tokenFile and "
+            "basicFile name credentials"
         )
     return f"{parts.scheme}://{parts.netloc}"
 

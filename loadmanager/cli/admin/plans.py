@@ -15,7 +15,7 @@ from loadmanager.cli.admin.moves import clock
 
 PLANS = f"{OWN}/plans"
 
-group = AdminGroup("plans", help="The plans of dry runs: list, show, execute.")
+group = AdminGroup("plans", help="The plans of dry runs and of the daemon: list, show, execute.")
 
 
 @group.command("list")

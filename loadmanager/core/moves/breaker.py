@@ -62,8 +62,9 @@ class Breaker:
         """Why nothing is moved; None while it is closed."""
         if now_ms >= self._until_ms:
             return None
-        left_s = (self._until_ms - now_ms) / 1000
-        return f"CircuitBreaker: {self.why}; moves go on in {left_s:.0f} s"
+        minutes, seconds = divmod(math.ceil(self._until_ms / 1000), 60)
+        until = f"{minutes // 60 % 24:02}:{minutes % 60:02}:{seconds:02} UTC"
+        return f"CircuitBreaker: {self.why}; moves go on at {until}"
 
     def recall(self, why: str, until_ms: float, now_ms: int, rules: Rules) -> bool:
         """It was opened before; returns whether it still is. That is no longer than `rules` say,

@@ -23,6 +23,8 @@ from loadmanager.runtime.leader.moves import NOT_OWNED, Moves
 
 MEASURED_MS = 90_000
 """After the settling: Pulsar has measured once more for certain."""
+KEPT_MAX = 2_000
+"""Bundles that were just moved, and brokers, of which the next daemon knows."""
 SILENT_READINGS = 2.5
 """A broker that did not answer for so many intervals of reading has disappeared."""
 
@@ -38,6 +40,10 @@ class Acted(msgspec.Struct):
     """Why the circuit breaker opened last."""
     until_ms: int = 0
     """When it closes by itself."""
+    bundles: dict[str, int] = {}
+    """Bundle → when it was moved, whoever wanted it: it stays for a while."""
+    brokers: dict[str, int] = {}
+    """Broker → when a bundle left it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,6 +61,8 @@ class Acting:
     """Puts a plan among the decisions."""
     keep: Callable[[bytes], None]
     """Keeps what the next daemon must know; see `recall`."""
+    kept: str = ""
+    """Where."""
     unkept: str | None = None
     """Why it is not kept."""
     splits: Callable[[str, str], bool] = lambda _bundle, _broker: False
@@ -71,15 +79,25 @@ class Acting:
         try:
             acted = msgspec.json.decode(kept, type=Acted)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            log.error("moves of the last hour are forgotten", error=str(error))
+            told = "the kept budget, breaker and moves make no sense, and count for nothing"
+            log.error(told, kept=self.kept, error=str(error))
             return
         now_ms = self.clock.now_ms()
+        self.moves.view.know_moves(
+            *(
+                {name: min(at_ms, now_ms) for name, at_ms in times.items()}
+                for times in (acted.bundles, acted.brokers)
+            )
+        )
         self.budget.recall(acted.moves, now_ms)
         if self.breaker.recall(acted.why, acted.until_ms, now_ms, self.rules()):
             log.warning("moves stop as before", reason=self.reason())
 
     def _keep(self) -> None:
-        acted = Acted(self.budget.moves(), self.breaker.why, self.breaker.until_ms)
+        bundles, brokers = (_newest(times) for times in self.moves.view.recent_moves())
+        acted = Acted(
+            self.budget.moves(), self.breaker.why, self.breaker.until_ms, bundles, brokers
+        )
         self.keep(msgspec.json.encode(acted))
 
     def rules(self) -> Rules:
@@ -151,6 +169,8 @@ class Acting:
         if move.state is MoveState.DONE and move.destination is not None:
             self._carry(move)
         text = move.outcome.text if move.outcome else ""
+        if move.state is MoveState.DONE:
+            self._keep()
         if text == NOT_OWNED or text.startswith(NOT_SENT):
             return
         if move.state in (MoveState.DONE, MoveState.FAILED):
@@ -210,6 +230,12 @@ class Acting:
         if was_open:
             self._keep()
         return was_open
+
+
+def _newest(times_ms: Mapping[str, int]) -> dict[str, int]:
+    """As many as a note has room for."""
+    newest = sorted(times_ms, key=lambda name: (-times_ms[name], name))[:KEPT_MAX]
+    return {name: times_ms[name] for name in newest}
 
 
 def _loads(reports: Mapping[str, LocalBrokerData]) -> dict[str, float]:

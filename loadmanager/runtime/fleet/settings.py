@@ -55,7 +55,9 @@ class FleetSettings:
         minimum=0,
     )
     quiet_hours: tuple[str, ...] = conf(
-        "quietHours", (), "Times of day (UTC) without moves, as `22:00-06:00`"
+        "quietHours",
+        (),
+        "Times of day (UTC) without moves, as `22:00-06:00`; with equal ends the whole day",
     )
     rate_drop_percent: float = conf(
         "breakerRateDropPercent",

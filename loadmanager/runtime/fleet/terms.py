@@ -38,6 +38,11 @@ class StoreNote:
         self._store = store
         self._term = term
 
+    @property
+    def name(self) -> str:
+        """See the port."""
+        return paths.ACTED
+
     async def read(self) -> bytes | None:
         """See the port."""
         node = await self._store.get(paths.ACTED)

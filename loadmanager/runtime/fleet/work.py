@@ -179,6 +179,7 @@ class FleetWork:
             url=outside.me.service_url,
             told=self.load_manager.told,
             keep=self._keep,
+            kept=outside.note.name,
         )
         self.hold = FleetHold(self.picture, settings.fleet, self.acting)
         shadows = tuple(Shadow(name) for name in settings.fleet.value.shadows)
