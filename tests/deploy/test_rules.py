@@ -198,6 +198,9 @@ def _bad_cluster() -> list[dict[str, str]]:
         _series(f'loadmanager_http_answers_total{b1},status="500"}}', "0+1x360"),
         _series(f'loadmanager_tls_certificate_ends_seconds{b1},certificate="x"}}', "86400x360"),
         _series(f'loadmanager_tls_refused_changes_total{b1},certificate="x"}}', "0+1x360"),
+        _series(f"loadmanager_fleet_held{b1}}}", "1x360"),
+        _series(f"loadmanager_fleet_breaker_openings_total{b1}}}", "0+1x360"),
+        _series(f"loadmanager_fleet_report_age_seconds{b1}}}", "0+60x360"),
     ]
 
 
@@ -233,6 +236,9 @@ def _good_cluster() -> list[dict[str, str]]:
         _series(f'loadmanager_http_answers_total{b1},status="500"}}', "2x360"),
         _series(f'loadmanager_tls_certificate_ends_seconds{b1},certificate="x"}}', "9000000x360"),
         _series(f'loadmanager_tls_refused_changes_total{b1},certificate="x"}}', "1x360"),
+        _series(f"loadmanager_fleet_held{b1}}}", "0 1 " * 180),
+        _series(f"loadmanager_fleet_breaker_openings_total{b1}}}", "1x360"),
+        _series(f"loadmanager_fleet_report_age_seconds{b1}}}", "30x360"),
     ]
 
 
