@@ -87,12 +87,10 @@ UNCONTAINED = Edit(
     """
     except Exception as error:  # noqa: BLE001 - steps contain every failure
         self.failed(name, error)
-        return False
     """,
     """
     except OperationalError as error:
         self.failed(name, error)
-        return False
     """,
 )
 
