@@ -85,7 +85,7 @@ UNCONTAINED = Edit(
     "runtime/tasks.py",
     2,
     """
-    except Exception as error:  # noqa: BLE001 - steps contain every failure
+    except Exception as error:
         self.failed(name, error)
     """,
     """
