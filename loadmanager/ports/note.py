@@ -16,7 +16,7 @@ class Note(Protocol):
         ...
 
     async def read(self) -> bytes | None:
-        """The value; None if there is none."""
+        """Read the value; returns None before the first `write`."""
         ...
 
     async def write(self, value: bytes) -> None:

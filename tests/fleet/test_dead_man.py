@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fleet.fake_pulsar import a_pulsar
 from fleet.test_daemon import a_daemon, ask
-from fleet.watched import ACT, Clock, watching
+from fleet.watched import ACT, Clock, Watching, watching
 from ports import free_port
 
 from loadmanager import cli
@@ -51,6 +51,13 @@ class Timer:
         return self.restored
 
 
+def signs_of(daemon: Watching) -> list[None]:
+    """The signs of life that a daemon gives from now on."""
+    given: list[None] = []
+    daemon.work.outside.lives = lambda: given.append(None)
+    return given
+
+
 async def test_it_fires_once_after_each_life() -> None:
     """Never before the first sign; then when there was no other sign for 100 s."""
     timer = Timer()
@@ -82,9 +89,8 @@ async def test_it_tries_again_until_pulsar_answers() -> None:
 @pytest.mark.parametrize(("mode", "signs"), [("advise", 0), ("approve", 2), ("act", 2)])
 async def test_who_gives_signs(tmp_path: Path, mode: str, signs: int) -> None:
     """A daemon that may move bundles, each time that the cluster answers it."""
-    given: list[None] = []
     async with watching(tmp_path, settings={**ACT, "mode": mode}) as daemon:
-        daemon.work.outside.lives = lambda: given.append(None)
+        given = signs_of(daemon)
         await daemon.work.read()
         await daemon.work.read()
         assert len(given) == signs
@@ -158,10 +164,8 @@ async def test_a_sign_that_cannot_be_deleted() -> None:
 
 async def test_brokers_that_hang_do_not_silence_the_daemon(tmp_path: Path) -> None:
     """While a long reading goes on, it gives signs; none once nothing of it ends any more."""
-    given: list[None] = []
     async with watching(tmp_path, settings=ACT) as daemon:
-        work = daemon.work
-        work.outside.lives = lambda: given.append(None)
+        work, given = daemon.work, signs_of(daemon)
         await work.sign()
         assert given == []  # nothing is known yet
         await work.read()
@@ -195,10 +199,8 @@ async def test_a_sign_that_is_gone() -> None:
 
 async def test_a_reading_that_hangs_is_no_life(tmp_path: Path) -> None:
     """Although the settings can be read beside it."""
-    given: list[None] = []
     async with watching(tmp_path, settings=ACT) as daemon:
-        work = daemon.work
-        work.outside.lives = lambda: given.append(None)
+        work, given = daemon.work, signs_of(daemon)
         await work.read()
         for _ in range(5):
             daemon.clock.pass_s(HUNG_S / 4 + 1)

@@ -21,9 +21,11 @@ from loadmanager.adapters.files.wishes_file import WishesFile
 from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
 from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
+from loadmanager.core.errors import OperationalError
 from loadmanager.ports.election import Leader, Term
 from loadmanager.ports.store import Check
 from loadmanager.ports.wishes import WishBook
+from loadmanager.runtime.fleet.terms import StoreNote
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.wishes import OperatorWishes
@@ -178,3 +180,20 @@ def test_settings_of_the_lock_that_are_refused(
     path.write_text(f"pulsar=http://127.0.0.1:1\n{lines}\n")
     assert cli.main(["fleet", "--config", str(path)]) == 2
     assert said in capsys.readouterr().err
+
+
+async def test_what_the_next_daemon_knows_is_in_the_store() -> None:
+    """Each daemon that leads reads and replaces it; one whose term is over does not."""
+    clock = SystemClock()
+    async with MemoryStore(MemoryTree(), 30, clock.monotonic_s) as store:
+        await store.create("/term", b"")
+        term = Term(Leader("me", "http://x", 1), checks=(Check("/term", 0),))
+        note = StoreNote(store, term)
+        assert await note.read() is None
+        await note.write(b"1")
+        await note.write(b"2")
+        assert await note.read() == b"2"
+        await store.put("/term", b"another")
+        with pytest.raises(OperationalError, match="term is over"):
+            await note.write(b"3")
+        assert await StoreNote(store, Term(Leader("you", "http://y", 2))).read() == b"2"

@@ -100,7 +100,7 @@ class AdminReader:
         return values.get("loadManagerClassName", "").endswith(answers.EXTENSIBLE)
 
     async def _without(self, broker_id: str) -> BrokerReading:
-        """A report from other answers; without any of them, there is none."""
+        """Make a report of other answers. Raises `OperationalError` if one of them is missing."""
         owned = await self.owned(broker_id)
         stats = answers.bundle_stats(
             await self._client.get_large(f"{V2}/broker-stats/topics", broker_id)
