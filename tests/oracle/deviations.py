@@ -374,8 +374,8 @@ DEVIATIONS = (
             Edit(
                 LEAST_USAGE,
                 1,
-                "coming = among.of(snapshot.under_way.sums(columns)[2])",
-                "coming = np.zeros(len(among))",
+                "coming = snapshot.under_way",
+                "coming = type(snapshot.under_way)()",
             ),
             Edit(
                 LEAST_USAGE,

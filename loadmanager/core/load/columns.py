@@ -78,6 +78,7 @@ class BrokerColumns:
         self._topics_max: float | None = None
         self._throughput: float | None = None
         self._idle: NDArray[np.bool_] | None = None
+        self._all_idle: bool | None = None
         self._empty = {name for name in self.names if not reports[name].bundles}
         self._traits = {name: _traits(reports[name]) for name in self.names}
         self.traits = Counter(self._traits.values())
@@ -102,7 +103,7 @@ class BrokerColumns:
         self._figures[:, rows] = _read([self.reports[broker] for broker in brokers])
         self._usage.clear()
         self._costs.clear()
-        self._idle = self._topics_max = self._throughput = None
+        self._idle = self._all_idle = self._topics_max = self._throughput = None
         for broker in brokers:
             if self.reports[broker].bundles:
                 self._empty.discard(broker)
@@ -172,6 +173,13 @@ class BrokerColumns:
             self._idle = (self._figures[RATE_IN] == 0) & (self._figures[RATE_OUT] == 0)
             self._idle[[self.row_of[broker] for broker in self._empty]] = True
         return self._idle
+
+    @property
+    def all_idle(self) -> bool:
+        """Whether no broker has both a bundle and messages: a cluster that starts."""
+        if self._all_idle is None:
+            self._all_idle = bool(self.idle.all())
+        return self._all_idle
 
     def usage(self, weights: Weights) -> Array:
         """The most used resource after weighting, as a fraction (`usage.max_weighted_usage`)."""

@@ -5,7 +5,7 @@ They hold for every shedder, third parties' included.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -112,19 +112,29 @@ class Guards:
             len(bundles) < len(names)
             or not bundles.isdisjoint(snapshot.recently_unloaded_ms)
             or not bundles.isdisjoint(self._under_way)
-            or not no_monitoring_bundle(names)
+            or {unload.destination for unload in unloads} != {None}
         ):
             return False
-        source: str | None = None
-        of_source: Set[str] = frozenset()
-        for unload in unloads:
-            if unload.source != source:
-                source = unload.source
-                report = snapshot.reports.get(source)
-                of_source = frozenset() if report is None else report.last_stats.keys()
-            if unload.bundle not in of_source or unload.destination is not None:
+        begin = 0
+        for source, moves in groupby([unload.source for unload in unloads]):
+            end = begin + len(list(moves))
+            if not self._plainly_owns(source, names[begin:end]):
                 return False
+            begin = end
         return True
+
+    def _plainly_owns(self, source: str, bundles: list[str]) -> bool:
+        """Whether surely a broker serves all of the bundles, and none is a monitoring bundle.
+
+        Of the largest bundles of a broker, that is known from the order by throughput.
+        """
+        report = self._snapshot.reports.get(source)
+        if report is None:
+            return False
+        largest = self._snapshot.by_throughput(source)
+        if largest.plain and largest.names[: len(bundles)] == bundles:
+            return True
+        return report.last_stats.keys() >= set(bundles) and no_monitoring_bundle(bundles)
 
     def _judge(self, moves: list[Unload]) -> None:
         vetoes: dict[str, str] = {}

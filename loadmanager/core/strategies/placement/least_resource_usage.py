@@ -20,7 +20,7 @@ import numpy as np
 
 from loadmanager.core.conf import conf
 from loadmanager.core.load.columns import plain_sum, some
-from loadmanager.core.load.smoothed import ordered, smoothed
+from loadmanager.core.load.smoothed import Smoothed, ordered, smoothed
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.strategy import PlacementRule
@@ -63,9 +63,9 @@ def candidates(
         total = plain_sum(usage)
     if not among:
         return brokers, averages
-    coming = among.of(snapshot.under_way.sums(columns)[2])
-    if some(coming) and (each := _per_byte(total, columns.throughput_of(among))):
-        usage = usage + coming * each
+    coming = snapshot.under_way
+    if coming.bundles and (each := _per_byte(total, columns.throughput_of(among))):
+        usage = usage + among.of(coming.sums(columns)[2]) * each
         total = plain_sum(usage)
     best = among.where(usage + _difference(settings) <= total / len(usage))
     return best or brokers, averages
@@ -95,10 +95,10 @@ def advance(snapshot: ClusterSnapshot, settings: StrategySettings, before: Avera
 
     The average of a broker without bundles or messages starts again at the sample.
     """
-    columns = snapshot.columns
-    return smoothed(
-        before, columns, columns.usage(settings.weights), settings.history_weight, columns.idle
-    )
+    columns, usage = snapshot.columns, snapshot.columns.usage(settings.weights)
+    if columns.all_idle:
+        return before if ordered(before, columns) is usage else Smoothed(columns.row_of, usage)
+    return smoothed(before, columns, usage, settings.history_weight, columns.idle)
 
 
 def _difference(settings: StrategySettings) -> float:

@@ -46,7 +46,8 @@ def plainly_movable(snapshot: ClusterSnapshot, bundles: Sequence[str]) -> bool:
 
 def undisturbed(snapshot: ClusterSnapshot, bundles: Sequence[str]) -> bool:
     """Whether surely none of the bundles was moved lately, or belongs to another broker by now."""
-    return not snapshot.owners and snapshot.recently_unloaded_ms.keys().isdisjoint(bundles)
+    recently = snapshot.recently_unloaded_ms
+    return not snapshot.owners and (not recently or recently.keys().isdisjoint(bundles))
 
 
 def shed_largest(
