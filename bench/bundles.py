@@ -38,6 +38,11 @@ AT_ONCE = 256
 """Lookups under way."""
 AGAIN_S = 0.2
 SESSION_S = 10.0
+DEFAULTS = {
+    "loadBalancerReportUpdateMinIntervalMillis": "5000",
+    "loadManagerHistoryIntervalSeconds": "60",
+}
+"""What tests set to less."""
 PING, LOOKUP_RESPONSE = 18, 24
 REDIRECT, CONNECT_THERE = 0, 1
 
@@ -49,7 +54,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--bundles", type=int, default=100, help="of each namespace")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     args = parser.parse_args(argv)
-    settings = dict(pair.split("=", 1) for pair in args.set)
+    settings = {**DEFAULTS, **dict(pair.split("=", 1) for pair in args.set)}
     spaces = [f"acme/bundles-{number}" for number in range(args.namespaces)]
     topics: dict[str, str] = {}
     for space in spaces:

@@ -312,7 +312,16 @@ class BundleAverages(Mapping[str, BundleData]):
 
     def quick_totals(self, bundles: Mapping[str, Sequence[str]]) -> Array:
         """The sums of quick averages (bytes/s) of each broker's bundles, in the order given."""
-        rows = [self._list(broker, names).rows for broker, names in bundles.items()]
+        self._flush()
+        rows = [
+            known.rows
+            if (known := self._listed.get(broker)) is not None
+            and known.bundles is names
+            and not known.missing
+            and known.at[1] == self._forgotten
+            else self._list(broker, names).rows
+            for broker, names in bundles.items()
+        ]
         sums = np.zeros(1 + sum(map(len, rows)))
         if rows:
             np.cumsum(self._table[QUICK, np.concatenate(rows)], out=sums[1:])

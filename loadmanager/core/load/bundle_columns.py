@@ -42,9 +42,13 @@ def figures_of(
 
 def clients_of(stats: Mapping[str, NamespaceBundleStats], bundles: Sequence[str]) -> Array:
     """Producers and consumers of each of these bundles; 0 for one without statistics."""
-    figures, _ = figures_of(stats, bundles)
-    clients: Array = figures[CONSUMERS] + figures[PRODUCERS]
-    return clients
+    if isinstance(stats, BundleColumns):
+        figures, _ = figures_of(stats, bundles)
+        clients: Array = figures[CONSUMERS] + figures[PRODUCERS]
+        return clients
+    none = NamespaceBundleStats()
+    traffic = [stats.get(bundle) or none for bundle in bundles]
+    return np.array([each.consumer_count + each.producer_count for each in traffic], np.float64)
 
 
 class BundleColumns(Mapping[str, NamespaceBundleStats]):

@@ -11,15 +11,16 @@ learned slowly. A bundle that moves takes its part along at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.conf import conf
 from loadmanager.core.load.bundle_columns import clients_of
-from loadmanager.core.load.columns import Array, Rows
+from loadmanager.core.load.columns import Array
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies import filters
 from loadmanager.core.strategies.plan import Skip, Unload
@@ -59,6 +60,26 @@ Beside = tuple[float, float, float, float, float]
 """When a broker reported (ms), then what it uses beside its bundles, by resource."""
 
 
+class _Learned(Mapping[str, Beside]):
+    """brokerId → `Beside`, in columns: `[figure, row]`. Never changed."""
+
+    __slots__ = ("columns", "row_of")
+
+    def __init__(self, row_of: Mapping[str, int], columns: Array) -> None:
+        self.row_of = row_of
+        self.columns = columns
+
+    def __getitem__(self, broker: str) -> Beside:
+        beside: Beside = tuple(self.columns[:, self.row_of[broker]].tolist())
+        return beside
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.row_of)
+
+    def __len__(self) -> int:
+        return len(self.row_of)
+
+
 @dataclass(frozen=True, slots=True)
 class BalancedMemory:
     """What the shedder learned."""
@@ -89,13 +110,12 @@ class _Model:
         self._snapshot = snapshot
         self.names, self._row_of = columns.names, columns.row_of
         costs = columns.costs(settings.weights)
-        self.size, self._per_byte = costs.size, costs.per_byte
         self.leaving = {
             bundle: source
             for bundle, source in memory.leaving.items()
             if source in self._row_of and bundle in snapshot.reports[source].last_stats
         }
-        self.beside = self._learned(memory, costs.usages - costs.per_byte * columns.throughputs)
+        beside = self._learned(memory, costs.usages - costs.per_byte * columns.throughputs)
         carried = snapshot.averages.quick_totals(
             {broker: snapshot.reports[broker].bundles for broker in self.names}
         )
@@ -104,14 +124,27 @@ class _Model:
                 carried[self._row_of[broker]] += snapshot.averages.quick_of(bundle)
         for bundle, source in self.leaving.items():
             carried[self._row_of[source]] -= snapshot.averages.quick_of(bundle)
-        self.usages: Array = self.beside + self._per_byte * carried
-        self.intake = self._per_byte.max(axis=0) * snapshot.under_way.sums(columns)[2]
+        usages = beside + costs.per_byte * carried
+        used = np.flatnonzero(usages.any(axis=1) | costs.per_byte.any(axis=1))
+        self._unused = len(used) < len(usages)
+        self._usages, self._per_byte = usages[used], costs.per_byte[used]
+        self.size = costs.size
+        self.usage = self._most(self._usages)
+        """The most used resource of each broker."""
+        self.intake = costs.per_byte.max(axis=0) * snapshot.under_way.sums(columns)[2]
         """Usage that is on its way to each broker."""
+        self.memory = BalancedMemory(
+            _Learned(self._row_of, np.vstack([columns.updated_ms, beside])), self.leaving
+        )
+        """What is remembered for the next cycle."""
 
     def _learned(self, before: BalancedMemory, samples: Array) -> Array:
         """What brokers use beside their bundles, with the samples of new reports."""
-        unknown = (np.nan,) * (1 + len(samples))
-        known = np.array([before.beside.get(name, unknown) for name in self.names]).T
+        if isinstance(before.beside, _Learned) and before.beside.row_of is self._row_of:
+            known = before.beside.columns
+        else:
+            unknown = (np.nan,) * (1 + len(samples))
+            known = np.array([before.beside.get(name, unknown) for name in self.names]).T
         updated_ms = self._snapshot.columns.updated_ms
         again = (updated_ms == known[0]) & (updated_ms > 0)
         kept = np.where(again, 1.0, BESIDE_KEPT)
@@ -120,35 +153,49 @@ class _Model:
         )
         return learned
 
-    def memory(self) -> BalancedMemory:
-        """What is remembered for the next cycle."""
-        rows = np.vstack([self._snapshot.columns.updated_ms, self.beside]).T.tolist()
-        beside: list[Beside] = [tuple(row) for row in rows]
-        return BalancedMemory(dict(zip(self.names, beside, strict=True)), self.leaving)
+    def _most(self, usages: Array) -> Array:
+        """The most used resource, of `[used resource, …]`; the others are at 0."""
+        if not len(usages):
+            return np.zeros(usages.shape[1:])
+        most: Array = usages[0] if len(usages) == 1 else np.maximum.reduce(usages)
+        return np.maximum(most, 0.0) if self._unused else most
 
-    @property
-    def usage(self) -> Array:
-        """The most used resource of each broker."""
-        usage: Array = self.usages.max(axis=0)
-        return usage
+    def extremes(self) -> tuple[list[int], list[int]]:
+        """The most used brokers, the most used first, and the least used ones, the least used
+        first; equal ones in order of name, or the other way round among the most used.
+        """
+        usage, count = self.usage, len(self.usage)
+        ends = [min(LOOKED_AT, count) - 1, max(count - LOOKED_AT, 0)]
+        few, many = np.partition(usage, ends)[ends]
+        near = np.flatnonzero((usage <= few) | (usage >= many))
+        order = near[np.argsort(usage[near], kind="stable")].tolist()
+        return order[: -LOOKED_AT - 1 : -1], order[:LOOKED_AT]
 
-    def without(self, rows: Rows, bytes_s: Array) -> Array:
-        """Usage of each of these brokers if it carried so much less."""
-        usage: Array = (self.usages[:, rows] - self._per_byte[:, rows] * bytes_s).max(axis=0)
-        return usage
+    def relief(self, source: int, bytes_s: Array) -> Array:
+        """What the objective falls by when a broker carries one of these less: `[bundle]`."""
+        before = objective(self.usage[source : source + 1])
+        left = self._usages[:, source, None] - self._per_byte[:, source, None] * bytes_s
+        relief: Array = self.size[source] * (before - objective(self._most(left)))
+        return relief
 
-    def having(self, rows: Rows, bytes_s: Array) -> Array:
-        """Usage of each of these brokers if it carried one of these, too: `[broker, bundle]`."""
-        more = self._per_byte[:, rows, None] * bytes_s
-        usage: Array = (self.usages[:, rows, None] + more).max(axis=0)
-        return usage
+    def burden(self, takers: Sequence[int], bytes_s: Array) -> tuple[Array, NDArray[np.bool_]]:
+        """What the objective rises by, below 0, when a broker carries one of these, too; and
+        whether that is more than it takes in one cycle: `[broker, bundle]`.
+        """
+        before, intake = self.usage[takers, None], self.intake[takers, None]
+        more = self._per_byte[:, takers, None] * bytes_s
+        after = self._most(self._usages[:, takers, None] + more)
+        burden: Array = self.size[takers, None] * (objective(before) - objective(after))
+        return burden, (intake > 0) & (intake + after - before > INTAKE_MAX)
 
     def move(self, source: int, destination: int, bytes_s: float) -> None:
         """A bundle moves."""
-        self.usages[:, source] -= self._per_byte[:, source] * bytes_s
+        self._usages[:, source] -= self._per_byte[:, source] * bytes_s
         more = self._per_byte[:, destination] * bytes_s
-        self.usages[:, destination] += more
-        self.intake[destination] += more.max()
+        self._usages[:, destination] += more
+        for row in (source, destination):
+            self.usage[row] = self._most(self._usages[:, row, None])[0]
+        self.intake[destination] += more.max(initial=0)
 
 
 @dataclass(slots=True)
@@ -158,6 +205,13 @@ class _Movable:
     names: list[str]
     bytes_s: Array
     prices: Array
+    relief: Array
+    """What the objective falls by when the broker does not carry the bundle."""
+
+    def without(self, at: int) -> None:
+        """One bundle less."""
+        del self.names[at]
+        self.bytes_s, self.prices = np.delete(self.bytes_s, at), np.delete(self.prices, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,42 +223,125 @@ class _Move:
     gain: float
     price: float
 
+    @property
+    def net(self) -> float:
+        """The gain after the price."""
+        return self.gain - self.price
+
+
+class _Search:
+    """Seeks the move that gains most after its price, from a most used to a least used broker.
+
+    A move changes two brokers; what is known of moves between others stays known.
+    """
+
+    def __init__(self, snapshot: ClusterSnapshot, model: _Model, price: float) -> None:
+        self._snapshot = snapshot
+        self._model = model
+        self._price = price
+        self._movable: dict[int, _Movable] = {}
+        self._known: dict[int, dict[int, _Move | None]] = {}
+        """Source → destination → the best move."""
+        self.refused: set[tuple[int, str]] = set()
+        """Destinations with bundles that may not go there."""
+
+    def best(self) -> _Move | None:
+        """The best move; of equal ones that to the least used, and from the most used broker."""
+        sources, takers = self._model.extremes()
+        fresh = [source for source in sources if source not in self._known]
+        others = [source for source in sources if source in self._known]
+        self._look(fresh, takers)
+        self._look(others, [t for t in takers if any(t not in self._known[s] for s in others)])
+        moves = [self._known[source][taker] for taker in takers for source in sources]
+        return max((move for move in moves if move), key=lambda move: move.net, default=None)
+
+    def _look(self, sources: list[int], takers: list[int]) -> None:
+        """Find the best move from each of these brokers to each of those."""
+        if not sources or not takers:
+            return
+        offers = [self._offer(source) for source in sources]
+        bytes_s, prices, relief = (
+            np.concatenate([getattr(offer, what) for offer in offers])
+            for what in ("bytes_s", "prices", "relief")
+        )
+        burden, refused = self._model.burden(takers, bytes_s)
+        gains = relief + burden
+        net = np.where(refused, -np.inf, gains - prices)
+        end = 0
+        for source, offer in zip(sources, offers, strict=True):
+            begin, end = end, end + len(offer.names)
+            for row, taker in enumerate(takers):
+                self._known.setdefault(source, {})[taker] = None
+                for name in (name for where, name in self.refused if where == taker):
+                    if name in offer.names:
+                        net[row, begin + offer.names.index(name)] = -np.inf
+                if taker != source and begin < end:
+                    at = begin + int(net[row, begin:end].argmax())
+                    if net[row, at] > -np.inf:
+                        self._known[source][taker] = _Move(
+                            source, taker, at - begin, float(gains[row, at]), float(prices[at])
+                        )
+
+    def _offer(self, source: int) -> _Movable:
+        if source not in self._known:
+            if source not in self._movable:
+                broker = self._model.names[source]
+                self._movable[source] = _movable(self._snapshot, broker, self._price)
+            offer = self._movable[source]
+            offer.relief = self._model.relief(source, offer.bytes_s)
+        return self._movable[source]
+
+    def bundle(self, move: _Move) -> tuple[str, float]:
+        """The name of a move's bundle, and its bytes/s."""
+        offer = self._movable[move.source]
+        return offer.names[move.at], float(offer.bytes_s[move.at])
+
+    def refuse(self, move: _Move) -> None:
+        """The bundle may not go there."""
+        self.refused.add((move.destination, self.bundle(move)[0]))
+        del self._known[move.source][move.destination]
+
+    def make(self, move: _Move) -> None:
+        """The move is made."""
+        self._model.move(move.source, move.destination, self.bundle(move)[1])
+        self._movable[move.source].without(move.at)
+        for changed in (move.source, move.destination):
+            self._known.pop(changed, None)
+            for known in self._known.values():
+                known.pop(changed, None)
+
 
 def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: BalancedMemory) -> Shed:
     """One cycle."""
-    own, model = settings.of(BalancedSettings), _Model(snapshot, settings, memory)
-    movables: dict[int, _Movable] = {}
+    model = _Model(snapshot, settings, memory)
+    search = _Search(snapshot, model, settings.of(BalancedSettings).price)
     unloads: list[Unload] = []
-    refused: set[tuple[int, str]] = set()
     best: _Move | None = None
     while len(unloads) < MOVES_MAX:
-        best = _best(snapshot, model, own, movables, refused)
+        best = search.best()
         if best is None or best.gain <= best.price:
             break
-        bundles = movables[best.source]
-        bundle, bytes_s = bundles.names[best.at], float(bundles.bytes_s[best.at])
+        bundle, _ = search.bundle(best)
         source, destination = model.names[best.source], model.names[best.destination]
         if not _may_go(snapshot, bundle, destination):
-            refused.add((best.destination, bundle))
-            if len(refused) > MOVES_MAX:
+            search.refuse(best)
+            if len(search.refused) > MOVES_MAX:
                 break
             continue
-        before = model.usage
-        model.move(best.source, best.destination, bytes_s)
-        after = model.usage
         why: dict[str, float | str] = {
             "gain": best.gain,
             "price": best.price,
-            "usage": float(before[best.source]),
-            "usageAfter": float(after[best.source]),
-            "destinationUsage": float(before[best.destination]),
-            "destinationUsageAfter": float(after[best.destination]),
+            "usage": float(model.usage[best.source]),
+            "usageAfter": 0.0,
+            "destinationUsage": float(model.usage[best.destination]),
         }
+        search.make(best)
+        why["usageAfter"] = float(model.usage[best.source])
+        why["destinationUsageAfter"] = float(model.usage[best.destination])
         unloads.append(Unload(bundle, source, destination, "Gain", why))
         model.leaving[bundle] = source
-        _without(bundles, best.at)
     skipped = [] if unloads else [Skip("cluster", _why_not(best))]
-    return Shed(tuple(unloads), tuple(skipped), model.memory())
+    return Shed(tuple(unloads), tuple(skipped), model.memory)
 
 
 def _why_not(best: _Move | None) -> str:
@@ -213,64 +350,17 @@ def _why_not(best: _Move | None) -> str:
     return f"NotWorthIt: the best move gains {best.gain:.5f}, its price is {best.price:.5f}"
 
 
-def _best(
-    snapshot: ClusterSnapshot,
-    model: _Model,
-    own: BalancedSettings,
-    movables: dict[int, _Movable],
-    refused: set[tuple[int, str]],
-) -> _Move | None:
-    """The move with the largest gain after its price, from a most used to a least used broker."""
-    usage = model.usage
-    order = np.argsort(usage, kind="stable")
-    sources, takers = order[::-1][:LOOKED_AT].tolist(), order[:LOOKED_AT]
-    for source in sources:
-        if source not in movables:
-            movables[source] = _movable(snapshot, model.names[source], own.price)
-    offers = [movables[source] for source in sources]
-    counts = [len(bundles.names) for bundles in offers]
-    if not sum(counts):
-        return None
-    of = np.repeat(sources, counts)
-    bytes_s = np.concatenate([bundles.bytes_s for bundles in offers])
-    prices = np.concatenate([bundles.prices for bundles in offers])
-    left, after = model.without(of, bytes_s), model.having(takers, bytes_s)
-    gains = model.size[of] * (objective(usage[of]) - objective(left))
-    least = usage[takers, None]
-    gains = gains + model.size[takers, None] * (objective(least) - objective(after))
-    intake = model.intake[takers, None]
-    full = (intake > 0) & (intake + after - least > INTAKE_MAX)
-    net = np.where(full | (takers[:, None] == of), -np.inf, gains - prices)
-    if refused:
-        names = [name for bundles in offers for name in bundles.names]
-        for destination, bundle in refused:
-            if bundle in names:
-                net[takers == destination, names.index(bundle)] = -np.inf
-    at_to, at = np.unravel_index(int(net.argmax()), net.shape)
-    if net[at_to, at] == -np.inf:
-        return None
-    source, gain, price = int(of[at]), float(gains[at_to, at]), float(prices[at])
-    first = sum(counts[: sources.index(source)])
-    return _Move(source, int(takers[at_to]), int(at) - first, gain, price)
-
-
 def _movable(snapshot: ClusterSnapshot, broker: str, price: float) -> _Movable:
     may_shed, under_way = movable(snapshot, broker), snapshot.under_way.bundles
-    all_names, bytes_s = snapshot.averages.quick(broker, snapshot.reports[broker].bundles)
+    names, bytes_s = snapshot.averages.quick(broker, snapshot.reports[broker].bundles)
     rows = np.flatnonzero(bytes_s > 0).tolist()
-    if not (plainly_movable(snapshot, all_names) and under_way.keys().isdisjoint(all_names)):
-        rows = [row for row in rows if may_shed(all_names[row]) and all_names[row] not in under_way]
-    names = [all_names[row] for row in rows]
+    if not (plainly_movable(snapshot, names) and under_way.keys().isdisjoint(names)):
+        rows = [row for row in rows if may_shed(names[row]) and names[row] not in under_way]
+    names = [names[row] for row in rows]
     clients = clients_of(snapshot.reports[broker].last_stats, names)
     mean = clients.mean() if len(clients) else 0.0
     factors = 1 + CLIENTS_WEIGHT * clients / mean if mean > 0 else np.ones(len(names))
-    return _Movable(names, bytes_s[rows], price * factors)
-
-
-def _without(bundles: _Movable, at: int) -> None:
-    del bundles.names[at]
-    bundles.bytes_s = np.delete(bundles.bytes_s, at)
-    bundles.prices = np.delete(bundles.prices, at)
+    return _Movable(names, bytes_s[rows], price * factors, np.zeros(0))
 
 
 def _may_go(snapshot: ClusterSnapshot, bundle: str, destination: str) -> bool:

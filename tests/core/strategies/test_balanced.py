@@ -1,0 +1,108 @@
+"""BalancedShedder makes the moves that a plain search over all pairs of brokers finds."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
+from loadmanager.core.strategies import cycle
+from loadmanager.core.strategies.memories import Memories
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding import balanced
+
+SETTINGS = StrategySettings(shedder="BalancedShedder")
+PRICE = balanced.BalancedSettings().price
+Bundles = dict[str, tuple[float, int]]
+"""Bundle → bytes/s and clients."""
+
+
+def a_cluster(rng: random.Random) -> dict[str, tuple[float, Bundles]]:
+    """Broker → CPU usage (a fraction) and its bundles."""
+    brokers: dict[str, tuple[float, Bundles]] = {}
+    for number in range(rng.choice([2, 5, 12, 13, 25])):
+        bundles = {
+            f"t/n{number}/0x{at:08x}_0x{at + 1:08x}": (
+                rng.random() * 10 ** rng.randrange(3, 7),
+                rng.randrange(5),
+            )
+            for at in range(rng.randrange(0, 30))
+        }
+        brokers[f"b{number:02}:8080"] = rng.random() * rng.choice([0.3, 1.0]), bundles
+    return brokers
+
+
+def worth(usage: float) -> float:
+    """A broker's part of the objective."""
+    return usage**2 + balanced.KNEE_WEIGHT * max(usage - balanced.KNEE, 0) ** 2
+
+
+def plain_search(brokers: dict[str, tuple[float, Bundles]]) -> list[tuple[str, str, str]]:
+    """Bundle, source and destination of each move, for equal brokers that nothing is known of."""
+    total = sum(load for _, bundles in brokers.values() for load, _ in bundles.values())
+    each = sum(usage for usage, _ in brokers.values()) / total
+    usages = {name: usage for name, (usage, _) in brokers.items()}
+    left = {name: dict(bundles) for name, (_, bundles) in brokers.items()}
+    means = {
+        name: sum(clients for _, clients in bundles.values()) / len(bundles)
+        for name, bundles in left.items()
+        if bundles
+    }
+    intake = dict.fromkeys(brokers, 0.0)
+    moves: list[tuple[str, str, str]] = []
+    while len(moves) < balanced.MOVES_MAX:
+        order = sorted(brokers, key=lambda name: (usages[name], name))
+        sources, takers = order[-balanced.LOOKED_AT :], order[: balanced.LOOKED_AT]
+        offers = [
+            (gain - price, bundle, source, taker, more)
+            for source in sources
+            for taker in takers
+            for bundle, (load, clients) in left[source].items()
+            if source != taker
+            if not intake[taker] > 0 or intake[taker] + load * each <= balanced.INTAKE_MAX
+            for more in [load * each]
+            for gain in [
+                worth(usages[source])
+                - worth(usages[source] - more)
+                + worth(usages[taker])
+                - worth(usages[taker] + more)
+            ]
+            for price in [PRICE * (1 + balanced.CLIENTS_WEIGHT * clients / (means[source] or 1.0))]
+        ]
+        net, bundle, source, taker, more = max(offers, default=(0.0, "", "", "", 0.0))
+        if net <= 0:
+            break
+        moves.append((bundle, source, taker))
+        usages[source] -= more
+        usages[taker] += more
+        intake[taker] += more
+        del left[source][bundle]
+    return moves
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_moves_are_those_of_a_plain_search(seed: int) -> None:
+    """What is kept from one move to the next changes nothing."""
+    brokers = a_cluster(random.Random(seed))
+    view = ClusterView()
+    for name, (usage, bundles) in brokers.items():
+        stats = {
+            bundle: NamespaceBundleStats(msg_throughput_in=load, consumer_count=clients)
+            for bundle, (load, clients) in bundles.items()
+        }
+        report = LocalBrokerData(
+            cpu=ResourceUsage(usage=usage * 100, limit=100),
+            bundles=list(stats),
+            last_stats=stats,
+            msg_throughput_in=sum(load for load, _ in bundles.values()),
+        )
+        view.observe(name, report, 1)
+    snapshot = view.snapshot(
+        2, SETTINGS, isolation_policies={}, anti_affinity_groups={}, failure_domains={}
+    )
+    plan, _ = cycle.shed(snapshot, SETTINGS, Memories())
+    assert [
+        (unload.bundle, unload.source, unload.destination) for unload in plan.unloads
+    ] == plain_search(brokers)
