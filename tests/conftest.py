@@ -12,6 +12,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+import structlog
 from ports import free_port
 from xdist.scheduler import LoadScopeScheduling
 
@@ -32,6 +33,14 @@ TOGETHER = (
 )
 """Modules whose tests share what takes long to start."""
 _chroots = itertools.count()
+
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
+"""structlog's own tracebacks show the values of all variables, which takes seconds."""
 
 # a slow minute of the machine must not fail a test
 hypothesis.settings.register_profile("suite", deadline=None)

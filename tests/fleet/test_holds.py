@@ -153,8 +153,10 @@ async def test_the_budget_outlives_the_daemon(tmp_path: Path) -> None:
                 daemon.clock.pass_s(60 * epoch)
                 await daemon.cycle()
                 assert len(pulsar.moved) == 1
+                assert (daemon.work.hold.told() or "").startswith("HourlyBudget: 1 moves an hour")
         async with beside(pulsar, tmp_path, settings, epoch=4) as daemon:
             daemon.clock.pass_s(3700)
+            assert not (daemon.work.hold.told() or "").startswith("HourlyBudget")
             await daemon.cycle()
             assert len(pulsar.moved) == 2
 

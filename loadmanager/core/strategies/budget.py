@@ -70,6 +70,11 @@ class Budget:
         """Count moves that were made before; if the clock was set back meanwhile, as made now."""
         self._moves = deque(sorted((min(at_ms, now_ms), one, two) for at_ms, one, two in moves))
 
+    def full_until_ms(self, now_ms: int, per_hour: int) -> int | None:
+        """When the next move may begin, if an hour's moves (at least one) are made; else None."""
+        self._forget_old(now_ms)
+        return self._moves[-per_hour][0] + HOUR_MS if len(self._moves) >= per_hour else None
+
     def allow(
         self,
         unloads: Sequence[Unload],

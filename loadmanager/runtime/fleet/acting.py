@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import msgspec
 import structlog
@@ -115,6 +116,17 @@ class Acting:
         why = self.breaker.reason(self.clock.now_ms())
         url = self.url
         return why and f"{why}, or now with: loadmanager admin --url {url} moves resume"
+
+    def spent(self) -> str | None:
+        """Why no move of a cycle may begin, if the moves of an hour are made."""
+        per_hour = self.settings.value.moves_per_hour_max
+        if per_hour == 0:
+            return "HourlyBudget: movesPerHourMax is 0"
+        until_ms = self.budget.full_until_ms(self.clock.now_ms(), per_hour)
+        if until_ms is None:
+            return None
+        until = datetime.fromtimestamp(until_ms / 1000, UTC)
+        return f"HourlyBudget: {per_hour} moves an hour are made; more from {until:%H:%M} UTC on"
 
     def queue(self, plan: Plan) -> Sequence[Move]:
         """Queue the moves of a cycle that the budget allows; returns those."""

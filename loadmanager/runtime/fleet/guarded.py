@@ -58,7 +58,7 @@ class FleetHold:
         """Why nothing is moved now, for operators."""
         mode = self.settings.value.mode
         if mode == ACT:
-            return self.held(Author.CYCLE)
+            return self.held(Author.CYCLE) or self.acting.spent()
         return self.held(Author.PLAN) if mode == APPROVE else self.reason()
 
     def quiet(self) -> str | None:

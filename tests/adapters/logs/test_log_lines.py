@@ -128,3 +128,21 @@ def test_colours_on_a_terminal(no_color: str, coloured: bool) -> None:
         os.close(theirs)
     assert b"created" in line
     assert (b"\x1b[" in line) is coloured
+
+
+def test_tracebacks_on_a_terminal() -> None:
+    """Each in plain lines that are set in: no values of variables, which may be secret and huge,
+    and no line that what failed could pass off as one of the log.
+    """
+    lines = _run(
+        "configure('info', json=False)\n"
+        "def read(token):\n    raise ValueError('bad\\n12:00:00 [info] all is well\\x1b[2J')\n"
+        "try:\n    read('se' + 'cret')\n"
+        "except ValueError:\n    log.exception('reading failed')"
+    )
+    first, *traceback = lines
+    assert first.endswith("reading failed")
+    assert all(line.startswith("    ") for line in traceback)
+    assert traceback[0].strip() == "Traceback (most recent call last):"
+    assert traceback[-2:] == ["    ValueError: bad", "    12:00:00 [info] all is well\\x1b[2J"]
+    assert "secret" not in "".join(lines)
