@@ -13,6 +13,7 @@ import psutil
 import pytest
 from adapters.contracts.store_contract import StoreContract, next_of, skip_to, until
 from kazoo.client import KazooClient
+from kazoo.protocol.states import WatchedEvent
 from ports import free_port
 
 from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
@@ -71,6 +72,44 @@ class TestZooKeeperStore(StoreContract):
         await asyncio.gather(*(store.create(f"/bulk/{number}", b"") for number in range(1000)))
         assert len(await store.children("/bulk")) == 1000
         assert None not in await store.get_many([f"/bulk/{number}" for number in range(1000)])
+
+    async def test_changes_come_before_what_was_read_after_them(
+        self, store: ZooKeeperStore
+    ) -> None:
+        """As the server sent them: who reads a new value has heard of the change."""
+        other = await self.open()
+        changes = store.watch("/seen")
+        await skip_to(changes, Change(ChangeKind.RESYNC, "/seen"))
+        heard: set[str] = set()
+
+        async def listen() -> None:
+            async for change in changes:
+                heard.add(change.path)
+
+        listening = asyncio.create_task(listen())
+        for number in range(200):
+            await other.create(f"/seen/{number}", b"")
+            while await store.get(f"/seen/{number}") is None:
+                pass
+            await asyncio.sleep(0)  # the turn in which the listener takes what has come
+            assert f"/seen/{number}" in heard
+        listening.cancel()
+
+    async def test_a_watcher_that_fails_costs_its_event_only(self, store: ZooKeeperStore) -> None:
+        """The connection stays, and later events come."""
+        told: list[str] = []
+
+        def fail_once(event: WatchedEvent) -> None:
+            told.append(event.path)
+            raise ValueError("a bug")
+
+        session_id = store.session_id
+        store._client.watch_tree_async("/seen", fail_once)
+        for name in ("/seen/1", "/seen/2"):
+            await store.create(name, b"")
+        await until(lambda: {"/seen/1", "/seen/2"} <= {*told}, "both events")
+        assert await store.get("/seen/2") is not None
+        assert store.session_id == session_id
 
 
 async def test_client_that_gave_up_ends_its_readers(
