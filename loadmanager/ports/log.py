@@ -85,7 +85,7 @@ class Storage(Protocol):
         ...
 
     async def read(self, log_id: int, segment: SegmentIndex, offset: int, size: int) -> bytes:
-        """At most `size` bytes of a segment."""
+        """At most `size` bytes of a segment; none if its file is gone."""
         ...
 
     async def trim(self, log_id: int, first_id: int) -> None:

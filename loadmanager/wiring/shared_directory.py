@@ -33,9 +33,9 @@ async def require_shared(
     """Return if the directory has the id that is in the metadata store. One without an id gets it
     if no other broker runs. The first broker of a cluster chooses the id.
 
-    Raises `OperationalError` for another directory, after some time, in which it may be mounted. If
-    the directory fails, or does not answer within `timeout_s`, or if an id cannot be read, this is
-    logged, and nothing is checked.
+    Raises `OperationalError` for another directory, or one whose id cannot be read, after some
+    time, in which it may be mounted. If the directory fails, or does not answer within `timeout_s`,
+    or if the metadata store has something else for an id, this is logged, and nothing is checked.
     """
     worker = Worker("shared-id")
 
@@ -59,7 +59,7 @@ async def _require(store: Store, directory: SharedId, me: str, run: Run) -> None
         return
     waited_s, wait_s = 0.0, store.session_timeout_s + MARGIN_S
     while True:
-        present = await run(directory.read)
+        present = await _present(directory, run)
         others = sorted(set(await store.children(paths.BROKERS)) - {me})
         if present is None and not others:
             await run(partial(directory.give, wanted))
@@ -74,6 +74,17 @@ async def _require(store: Store, directory: SharedId, me: str, run: Run) -> None
             log.warning(f"waiting to start: {problem}", within_s=wait_s)
         await sleep(WAIT_S)
         waited_s += WAIT_S
+
+
+async def _present(directory: SharedId, run: Run) -> str | None:
+    """The id of the directory, None without one, or why it cannot be read."""
+    try:
+        found: str | None = await run(directory.read)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EISDIR):
+            raise
+        return f"unreadable ({said(error)})"
+    return found
 
 
 async def _id_of_cluster(store: Store) -> str | None:
@@ -103,6 +114,12 @@ async def _choose(store: Store, directory: SharedId, run: Run) -> str | None:
             return None
         # Of brokers that begin at once, one gives the directory its id, and all take that one.
         chosen = await run(partial(directory.give, new_id()))
+    elif not await _has_topics(store) and await run(directory.has_topics):
+        raise OperationalError(
+            f"loadManagerStorageDirectory = {directory.path.parent} has topics, and the metadata "
+            "store knows of none: is it another cluster's? Each needs one of its own. If the "
+            f"metadata store was emptied, and the topics are not needed: rm {directory.path}"
+        )
     if await store.create(paths.STORAGE, chosen.encode()):
         log.info("the id of the cluster's storage is chosen", id=chosen)
     return await _id_of_cluster(store)

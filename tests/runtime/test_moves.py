@@ -26,7 +26,7 @@ from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.mover import Released
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt
-from loadmanager.runtime.shared.wishes import OperatorWishes
+from loadmanager.runtime.shared.wishes import PINS_MAX, OperatorWishes
 
 SPANS = [f"{NS}/0x{n:x}0000000_0x{n + 4:x}0000000" for n in (0, 4, 8)]
 A, B, C = SPANS
@@ -276,6 +276,33 @@ async def test_a_pin_whose_broker_is_gone_keeps_nothing_unowned() -> None:
         await led.operations.unpin(A)
         with pytest.raises(NotFoundError):
             await led.operations.unpin(A)
+
+
+async def test_a_bundle_that_was_just_placed_goes_to_the_broker_of_its_pin() -> None:
+    """While that takes bundles; a placement under way elsewhere does not count then."""
+    async with led_fleet(3) as led:
+        first = await led.load_manager.place(A)
+        other = next(broker for broker in ("b1:8080", "b2:8080") if broker != first)
+        await led.wishes.pin(A, Pin(other, 10**15), ())
+        assert await led.load_manager.place(A) == other
+        await led.operations.cordon(other, drain=False)
+        assert await led.load_manager.place(A) == other  # it is on its way there
+        await led.wishes.pin(A, Pin(first, 10**15), ())
+        assert await led.load_manager.place(A) == first
+
+
+async def test_pins_that_are_over_leave_room() -> None:
+    """For as many as there may be; pins that last do not."""
+    async with led_fleet(1) as led:
+        until_ms = led.moves.clock.now_ms() + 10**7
+        for number in range(PINS_MAX):
+            await led.wishes.pin(f"{NS}/{number}", Pin("b0:8080", until_ms), ())
+        await led.until(lambda: len(led.wishes.pins) == PINS_MAX)
+        with pytest.raises(ConflictError, match="1000 bundles are pinned"):
+            await led.wishes.pin(A, Pin("b0:8080", 10**15), ())
+        await asyncio.sleep(10**4)
+        await led.wishes.pin(A, Pin("b0:8080", 10**15), ())
+        await led.until(lambda: list(led.wishes.pins) == [A])
 
 
 async def test_what_operators_may_not_ask() -> None:

@@ -118,6 +118,34 @@ async def test_what_is_no_id_is_not_checked(store: Store, tmp_path: Path) -> Non
         assert shared.read() is None
 
 
+async def test_an_id_that_cannot_be_read_is_another_one(store: Store, tmp_path: Path) -> None:
+    """Once the cluster has an id: half a file must not let a wrong directory pass."""
+    shared = made(tmp_path / "shared")
+    await require_shared(store, shared, ME)
+    wanted = shared.read() or ""
+    for garbage in (b"", wanted[:7].encode(), b"; rm -rf /"):
+        shared.path.write_bytes(garbage)
+        with pytest.raises(OperationalError, match=r"Its shared\.id is unreadable.*echo") as error:
+            await require_shared(store, shared, ME)
+        assert "rm -rf" not in str(error.value)
+    shared.path.unlink()
+    shared.path.mkdir()
+    with pytest.raises(OperationalError, match=r"Its shared\.id is unreadable"):
+        await require_shared(store, shared, ME)
+
+
+async def test_another_clusters_directory_is_not_taken(store: Store, tmp_path: Path) -> None:
+    """It has topics, and the metadata store knows of none; without topics its id is taken."""
+    shared = made(tmp_path / "shared")
+    shared.give(ONE)
+    (tmp_path / "shared" / f"{7:016x}").mkdir()
+    with pytest.raises(OperationalError, match="is it another cluster's"):
+        await require_shared(store, shared, ME)
+    assert await store.get(paths.STORAGE) is None
+    (tmp_path / "shared" / f"{7:016x}").rmdir()
+    await require_shared(store, shared, ME)
+
+
 async def test_a_broker_without_the_topics_does_not_choose(store: Store, tmp_path: Path) -> None:
     """After an upgrade, the first broker that sees stored topics gives its directory an id, also
     beside brokers that run; an id that is there already is kept.

@@ -4,6 +4,9 @@ durable with one `fdatasync`.
 Pieces are appended to the journal, which is synced; the segments are written soon after, without a
 sync. When a process has ended, its journals are read, and their pieces are written to their places
 in the segments once more. A journal is deleted when its segments have been synced.
+
+The checksum of a record's header begins with that of the journal's name, which nobody outside
+knows: so nothing that a client has sent can be taken for a record.
 """
 
 from __future__ import annotations
@@ -14,9 +17,13 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
-MAGIC = 0x4C4A
+MAGIC = 0x4C4B
+_MAGIC_BYTES = MAGIC.to_bytes(2, "big")
 _HEAD = struct.Struct(">HHII")
-"""Magic, pieces, bytes and checksum of what follows."""
+"""Magic, pieces, bytes and checksum of the body."""
+_SUM = struct.Struct(">I")
+"""The checksum of the header."""
+HEADER_BYTES = _HEAD.size + _SUM.size
 _PLACE = struct.Struct(">QIQQI")
 """Log, run, first entry id of the segment, offset in it, length."""
 PIECES_MAX = (1 << 16) - 1
@@ -42,9 +49,10 @@ def segment_path(log_id: int, run: int, first_id: int) -> str:
     return f"{log_id:016x}/{run:08x}-{first_id:016x}.log"
 
 
-def write_batch(pieces: Iterable[tuple[Place, bytes]]) -> bytes:
-    """Pieces as records of a journal, `PIECES_MAX` in each."""
+def write_batch(name: str, pieces: Iterable[tuple[Place, bytes]]) -> bytes:
+    """Pieces as records of the journal of that name, `PIECES_MAX` in each."""
     left, records = list(pieces), list[bytes]()
+    salt = crc32c(name.encode())
     while left:
         some, left = left[:PIECES_MAX], left[PIECES_MAX:]
         places = [
@@ -52,21 +60,27 @@ def write_batch(pieces: Iterable[tuple[Place, bytes]]) -> bytes:
             for place, data in some
         ]
         body = b"".join([*places, *(data for _, data in some)])
-        records += [_HEAD.pack(MAGIC, len(some), len(body), crc32c(body)), body]
+        head = _HEAD.pack(MAGIC, len(some), len(body), crc32c(body))
+        records += [head, _SUM.pack(crc32c(head, salt)), body]
     return b"".join(records)
 
 
-def read_batches(data: bytes) -> Iterator[tuple[int, list[tuple[Place, bytes]]]]:
-    """The records of a journal, each with the offset behind it, up to the first that is torn."""
-    at = 0
-    while at + _HEAD.size <= len(data):
-        magic, pieces, length, checksum = _HEAD.unpack_from(data, at)
-        at += _HEAD.size
-        body = data[at : at + length]
-        if magic != MAGIC or len(body) < length or crc32c(body) != checksum:
-            return
-        at += length
-        yield at, _pieces(body, pieces)
+def read_batches(name: str, data: bytes) -> Iterator[tuple[int, int, list[tuple[Place, bytes]]]]:
+    """The records of the journal of that name: the offset behind each, how many bytes before it are
+    damaged, and its pieces. A torn or damaged end is left out.
+    """
+    salt, at, end = crc32c(name.encode()), 0, 0
+    while (at := data.find(_MAGIC_BYTES, at)) >= 0:
+        head = data[at : at + _HEAD.size]
+        begin = at + HEADER_BYTES
+        if begin > len(data) or _SUM.unpack_from(data, begin - _SUM.size)[0] != crc32c(head, salt):
+            at += 1
+            continue
+        _, pieces, length, checksum = _HEAD.unpack(head)
+        body, damaged, at = data[begin : begin + length], at - end, begin + length
+        if len(body) == length and crc32c(body) == checksum:
+            end = at
+            yield end, damaged, _pieces(body, pieces)
 
 
 def _pieces(body: bytes, count: int) -> list[tuple[Place, bytes]]:

@@ -139,6 +139,15 @@ class DirectoryDisk:
         """See `writers.Disk`."""
         os.close(self._locks.pop(path))
 
+    def holds(self, path: str) -> bool:
+        """See `writers.Disk`."""
+        found = self._locks.get(path)
+        try:
+            present = (self._root / path).stat()
+        except FileNotFoundError:
+            return False
+        return found is not None and os.path.samestat(os.fstat(found), present)
+
     @staticmethod
     def _sync_folder(folder: Path) -> None:
         found = os.open(folder, os.O_RDONLY)

@@ -66,6 +66,10 @@ MISSING = (
     "share, and is it mounted? If a topic's messages are gone for good, delete the topic"
 )
 
+TAKEN = (
+    "the metadata store is older than loadManagerStorageDirectory, or another cluster's: give each "
+    "cluster a directory of its own, and restore both from the same time"
+)
 OTHER_DIRECTORY = (
     f"new topics cannot be stored while loadManagerStorageDirectory does not have the {SHARED_ID} "
     "that it had: is it the directory that all brokers share, and is it mounted? If somebody has "
@@ -110,8 +114,12 @@ class LogFiles:
         self.commits = self.committed_bytes = 0
         self.commit_s = self.sync_s = 0.0
         """Seconds that commits took in their thread, and of those, to make them durable."""
-        self.damaged = 0
-        """Damaged parts found in segments since start, torn tails left out."""
+        self._damaged = 0
+
+    @property
+    def damaged(self) -> int:
+        """Damaged parts found in segments and journals since start, torn ends left out."""
+        return self._damaged + self._others.damaged
 
     @property
     def writer(self) -> str:
@@ -148,12 +156,16 @@ class LogFiles:
     def _open(
         self, log_id: int, runs: Sequence[Run], first_id: int
     ) -> tuple[list[SegmentIndex], int]:
-        self._own.begin()
         folder = f"{log_id:016x}"
         self._require_directory(log_id, folder, begins=not runs)
+        self._own.begin()
         self._disk.make_folder(folder)
         if runs:
             self._end_run(log_id, runs[-1])
+        elif self._segments(log_id):
+            problem = f"the folder {folder} of a new topic has messages already; {TAKEN}"
+            log.error("a topic cannot be stored here", log=log_id, problem=problem)
+            raise OperationalError(problem)
         names, segments, end_id = self._segments(log_id), list[SegmentIndex](), first_id
         bounds = [*(run.first_id for run in runs[1:]), ID_MAX]
         for run, bound in zip(runs, bounds, strict=False):
@@ -248,7 +260,7 @@ class LogFiles:
         self._report(log_id, f"{path} is damaged at byte {damage.offset}, {damage.size} bytes long")
 
     def _report(self, log_id: int, problem: str) -> None:
-        self.damaged += 1
+        self._damaged += 1
         log.error("stored messages are lost; the others are served", log=log_id, problem=problem)
 
     async def append(self, batch: Batch) -> set[int]:
@@ -331,6 +343,7 @@ class LogFiles:
             self._own.look()
         except OSError as error:
             if error.errno == errno.ESTALE:
+                self._own.abandon()
                 self._own = Writer(self._disk, self._names(), self._journal_bytes)
             raise
 
@@ -395,8 +408,16 @@ class LogFiles:
         """See the port."""
         path = segment_path(log_id, segment.run, segment.first_id)
         await self._flush([path])
-        data: bytes = await self._for_log(log_id, lambda: self._disk.read(path, offset, size))
+        data: bytes = await self._for_log(log_id, lambda: self._read(path, offset, size))
         return data
+
+    def _read(self, path: str, offset: int, size: int) -> bytes:
+        try:
+            return self._disk.read(path, offset, size)
+        except FileNotFoundError:
+            if self._disk.exists(path.partition("/")[0]):
+                return b""  # this file alone is gone
+            raise
 
     async def trim(self, log_id: int, first_id: int) -> None:
         """See the port."""

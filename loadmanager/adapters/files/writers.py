@@ -13,14 +13,20 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Protocol
 
+import structlog
+
 from loadmanager.adapters.files.commit_journal import Place, read_batches, write_batch
 
 WRITERS = "writers"
+DAMAGED = "damaged"
+"""Where journals are kept of which a part cannot be read."""
 JOURNAL_BYTES = 16 * 1024 * 1024
 BUFFER_BYTES = 4 * 1024 * 1024
 """So much waits in memory to be written to segments."""
 FENCES_MAX = 100_000
 """Ends of runs that a writer remembers; those of long ago have no lease any more."""
+
+log = structlog.get_logger("storage")
 
 
 class Disk(Protocol):
@@ -78,6 +84,10 @@ class Disk(Protocol):
 
     def unlock(self, path: str) -> None:
         """Let others lock a file."""
+        ...
+
+    def holds(self, path: str) -> bool:
+        """Whether the file of that name is the one that this process has locked."""
         ...
 
 
@@ -175,7 +185,7 @@ class Writer:
         took this process for dead.
         """
         names = self._disk.names(self._folder)
-        if "lock" not in names:
+        if not self._disk.holds(f"{self._folder}/lock"):
             raise OSError(
                 errno.ESTALE,
                 "another broker has ended this storage, or its directory is another one by now",
@@ -187,13 +197,23 @@ class Writer:
                     self.fence(log_id, run)
                 self._disk.remove(f"{self._folder}/{name}")
 
+    def abandon(self) -> None:
+        """Write nothing more: whoever finds the folder may end it."""
+        for path in (self._path, *self._covered):
+            self._disk.release(path)
+        with self._changing:
+            if self._begun:
+                self._disk.unlock(f"{self._folder}/lock")
+                self._begun = False
+
     def has_ended(self, log_id: int, run: int) -> bool:
         """Whether a run was ended."""
         return run <= self._fenced.get(log_id, -1)
 
     def commit(self, pieces: Iterable[tuple[Place, bytes]]) -> None:
         """Make pieces durable."""
-        path, data = self._path, write_batch(pieces)
+        path = self._path
+        data = write_batch(path, pieces)
         for place, _ in pieces:
             self._covered[place.path] = None
         try:
@@ -228,6 +248,8 @@ class OtherWriters:
         self._lock = threading.Lock()
         self._applied: dict[str, dict[str, int]] = {}
         """Writer that lives → journal → up to where it was applied."""
+        self.damaged = 0
+        """Damaged parts found in journals since start."""
 
     def fence(self, writer: str, log_id: int, run: int) -> None:
         """End a run of a writer, which looks for the mark after every write. It need not be
@@ -254,7 +276,8 @@ class OtherWriters:
             segments, size = dict[str, None](), 0
             for name in journals:
                 with suppress(FileNotFoundError):  # its segments have been synced meanwhile
-                    size += self._apply(f"{folder}/{name}", name, {} if dead else applied, segments)
+                    known = {} if dead else applied
+                    size += self._apply(f"{folder}/{name}", name, known, segments, dead=dead)
             if not dead:
                 self._applied[writer] = {name: applied.get(name, 0) for name in journals}
                 return size
@@ -263,10 +286,19 @@ class OtherWriters:
             return size
 
     def _apply(
-        self, path: str, name: str, applied: dict[str, int], segments: dict[str, None]
+        self,
+        path: str,
+        name: str,
+        applied: dict[str, int],
+        segments: dict[str, None],
+        *,
+        dead: bool,
     ) -> int:
         begin = end = applied.get(name, 0)
-        for size, pieces in read_batches(self._disk.read(path, begin)):
+        raw = self._disk.read(path, begin)
+        for size, damaged, pieces in read_batches(path, raw):
+            if damaged:
+                self._keep_damaged(path, end, damaged)
             for place, data in pieces:
                 target = place.path
                 folder = target.partition("/")[0]
@@ -278,7 +310,27 @@ class OtherWriters:
         for target in segments:
             self._disk.release(target)
         applied[name] = end
+        if dead and end - begin < len(raw):
+            size = len(raw) - (end - begin)
+            log.warning("a commit that was cut off is left out", file=path, offset=end, bytes=size)
         return end - begin
+
+    def _keep_damaged(self, path: str, at: int, size: int) -> None:
+        """A part of a journal, with whole records behind it, cannot be read: its data are lost if
+        they are not in the segments. The journal is kept, for whoever may know better.
+        """
+        self.damaged += 1
+        kept = f"{DAMAGED}/{path.replace('/', '-')}"
+        if not self._disk.exists(kept):
+            self._disk.make_folder(DAMAGED)
+            self._disk.create(kept, self._disk.read(path))
+        log.error(
+            "a part of a journal is damaged: stored messages may be lost",
+            file=path,
+            offset=at,
+            bytes=size,
+            kept=kept,
+        )
 
     def _delete(self, folder: str, segments: Iterable[str]) -> None:
         for path in segments:

@@ -116,6 +116,10 @@ class MemoryDisk:
         """Let others lock a file."""
         del self._files.locks[path]
 
+    def holds(self, path: str) -> bool:
+        """Whether this machine has locked the file."""
+        return path in self._files.content and self._files.locks.get(path) is self
+
     def _check(self) -> None:
         if self.crashed:
             raise OSError(5, "the machine has crashed")

@@ -203,7 +203,8 @@ def on_send(connection: Connection, frame: Frame) -> None:
         return
     messages = metadata.num_messages_in_batch
     _charge(connection, producer, messages, len(tail))
-    deliver_at_ms = metadata.deliver_at_time if connection.server.settings.value.delayed else 0
+    delayed = connection.server.settings.value.delayed
+    deliver_at_ms = max(metadata.deliver_at_time, 0) if delayed else 0
     try:
         entry = hosted.core.publish(
             producer.core,

@@ -11,7 +11,12 @@ import structlog
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.errors import CorruptDataError, LoadManagerError
 from loadmanager.core.messaging.log import Entry
-from loadmanager.core.messaging.segments import HEADER_BYTES, entries_in, tail_start_in
+from loadmanager.core.messaging.segments import (
+    HEADER_BYTES,
+    SegmentIndex,
+    entries_in,
+    tail_start_in,
+)
 from loadmanager.core.messaging.stored_log import StoredLog
 from loadmanager.core.wire.frames import TAIL_START_BYTES
 from loadmanager.ports.log import Storage
@@ -82,6 +87,9 @@ class EntryReader:
         if cached is not None or place is None:
             return cached
         data = await self._storage.read(self._log_id, place.segment, place.offset, place.size)
+        if not data:
+            self._lose(place.segment)
+            return None
         entries = list[Entry]()
         try:
             entries += entries_in(data)
@@ -104,6 +112,14 @@ class EntryReader:
             )
             self._log.quarantine(entry_id)
         return None
+
+    def _lose(self, segment: SegmentIndex) -> None:
+        """The file of a segment is gone."""
+        told = "a file of stored messages is gone; the others are served"
+        first, end = segment.first_id, segment.end_id
+        log.error(told, topic=str(self._topic), run=segment.run, first=first, last=end - 1)
+        for entry_id in range(max(first, self._log.first_id), end):
+            self._log.quarantine(entry_id)
 
     async def tail_start(self, entry_id: int) -> bytes | None:
         """At least `TAIL_START_BYTES` of an entry's tail, or all of it; None if there is none, or

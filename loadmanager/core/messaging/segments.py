@@ -108,14 +108,17 @@ def scan(data: bytes, run: int, first_id: int) -> tuple[SegmentIndex, list[Damag
     """Find the entries of a segment.
 
     What is damaged is passed over, up to the next record that is whole; after the last one it is
-    the torn tail of a write.
+    the torn tail of a write. While a record's header is whole, nothing in it is taken for a record:
+    a client wrote that.
     """
     index, damages, at = SegmentIndex(run, first_id), list[Damage](), 0
     names: dict[int, str] = {}
     while at < len(data):
         head = _whole(data, at, index)
         if head is None:
-            found = _next_whole(data, at + 1, index)
+            known = _head(data, at)
+            behind = at + 1 if known is None else min(at + HEADER_BYTES + known[2], len(data))
+            found = _next_whole(data, behind, index)
             damages.append(Damage(at, found - at, torn=found == len(data)))
             at = found
             continue
@@ -137,20 +140,27 @@ def scan(data: bytes, run: int, first_id: int) -> tuple[SegmentIndex, list[Damag
     return index, damages
 
 
-def _whole(data: bytes, at: int, index: SegmentIndex) -> tuple[int, ...] | None:
-    """The header of the record that begins there; None unless the record is whole."""
+def _head(data: bytes, at: int) -> tuple[int, ...] | None:
+    """The header that begins there; None unless it is whole."""
     if at + HEADER_BYTES > len(data) or data[at : at + 2] != _MAGIC_BYTES:
         return None
-    body = at + HEADER_BYTES
-    view = memoryview(data)
-    if _SUM.unpack_from(data, at + _HEAD.size)[0] != crc32c(view[at : at + _HEAD.size]):
+    if _SUM.unpack_from(data, at + _HEAD.size)[0] != crc32c(memoryview(data)[at : at + _HEAD.size]):
         return None
     head: tuple[int, ...] = _HEAD.unpack_from(data, at)
+    return head
+
+
+def _whole(data: bytes, at: int, index: SegmentIndex) -> tuple[int, ...] | None:
+    """The header of the record that begins there; None unless the record is whole."""
+    head = _head(data, at)
+    if head is None:
+        return None
     gap = head[5] - index.end_id
     if head[1] > PRODUCER or (head[1] == ENTRY and not 0 <= gap <= GAP_ENTRIES_MAX):
         return None
+    body = at + HEADER_BYTES
     end = body + head[2]
-    return head if end <= len(data) and crc32c(view[body:end]) == head[3] else None
+    return head if end <= len(data) and crc32c(memoryview(data)[body:end]) == head[3] else None
 
 
 def _next_whole(data: bytes, at: int, index: SegmentIndex) -> int:

@@ -138,7 +138,9 @@ class LoadManager:
             return self._placed(bundle, preferred, "preferred by the unload before")
         under_way = self.view.under_way(bundle, self._clock.now_ms())
         if under_way is not None:
-            return under_way
+            if not self._is_pinned_elsewhere(bundle, under_way):
+                return under_way
+            self.view.not_placed(bundle)
         settings = self._strategies.value
         try:
             rule = registry.placement(settings.placement).name
@@ -161,6 +163,17 @@ class LoadManager:
         self._observe(self.cycles, Plan(rule, placements=(choice,)))
         return self._placed(
             bundle, choice.broker, placement_reason(choice.candidates, choice.rejected)
+        )
+
+    def _is_pinned_elsewhere(self, bundle: str, broker_id: str) -> bool:
+        """Whether an operator wants the bundle at another broker, which takes bundles."""
+        wishes = self._moves.wishes.now()
+        pin = wishes.pin_of(bundle)
+        return (
+            pin is not None
+            and pin.broker != broker_id
+            and pin.broker in self._brokers.reports
+            and pin.broker not in wishes.cordons
         )
 
     def _choose(self, bundle: str, settings: StrategySettings) -> Placement:

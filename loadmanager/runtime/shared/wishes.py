@@ -100,7 +100,9 @@ class OperatorWishes:
         if pin is None and bundle not in self.pins:
             raise NotFoundError(f"{bundle} is not pinned")
         if pin is not None and bundle not in self.pins and len(self.pins) >= PINS_MAX:
-            raise ConflictError(f"{PINS_MAX} bundles are pinned; remove some pins first")
+            if len(self.now().pins) >= PINS_MAX:
+                raise ConflictError(f"{PINS_MAX} bundles are pinned; remove some pins first")
+            await self.forget_old(checks)
         await self._write(paths.pin(bundle), pin, checks)
 
     async def cordon(self, broker: str, cordon: Cordon | None, checks: Sequence[Check]) -> None:

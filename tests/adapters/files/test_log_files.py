@@ -21,7 +21,7 @@ from loadmanager.adapters.files.shared_id import SharedId
 from loadmanager.adapters.files.writers import Disk
 from loadmanager.adapters.memory.disk import MemoryDisk, SharedFiles
 from loadmanager.core.errors import OperationalError
-from loadmanager.core.messaging.segments import SegmentIndex, entries_in
+from loadmanager.core.messaging.segments import ABSENT, SegmentIndex, entries_in
 from loadmanager.core.messaging.stored_log import Rollover, StoredLog
 from loadmanager.ports.log import FencedError, Run, UnansweredError
 
@@ -464,3 +464,93 @@ def test_a_file_that_is_gone_or_cut_is_noticed(disk: DirectoryDisk | MemoryDisk)
     assert not disk.has("a/b.log", 5)
     disk.release("a/b.log")
     assert not disk.has("a/b.log", 0)
+
+
+@pytest.mark.asyncio
+async def test_a_damaged_journal_costs_the_commit_that_it_hits() -> None:
+    """The commits behind it are read, the error names the place, and the journal is kept."""
+    shared = SharedFiles()
+    disk = MemoryDisk(shared)
+    log, runs = await opened(files := journaled(disk), [])
+    for tail in (b"a", b"b", b"c"):
+        await write(files, log, tail)
+    disk.crash(lambda size: 0)
+    (journal,) = (path for path in shared.content if path.endswith(".journal"))
+    second = shared.content[journal].rindex(b"b")
+    shared.content[journal][second] ^= 1
+    files = journaled(disk := MemoryDisk(shared))
+    with capture_logs() as logs:
+        await files.recover()
+        segments, _ = await files.open(7, runs, 0)
+    (segment,) = segments
+    assert [
+        next(entries_in(await files.read(7, segment, offset, segment.size))).tail
+        for offset in segment.offsets
+        if offset != ABSENT
+    ] == [b"a", b"c"]
+    assert (segment.end_id, files.damaged) == (3, 2)  # in the journal, and so in the segment
+    error = next(line for line in logs if "journal is damaged" in line["event"])
+    assert error["file"] == journal
+    assert error["offset"] <= second < error["offset"] + error["bytes"]
+    assert disk.read(str(error["kept"]))[second : second + 1] == b"c"
+
+
+@pytest.mark.asyncio
+async def test_a_new_topic_is_not_stored_over_another_ones_files(disk: Disk) -> None:
+    """The metadata store was restored from an older backup, say, and gives a number again."""
+    files = LogFiles(disk, inline)
+    log, runs = await opened(files, [])
+    await write(files, log, b"a", b"b")
+    files = LogFiles(disk, inline)
+    with pytest.raises(OperationalError, match="has messages already; the metadata store is older"):
+        await files.open(7, [], 0)
+    segments, _ = await files.open(7, runs, 0)
+    assert await tails(files, segments) == [b"a", b"b"]
+
+
+@pytest.mark.asyncio
+async def test_a_directory_that_was_replaced_by_a_copy_is_noticed(tmp_path: Path) -> None:
+    """Nothing that goes to the old files is acknowledged; the next opening is in the copy."""
+    root = tmp_path / "topics"
+    files = LogFiles(DirectoryDisk(root), inline)
+    log, runs = await opened(files, [])
+    await write(files, log, b"a")
+    shutil.copytree(root, tmp_path / "copy")
+    root.rename(tmp_path / "old")
+    (tmp_path / "copy").rename(root)
+    with pytest.raises(OperationalError, match="its directory is another one"):
+        await write(files, log, b"b")
+    log, runs = await opened(files, runs)
+    await write(files, log, b"c")
+    segments, _ = await LogFiles(DirectoryDisk(root), inline).open(7, runs, 0)
+    assert await tails(files, segments) == [b"a", b"c"]
+
+
+def files_open() -> int:
+    """How many files this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.asyncio
+async def test_a_directory_that_comes_and_goes_leaves_no_files_open(tmp_path: Path) -> None:
+    """Nor folders of writers of which this process was each, nor any where it is not."""
+    root, away = tmp_path / "topics", tmp_path / "away"
+    files, runs = journaled(DirectoryDisk(root)), list[Run]()
+    counts = list[int]()
+    for _ in range(5):
+        log, runs = await opened(files, runs)
+        await write(files, log, b"a")
+        root.rename(away)
+        root.mkdir()
+        with pytest.raises(OperationalError, match="its directory is another one"):
+            await write(files, log, b"b")
+        with pytest.raises(OperationalError, match="is it mounted"):
+            await files.open(7, runs, 0)
+        assert not (root / "writers" / files.writer).exists()
+        shutil.rmtree(root)
+        away.rename(root)
+        await files.flush()
+        await files.recover()
+        counts.append(files_open())
+    assert counts[-1] - counts[0] <= 1
+    assert len(list((root / "writers").iterdir())) <= 1

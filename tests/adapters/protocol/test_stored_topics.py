@@ -326,3 +326,34 @@ async def test_a_subscription_of_a_topic_that_is_deleted_meanwhile_misses_nothin
         await broker.say(connection, send_frame(1, 0), send_frame(1, 1))
     assert wire.count(MESSAGE) == 2
     assert [line for line in lines if line["log_level"] == "error"] == []
+
+
+@pytest.mark.asyncio
+async def test_a_delivery_time_before_1970_is_none() -> None:
+    """Such a message is stored, and delivered at once."""
+    broker = Slow(SharedFiles())
+    connection, wire = await broker.begin()
+    _, reader = await broker.consumer(permits=10)
+    await broker.say(connection, a_publish(1, deliver_at_time=-1), a_publish(2))
+    assert (wire.count(RECEIPT), wire.closed, reader.count(MESSAGE)) == (2, False, 2)
+
+
+@pytest.mark.asyncio
+async def test_a_file_that_is_gone_costs_its_messages_only() -> None:
+    """They are passed over, with one error; what is in other files is delivered."""
+    files = SharedFiles()
+    broker = Slow(files, segment_entries_max=2)
+    connection, _ = await broker.begin()
+    for number in range(6):
+        await broker.say(connection, send_frame(1, number))
+    storing = broker.server.storing
+    assert storing is not None
+    storing._cache._entries.clear()
+    segments = sorted(path for path in files.content if path.endswith(".log"))
+    assert len(segments) == 3
+    del files.content[segments[1]]
+    with capture_logs() as logs:
+        _, reader = await broker.consumer(permits=10)
+        await broker.settle()
+    assert reader.count(MESSAGE) == 4
+    assert [line["first"] for line in logs if "is gone" in line["event"]] == [2]

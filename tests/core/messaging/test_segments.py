@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 import pytest
@@ -12,6 +13,8 @@ from loadmanager.core.errors import CorruptDataError
 from loadmanager.core.messaging.cursor import Cursor, read_cursor, write_cursor
 from loadmanager.core.messaging.memory import EntryCache, TopicMemory
 from loadmanager.core.messaging.segments import (
+    ABSENT,
+    HEADER_BYTES,
     SegmentIndex,
     entries_in,
     read_index,
@@ -111,6 +114,19 @@ def test_damage_costs_the_records_that_it_hits(sent: list[Sent], data: st.DataOb
             found[entry_id] = entry.tail
     assert all(sent[entry_id][0] == tail for entry_id, tail in found.items())
     assert len(found) >= len(sent) - 1
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_nothing_in_a_message_is_taken_for_a_record(*, torn: bool) -> None:
+    """A client may send records: in a message that is damaged or torn they are its bytes."""
+    forged = written([(b"forged", 1, 0, "victim", 9)])[0]
+    sent = written([(forged + b"!", 1, 0, "p", 1), (b"last", 1, 0, "p", 2)])[0]
+    mark = sent.index(forged + b"!") + len(forged)
+    data = sent[:mark] if torn else sent[:mark] + b"?" + sent[mark + 1 :]
+    index, damages = scan(data, 1, 0)
+    assert index.producers == ({"p": 1} if torn else {"p": 2})
+    assert index.offsets == array("Q", [] if torn else [ABSENT, sent.index(b"last") - HEADER_BYTES])
+    assert [damage.torn for damage in damages] == [torn]
 
 
 @given(st.binary(max_size=200))
