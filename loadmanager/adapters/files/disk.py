@@ -137,7 +137,9 @@ class DirectoryDisk:
 
     def unlock(self, path: str) -> None:
         """See `writers.Disk`."""
-        os.close(self._locks.pop(path))
+        found = self._locks.pop(path, None)
+        if found is not None:
+            os.close(found)
 
     def holds(self, path: str) -> bool:
         """See `writers.Disk`."""

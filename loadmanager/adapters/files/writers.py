@@ -83,7 +83,7 @@ class Disk(Protocol):
         ...
 
     def unlock(self, path: str) -> None:
-        """Let others lock a file."""
+        """Let others lock a file, if it is locked."""
         ...
 
     def holds(self, path: str) -> bool:
@@ -271,19 +271,27 @@ class OtherWriters:
             if not self._disk.exists(f"{folder}/lock"):
                 return 0  # its segments have everything
             dead = self._disk.lock(f"{folder}/lock")
-            applied = self._applied.setdefault(writer, {})
-            journals = [name for name in self._disk.names(folder) if name.endswith(".journal")]
-            segments, size = dict[str, None](), 0
-            for name in journals:
-                with suppress(FileNotFoundError):  # its segments have been synced meanwhile
-                    known = {} if dead else applied
-                    size += self._apply(f"{folder}/{name}", name, known, segments, dead=dead)
-            if not dead:
-                self._applied[writer] = {name: applied.get(name, 0) for name in journals}
-                return size
-            self._delete(folder, segments)
-            del self._applied[writer]
+            try:
+                return self._recover(writer, folder, dead=dead)
+            except OSError:
+                if dead:  # or else others would take it for alive
+                    self._disk.unlock(f"{folder}/lock")
+                raise
+
+    def _recover(self, writer: str, folder: str, *, dead: bool) -> int:
+        applied = self._applied.setdefault(writer, {})
+        journals = [name for name in self._disk.names(folder) if name.endswith(".journal")]
+        segments, size = dict[str, None](), 0
+        for name in journals:
+            with suppress(FileNotFoundError):  # its segments have been synced meanwhile
+                known = {} if dead else applied
+                size += self._apply(f"{folder}/{name}", name, known, segments, dead=dead)
+        if not dead:
+            self._applied[writer] = {name: applied.get(name, 0) for name in journals}
             return size
+        self._delete(folder, segments)
+        del self._applied[writer]
+        return size
 
     def _apply(
         self,

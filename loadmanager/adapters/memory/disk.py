@@ -114,7 +114,7 @@ class MemoryDisk:
 
     def unlock(self, path: str) -> None:
         """Let others lock a file."""
-        del self._files.locks[path]
+        self._files.locks.pop(path, None)
 
     def holds(self, path: str) -> bool:
         """Whether this machine has locked the file."""

@@ -496,6 +496,27 @@ async def test_a_damaged_journal_costs_the_commit_that_it_hits() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_recovery_that_fails_is_made_later() -> None:
+    """The disk is full when the journals of a dead process are read: they stay, and count as those
+    of a dead one.
+    """
+    shared = SharedFiles()
+    disk = MemoryDisk(shared)
+    log, runs = await opened(files := journaled(disk), [])
+    await write(files, log, b"a")
+    disk.crash(lambda size: 0)
+    files = journaled(MemoryDisk(shared))
+    shared.room = 1
+    with pytest.raises(OperationalError):
+        await files.recover()
+    shared.room = -1
+    await journaled(MemoryDisk(shared)).recover()
+    assert not any(path.startswith("writers/") for path in shared.content)
+    segments, _ = await files.open(7, runs, 0)
+    assert await tails(files, segments) == [b"a"]
+
+
+@pytest.mark.asyncio
 async def test_a_new_topic_is_not_stored_over_another_ones_files(disk: Disk) -> None:
     """The metadata store was restored from an older backup, say, and gives a number again."""
     files = LogFiles(disk, inline)
