@@ -142,7 +142,7 @@ async def test_a_daemon_whose_lock_is_not_proven_orders_nothing(tmp_path: Path) 
             await ask(
                 port,
                 "/loadmanager/v1/moves",
-                until=lambda told: "not sent, another daemon may lead" in json.dumps(told["moves"]),
+                until=lambda told: "not sent: another daemon may lead" in json.dumps(told["moves"]),
             )
         assert {line.partition(" ")[0] for line in pulsar.log} == {"GET"}
 

@@ -28,7 +28,7 @@ from loadmanager.ports.clock import Clock
 from loadmanager.ports.cluster_reader import BrokerReading, ClusterReader
 from loadmanager.ports.election import Leader
 from loadmanager.ports.history import History
-from loadmanager.ports.mover import NOT_SENT, Mover
+from loadmanager.ports.mover import Mover, NotSentError
 from loadmanager.ports.note import Note
 from loadmanager.ports.store import Check
 from loadmanager.ports.wishes import WishBook
@@ -334,10 +334,14 @@ class FleetWork:
         self._tell_hold()
 
     async def _may_order(self) -> None:
-        """Look once more whether Pulsar moves bundles itself. Raises `OperationalError` then."""
-        await self.watching.read_settings()
+        """Look once more whether Pulsar moves bundles itself. Raises `NotSentError` then, and
+        where that cannot be read.
+        """
+        if not await self.watching.read_settings():
+            problem = self.picture.problems.get("settings", "they could not be read")
+            raise NotSentError(f"the settings are not known: {problem}")
         if (why := self.hold.refusal()) is not None:
-            raise OperationalError(f"{NOT_SENT}: {why}")
+            raise NotSentError(why)
 
     async def sign(self) -> None:
         """Give a sign of life, if the daemon may move bundles and the cluster answers it. A reading
