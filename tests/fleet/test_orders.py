@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fleet.fake_pulsar import Nonsense, failed, html, loop, refused
 from fleet.watched import ACT, Watching, watching
 
+from loadmanager.core.load.wishes import Pause
 from loadmanager.core.moves.move import Move
 
 OWN = "loadBalancerSheddingEnabled"
@@ -95,3 +99,95 @@ async def test_a_broker_that_leaves_while_its_settings_are_read(tmp_path: Path) 
         await reading
         assert work.picture.own_balancing() == []
         assert work.picture.problems == {}
+
+
+async def pulsar_on(daemon: Watching, _destination: str) -> None:
+    """Somebody switches Pulsar's own shedding on."""
+    daemon.pulsar.settings[OWN] = "true"
+
+
+async def settings_gone(daemon: Watching, _destination: str) -> None:
+    """Nobody knows what is on."""
+    daemon.pulsar.nonsense["/configuration/runtime"] = failed
+
+
+async def paused(daemon: Watching, _destination: str) -> None:
+    """An operator stops the moves."""
+    until_ms = daemon.clock.now_ms() + 600_000
+    await daemon.work.outside.wishes.set_pause(Pause(until_ms, "stop"), ())
+
+
+async def breaker_opens(daemon: Watching, _destination: str) -> None:
+    """Another move failed, say."""
+    acting = daemon.work.acting
+    assert acting.breaker.ended("x", "no", daemon.clock.now_ms(), acting.rules())
+
+
+async def quiet_begins(daemon: Watching, _destination: str) -> None:
+    """At midnight."""
+    daemon.clock.pass_s(60)
+
+
+async def cordoned(daemon: Watching, destination: str) -> None:
+    """An operator wants nothing more there."""
+    await daemon.work.operations.cordon(destination, drain=False)
+
+
+async def lock_lost(daemon: Watching, _destination: str) -> None:
+    """Another daemon may lead."""
+    daemon.client.leads = lambda: False
+
+
+MEANWHILE = {
+    pulsar_on: "PulsarBalances",
+    settings_gone: "the settings are not known",
+    paused: "moves are paused: stop",
+    breaker_opens: "CircuitBreaker",
+    quiet_begins: "QuietHours",
+    cordoned: "was cordoned meanwhile",
+    lock_lost: "another daemon may lead",
+}
+FOR_OPERATORS, LATE = (paused, breaker_opens, quiet_begins, cordoned), "00:00-12:00"
+
+
+@asynccontextmanager
+async def missing(folder: Path, happens: Any) -> AsyncIterator[Watching]:
+    """A cluster where bundles come back; after the first order something happens."""
+    settings = {**ACT, "movesPerHourMax": "1", "quietHours": LATE}
+    async with watching(folder, settings=settings) as daemon:
+        daemon.clock.at_ms = daemon.clock.at_ms // 86_400_000 * 86_400_000 - 30_000
+        daemon.pulsar.switch_off()
+        daemon.pulsar.back = 2
+        await daemon.work.read()
+
+        async def on_unload(destination: str, done: bool) -> None:
+            if not done and ordered(daemon) == 1:
+                await happens(daemon, destination)
+
+        daemon.pulsar.on_unload = on_unload
+        yield daemon
+
+
+@pytest.mark.parametrize("happens", MEANWHILE)
+async def test_a_move_is_not_ordered_again_after_that(tmp_path: Path, happens: Any) -> None:
+    """Its first order was sent: it has failed, and counts as a failure."""
+    async with missing(tmp_path, happens) as daemon:
+        await daemon.work.load_manager.shed()
+        await daemon.work.moves.idle()
+        assert ordered(daemon) == 1
+        ((state, text),) = ended(daemon)
+        assert state == "failed"
+        assert text.startswith("not ordered again: ")
+        assert MEANWHILE[happens] in text
+        assert daemon.work.acting.breaker.opened == 1
+
+
+@pytest.mark.parametrize("happens", FOR_OPERATORS)
+async def test_an_operators_move_is_ordered_again(tmp_path: Path, happens: Any) -> None:
+    """It would begin then, too."""
+    async with missing(tmp_path, happens) as daemon:
+        pulsar = daemon.pulsar
+        moved = await daemon.work.operations.move(
+            pulsar.owned(pulsar.brokers[0])[0], pulsar.brokers[1]
+        )
+        assert (moved["state"], ordered(daemon)) == ("done", 3)

@@ -28,13 +28,14 @@ from loadmanager.ports.clock import Clock
 from loadmanager.ports.cluster_reader import BrokerReading, ClusterReader
 from loadmanager.ports.election import Leader
 from loadmanager.ports.history import History
-from loadmanager.ports.mover import Mover, NotSentError
+from loadmanager.ports.mover import Mover
 from loadmanager.ports.note import Note
 from loadmanager.ports.store import Check
 from loadmanager.ports.wishes import WishBook
 from loadmanager.runtime.broker.decision_telemetry import Counts
 from loadmanager.runtime.fleet.acting import Acting
 from loadmanager.runtime.fleet.advice import Advice, Shadow
+from loadmanager.runtime.fleet.gate import Gate
 from loadmanager.runtime.fleet.guarded import FleetHold, FleetOperations, FleetPlans, NoMerging
 from loadmanager.runtime.fleet.picture import Picture
 from loadmanager.runtime.fleet.settings import ACT, APPROVE, OBSERVE, FleetSettings
@@ -65,8 +66,10 @@ class Orders(Mover, Protocol):
 
     brokers: tuple[str, ...]
     """The live brokers: the owner of a bundle is looked for among them."""
-    may_order: Callable[[], Awaitable[None]]
-    """Called before each order; raises `OperationalError` if it may not be sent."""
+    may_order: Callable[[str], Awaitable[None]]
+    """Called with the bundle before each order; raises `NotSentError` if it may not be sent."""
+    may_repeat: Callable[[str], Awaitable[None]]
+    """Called instead before the further orders of a move."""
 
     async def owner(self, bundle: str) -> str | None:
         """Who owns a bundle; None if nobody does."""
@@ -197,6 +200,8 @@ class FleetWork:
             settings=settings.fleet,
             record=self._record,
         )
+        gate = Gate(watching=self.watching, hold=self.hold, moves=self.moves)
+        outside.orders.may_order, outside.orders.may_repeat = gate.first, gate.again
 
     def _build_splitting(self) -> FleetPlans:
         plans = FleetPlans(
@@ -237,7 +242,6 @@ class FleetWork:
 
         self.moves.ended, self.moves.changed = ended, self.acting.changed
         self.moves.held = self.hold.held
-        self.outside.orders.may_order = self._may_order
         return FleetOperations(
             checks=self.outside.checks,
             moves=self.moves,
@@ -332,16 +336,6 @@ class FleetWork:
             self.acting.look()
         await self.sign()
         self._tell_hold()
-
-    async def _may_order(self) -> None:
-        """Look once more whether Pulsar moves bundles itself. Raises `NotSentError` then, and
-        where that cannot be read.
-        """
-        if not await self.watching.read_settings():
-            problem = self.picture.problems.get("settings", "they could not be read")
-            raise NotSentError(f"the settings are not known: {problem}")
-        if (why := self.hold.refusal()) is not None:
-            raise NotSentError(why)
 
     async def sign(self) -> None:
         """Give a sign of life, if the daemon may move bundles and the cluster answers it. A reading
