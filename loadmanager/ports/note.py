@@ -20,5 +20,5 @@ class Note(Protocol):
         ...
 
     async def write(self, value: bytes) -> None:
-        """Replace the value; at most `NOTE_BYTES_MAX` bytes."""
+        """Replace the value; more than `NOTE_BYTES_MAX` bytes are refused."""
         ...

@@ -190,16 +190,6 @@ async def test_the_breaker_outlives_the_daemon(tmp_path: Path) -> None:
             assert pulsar.moved != []
 
 
-@pytest.mark.parametrize("kept", [b"", b"x", b"[" * 100_000, b'{"moves": [[1]]}'])
-async def test_what_was_kept_and_makes_no_sense(tmp_path: Path, kept: bytes) -> None:
-    """It counts for nothing, and the daemon goes on."""
-    (tmp_path / "acted.json").write_bytes(kept)
-    async with watching(tmp_path, settings=ACT) as daemon:
-        daemon.pulsar.switch_off()
-        await daemon.cycle()
-        assert daemon.pulsar.moved
-
-
 async def test_a_move_that_never_began_promises_nothing(tmp_path: Path) -> None:
     """It waits in a pause while traffic falls by itself: the breaker stays closed."""
     async with watching(tmp_path, settings=ACT) as daemon:
@@ -361,42 +351,6 @@ async def test_an_order_after_pulsar_was_switched_on(tmp_path: Path) -> None:
         daemon.clock.pass_s(60)
         await daemon.cycle()
         assert daemon.pulsar.moved
-
-
-class Refusing:
-    """A note that cannot be written for a while."""
-
-    def __init__(self) -> None:
-        self.value: bytes | None = None
-        self.works = False
-        self.name = "a note"
-
-    async def read(self) -> bytes | None:
-        """See the port."""
-        return self.value
-
-    async def write(self, value: bytes) -> None:
-        """See the port."""
-        if not self.works:
-            raise OperationalError("the disk is full")
-        self.value = value
-
-
-async def test_what_cannot_be_kept_is_tried_again(tmp_path: Path) -> None:
-    """No cycle moves anything meanwhile. What an operator approves does not wait for it."""
-    async with watching(tmp_path, settings=ONE_A_MINUTE) as daemon:
-        note = daemon.work.outside.note = Refusing()
-        await one_of_several(daemon)
-        while daemon.work.acting.unkept is None:
-            await asyncio.sleep(0)
-        assert "the disk is full" in str(daemon.work.hold.told())
-        assert daemon.work.hold.held(Author.PLAN) is None
-        assert await minutes_later(daemon) == 1
-        note.works = True
-        await daemon.work.read()
-        assert daemon.work.hold.told() is None
-        assert b"127.0.0.1" in (note.value or b"")
-        assert await minutes_later(daemon) > 1
 
 
 async def test_moves_that_were_never_made_cost_no_budget(tmp_path: Path) -> None:

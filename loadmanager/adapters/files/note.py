@@ -32,6 +32,10 @@ class FileNote:
 
     async def write(self, value: bytes) -> None:
         """See the port."""
+        if len(value) > NOTE_BYTES_MAX:
+            raise OperationalError(
+                f"{self._path}: {len(value)} bytes; {NOTE_BYTES_MAX} are allowed"
+            )
         replace_file(self._path, value)
 
 
