@@ -342,10 +342,17 @@ class Cluster:
 
 
 async def switch_on(client: PulsarClient, cluster: str) -> None:
-    """Have Pulsar balance itself. Raises `OperationalError`."""
+    """Have Pulsar balance itself. Raises `OperationalError` if a switch, or all, stay off."""
+    problems = []
     for name in OWN_BALANCING:
-        await client.send("POST", f"/admin/v2/brokers/configuration/{name}/true")
-        log.info("Pulsar's own is on again", cluster=cluster, setting=name)
+        try:
+            await client.send("POST", f"/admin/v2/brokers/configuration/{name}/true")
+        except OperationalError as error:
+            problems.append(str(error))
+        else:
+            log.info("Pulsar's own is on again", cluster=cluster, setting=name)
+    if problems:
+        raise OperationalError("; ".join(problems))
 
 
 @dataclass(frozen=True, slots=True)

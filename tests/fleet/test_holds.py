@@ -20,7 +20,7 @@ from loadmanager.core.load.wishes import Pause
 from loadmanager.core.moves.move import Author
 from loadmanager.runtime.fleet.steady import Steady
 from loadmanager.settings import fleet
-from loadmanager.wiring.fleet import Cluster, FleetOptions
+from loadmanager.wiring.fleet import Cluster, FleetOptions, switch_on
 
 ONE_A_MINUTE = {**ACT, "loadManagerMovesPerMinuteMax": "1"}
 OWN = "loadBalancerSheddingEnabled"
@@ -523,6 +523,21 @@ async def test_a_goodbye_reads_once_more(tmp_path: Path) -> None:
         cluster = Cluster(fleet.parse("c", values), FleetOptions(tmp_path), 0)
         await cluster._say_goodbye(daemon.client, daemon.work)
         assert daemon.pulsar.settings[OWN] == "true"
+
+
+async def test_a_goodbye_of_which_a_part_fails(tmp_path: Path) -> None:
+    """The other switch is on all the same."""
+    async with watching(tmp_path, settings=ACT) as daemon:
+        daemon.pulsar.switch_off()
+        await daemon.work.read()
+        daemon.pulsar.nonsense[f"/{OWN}/true"] = failed
+        values = {"pulsar": daemon.pulsar.url(), "mode": "act", "restorePulsarOnStop": "true"}
+        cluster = Cluster(fleet.parse("c", values), FleetOptions(tmp_path), 0)
+        await cluster._say_goodbye(daemon.client, daemon.work)
+        assert daemon.pulsar.settings[OWN] == "false"
+        assert daemon.pulsar.settings["loadBalancerAutoBundleSplitEnabled"] == "true"
+        with pytest.raises(OperationalError, match=OWN):
+            await switch_on(daemon.client, "c")
 
 
 def test_basic_credentials_without_a_password(tmp_path: Path) -> None:

@@ -319,6 +319,7 @@ async def test_what_one_term_could_not_write_the_next_one_knows(tmp_path: Path) 
         note.problem = OperationalError("the store stands still")
         acting = daemon.work.acting
         acting.budget.began("a:1", "b:1", NOW_MS)
+        acting.budget.began("e:1", "f:1", NOW_MS)
         acting.moves.view.know_moves({one: NOW_MS}, {"a:1": NOW_MS})
         acting.breaker.ended("x", "no", NOW_MS, acting.rules())
         acting._opened()
@@ -339,7 +340,11 @@ async def test_what_one_term_could_not_write_the_next_one_knows(tmp_path: Path) 
         await daemon.work.read()
         assert "no; moves go on" in str(daemon.work.acting.reason())
         kept = json.loads(note.value)
-        assert kept["moves"] == [[NOW_MS, "a:1", "b:1"], [NOW_MS, "c:1", "d:1"]]
+        assert kept["moves"] == [
+            [NOW_MS, "a:1", "b:1"],
+            [NOW_MS, "c:1", "d:1"],
+            [NOW_MS, "e:1", "f:1"],
+        ]
         assert (kept["bundles"], kept["brokers"]) == ({one: NOW_MS, two: NOW_MS}, {"a:1": NOW_MS})
         assert kept["until_ms"] == NOW_MS + 1_800_000
         assert unwritten.value is None
@@ -400,6 +405,7 @@ async def test_a_split_that_cannot_be_kept_is_not_made(tmp_path: Path) -> None:
             await daemon.work.read()
             await daemon.work.splitting.step()
         assert ordered(daemon) == 0
+        assert daemon.work.load_manager.not_split == 1
         note.problem = None
         await daemon.work.read()
         await daemon.work.splitting.step()
