@@ -23,6 +23,7 @@ from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.errors import OperationalError
 from loadmanager.ports.election import Leader, Term
+from loadmanager.ports.note import NOTE_BYTES_MAX
 from loadmanager.ports.store import Check
 from loadmanager.ports.wishes import WishBook
 from loadmanager.runtime.fleet.terms import StoreNote
@@ -209,6 +210,8 @@ async def test_what_the_next_daemon_knows_is_in_the_store() -> None:
         assert await note.read() is None
         await note.write(b"1")
         await note.write(b"2")
+        with pytest.raises(OperationalError, match=f"{NOTE_BYTES_MAX + 1} bytes"):
+            await note.write(b"x" * (NOTE_BYTES_MAX + 1))
         assert await note.read() == b"2"
         await store.put("/term", b"another")
         with pytest.raises(OperationalError, match="term is over"):

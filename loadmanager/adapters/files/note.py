@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from loadmanager.core.errors import OperationalError
-from loadmanager.ports.note import NOTE_BYTES_MAX
+from loadmanager.ports.note import NOTE_BYTES_MAX, check_size
 
 
 class FileNote:
@@ -32,10 +32,7 @@ class FileNote:
 
     async def write(self, value: bytes) -> None:
         """See the port."""
-        if len(value) > NOTE_BYTES_MAX:
-            raise OperationalError(
-                f"{self._path}: {len(value)} bytes; {NOTE_BYTES_MAX} are allowed"
-            )
+        check_size(self.name, value)
         replace_file(self._path, value)
 
 
