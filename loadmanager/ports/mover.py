@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from loadmanager.core.errors import OperationalError
 from loadmanager.ports.hosting import BrokerAddress
 
 
@@ -23,6 +24,14 @@ class Released:
 
 NOT_SENT = "not sent"
 """How the text of an order's error begins that was not sent: it is nobody's failure."""
+
+
+class NotSentError(OperationalError):
+    """An order was not sent. The text begins with `NOT_SENT` and tells why."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"{NOT_SENT}: {why}")
+        self.why = why
 
 
 class Mover(Protocol):

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from loadmanager.core.errors import OperationalError
+
 NOTE_BYTES_MAX = 900_000
+
+
+def check_size(name: str, value: bytes) -> None:
+    """Raise `OperationalError` for a value that is too long for a note."""
+    if len(value) > NOTE_BYTES_MAX:
+        raise OperationalError(f"{name}: {len(value)} bytes; at most {NOTE_BYTES_MAX} are kept")
 
 
 class Note(Protocol):
@@ -20,5 +28,5 @@ class Note(Protocol):
         ...
 
     async def write(self, value: bytes) -> None:
-        """Replace the value; at most `NOTE_BYTES_MAX` bytes."""
+        """Replace the value; more than `NOTE_BYTES_MAX` bytes are refused."""
         ...

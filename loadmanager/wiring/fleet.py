@@ -53,6 +53,7 @@ from loadmanager.ports.telemetry import Source, Telemetry
 from loadmanager.ports.wishes import WishBook
 from loadmanager.runtime.fleet import telemetry
 from loadmanager.runtime.fleet.advice import switch_command
+from loadmanager.runtime.fleet.keeping import Unwritten
 from loadmanager.runtime.fleet.picture import OWN_BALANCING
 from loadmanager.runtime.fleet.settings import ACT, APPROVE
 from loadmanager.runtime.fleet.snapshot_line import snapshot_line
@@ -146,6 +147,8 @@ class Cluster:
     """The most HTTP connections that the process has files for; 0: any number."""
     clock: SystemClock = field(default_factory=SystemClock)
     sock: socket.socket | None = None
+    unwritten: Unwritten = field(default_factory=Unwritten)
+    """What its note does not have yet, for as long as this process lives."""
 
     @property
     def name(self) -> str:
@@ -244,6 +247,7 @@ class Cluster:
                     orders=AdminOrders(client, reader),
                     wishes=wishes,
                     note=note,
+                    unwritten=self.unwritten,
                     clock=self.clock,
                     rng=random.Random(0),  # noqa: S311 - reproducible, not secret
                     history=journal,
@@ -338,10 +342,17 @@ class Cluster:
 
 
 async def switch_on(client: PulsarClient, cluster: str) -> None:
-    """Have Pulsar balance itself. Raises `OperationalError`."""
+    """Have Pulsar balance itself. Raises `OperationalError` if a switch, or all, stay off."""
+    problems = []
     for name in OWN_BALANCING:
-        await client.send("POST", f"/admin/v2/brokers/configuration/{name}/true")
-        log.info("Pulsar's own is on again", cluster=cluster, setting=name)
+        try:
+            await client.send("POST", f"/admin/v2/brokers/configuration/{name}/true")
+        except OperationalError as error:
+            problems.append(str(error))
+        else:
+            log.info("Pulsar's own is on again", cluster=cluster, setting=name)
+    if problems:
+        raise OperationalError("; ".join(problems))
 
 
 @dataclass(frozen=True, slots=True)

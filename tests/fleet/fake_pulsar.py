@@ -23,6 +23,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Nonsense = Callable[[web.Request], web.Response]
 OnSplit = Callable[[bool], Awaitable[None]]
 OnUnload = Callable[[str, bool], Awaitable[None]]
+OnSettings = Callable[[str], Awaitable[dict[str, str]]]
 
 
 def html(_request: web.Request) -> web.Response:
@@ -71,6 +72,11 @@ async def _nothing(_destination: str, _done: bool) -> None:
     """What happens at an unload by default."""
 
 
+async def _the_same(_broker: str) -> dict[str, str]:
+    """What a broker's settings have of their own by default."""
+    return {}
+
+
 @dataclass
 class FakePulsar:
     """The state of a cluster."""
@@ -110,6 +116,8 @@ class FakePulsar:
     """Whether a split divides a bundle; if not, it is answered as if it did."""
     topics_of: dict[str, int] = field(default_factory=dict)
     """Bundle → number of its topics; 1 for the others."""
+    on_settings: OnSettings = _the_same
+    """Called with each broker that is asked for its settings; what differs there."""
     on_split: OnSplit = _no_split
     """Called before and after each split that a broker carries out."""
     log: list[str] = field(default_factory=list)
@@ -283,7 +291,8 @@ class FakeBroker:
             else "impl.ModularLoadManagerImpl"
         )
         full = f"org.apache.pulsar.broker.loadbalance.{name}"
-        return web.json_response({**self.pulsar.settings, "loadManagerClassName": full})
+        own = await self.pulsar.on_settings(self.me)
+        return web.json_response({**self.pulsar.settings, **own, "loadManagerClassName": full})
 
     async def configure(self, request: web.Request) -> web.Response:
         self.pulsar.settings[request.match_info["name"]] = request.match_info["value"]

@@ -172,3 +172,10 @@ other{x="1"} 3
     read = answers.usages(page)
     percent = {name: usage.percent for name, usage in read.items()}
     assert percent == {"cpu": 37.5, "direct_memory": 12.0}
+
+
+@pytest.mark.parametrize("told", ["x" * 301, "b:1\n", "\x1b[2J", "\u202eb:1", ""])
+@pytest.mark.parametrize(("key", "prefix"), [("brokerId", ""), ("serviceUrl", "http://")])
+def test_a_leader_whose_name_is_none(key: str, prefix: str, told: str) -> None:
+    """It is shown to operators, and its settings are asked for: another broker is asked instead."""
+    assert answers.leader_id(json.dumps({key: prefix + told}).encode()) is None

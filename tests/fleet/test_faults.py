@@ -76,7 +76,7 @@ async def test_a_daemon_that_is_killed_leaves_nothing_half_done(
 @pytest.mark.parametrize("done", [False, True])
 async def test_a_daemon_that_is_killed_at_a_split(tmp_path: Path, *, done: bool) -> None:
     """Before it, or when its answer is under way: the next start reads the boundaries, and splits
-    nothing a second time.
+    nothing a second time. The order was sent: it is repeated after the grace period only.
     """
     settings = {**ACT, "loadBalancerNamespaceBundleMaxTopics": "10"}
     too_big = f"{NAMESPACE}/{RANGES[3]}"
@@ -101,6 +101,10 @@ async def test_a_daemon_that_is_killed_at_a_split(tmp_path: Path, *, done: bool)
         pulsar.on_split = FakePulsar.on_split
         async with beside(pulsar, tmp_path, settings, epoch=2) as daemon:
             await daemon.cycle()
+            await daemon.work.splitting.step()
+            assert (too_big not in pulsar.owners) is done
+            daemon.clock.pass_s(31 * 60)
+            await daemon.work.read()
             await daemon.work.splitting.step()
         assert len(pulsar.edges) - 1 == SPANS + 1
         assert too_big not in pulsar.owners

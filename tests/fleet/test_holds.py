@@ -20,7 +20,7 @@ from loadmanager.core.load.wishes import Pause
 from loadmanager.core.moves.move import Author
 from loadmanager.runtime.fleet.steady import Steady
 from loadmanager.settings import fleet
-from loadmanager.wiring.fleet import Cluster, FleetOptions
+from loadmanager.wiring.fleet import Cluster, FleetOptions, switch_on
 
 ONE_A_MINUTE = {**ACT, "loadManagerMovesPerMinuteMax": "1"}
 OWN = "loadBalancerSheddingEnabled"
@@ -190,16 +190,6 @@ async def test_the_breaker_outlives_the_daemon(tmp_path: Path) -> None:
             assert pulsar.moved != []
 
 
-@pytest.mark.parametrize("kept", [b"", b"x", b"[" * 100_000, b'{"moves": [[1]]}'])
-async def test_what_was_kept_and_makes_no_sense(tmp_path: Path, kept: bytes) -> None:
-    """It counts for nothing, and the daemon goes on."""
-    (tmp_path / "acted.json").write_bytes(kept)
-    async with watching(tmp_path, settings=ACT) as daemon:
-        daemon.pulsar.switch_off()
-        await daemon.cycle()
-        assert daemon.pulsar.moved
-
-
 async def test_a_move_that_never_began_promises_nothing(tmp_path: Path) -> None:
     """It waits in a pause while traffic falls by itself: the breaker stays closed."""
     async with watching(tmp_path, settings=ACT) as daemon:
@@ -361,42 +351,6 @@ async def test_an_order_after_pulsar_was_switched_on(tmp_path: Path) -> None:
         daemon.clock.pass_s(60)
         await daemon.cycle()
         assert daemon.pulsar.moved
-
-
-class Refusing:
-    """A note that cannot be written for a while."""
-
-    def __init__(self) -> None:
-        self.value: bytes | None = None
-        self.works = False
-        self.name = "a note"
-
-    async def read(self) -> bytes | None:
-        """See the port."""
-        return self.value
-
-    async def write(self, value: bytes) -> None:
-        """See the port."""
-        if not self.works:
-            raise OperationalError("the disk is full")
-        self.value = value
-
-
-async def test_what_cannot_be_kept_is_tried_again(tmp_path: Path) -> None:
-    """No cycle moves anything meanwhile. What an operator approves does not wait for it."""
-    async with watching(tmp_path, settings=ONE_A_MINUTE) as daemon:
-        note = daemon.work.outside.note = Refusing()
-        await one_of_several(daemon)
-        while daemon.work.acting.unkept is None:
-            await asyncio.sleep(0)
-        assert "the disk is full" in str(daemon.work.hold.told())
-        assert daemon.work.hold.held(Author.PLAN) is None
-        assert await minutes_later(daemon) == 1
-        note.works = True
-        await daemon.work.read()
-        assert daemon.work.hold.told() is None
-        assert b"127.0.0.1" in (note.value or b"")
-        assert await minutes_later(daemon) > 1
 
 
 async def test_moves_that_were_never_made_cost_no_budget(tmp_path: Path) -> None:
@@ -569,6 +523,21 @@ async def test_a_goodbye_reads_once_more(tmp_path: Path) -> None:
         cluster = Cluster(fleet.parse("c", values), FleetOptions(tmp_path), 0)
         await cluster._say_goodbye(daemon.client, daemon.work)
         assert daemon.pulsar.settings[OWN] == "true"
+
+
+async def test_a_goodbye_of_which_a_part_fails(tmp_path: Path) -> None:
+    """The other switch is on all the same."""
+    async with watching(tmp_path, settings=ACT) as daemon:
+        daemon.pulsar.switch_off()
+        await daemon.work.read()
+        daemon.pulsar.nonsense[f"/{OWN}/true"] = failed
+        values = {"pulsar": daemon.pulsar.url(), "mode": "act", "restorePulsarOnStop": "true"}
+        cluster = Cluster(fleet.parse("c", values), FleetOptions(tmp_path), 0)
+        await cluster._say_goodbye(daemon.client, daemon.work)
+        assert daemon.pulsar.settings[OWN] == "false"
+        assert daemon.pulsar.settings["loadBalancerAutoBundleSplitEnabled"] == "true"
+        with pytest.raises(OperationalError, match=OWN):
+            await switch_on(daemon.client, "c")
 
 
 def test_basic_credentials_without_a_password(tmp_path: Path) -> None:

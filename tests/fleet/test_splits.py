@@ -148,7 +148,7 @@ async def test_a_split_that_pulsar_does_not_make(tmp_path: Path) -> None:
         (split,) = daemon.work.advice.document()["splits"]
         with pytest.raises(OperationalError, match="found no boundary that divides its topics"):
             await daemon.work.operations.plans.execute(split["planId"])
-    async with watching(tmp_path, settings={"mode": "act", **FEW_TOPICS}) as daemon:
+    async with watching(tmp_path / "another", settings={"mode": "act", **FEW_TOPICS}) as daemon:
         daemon.pulsar.nonsense["/split"] = failed
         await check(daemon)
         await check(daemon)

@@ -23,6 +23,7 @@ from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.errors import OperationalError
 from loadmanager.ports.election import Leader, Term
+from loadmanager.ports.note import NOTE_BYTES_MAX
 from loadmanager.ports.store import Check
 from loadmanager.ports.wishes import WishBook
 from loadmanager.runtime.fleet.terms import StoreNote
@@ -113,12 +114,14 @@ async def leading(
     term: Term,
     wishes: WishBook,
     leads: bool = True,
+    unwritten: bytes | None = None,
     **values: str,
 ) -> AsyncIterator[int]:
     """A daemon's work under a term, in this process; the port of its HTTP API."""
     options = FleetOptions(data_dir=folder, listen=("127.0.0.1", 0))
     cluster = Cluster(fleet.parse("default", {"pulsar": pulsar.url(), **values}), options, 0)
     cluster.folder.mkdir()
+    cluster.unwritten.value = unwritten
     note = FileNote(cluster.folder / "acted.json")
     with contextlib.ExitStack() as stack:
         cluster.listen(stack)
@@ -142,9 +145,24 @@ async def test_a_daemon_whose_lock_is_not_proven_orders_nothing(tmp_path: Path) 
             await ask(
                 port,
                 "/loadmanager/v1/moves",
-                until=lambda told: "not sent, another daemon may lead" in json.dumps(told["moves"]),
+                until=lambda told: "not sent: another daemon may lead" in json.dumps(told["moves"]),
             )
         assert {line.partition(" ")[0] for line in pulsar.log} == {"GET"}
+
+
+async def test_a_term_knows_what_the_last_one_could_not_write(tmp_path: Path) -> None:
+    """The process has it, until it is in the note."""
+    until_ms = SystemClock().now_ms() + 600_000
+    left = json.dumps({"until_ms": until_ms, "why": "it failed"}).encode()
+    async with a_pulsar(2) as pulsar:
+        pulsar.switch_off()
+        term = Term(Leader("me", pulsar.url(), 1))
+        wishes = WishesFile(tmp_path / "wishes.json", SystemClock())
+        async with leading(tmp_path, pulsar, term, wishes, unwritten=left, mode="act") as port:
+            told = await ask(port, "/loadmanager/v1/moves", until=lambda told: told["paused"])
+            assert "it failed" in told["paused"]["note"]
+        note = await FileNote(tmp_path / "default" / "acted.json").read()
+        assert b"it failed" in (note or b"")
 
 
 async def test_what_operators_wish_is_not_stored_by_a_daemon_whose_term_is_over(
@@ -192,6 +210,8 @@ async def test_what_the_next_daemon_knows_is_in_the_store() -> None:
         assert await note.read() is None
         await note.write(b"1")
         await note.write(b"2")
+        with pytest.raises(OperationalError, match=f"{NOTE_BYTES_MAX + 1} bytes"):
+            await note.write(b"x" * (NOTE_BYTES_MAX + 1))
         assert await note.read() == b"2"
         await store.put("/term", b"another")
         with pytest.raises(OperationalError, match="term is over"):

@@ -19,6 +19,7 @@ from loadmanager.adapters.pulsar_admin.reader import AdminReader
 from loadmanager.core.conf import Live
 from loadmanager.core.history.records import Record
 from loadmanager.ports.election import Leader
+from loadmanager.runtime.fleet.keeping import Unwritten
 from loadmanager.runtime.fleet.work import FleetOutside, FleetSettingsOf, FleetWork
 from loadmanager.runtime.tasks import Scope, Steps
 from loadmanager.settings import fleet as conf
@@ -94,6 +95,7 @@ async def watching(
     settings: dict[str, str] | None = None,
     token: str | None = None,
     epoch: int = 1,
+    unwritten: Unwritten | None = None,
     **state: Any,
 ) -> AsyncIterator[Watching]:
     """A fake cluster with so many bundles on each broker, and the daemon's parts."""
@@ -103,13 +105,18 @@ async def watching(
         if token is not None:
             (folder / "token").write_text(token)
             given["tokenFile"] = str(folder / "token")
-        async with beside(pulsar, folder, given, epoch=epoch) as daemon:
+        async with beside(pulsar, folder, given, epoch=epoch, unwritten=unwritten) as daemon:
             yield daemon
 
 
 @asynccontextmanager
 async def beside(
-    pulsar: FakePulsar, folder: Path, settings: dict[str, str], *, epoch: int = 1
+    pulsar: FakePulsar,
+    folder: Path,
+    settings: dict[str, str],
+    *,
+    epoch: int = 1,
+    unwritten: Unwritten | None = None,
 ) -> AsyncIterator[Watching]:
     """The daemon's parts beside a fake cluster. What they did not finish is left undone."""
     given = {**MANY_MOVES, "pulsar": pulsar.url(), "requestsPerSecondMax": "10000", **settings}
@@ -124,6 +131,7 @@ async def beside(
             orders=AdminOrders(client, reader, LOOKS_S, AGAIN_S),
             wishes=WishesFile(folder / "wishes.json", clock),
             note=FileNote(folder / "acted.json"),
+            unwritten=unwritten or Unwritten(),
             clock=clock,
             rng=random.Random(1),
             history=history,

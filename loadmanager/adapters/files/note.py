@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from loadmanager.core.errors import OperationalError
-from loadmanager.ports.note import NOTE_BYTES_MAX
+from loadmanager.ports.note import NOTE_BYTES_MAX, check_size
 
 
 class FileNote:
@@ -32,6 +32,7 @@ class FileNote:
 
     async def write(self, value: bytes) -> None:
         """See the port."""
+        check_size(self.name, value)
         replace_file(self._path, value)
 
 

@@ -151,10 +151,13 @@ def _is_broker(name: str) -> bool:
 
 
 def leader_id(raw: bytes) -> str | None:
-    """`brokers/leaderBroker`: the leader; older versions tell its address only."""
+    """`brokers/leaderBroker`: the leader; older versions tell its address only. None for a text
+    that is no name.
+    """
     leader = _decode(_LEADER, raw, "the leader")
     url = leader.service_url or ""
-    return leader.broker_id or url.partition("://")[2].rstrip("/") or None
+    told = leader.broker_id or url.partition("://")[2].rstrip("/")
+    return told if told and len(told) <= NAME_MAX and told.isprintable() else None
 
 
 def balancing_settings(raw: bytes) -> dict[str, str]:

@@ -28,6 +28,7 @@ from loadmanager.adapters.pulsar_admin.settings import PulsarSettings
 from loadmanager.core.errors import ConfigError, OperationalError
 from loadmanager.core.text import printable
 from loadmanager.ports.cluster_reader import AGENT, Cost
+from loadmanager.ports.mover import NotSentError
 
 REDIRECTS_MAX = 5
 CONNECT_TIMEOUT_S = 3.0
@@ -68,11 +69,11 @@ class _Connector(aiohttp.TCPConnector):
         traces: list[Trace],
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the base class has it
     ) -> Connection:
-        """See the base class. Raises `OperationalError` for an order that may not be sent now."""
+        """See the base class. Raises `NotSentError` for an order that may not be sent now."""
         connection = await super().connect(req, traces, timeout)
         if req.method != "GET" and not self._client.leads():
             connection.close()
-            raise OperationalError("not sent, another daemon may lead")
+            raise NotSentError("another daemon may lead")
         return connection
 
 
@@ -248,6 +249,8 @@ class PulsarClient:
                 self._next_s += len(raw) / BYTES_PER_S
                 location = answer.headers.get("Location", "")
                 return answer.status, {"Location": location}, raw
+        except NotSentError:
+            raise
         except TimeoutError:
             text = f"no answer within {self._settings.timeout_s:g} s"
         except (aiohttp.ClientError, OperationalError, OSError, ValueError) as error:

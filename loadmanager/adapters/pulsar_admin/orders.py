@@ -27,7 +27,7 @@ from loadmanager.core.bundles.ranges import (
 )
 from loadmanager.core.errors import OperationalError
 from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.ports.mover import Released
+from loadmanager.ports.mover import NotSentError, Released
 
 LOOKS_S = (0.5, 0.5, 1.0, 2.0, 4.0)
 """Waits before the looks for the new owner. The first ones ask the destination only."""
@@ -40,7 +40,7 @@ TOPICS_MAX = 100
 """Topics of a bundle whose clients are counted."""
 
 
-async def _always() -> None:
+async def _always(_bundle: str) -> None:
     """What lets every order pass."""
 
 
@@ -60,8 +60,10 @@ class AdminOrders:
         self._reader = reader
         self.brokers: tuple[str, ...] = ()
         """The live brokers; who reads the cluster keeps this current."""
-        self.may_order: Callable[[], Awaitable[None]] = _always
-        """Called before each order; raises `OperationalError` if it may not be sent."""
+        self.may_order: Callable[[str], Awaitable[None]] = _always
+        """Called with the bundle before each order; raises `NotSentError` if it may not be sent."""
+        self.may_repeat: Callable[[str], Awaitable[None]] = _always
+        """Called instead before the further orders of a move."""
         self._likely: tuple[str, ...] = ()
         """The brokers of the last move: they are asked first who owns its bundle."""
 
@@ -99,6 +101,7 @@ class AdminOrders:
             await self._client.get(f"{V2}/brokers/version", destination.broker_id)
         self._likely = (owner.broker_id,)
         if destination is None:
+            await self.may_order(bundle)
             await self._unload(owner.broker_id, bundle, "")
         else:
             self._likely = (destination.broker_id, owner.broker_id)
@@ -108,21 +111,31 @@ class AdminOrders:
     async def _transfer(self, bundle: str, source: str, destination: str) -> None:
         """Unload a bundle until it is where it should be. Raises `OperationalError`."""
         query = f"?destinationBroker={quote(destination, safe=':')}"
-        for wait_s in (0.0, *self._again_s):
-            await asyncio.sleep(wait_s)
-            await self._unload(source, bundle, query)
+        await self.may_order(bundle)
+        await self._unload(source, bundle, query)
+        for wait_s in (*self._again_s, None):
             owner = await self._arrival(bundle, destination)
             if owner == destination:
                 return
             if owner is None:
                 raise OperationalError("nobody owns it; its next lookup assigns it")
             source = owner
+            if wait_s is not None:
+                await asyncio.sleep(wait_s)
+                await self._unload_again(source, bundle, query)
         raise OperationalError(f"Pulsar gave it to {source}, not to {destination}")
+
+    async def _unload_again(self, owner: str, bundle: str, query: str) -> None:
+        """The move has begun: an order that is not sent any more is its failure."""
+        try:
+            await self.may_repeat(bundle)
+            await self._unload(owner, bundle, query)
+        except NotSentError as error:
+            raise OperationalError(f"not ordered again: {error.why}") from None
 
     async def _unload(self, owner: str, bundle: str, query: str) -> None:
         namespace, span = split_bundle_name(bundle)
         path = f"{V2}/namespaces/{namespace}/{span}/unload{query}"
-        await self.may_order()
         await self._client.send("PUT", path, owner)
 
     async def _arrival(self, bundle: str, destination: str) -> str | None:
@@ -219,7 +232,7 @@ class AdminOrders:
         """
         namespace, span = split_bundle_name(bundle)
         path = f"{V2}/namespaces/{namespace}/{span}/split?unload={str(unload).lower()}"
-        await self.may_order()
+        await self.may_order(bundle)
         await self._client.send("PUT", path, owner.broker_id)
         after = NamespaceBundles(
             NamespaceName.parse(namespace),

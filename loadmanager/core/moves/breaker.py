@@ -68,15 +68,21 @@ class Breaker:
 
     def recall(self, why: str, until_ms: float, now_ms: int, rules: Rules) -> bool:
         """It was opened before; returns whether it still is. That is no longer than `rules` say,
-        whatever the clock was then.
+        whatever the clock was then. If it is open for longer already, that stays.
         """
-        self.why, self._until_ms = why, min(until_ms, now_ms + rules.open_ms)
+        until_ms = min(until_ms, now_ms + rules.open_ms)
+        if until_ms > self._until_ms:
+            self.why, self._until_ms = why, until_ms
         return self.reason(now_ms) is not None
 
     @property
     def until_ms(self) -> int:
         """When it closes by itself, if it is open."""
         return round(self._until_ms)
+
+    def open(self, why: str, now_ms: int, rules: Rules) -> bool:
+        """Open it for another reason than those below; returns whether this one counts."""
+        return self._open(why, now_ms, rules.open_ms)
 
     def close(self) -> bool:
         """An operator has looked; returns whether it was open."""
@@ -90,7 +96,7 @@ class Breaker:
             self._failures = 0
             return False
         self._failures += 1
-        self._expected = [one for one in self._expected if one.move != move]
+        self.not_made(move)
         if self._failures < rules.failures:
             return False
         why = f"{self._failures} moves failed in a row, {problem}"
@@ -99,6 +105,10 @@ class Breaker:
     def expect(self, expectation: Expectation) -> None:
         """A move begins."""
         self._expected = [*self._expected, expectation][-EXPECTATIONS_MAX:]
+
+    def not_made(self, move: str) -> None:
+        """A move that began was not made: nothing is expected of it."""
+        self._expected = [one for one in self._expected if one.move != move]
 
     def look(
         self,

@@ -62,13 +62,24 @@ class Budget:
         self._forget_old(now_ms)
         self._moves.append((now_ms, source, destination or ""))
 
+    def not_made(self, source: str, destination: str | None) -> None:
+        """A move that began was not made: the newest one between these brokers does not count."""
+        brokers = (source, destination or "")
+        for index in reversed(range(len(self._moves))):
+            if self._moves[index][1:] == brokers:
+                del self._moves[index]
+                return
+
     def _forget_old(self, now_ms: int) -> None:
         while self._moves and self._moves[0][0] <= now_ms - HOUR_MS:
             self._moves.popleft()
 
     def recall(self, moves: Sequence[tuple[int, str, str]], now_ms: int) -> None:
-        """Count moves that were made before; if the clock was set back meanwhile, as made now."""
-        self._moves = deque(sorted((min(at_ms, now_ms), one, two) for at_ms, one, two in moves))
+        """Count moves that were made before, too; if the clock was set back meanwhile, as made now.
+        One that is known already counts once.
+        """
+        before = Counter((min(at_ms, now_ms), one, two) for at_ms, one, two in moves)
+        self._moves = deque(sorted((Counter(self._moves) | before).elements()))
 
     def full_until_ms(self, now_ms: int, per_hour: int) -> int | None:
         """When the next move may begin, if an hour's moves (at least one) are made; else None."""

@@ -16,16 +16,23 @@ from loadmanager.core.moves.breaker import Breaker, Expectation, Rules, spread
 from loadmanager.core.moves.move import Author, Move, MoveState
 from loadmanager.core.strategies.budget import Budget, Limits, quiet_spans
 from loadmanager.core.strategies.plan import Plan, Skip
+from loadmanager.core.text import printable
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.mover import NOT_SENT
+from loadmanager.ports.note import NOTE_BYTES_MAX
 from loadmanager.runtime.fleet.picture import Picture
-from loadmanager.runtime.fleet.settings import ACT, FleetSettings
+from loadmanager.runtime.fleet.settings import ACT, APPROVE, FleetSettings
+from loadmanager.runtime.leader.load_manager import LoadManager
 from loadmanager.runtime.leader.moves import NOT_OWNED, Moves
 
 MEASURED_MS = 90_000
 """After the settling: Pulsar has measured once more for certain."""
 KEPT_MAX = 2_000
-"""Bundles that were just moved, and brokers, of which the next daemon knows."""
+"""Bundles that were just moved, brokers, and bundles that were just split, of which the next daemon
+knows; fewer if their names are long.
+"""
+WHY_MAX = 1_000
+"""Characters of a kept reason."""
 SILENT_READINGS = 2.5
 """A broker that did not answer for so many intervals of reading has disappeared."""
 
@@ -45,6 +52,8 @@ class Acted(msgspec.Struct):
     """Bundle → when it was moved, whoever wanted it: it stays for a while."""
     brokers: dict[str, int] = {}
     """Broker → when a bundle left it."""
+    splits: dict[str, int] = {}
+    """Bundle → when the order to split it was last sent."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,48 +67,62 @@ class Acting:
     clock: Clock
     url: str
     """Where the daemon is asked."""
-    told: Callable[[Plan], None]
-    """Puts a plan among the decisions."""
-    keep: Callable[[bytes], None]
+    load_manager: LoadManager
+    keep: Callable[[bytes], None] = lambda _acted: None
     """Keeps what the next daemon must know; see `recall`."""
     kept: str = ""
     """Where."""
     unkept: str | None = None
-    """Why it is not kept."""
+    """Why it is not kept, or not known what was kept before."""
     splits: Callable[[str, str], bool] = lambda _bundle, _broker: False
     """Whether a bundle of a broker is being split, or was after the broker was last read."""
     budget: Budget = field(default_factory=Budget)
     breaker: Breaker = field(default_factory=Breaker)
 
     def recall(self, kept: bytes | None) -> None:
-        """What this daemon, or the one before it, did lately counts. What makes no sense does not,
-        and the log says so.
+        """What this daemon, or the one before it, did lately counts beside what is known already.
+        Nobody knows what was done if that makes no sense: the breaker is open then.
         """
         if not kept:
             return
         try:
             acted = msgspec.json.decode(kept, type=Acted)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            told = "the kept budget, breaker and moves make no sense, and count for nothing"
+            told = "what was kept of the budget, the breaker and the moves makes no sense"
             log.error(told, kept=self.kept, error=str(error))
+            why = f"{self.kept} makes no sense, and what was done lately is not known"
+            if self.steers() and self.breaker.open(why, self.clock.now_ms(), self.rules()):
+                self._opened()
             return
-        now_ms = self.clock.now_ms()
-        self.moves.view.know_moves(
-            *(
-                {name: min(at_ms, now_ms) for name, at_ms in times.items()}
-                for times in (acted.bundles, acted.brokers)
-            )
+        now_ms, view = self.clock.now_ms(), self.moves.view
+        bundles, brokers = view.recent_moves()
+        view.know_moves(
+            _later(acted.bundles, bundles, now_ms), _later(acted.brokers, brokers, now_ms)
         )
+        splits = self.load_manager.split_ms
+        splits.update(_later(acted.splits, splits, now_ms))
         self.budget.recall(acted.moves, now_ms)
-        if self.breaker.recall(acted.why, acted.until_ms, now_ms, self.rules()):
+        why = printable(acted.why[:WHY_MAX])
+        if self.breaker.recall(why, acted.until_ms, now_ms, self.rules()):
             log.warning("moves stop as before", reason=self.reason())
 
-    def _keep(self) -> None:
-        bundles, brokers = (_newest(times) for times in self.moves.view.recent_moves())
-        acted = Acted(
-            self.budget.moves(), self.breaker.why, self.breaker.until_ms, bundles, brokers
-        )
-        self.keep(msgspec.json.encode(acted))
+    def steers(self) -> bool:
+        """Whether anything may be moved in this mode."""
+        return self.settings.value.mode in (APPROVE, ACT)
+
+    def keep_now(self) -> None:
+        """Have kept what the next daemon must know."""
+        kept, names_max = self._encoded(KEPT_MAX), KEPT_MAX
+        while len(kept) > NOTE_BYTES_MAX and names_max > 0:
+            names_max //= 2
+            kept = self._encoded(names_max)
+        self.keep(kept)
+
+    def _encoded(self, names_max: int) -> bytes:
+        times = (*self.moves.view.recent_moves(), self.load_manager.split_ms)
+        named = [_newest(names, names_max) for names in times]
+        acted = Acted(self.budget.moves(), self.breaker.why, self.breaker.until_ms, *named)
+        return msgspec.json.encode(acted)
 
     def rules(self) -> Rules:
         """When the breaker opens."""
@@ -146,7 +169,7 @@ class Acting:
         allowed, refused = self.budget.allow(wanted, self.clock.now_ms(), limits, waiting)
         refused += tuple(Skip(unload.bundle, "Splits: it is split") for unload in splitting)
         if refused:
-            self.told(Plan(plan.strategy, skipped=refused))
+            self.load_manager.told(Plan(plan.strategy, skipped=refused))
         return self.moves.decide(allowed, Author.CYCLE)
 
     def changed(self, move: Move) -> None:
@@ -155,7 +178,7 @@ class Acting:
             return
         if move.author is Author.CYCLE:
             self.budget.began(move.source, move.destination, self.clock.now_ms())
-            self._keep()
+            self.keep_now()
         if move.author in (Author.CYCLE, Author.PLAN) and self.settings.value.mode == ACT:
             self.breaker.expect(self._expectation(move))
 
@@ -182,7 +205,9 @@ class Acting:
             self._carry(move)
         text = move.outcome.text if move.outcome else ""
         if move.state is MoveState.DONE:
-            self._keep()
+            self.keep_now()
+        if text.startswith(NOT_SENT):
+            self._not_made(move)
         if text == NOT_OWNED or text.startswith(NOT_SENT):
             return
         if move.state in (MoveState.DONE, MoveState.FAILED):
@@ -192,6 +217,12 @@ class Acting:
                 move.bundle, problem if failed else None, self.clock.now_ms(), self.rules()
             ):
                 self._opened()
+
+    def _not_made(self, move: Move) -> None:
+        self.breaker.not_made(move.bundle)
+        if move.author is Author.CYCLE:
+            self.budget.not_made(move.source, move.destination)
+            self.keep_now()
 
     def _carry(self, move: Move) -> None:
         report = self.picture.reports.get(move.source)
@@ -233,21 +264,26 @@ class Acting:
         why = self.reason() or ""
         cancelled = self.moves.cancel(None, f"cancelled: {why}", urgent=False)
         log.error("moves stop", reason=why, cancelled=cancelled)
-        self.told(Plan("CircuitBreaker", skipped=(Skip("cluster", why),)))
-        self._keep()
+        self.load_manager.told(Plan("CircuitBreaker", skipped=(Skip("cluster", why),)))
+        self.keep_now()
 
     def resume(self) -> bool:
         """An operator ends what the breaker began; returns whether it was open."""
         was_open = self.breaker.close()
         if was_open:
-            self._keep()
+            self.keep_now()
         return was_open
 
 
-def _newest(times_ms: Mapping[str, int]) -> dict[str, int]:
-    """As many as a note has room for."""
-    newest = sorted(times_ms, key=lambda name: (-times_ms[name], name))[:KEPT_MAX]
+def _newest(times_ms: Mapping[str, int], names_max: int) -> dict[str, int]:
+    newest = sorted(times_ms, key=lambda name: (-times_ms[name], name))[:names_max]
     return {name: times_ms[name] for name in newest}
+
+
+def _later(kept_ms: Mapping[str, int], known_ms: Mapping[str, int], now_ms: int) -> dict[str, int]:
+    """The kept times that are later than those that are known."""
+    clipped = {name: min(at_ms, now_ms) for name, at_ms in kept_ms.items()}
+    return {name: at_ms for name, at_ms in clipped.items() if at_ms > known_ms.get(name, 0)}
 
 
 def _loads(reports: Mapping[str, LocalBrokerData]) -> dict[str, float]:

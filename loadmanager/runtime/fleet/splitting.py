@@ -19,6 +19,7 @@ from loadmanager.core.strategies.sealed import LIFE_MS, Drift
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.mover import NOT_SENT
 from loadmanager.runtime.fleet.acting import Acting
 from loadmanager.runtime.fleet.advice import Advice
 from loadmanager.runtime.fleet.guarded import FleetHold, FleetPlans
@@ -75,6 +76,7 @@ class Splitting:
             self.acting.moves.wishes.pause() is not None
             or is_quiet(self.acting.clock.now_ms(), quiet)
             or self.hold.reason() is not None
+            or self.acting.unkept is not None
         )
 
     def _sealed(self, split: Split) -> str:
@@ -98,6 +100,9 @@ class Splitting:
             ended = await self.load_manager.split_at(owner, split)
         finally:
             self._split_ms[split.bundle] = self.acting.clock.now_ms()
+        if ended.end is not None and ended.end.text.startswith(NOT_SENT):
+            self.load_manager.split_ms.pop(split.bundle, None)
+            self.acting.keep_now()
         if stats is not None and ended.end is not None:
             self.acting.carry_parts(ended.end.children, stats)
         return ended

@@ -12,7 +12,7 @@ import structlog
 from loadmanager.core.errors import OperationalError
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.election import Term
-from loadmanager.ports.note import Note
+from loadmanager.ports.note import Note, check_size
 from loadmanager.ports.store import Put, SessionState, Store, VersionConflictError
 from loadmanager.ports.wishes import WishBook
 from loadmanager.runtime.shared import paths
@@ -50,6 +50,7 @@ class StoreNote:
 
     async def write(self, value: bytes) -> None:
         """See the port. Raises `OperationalError` if the term is over, too."""
+        check_size(self.name, value)
         await self._store.create(paths.ACTED, b"")
         try:
             await self._store.commit([*self._term.checks, Put(paths.ACTED, value)])

@@ -112,12 +112,15 @@ class Watching:
             listener(broker, report)
         self.record(broker, reading)
 
-    async def read_settings(self) -> None:
-        """Read the leader's settings: above all, whether Pulsar moves bundles itself."""
+    async def read_settings(self) -> bool:
+        """Read the leader's settings: above all, whether Pulsar moves bundles itself. Returns
+        whether they could be read.
+        """
         await self._part("leader", self._read_leader)
-        await self._part("settings", self._read_settings)
+        read = await self._part("settings", self._read_settings)
         if any(self.picture.own.values()):
             await self._read_owns()
+        return read
 
     async def _read_owns(self) -> None:
         brokers = sorted(self.picture.answering)
@@ -137,9 +140,13 @@ class Watching:
     async def _read_own(self, broker: str) -> None:
         async def read() -> None:
             values = await self.reader.settings(broker)
-            self.picture.own[broker] = [name for name in OWN_BALANCING if is_on(values, name)]
+            if broker in self.picture.registered:
+                self.picture.own[broker] = [name for name in OWN_BALANCING if is_on(values, name)]
 
-        await self._part(f"settings of {broker}", read)
+        part = f"settings of {broker}"
+        await self._part(part, read)
+        if broker not in self.picture.registered:  # it left meanwhile
+            self.picture.problems.pop(part, None)
 
     async def read_due_policies(self) -> None:
         """Read the policies if it is time, and those of namespaces that are new."""

@@ -11,7 +11,6 @@ import structlog
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import NamespaceBundles, parse_boundaries
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import OperationalError
 from loadmanager.core.history.records import broker_load, bundle_loads, decisions, move_record
 from loadmanager.core.load.carried import Carried
 from loadmanager.core.load.cluster_view import ClusterView
@@ -28,14 +27,16 @@ from loadmanager.ports.clock import Clock
 from loadmanager.ports.cluster_reader import BrokerReading, ClusterReader
 from loadmanager.ports.election import Leader
 from loadmanager.ports.history import History
-from loadmanager.ports.mover import NOT_SENT, Mover
+from loadmanager.ports.mover import Mover
 from loadmanager.ports.note import Note
 from loadmanager.ports.store import Check
 from loadmanager.ports.wishes import WishBook
 from loadmanager.runtime.broker.decision_telemetry import Counts
 from loadmanager.runtime.fleet.acting import Acting
 from loadmanager.runtime.fleet.advice import Advice, Shadow
+from loadmanager.runtime.fleet.gate import Gate
 from loadmanager.runtime.fleet.guarded import FleetHold, FleetOperations, FleetPlans, NoMerging
+from loadmanager.runtime.fleet.keeping import Keeping, Unwritten
 from loadmanager.runtime.fleet.picture import Picture
 from loadmanager.runtime.fleet.settings import ACT, APPROVE, OBSERVE, FleetSettings
 from loadmanager.runtime.fleet.splitting import Splitting
@@ -65,8 +66,10 @@ class Orders(Mover, Protocol):
 
     brokers: tuple[str, ...]
     """The live brokers: the owner of a bundle is looked for among them."""
-    may_order: Callable[[], Awaitable[None]]
-    """Called before each order; raises `OperationalError` if it may not be sent."""
+    may_order: Callable[[str], Awaitable[None]]
+    """Called with the bundle before each order; raises `NotSentError` if it may not be sent."""
+    may_repeat: Callable[[str], Awaitable[None]]
+    """Called instead before the further orders of a move."""
 
     async def owner(self, bundle: str) -> str | None:
         """Who owns a bundle; None if nobody does."""
@@ -92,6 +95,8 @@ class FleetOutside:
     wishes: WishBook
     note: Note
     """What the next daemon must know of this one."""
+    unwritten: Unwritten = field(default_factory=Unwritten)
+    """What the note does not have yet, also of this daemon's earlier terms."""
     clock: Clock
     rng: Rng
     history: History | None
@@ -120,8 +125,6 @@ class FleetWork:
     counts: Counts = field(default_factory=Counts)
     _held: str | None = None
     """The kind of reason that the log told last."""
-    _acted: bytes | None = None
-    """What is to be kept."""
     _began: bool = False
     """Whether the cluster was read once."""
     _read_ms: dict[str, int] = field(default_factory=dict)
@@ -130,6 +133,7 @@ class FleetWork:
     load_manager: LoadManager = field(init=False)
     moves: Moves = field(init=False)
     acting: Acting = field(init=False)
+    keeping: Keeping = field(init=False)
     advice: Advice = field(init=False)
     operations: Operations = field(init=False)
     splitting: Splitting = field(init=False)
@@ -177,10 +181,18 @@ class FleetWork:
             settings=settings.fleet,
             clock=clock,
             url=outside.me.service_url,
-            told=self.load_manager.told,
-            keep=self._keep,
+            load_manager=self.load_manager,
             kept=outside.note.name,
         )
+        self.keeping = Keeping(
+            note=lambda: outside.note,
+            acting=self.acting,
+            unwritten=outside.unwritten,
+            scope=self.scope,
+            steps=self.steps,
+        )
+        self.acting.keep = self.keeping.keep
+        self.keeping.begin()
         self.hold = FleetHold(self.picture, settings.fleet, self.acting)
         shadows = tuple(Shadow(name) for name in settings.fleet.value.shadows)
         self.advice = Advice(outside.rng, shadows)
@@ -197,6 +209,8 @@ class FleetWork:
             settings=settings.fleet,
             record=self._record,
         )
+        gate = Gate(watching=self.watching, hold=self.hold, moves=self.moves, keeping=self.keeping)
+        outside.orders.may_order, outside.orders.may_repeat = gate.first, gate.again
 
     def _build_splitting(self) -> FleetPlans:
         plans = FleetPlans(
@@ -237,7 +251,6 @@ class FleetWork:
 
         self.moves.ended, self.moves.changed = ended, self.acting.changed
         self.moves.held = self.hold.held
-        self.outside.orders.may_order = self._may_order
         return FleetOperations(
             checks=self.outside.checks,
             moves=self.moves,
@@ -317,9 +330,7 @@ class FleetWork:
         """Read the brokers, and the policies of namespaces that are new; before all, what was done
         lately.
         """
-        if not self._began:
-            self.acting.recall(await self.outside.note.read())
-        await self.steps.run("keep", self._write_note)
+        await self.steps.run("keep", self.keeping.write)
         await self.watching.read_brokers()
         if not self._began and self.picture.answering:
             self.owners.begin()
@@ -332,12 +343,6 @@ class FleetWork:
             self.acting.look()
         await self.sign()
         self._tell_hold()
-
-    async def _may_order(self) -> None:
-        """Look once more whether Pulsar moves bundles itself. Raises `OperationalError` then."""
-        await self.watching.read_settings()
-        if (why := self.hold.refusal()) is not None:
-            raise OperationalError(f"{NOT_SENT}: {why}")
 
     async def sign(self) -> None:
         """Give a sign of life, if the daemon may move bundles and the cluster answers it. A reading
@@ -391,24 +396,6 @@ class FleetWork:
         kept = plans.keep(snapshot, plan, strategies, {})
         log.info("a plan waits for approval", plan=kept.id, moves=len(plan.unloads))
         return kept.id
-
-    def _keep(self, acted: bytes) -> None:
-        self._acted = acted
-        self.scope.spawn(self.steps.run("keep", self._write_note), "keep")
-
-    async def _write_note(self) -> None:
-        """Keep what was done; what could not be kept is tried again at each reading."""
-        acted = self._acted
-        if acted is None:
-            return
-        try:
-            await self.outside.note.write(acted)
-        except OperationalError as error:
-            self.acting.unkept = f"NotKept: the next daemon would not know of these moves: {error}"
-            raise
-        self.acting.unkept = None
-        if self._acted is acted:
-            self._acted = None
 
     # Recording
 

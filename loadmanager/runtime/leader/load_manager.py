@@ -111,7 +111,7 @@ class LoadManager:
         self._held = False
         self._told_newcomers: tuple[frozenset[str], int] = (frozenset(), 0)
         """The nearly empty brokers that were last told, and in which cycle."""
-        self._split_ms: dict[str, int] = {}
+        self.split_ms: dict[str, int] = {}
         """Bundle → when the order to split it was last sent."""
         self._unsplittable_ms: dict[str, int] = {}
         """Bundle → when the warning was last logged that it is too big and is not split."""
@@ -315,7 +315,7 @@ class LoadManager:
         settings, strategies = self._splits.value, self._strategies.value
         snapshot = self.snapshot(strategies)
         oldest_ms = self._clock.now_ms() - strategies.grace_period_minutes * 60_000
-        self._split_ms = _since(oldest_ms, self._split_ms)
+        self.split_ms = _since(oldest_ms, self.split_ms)
         self._unsplittable_ms = _since(oldest_ms, self._unsplittable_ms)
         namespaces = {
             split_bundle_name(bundle)[0]
@@ -341,7 +341,7 @@ class LoadManager:
         return [
             (owner, split)
             for split in chosen.splits
-            if split.bundle not in self._split_ms
+            if split.bundle not in self.split_ms
             and (owner := self._brokers.address(owners[split.bundle])) is not None
         ]
 
@@ -354,7 +354,7 @@ class LoadManager:
 
         Returns the split with its end; it raises nothing for one that failed.
         """
-        self._split_ms[split.bundle] = self._clock.now_ms()
+        self.split_ms[split.bundle] = self._clock.now_ms()
         self._observe(self.cycles, Plan("BundleSplitterTask", splits=(split,)))
         decision = self._remember("split", lambda: split_decision(split, owner.broker_id))
         log.info(

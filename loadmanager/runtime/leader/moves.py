@@ -262,7 +262,7 @@ class Moves:
         if problem is not None or source is None:
             self._end(move, MoveState.FAILED, Outcome(str(problem)), left=False)
             return
-        if (wish := self._wish_against(move)) is not None:
+        if (wish := self.wish_against(move)) is not None:
             self._end(move, MoveState.CANCELLED, Outcome(wish), left=False)
             return
         move.state, move.started_ms = MoveState.RUNNING, self.clock.now_ms()
@@ -299,7 +299,7 @@ class Moves:
             return f"{move.destination} is gone"
         return None
 
-    def _wish_against(self, move: Move) -> str | None:
+    def wish_against(self, move: Move) -> str | None:
         """What operators asked for since that forbids a move which none of them ordered."""
         if move.author is Author.OPERATOR:
             return None

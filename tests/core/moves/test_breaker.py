@@ -125,3 +125,21 @@ def test_one_that_was_open_before(until_ms: int, now_ms: int, open_until_ms: int
     else:
         assert "it failed" in str(breaker.reason(open_until_ms - 1))
         assert breaker.reason(open_until_ms) is None
+
+
+def test_one_that_is_open_for_longer_already() -> None:
+    """What is recalled does not shorten that, and does not change the reason."""
+    breaker = Breaker()
+    assert breaker.open("nobody knows", 0, RULES)
+    assert breaker.recall("it failed", 500, 0, RULES)
+    assert "nobody knows" in str(breaker.reason(999))
+    assert breaker.recall("it failed", 5_000_000, 100, RULES)
+    assert "it failed" in str(breaker.reason(1099))
+
+
+def test_a_move_that_was_not_made() -> None:
+    """Nothing is expected of it."""
+    breaker = Breaker()
+    breaker.expect(Expectation("x", 10, 1000.0, 0.0, 0.0))
+    breaker.not_made("x")
+    assert not breaker.look(LIVE, 0.0, {}, 20, RULES)

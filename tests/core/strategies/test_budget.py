@@ -90,6 +90,26 @@ def test_moves_that_were_made_before() -> None:
     assert set_back.allow([move("z")], HOUR_MS, limits)[0] == (move("z"),)
 
 
+def test_moves_that_are_known_from_two_sides() -> None:
+    """Each counts once, and two of the same time and brokers twice."""
+    budget = Budget()
+    for source in ("a:1", "a:1", "c:1"):
+        budget.began(source, "b:1", 1000)
+    budget.recall([(1000, "a:1", "b:1"), (900, "d:1", "b:1")], 2000)
+    assert [source for _, source, _ in budget.moves()] == ["d:1", "a:1", "a:1", "c:1"]
+
+
+def test_a_move_that_was_not_made() -> None:
+    """The newest one between its brokers gives its place back; another one does not."""
+    budget = Budget()
+    for now_ms in (1, 2):
+        budget.began("a:1", None, now_ms)
+    budget.began("c:1", "b:1", 3)
+    budget.not_made("a:1", None)
+    budget.not_made("a:1", "b:1")
+    assert budget.moves() == [(1, "a:1", ""), (3, "c:1", "b:1")]
+
+
 def test_moves_that_have_not_begun() -> None:
     """Those that wait take room, as long as they wait; only those that began count for an hour."""
     budget, limits = Budget(), Limits(per_hour=2, per_broker=2)

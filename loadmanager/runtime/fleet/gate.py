@@ -1,0 +1,69 @@
+"""What is looked at before each order to a Pulsar's brokers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loadmanager.core.errors import OperationalError
+from loadmanager.core.moves.move import Author, Move
+from loadmanager.ports.mover import NotSentError
+from loadmanager.runtime.fleet.guarded import FleetHold
+from loadmanager.runtime.fleet.keeping import Keeping
+from loadmanager.runtime.fleet.settings import ACT
+from loadmanager.runtime.fleet.watching import Watching
+from loadmanager.runtime.leader.moves import Moves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """Lets orders pass. Time has passed since it was decided to give them."""
+
+    watching: Watching
+    hold: FleetHold
+    moves: Moves
+
+    keeping: Keeping
+
+    async def first(self, bundle: str) -> None:
+        """Before an order to move or to split a bundle. Raises `NotSentError` where Pulsar moves
+        bundles itself, or that cannot be read; and for an order of the daemon's own, if the next
+        daemon would not know of it.
+        """
+        move = self.moves.queue.move_of(bundle)
+        if move is None:
+            self.keeping.acting.keep_now()  # a split
+        if move.author is Author.CYCLE if move else self.hold.settings.value.mode == ACT:
+            await self._kept()
+        await self._pulsar_stays_still()
+
+    async def _kept(self) -> None:
+        try:
+            await self.keeping.write()
+        except OperationalError as error:
+            raise NotSentError(str(error)) from None
+
+    async def _pulsar_stays_still(self) -> None:
+        if not await self.watching.read_settings():
+            problems = self.watching.picture.problems
+            problem = problems.get("settings", "they could not be read")
+            raise NotSentError(f"the settings are not known: {problem}")
+        if (why := self.hold.refusal()) is not None:
+            raise NotSentError(why)
+
+    async def again(self, bundle: str) -> None:
+        """Before a further order of a move whose bundle went elsewhere, or came back. Raises
+        `NotSentError` also where its author could not begin it any more.
+        """
+        await self._pulsar_stays_still()
+        move = self.moves.queue.move_of(bundle)
+        why = "the move has ended" if move is None else self._against(move)
+        if why is not None:
+            raise NotSentError(why)
+
+    def _against(self, move: Move) -> str | None:
+        if move.author is Author.OPERATOR:
+            return None
+        pause = self.moves.wishes.pause()
+        if pause is not None:
+            return f"moves are paused: {pause.note}" if pause.note else "moves are paused"
+        return self.moves.wish_against(move) or self.hold.held(move.author)
