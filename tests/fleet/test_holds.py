@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fleet.fake_pulsar import a_pulsar, failed
-from fleet.watched import ACT, MANY_MOVES, Clock, Watching, beside, watching
+from fleet.watched import ACT, MANY_MOVES, Clock, Watching, beside, traffic_falls, watching
 
 from loadmanager import cli
 from loadmanager.adapters.files.note import FileNote
@@ -199,11 +199,7 @@ async def test_a_move_that_never_began_promises_nothing(tmp_path: Path) -> None:
         await daemon.work.outside.wishes.set_pause(Pause(until_ms, ""), ())
         await daemon.work.load_manager.shed()
         assert daemon.work.moves.queue.waiting > 0
-        for bundle in daemon.pulsar.rates:
-            daemon.pulsar.rates[bundle] /= 4
-        for _ in range(8):
-            daemon.clock.pass_s(30)
-            await daemon.work.read()
+        await traffic_falls(daemon)
         assert daemon.work.acting.reason() is None
 
 

@@ -11,7 +11,7 @@ import pytest
 from fleet.fake_pulsar import NAMESPACE, RANGES, a_pulsar, failed
 from fleet.test_holds import minutes_later, one_of_several
 from fleet.test_orders import ended, ordered
-from fleet.watched import ACT, Clock, Watching, beside, watching
+from fleet.watched import ACT, Clock, Watching, beside, traffic_falls, watching
 
 from loadmanager.adapters.files.note import FileNote
 from loadmanager.core.errors import BadInputError, LoadManagerError, OperationalError
@@ -175,11 +175,7 @@ async def test_a_move_whose_order_was_not_sent_costs_no_budget(tmp_path: Path) -
         await daemon.work.keeping.write()
         assert note.moves() == 0
         daemon.pulsar.switch_off()
-        for bundle in daemon.pulsar.rates:
-            daemon.pulsar.rates[bundle] /= 4
-        for _ in range(8):
-            daemon.clock.pass_s(30)
-            await daemon.work.read()
+        await traffic_falls(daemon)
         assert daemon.work.acting.reason() is None
         for bundle in daemon.pulsar.rates:
             daemon.pulsar.rates[bundle] *= 4

@@ -152,3 +152,12 @@ async def beside(
             scope.spawn(work.moves.run(), "moves")
         yield Watching(pulsar, work, clock, history, client)
         scope.cancel()
+
+
+async def traffic_falls(daemon: Watching) -> None:
+    """To a quarter, and the daemon looks until every move that it expected something of is due."""
+    for bundle in daemon.pulsar.rates:
+        daemon.pulsar.rates[bundle] /= 4
+    for _ in range(8):
+        daemon.clock.pass_s(30)
+        await daemon.work.read()

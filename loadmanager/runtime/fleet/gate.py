@@ -21,7 +21,6 @@ class Gate:
     watching: Watching
     hold: FleetHold
     moves: Moves
-
     keeping: Keeping
 
     async def first(self, bundle: str) -> None:
