@@ -291,6 +291,20 @@ async def test_a_bundle_that_was_just_placed_goes_to_the_broker_of_its_pin() -> 
         assert await led.load_manager.place(A) == first
 
 
+async def test_a_pin_that_cannot_be_kept_does_not_make_placements_change() -> None:
+    """Isolation keeps the bundle from the broker of its pin: lookups get the same answer."""
+    async with led_fleet(8) as led:
+        policy = {
+            "namespaces": [f"{NS}"],
+            "primary": [f"b{number}" for number in range(1, 8)],
+            "secondary": [],
+            "auto_failover_policy": {"parameters": {"min_limit": "1"}},
+        }
+        await led.policies.set_isolation_policy("most", {**policy, "unload_scope": "none"})
+        await led.wishes.pin(A, Pin("b0:8080", 10**15), ())
+        assert len({await led.load_manager.place(A) for _ in range(8)}) == 1
+
+
 async def test_pins_that_are_over_leave_room() -> None:
     """For as many as there may be; pins that last do not."""
     async with led_fleet(1) as led:

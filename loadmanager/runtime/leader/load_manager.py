@@ -22,7 +22,7 @@ from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.moves.move import Author, Move, MoveState, move_document
 from loadmanager.core.policies.eligibility import versions_of
-from loadmanager.core.strategies import cycle, newcomers, registry
+from loadmanager.core.strategies import cycle, filters, newcomers, registry
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.plan import Placement, Plan, Skip, Split, SplitEnd, Unload
 from loadmanager.core.strategies.plan_document import (
@@ -166,15 +166,13 @@ class LoadManager:
         )
 
     def _is_pinned_elsewhere(self, bundle: str, broker_id: str) -> bool:
-        """Whether an operator wants the bundle at another broker, which takes bundles."""
-        wishes = self._moves.wishes.now()
-        pin = wishes.pin_of(bundle)
-        return (
-            pin is not None
-            and pin.broker != broker_id
-            and pin.broker in self._brokers.reports
-            and pin.broker not in wishes.cordons
-        )
+        """Whether the bundle is pinned to another broker, and placement may send it there."""
+        pin = self._moves.wishes.now().pin_of(bundle)
+        if pin is None or pin.broker == broker_id:
+            return False
+        snapshot = self.snapshot(self._strategies.value, passing=True)
+        allowed, _ = filters.may_serve(snapshot, split_bundle_name(bundle)[0])
+        return pin.broker in filters.uncordoned(snapshot, allowed)[0]
 
     def _choose(self, bundle: str, settings: StrategySettings) -> Placement:
         (choice,), self.memories = cycle.place(
