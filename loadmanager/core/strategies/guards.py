@@ -132,7 +132,7 @@ class Guards:
         if report is None:
             return False
         largest = self._snapshot.by_throughput(source)
-        if largest.plain and largest.names[: len(bundles)] == bundles:
+        if largest.plain and largest.first(len(bundles)) == bundles:
             return True
         return report.last_stats.keys() >= set(bundles) and no_monitoring_bundle(bundles)
 

@@ -20,6 +20,9 @@ def test_bundles_are_taken_until_the_goal_is_reached(loads: list[float], goal: f
         moved += load
         if moved >= goal:
             break
-    ordered = Ordered([str(bundle) for bundle in range(len(loads))], np.array(loads))
+    names = [str(bundle) for bundle in range(len(loads))]
+    ordered = Ordered(names, np.arange(len(loads)), np.array(loads), plain=True)
     assert ordered.reaching(goal) == expected
     assert ordered.reaching(goal) == expected, "the second time, from what was kept"
+    assert [ordered[at] for at in range(len(loads))] == [name for name, _ in ordered] == names
+    assert ordered.reaching(goal) == expected, "after all names were asked for"

@@ -140,7 +140,7 @@ def _between(
         at = max(at, int(descending.searchsorted(-goal)))
         if at == len(descending) or descending[at] >= 0:
             break
-        bundle, load = loads.names[at], -float(descending[at])
+        bundle, load = loads[at], -float(descending[at])
         if may_shed(bundle):
             unloads.append(Unload(bundle, most, least, reason, why))
             goal -= load
