@@ -392,8 +392,8 @@ DEVIATIONS = (
             Edit(
                 f"{STRATEGIES}cycle.py",
                 4,
-                "snapshot, unload.bundle, settings, memories, rng, leaving=unload.source",
-                "snapshot, unload.bundle, settings, memories, rng",
+                "leaving=unload.source,",
+                "leaving=None,",
             ),
             Edit(
                 f"{STRATEGIES}cycle.py",

@@ -71,9 +71,11 @@ class BrokerColumns:
         self.reports = reports
         self.names = sorted(reports)
         self.row_of = {name: row for row, name in enumerate(self.names)}
-        self._rows: Rows = np.arange(len(self.names))
+        self.everyone = Brokers(self.names, np.arange(len(self.names)), self.row_of)
+        """All brokers."""
         self._figures = _read([reports[name] for name in self.names])
         self._usage: dict[Weights, Array] = {}
+        self._overloaded: dict[tuple[Weights, float], Rows] = {}
         self._costs: dict[Weights, Costs] = {}
         self._topics_max: float | None = None
         self._throughput: float | None = None
@@ -92,7 +94,7 @@ class BrokerColumns:
         other.__dict__.update(self.__dict__)
         other.reports = reports
         other._figures, other._usage = self._figures.copy(), dict(self._usage)
-        other._costs = dict(self._costs)
+        other._overloaded, other._costs = dict(self._overloaded), dict(self._costs)
         other._empty = set(self._empty)
         other._traits, other.traits = dict(self._traits), self.traits.copy()
         return other
@@ -102,6 +104,7 @@ class BrokerColumns:
         rows = [self.row_of[broker] for broker in brokers]
         self._figures[:, rows] = _read([self.reports[broker] for broker in brokers])
         self._usage.clear()
+        self._overloaded.clear()
         self._costs.clear()
         self._idle = self._all_idle = self._topics_max = self._throughput = None
         for broker in brokers:
@@ -121,11 +124,6 @@ class BrokerColumns:
             return brokers
         rows = np.fromiter(map(self.row_of.__getitem__, brokers), np.int64, len(brokers))
         return Brokers(self.names, rows, self.row_of)
-
-    @property
-    def everyone(self) -> Brokers:
-        """All brokers."""
-        return Brokers(self.names, self._rows, self.row_of)
 
     @property
     def rates(self) -> Array:
@@ -187,6 +185,14 @@ class BrokerColumns:
         if usage is None:
             usage = self._usage[weights] = self.usages(weights).max(axis=0, initial=-np.inf)
         return usage
+
+    def overloaded(self, weights: Weights, percent: float) -> Rows:
+        """The rows of the brokers whose `usage` is above so many percent."""
+        rows = self._overloaded.get((weights, percent))
+        if rows is None:
+            rows = np.flatnonzero(self.usage(weights) > percent / 100)
+            self._overloaded[weights, percent] = rows
+        return rows
 
     def usages(self, weights: Weights) -> Array:
         """CPU, direct memory, bandwidth in and out after weighting, as fractions:

@@ -166,11 +166,14 @@ class ClusterSnapshot:
         return self.averages.by_rate(broker, self.reports[broker].bundles)
 
     def with_to_place(self, bundles: Iterable[str]) -> ClusterSnapshot:
-        """This snapshot with more bundles in `to_place`, except those on their way to a broker."""
+        """This snapshot with more bundles in `to_place`, except those on their way to a broker. Of
+        one bundle alone, it is the one that is placed now.
+        """
         under_way = self.under_way.bundles
         added = {bundle: self.data_of(bundle) for bundle in bundles if bundle not in under_way}
         waiting: Any = self.to_place
-        return self.having(to_place=ChainMap(added, waiting) if waiting else added)
+        placing = next(iter(added)) if len(added) == 1 else self.placing
+        return self.having(to_place=ChainMap(added, waiting) if waiting else added, placing=placing)
 
     def having(self, **changes: Any) -> ClusterSnapshot:
         """This snapshot with other values of some fields; ten times as fast as `replace`."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from loadmanager.core.load.reports import LocalBrokerData
 
@@ -16,6 +17,7 @@ _VERSION = re.compile(
 VersionKey = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
 
 
+@lru_cache(maxsize=100)  # each placement asks
 def same_class(class_name: str | None, other: str) -> bool:
     """Whether two class names agree in their last part; a broker may not report one."""
     return class_name is None or class_name.rpartition(".")[2] == other.rpartition(".")[2]

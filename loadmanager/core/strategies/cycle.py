@@ -87,7 +87,7 @@ def shed(
     planned = {
         unload.bundle: unload.destination for unload in unloads if unload.destination is not None
     }
-    memories = replace(memories.remember(shedder, answer.memory), planned=planned)
+    memories = msgspec.structs.replace(memories.remember(shedder, answer.memory), planned=planned)
     return Plan(shedder.name, unloads, skipped=(*answer.skipped, *unusable, *refused)), memories
 
 
@@ -105,7 +105,8 @@ def destinations(
     snapshot = guards.usable(snapshot, settings).with_to_place(
         unload.bundle for unload in plan.unloads if unload.destination is None
     )
-    memories = _advance(snapshot, settings, memories)
+    rule = registry.placement(settings.placement)
+    memories = _advance(rule, snapshot, settings, memories)
     snapshot = snapshot.planning()
     unloads: list[Unload] = []
     refused: list[Skip] = []
@@ -113,7 +114,13 @@ def destinations(
         destination = unload.destination
         if destination is None:
             choice, memories = _place(
-                snapshot, unload.bundle, settings, memories, rng, leaving=unload.source
+                snapshot,
+                unload.bundle,
+                settings,
+                memories,
+                rng,
+                configured=rule,
+                leaving=unload.source,
             )
             destination = choice.broker
         if destination is None:
@@ -139,8 +146,8 @@ def place(
     snapshot = snapshot.with_to_place(bundles)
     if len(bundles) > 1:
         snapshot = snapshot.planning()
-    memories = _advance(snapshot, settings, memories)
     rule = registry.placement(settings.placement)
+    memories = _advance(rule, snapshot, settings, memories)
     ordered = rule.order(snapshot.to_place) if rule.order and len(bundles) > 1 else []
     placements: dict[str, Placement] = {}
     for bundle in dict.fromkeys([*(name for name in ordered if name in under_way), *bundles]):
@@ -148,7 +155,7 @@ def place(
         if broker is not None and broker in snapshot.available:
             placements[bundle] = _stays_under_way(snapshot, bundle, broker)
             continue
-        choice, memories = _place(snapshot, bundle, settings, memories, rng)
+        choice, memories = _place(snapshot, bundle, settings, memories, rng, configured=rule)
         if choice.broker is not None and len(bundles) > 1:
             snapshot.add_placement(bundle, choice.broker)
         placements[bundle] = choice
@@ -162,9 +169,10 @@ def _stays_under_way(snapshot: ClusterSnapshot, bundle: str, broker: str) -> Pla
     return Placement(bundle, broker, (broker,), {**snapshot.unusable, **others})
 
 
-def _advance(snapshot: ClusterSnapshot, settings: StrategySettings, memories: Memories) -> Memories:
+def _advance(
+    rule: PlacementRule, snapshot: ClusterSnapshot, settings: StrategySettings, memories: Memories
+) -> Memories:
     """The memories with what the configured placement rule learns from the reports."""
-    rule = registry.placement(settings.placement)
     if snapshot.extensible or rule.advance is None:
         return memories
     return memories.remember(rule, rule.advance(snapshot, settings, memories.of(rule)))
@@ -177,14 +185,16 @@ def _place(
     memories: Memories,
     rng: Rng,
     *,
+    configured: PlacementRule,
     leaving: str | None = None,
 ) -> tuple[Placement, Memories]:
     """Where one bundle belongs: the filters, then the placement rule, then chance (Pulsar's
     selection pipeline).
     """
-    snapshot = snapshot.having(placing=bundle)
+    if snapshot.placing != bundle:
+        snapshot = snapshot.having(placing=bundle)
     namespace = split_bundle_name(bundle)[0]
-    rule = _rule_for(snapshot, namespace, settings)
+    rule = _rule_for(configured, snapshot, namespace, settings)
     able, allowed, rejected = _able(snapshot, namespace, settings, leaving)
     pin = snapshot.wishes.pin_of(bundle)
     if pin is not None and pin.broker in allowed:
@@ -194,7 +204,7 @@ def _place(
         rule, snapshot, able, settings, memories
     )
     chosen = _choose(candidates, rng)
-    again = rule if snapshot.extensible else registry.placement(settings.placement)
+    again = rule if snapshot.extensible else configured
     if (
         chosen
         and _overloaded(snapshot, chosen, settings)
@@ -232,13 +242,16 @@ def _able(
 
 
 def _rule_for(
-    snapshot: ClusterSnapshot, namespace: str, settings: StrategySettings
+    configured: PlacementRule,
+    snapshot: ClusterSnapshot,
+    namespace: str,
+    settings: StrategySettings,
 ) -> PlacementRule:
     if namespace in settings.excluded_namespaces:
         return registry.EXCLUDED_PLACEMENT
     if snapshot.extensible:
         return registry.EXTENSIBLE_PLACEMENT
-    return registry.placement(settings.placement)
+    return configured
 
 
 def _candidates(
@@ -268,7 +281,7 @@ def _planned(
     planned = {
         bundle: broker for bundle, broker in memories.planned.items() if bundle != snapshot.placing
     }
-    return [destination], replace(memories, planned=planned)
+    return [destination], msgspec.structs.replace(memories, planned=planned)
 
 
 def _choose(candidates: Sequence[str], rng: Rng) -> str | None:
@@ -276,8 +289,6 @@ def _choose(candidates: Sequence[str], rng: Rng) -> str | None:
 
 
 def _overloaded(snapshot: ClusterSnapshot, broker: str, settings: StrategySettings) -> bool:
-    row = None if snapshot.extensible else snapshot.columns.row_of.get(broker)
-    if row is None:
-        return False
-    usage = snapshot.columns.usage(settings.weights)[row]
-    return bool(usage > settings.overloaded_percent / 100)
+    columns = snapshot.columns
+    overloaded = columns.overloaded(settings.weights, settings.overloaded_percent)
+    return len(overloaded) > 0 and columns.row_of[broker] in overloaded

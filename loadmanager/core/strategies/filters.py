@@ -258,11 +258,13 @@ def _anti_affinity(snapshot: ClusterSnapshot, namespace: str) -> Filter:
     )
 
 
-def _of_our_kind(snapshot: ClusterSnapshot, settings: StrategySettings) -> Iterator[Filter]:
+def _of_our_kind(snapshot: ClusterSnapshot, settings: StrategySettings) -> list[Filter]:
     """Load manager class and version."""
-    reports, ours = snapshot.reports, settings.load_manager_class
-    if not all(eligibility.same_class(name, ours) for name, _ in snapshot.columns.traits):
-        yield lambda brokers: eligibility.other_load_manager(brokers, reports, ours)
+    reports, ours, found = snapshot.reports, settings.load_manager_class, list[Filter]()
+    for name, _ in snapshot.columns.traits:
+        if not eligibility.same_class(name, ours):
+            found.append(lambda brokers: eligibility.other_load_manager(brokers, reports, ours))
+            break
     if settings.prefer_later_versions:
         versions = eligibility.versions_of(reports)
 
@@ -270,7 +272,8 @@ def _of_our_kind(snapshot: ClusterSnapshot, settings: StrategySettings) -> Itera
             older = eligibility.older_version(brokers, versions)
             return dict.fromkeys(brokers, UNREADABLE) if older is None else older
 
-        yield newest
+        found.append(newest)
+    return found
 
 
 def _below_topic_limit(

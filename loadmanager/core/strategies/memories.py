@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from loadmanager.core.strategies.strategy import Strategy
 
@@ -18,15 +19,17 @@ def plain(value: object) -> Any:
     raise NotImplementedError(type(value))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memories:
-    """The memory of every strategy and of the cycle itself."""
+class Memories(msgspec.Struct, frozen=True, kw_only=True):
+    """The memory of every strategy and of the cycle itself.
 
-    strategies: Mapping[tuple[type[Strategy], str], Any] = field(default_factory=dict)
+    A `Struct`: some strategies make one with each lookup.
+    """
+
+    strategies: Mapping[tuple[type[Strategy], str], Any] = {}
     """Kind and name of a strategy → its memory."""
-    planned: Mapping[str, str] = field(default_factory=dict)
+    planned: Mapping[str, str] = {}
     """Bundle → destination of the last shedding cycle's moves."""
-    split_hits: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    split_hits: Mapping[tuple[str, str], int] = {}
     """Broker and bundle → checks in a row above a split threshold (extensible manager)."""
 
     def of(self, strategy: Strategy) -> Any:

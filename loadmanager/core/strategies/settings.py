@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from typing import Any, TypeVar
 
 from loadmanager.core.conf import conf, without_effect
@@ -15,7 +16,12 @@ from loadmanager.core.load.usage import Weights
 Leaf = TypeVar("Leaf")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@cache
+def _default(leaf: Any) -> Any:
+    return leaf()
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots, for what is computed once
 class StrategySettings:
     """Placing and shedding."""
 
@@ -24,10 +30,10 @@ class StrategySettings:
 
     def of(self, leaf: type[Leaf]) -> Leaf:
         """A strategy's own settings; the defaults if `own` does not have them."""
-        settings: Leaf = self.own[leaf] if leaf in self.own else leaf()
+        settings: Leaf = self.own[leaf] if leaf in self.own else _default(leaf)
         return settings
 
-    @property
+    @cached_property
     def weights(self) -> Weights:
         """How much each resource counts in a broker's usage."""
         return Weights(

@@ -5,7 +5,7 @@ strategies, and which bundles were moved when. One small document each; a corrup
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 import structlog
@@ -92,7 +92,7 @@ class MemoryKeeper:
                         _not_after(now_ms, cycle.moved_bundles),
                         _not_after(now_ms, cycle.moved_brokers),
                     )
-                    memories = replace(memories, planned=cycle.planned)
+                    memories = msgspec.structs.replace(memories, planned=cycle.planned)
         return memories
 
     async def _read(self, path: str) -> bytes | None:

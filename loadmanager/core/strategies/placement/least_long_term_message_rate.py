@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 
 from loadmanager.core.load.broker_sums import long_totals
-from loadmanager.core.load.columns import Brokers, some
+from loadmanager.core.load.columns import Brokers
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.strategy import PlacementRule
@@ -27,8 +27,8 @@ def candidates(
     if not brokers:
         return brokers, None
     scores = snapshot.under_way.sums(columns)[1] + long_totals(snapshot.time_averages, columns)
-    overloaded = columns.usage(settings.weights) > settings.overloaded_percent / 100
-    if some(overloaded):
+    overloaded = columns.overloaded(settings.weights, settings.overloaded_percent)
+    if len(overloaded):
         scores[overloaded] = math.inf
     scores = brokers.of(scores)
     return brokers.where(scores == scores[scores.argmin()]), None

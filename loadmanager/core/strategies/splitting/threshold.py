@@ -8,9 +8,11 @@ and again; a split at many boundaries counts as many towards the namespace's max
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
+
+import msgspec
 
 from loadmanager.core.bundles.ranges import BundleRange, bundles_text, split_bundle_name
 from loadmanager.core.load.reports import NamespaceBundleStats
@@ -115,7 +117,8 @@ def extensible(
         bundle: split for chosen in chosen_by.values() for bundle, split in chosen.splits.items()
     }
     skipped = tuple(skip for chosen in chosen_by.values() for skip in chosen.skipped)
-    return Splits(tuple(splits.values()), skipped), replace(memories, split_hits=hits)
+    memories = msgspec.structs.replace(memories, split_hits=hits)
+    return Splits(tuple(splits.values()), skipped), memories
 
 
 def _reported(snapshot: ClusterSnapshot) -> Iterator[tuple[str, str, NamespaceBundleStats]]:
