@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from loadmanager.core.conf import conf, without_effect
 from loadmanager.core.load.usage import Weights
@@ -17,7 +17,7 @@ Leaf = TypeVar("Leaf")
 
 
 @cache
-def _default(leaf: Any) -> Any:
+def _default(leaf: type[Leaf]) -> Leaf:
     return leaf()
 
 
@@ -30,7 +30,7 @@ class StrategySettings:
 
     def of(self, leaf: type[Leaf]) -> Leaf:
         """A strategy's own settings; the defaults if `own` does not have them."""
-        settings: Leaf = self.own[leaf] if leaf in self.own else _default(leaf)
+        settings: Leaf = self.own.get(leaf) or _default(cast(Any, leaf))
         return settings
 
     @cached_property
