@@ -4,6 +4,7 @@ test that asks for it.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import threading
@@ -80,6 +81,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: [not item.get_closest_marker(name) for name in ("spark", "system", "slow")]
     )
+
+
+def pytest_collection_finish() -> None:
+    """What the tests themselves are made of need not be looked at for garbage again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)

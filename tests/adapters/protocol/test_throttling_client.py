@@ -141,9 +141,9 @@ def test_topic_and_broker_limit_together(
     sending.send(990)
     wait_for(lambda: len(sending.done_s) >= 75, "75 receipts")
     assert sending.done_s[74] - sending.sent_s > 1.3
+    start, freed_s = len(sending.done_s), time.monotonic()
     assert cluster.request(0, "DELETE", BROKER_LIMIT)[0] == 204
     limited(cluster, topic, 300)
-    start, freed_s = len(sending.done_s), time.monotonic()
     wait_for(lambda: len(sending.done_s) >= start + 300, "300 more receipts")
     assert sending.done_s[start + 299] - freed_s > 0.8
     assert cluster.request(0, "DELETE", path_of(topic, "publishRate"))[0] == 204
