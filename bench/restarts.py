@@ -12,26 +12,21 @@ order.
 from __future__ import annotations
 
 import argparse
-import os
-import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from clients.pulsar import distribution
-from fleet.real import MANAGERS, RealPulsar, a_real_pulsar
+from fleet.real import MANAGERS
 from system.campaign import Campaign
-from system.fleet import NAMESPACE, Fleet
+from system.fleet import Fleet
+
+from bench._pulsar import a_pulsar
 
 QUIET_S = 10.0
-FOREVER = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
 
 
 def main(argv: list[str]) -> int:
@@ -47,7 +42,7 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory(dir=".") as temporary:
         folder, more = Path(temporary).resolve(), dict(pair.split("=", 1) for pair in args.set)
         with (
-            _pulsar(folder, args.pulsar, more)
+            a_pulsar(folder, args.pulsar, more)
             if args.pulsar
             else Fleet(
                 folder,
@@ -73,51 +68,6 @@ def main(argv: list[str]) -> int:
     _print("latency before, ms", campaign.latencies_s(*quiet), 1e3)
     _print("latency in a rolling restart, ms", campaign.latencies_s(*rolling), 1e3)
     return int(bool(outcome.lost or outcome.disorder))
-
-
-class RealFleet:
-    """A real Pulsar with what `Campaign` needs of a `Fleet` to restart brokers."""
-
-    def __init__(self, real: RealPulsar) -> None:
-        self._real = real
-        self.count = real.brokers
-        self.service_url = lambda: real.service_url
-
-    def process_of(self, index: int) -> subprocess.Popen[bytes]:
-        """A broker's process."""
-        return self._real.processes[f"broker{index}"]
-
-    def alive(self, name: str) -> bool:
-        """Whether `broker-n` runs."""
-        return self.process_of(int(name.rpartition("-")[2])).poll() is None
-
-    def signal(self, index: int, number: signal.Signals) -> None:
-        """Send a signal to a broker."""
-        os.killpg(self.process_of(index).pid, number)
-
-    def terminate(self, index: int) -> None:
-        """Stop a broker in order."""
-        self.signal(index, signal.SIGTERM)
-        self.process_of(index).wait(120)
-
-    def start(self, index: int, *, wait: bool = True) -> None:
-        """Start a broker that has stopped."""
-        self._real.start_broker(index)
-        if wait:
-            self.wait_until_ready(index)
-
-    def wait_until_ready(self, index: int) -> None:
-        """Wait until a broker is healthy."""
-        self._real.wait_broker(index)
-
-
-@contextmanager
-def _pulsar(folder: Path, manager: str, settings: dict[str, str]) -> Iterator[Fleet]:
-    home, fields = distribution(), {"settings": {"brokerShutdownTimeoutMs": "10000"} | settings}
-    with a_real_pulsar(home, folder, manager, **fields) as real:
-        real.request("PUT", f"namespaces/{NAMESPACE}", {"bundles": {"numBundles": 16}})
-        real.request("POST", f"namespaces/{NAMESPACE}/retention", FOREVER)
-        yield cast(Fleet, RealFleet(real))
 
 
 def _print(what: str, seconds: Sequence[float], scale: float) -> None:
