@@ -26,7 +26,8 @@ class RealFleet:
     def __init__(self, real: RealPulsar) -> None:
         self._real = real
         self.count = real.brokers - real.later
-        self.service_url = lambda: real.service_url
+        first = ",".join(f"127.0.0.1:{port}" for port in real.binary[: self.count])
+        self.service_url = lambda: f"pulsar://{first}"
 
     def process_of(self, index: int) -> subprocess.Popen[bytes]:
         """A broker's process."""

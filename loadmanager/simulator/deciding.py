@@ -39,7 +39,7 @@ class Deciding:
     def decide(self, line: Line, strategies: StrategySettings, splits: SplitSettings) -> Plan:
         """What the leader does in this cycle. Raises `BadInputError`."""
         snapshot = self._snapshot(line, strategies)
-        plan = Plan(cycle.shedder_of(snapshot, strategies).name)
+        plan = Plan(registry.acting(strategies, extensible=snapshot.extensible)[0].name)
         if "shed" in line.do:
             to_place = line.place if "place" in line.do else ()
             plan, self._memories = cycle.shed(

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, cast
 
 import msgspec
@@ -33,7 +33,7 @@ ENTRIES_MAX = 100_000
 
 @functools.cache
 def checked_shedder(strategy: Shedder) -> Shedder:
-    """The shedder, wrapped so that it raises `Exception`s only, and every answer is checked.
+    """The shedder, whose functions raise `Exception`s only, and whose answers are checked.
 
     The same object for the same strategy.
     """
@@ -47,12 +47,7 @@ def checked_shedder(strategy: Shedder) -> Shedder:
             )
         return cast(Shed, answer)
 
-    return replace(
-        strategy,
-        shed=shed,
-        memory=_guarded(strategy.name, strategy.memory),
-        observe=_guarded(strategy.name, strategy.observe),
-    )
+    return replace(strategy, **_contained(strategy) | {"shed": shed})
 
 
 def _problem_of(answer: object) -> str:
@@ -73,7 +68,7 @@ def _problem_of(answer: object) -> str:
 
 @functools.cache
 def checked_placement(strategy: PlacementRule) -> PlacementRule:
-    """The placement rule, wrapped so that it raises `Exception`s only, and every answer is checked.
+    """The placement rule, whose functions raise `Exception`s only, and whose answers are checked.
 
     The same object for the same strategy.
     """
@@ -92,14 +87,7 @@ def checked_placement(strategy: PlacementRule) -> PlacementRule:
             )
         return [str(broker) for broker in answer[0]], answer[1]
 
-    return replace(
-        strategy,
-        candidates=candidates,
-        memory=_guarded(strategy.name, strategy.memory),
-        observe=_guarded(strategy.name, strategy.observe),
-        advance=_guarded(strategy.name, strategy.advance),
-        order=_guarded(strategy.name, strategy.order),
-    )
+    return replace(strategy, **_contained(strategy) | {"candidates": candidates})
 
 
 def register_plugins() -> list[str]:
@@ -137,8 +125,14 @@ def _register(
     return names
 
 
-def _guarded(name: str, function: Any) -> Any:
-    return None if function is None else functools.partial(_called, name, function)
+def _contained(strategy: Strategy) -> dict[str, Any]:
+    """The functions of a strategy, which raise `Exception`s only."""
+    functions = {each.name: getattr(strategy, each.name) for each in fields(strategy)}
+    return {
+        name: functools.partial(_called, strategy.name, function)
+        for name, function in functions.items()
+        if callable(function) and not isinstance(function, type)
+    }
 
 
 def _called(name: str, function: Callable[..., object], *arguments: object) -> object:

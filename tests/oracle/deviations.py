@@ -57,9 +57,9 @@ ANY_BROKER = f"{STRATEGIES}placement/any_broker.py"
 NAMES = "core/bundles/names.py"
 MONITORS = '_MONITORING_NAMESPACES = re.compile(r"(?:sla-monitor|pulsar)/(?:[^/]+/)?[^:]+:[0-9]+")'
 
-SAME_AGAIN = "and (again is not rule or (not rule.follows and set(allowed) - set(able)))"
+SAME_AGAIN = "and (acting is not rule or (not rule.follows and set(allowed) - set(able)))"
 ASK_AGAIN = Edit(
-    f"{STRATEGIES}cycle.py", 2, SAME_AGAIN, "and (again is not rule or not rule.follows)"
+    f"{STRATEGIES}cycle.py", 2, SAME_AGAIN, "and (acting is not rule or not rule.follows)"
 )
 """Pulsar asks a rule again whose choice is overloaded, also among the same brokers."""
 ASK_ALL_AGAIN = Edit(f"{STRATEGIES}cycle.py", 2, SAME_AGAIN)

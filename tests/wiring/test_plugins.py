@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -15,6 +15,10 @@ from loadmanager.core.strategies.strategy import PlacementRule, Shed, Shedder
 from loadmanager.wiring.plugins import checked_placement, checked_shedder
 
 NOTHING: Any = None
+FUNCTIONS: dict[type[Any], set[str]] = {
+    Shedder: {"shed", "memory", "observe", "keep"},
+    PlacementRule: {"candidates", "memory", "observe", "advance", "order"},
+}
 
 
 def raising(error: BaseException) -> Callable[..., Any]:
@@ -46,11 +50,26 @@ def place(function: Callable[..., Any]) -> Any:
 @pytest.mark.parametrize(
     "error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()]
 )
-@pytest.mark.parametrize("asked", [shed, place])
-def test_nothing_but_exceptions_comes_out(asked: Callable[..., Any], error: BaseException) -> None:
-    """Neither the process nor the task ends."""
+@pytest.mark.parametrize(
+    ("kind", "function"),
+    [(kind, name) for kind, names in FUNCTIONS.items() for name in sorted(names)],
+)
+def test_nothing_but_exceptions_comes_out(
+    kind: type[Any], function: str, error: BaseException
+) -> None:
+    """Neither the process nor the task ends, whichever of its functions a strategy raises in."""
+    needed = {Shedder: "shed", PlacementRule: "candidates"}[kind]
+    odd = kind(**{"name": "Odd", needed: answering(None), function: raising(error)})
+    checked = (checked_shedder if kind is Shedder else checked_placement)(odd)
     with pytest.raises(RuntimeError, match="the strategy Odd raised"):
-        asked(raising(error))
+        getattr(checked, function)(NOTHING, [], NOTHING)
+
+
+def test_the_functions_above_are_all() -> None:
+    """Another one of a strategy would have to be contained, too."""
+    for kind, names in FUNCTIONS.items():
+        declared = get_type_hints(kind).items()
+        assert {name for name, hint in declared if "Callable" in str(hint)} == names
 
 
 @pytest.mark.parametrize(

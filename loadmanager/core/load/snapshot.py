@@ -201,9 +201,5 @@ class ClusterSnapshot:
         """A bundle's averages; what is expected of one that was never seen."""
         return self.averages.expect(bundle)
 
-    def pending_topics(self, broker: str) -> float:
-        """Topics of the bundles that are on their way to a broker."""
-        return self.under_way.topics(broker)
-
 
 NOTHING_KNOWN = ClusterSnapshot(now_ms=0, reports={})

@@ -21,7 +21,7 @@ from loadmanager.core.strategies import filters, guards, registry
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.plan import Placement, Plan, Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.strategy import PlacementRule, Shedder, Strategy
+from loadmanager.core.strategies.strategy import PlacementRule, Strategy
 
 
 class Rng(Protocol):
@@ -38,10 +38,9 @@ def observe(
     settings: StrategySettings,
     memories: Memories,
 ) -> Memories:
-    """The memories after a broker's report: both configured strategies may see every one."""
-    strategies: tuple[Strategy, ...] = (
-        registry.shedder(settings.shedder),
-        registry.placement(settings.placement),
+    """The memories after a broker's report: both strategies that act may see every one."""
+    strategies: tuple[Strategy, ...] = registry.acting(
+        settings, extensible=isinstance(report, BrokerLoadData)
     )
     for strategy in strategies:
         if strategy.observe is not None:
@@ -50,24 +49,13 @@ def observe(
     return memories
 
 
-def shedder_of(snapshot: ClusterSnapshot, settings: StrategySettings) -> Shedder:
-    """The configured shedder if it can read the reports, else the extensible manager's.
-
-    Raises `ConfigError` for an unknown one.
-    """
-    shedder = registry.shedder(settings.shedder)
-    if snapshot.extensible and not shedder.extensible:
-        return registry.EXTENSIBLE_SHEDDER
-    return shedder
-
-
 def shed(
     snapshot: ClusterSnapshot, settings: StrategySettings, memories: Memories
 ) -> tuple[Plan, Memories]:
     """Which bundles to move, and why every other one stays: the shedder decides, then the guards
     that all shedders share.
     """
-    shedder = shedder_of(snapshot, settings)
+    shedder, rule = registry.acting(settings, extensible=snapshot.extensible)
     if shedder.keep is not None:
         memory = shedder.keep(memories.of(shedder), snapshot.available)
         memories = memories.remember(shedder, memory)
@@ -81,7 +69,7 @@ def shed(
     answer = shedder.shed(snapshot, settings, memories.of(shedder))
     filtered = shedder.checks_destinations and snapshot.extensible
     wanted: Sequence[Unload] = answer.unloads
-    if not registry.keeps_destinations(shedder, registry.placement(settings.placement)):
+    if shedder.for_followers and rule.follows != shedder.name:
         wanted = [msgspec.structs.replace(unload, destination=None) for unload in wanted]
     unloads, refused = guards.Guards(snapshot, settings, filtered=filtered).admit(wanted)
     planned = {
@@ -105,7 +93,7 @@ def destinations(
     snapshot = guards.usable(snapshot, settings).with_to_place(
         unload.bundle for unload in plan.unloads if unload.destination is None
     )
-    rule = registry.placement(settings.placement)
+    _, rule = registry.acting(settings, extensible=snapshot.extensible)
     memories = _advance(rule, snapshot, settings, memories)
     snapshot = snapshot.planning()
     unloads: list[Unload] = []
@@ -119,7 +107,7 @@ def destinations(
                 settings,
                 memories,
                 rng,
-                configured=rule,
+                acting=rule,
                 leaving=unload.source,
             )
             destination = choice.broker
@@ -146,7 +134,7 @@ def place(
     snapshot = snapshot.with_to_place(bundles)
     if len(bundles) > 1:
         snapshot = snapshot.planning()
-    rule = registry.placement(settings.placement)
+    _, rule = registry.acting(settings, extensible=snapshot.extensible)
     memories = _advance(rule, snapshot, settings, memories)
     ordered = rule.order(snapshot.to_place) if rule.order and len(bundles) > 1 else []
     placements: dict[str, Placement] = {}
@@ -155,7 +143,7 @@ def place(
         if broker is not None and broker in snapshot.available:
             placements[bundle] = _stays_under_way(snapshot, bundle, broker)
             continue
-        choice, memories = _place(snapshot, bundle, settings, memories, rng, configured=rule)
+        choice, memories = _place(snapshot, bundle, settings, memories, rng, acting=rule)
         if choice.broker is not None and len(bundles) > 1:
             snapshot.add_placement(bundle, choice.broker)
         placements[bundle] = choice
@@ -185,7 +173,7 @@ def _place(
     memories: Memories,
     rng: Rng,
     *,
-    configured: PlacementRule,
+    acting: PlacementRule,
     leaving: str | None = None,
 ) -> tuple[Placement, Memories]:
     """Where one bundle belongs: the filters, then the placement rule, then chance (Pulsar's
@@ -194,7 +182,8 @@ def _place(
     if snapshot.placing != bundle:
         snapshot = snapshot.having(placing=bundle)
     namespace = split_bundle_name(bundle)[0]
-    rule = _rule_for(configured, snapshot, namespace, settings)
+    excluded = namespace in settings.excluded_namespaces
+    rule = registry.EXCLUDED_PLACEMENT if excluded else acting
     able, allowed, rejected = _able(snapshot, namespace, settings, leaving)
     pin = snapshot.wishes.pin_of(bundle)
     if pin is not None and pin.broker in allowed:
@@ -204,16 +193,15 @@ def _place(
         rule, snapshot, able, settings, memories
     )
     chosen = _choose(candidates, rng)
-    again = rule if snapshot.extensible else configured
     if (
         chosen
         and _overloaded(snapshot, chosen, settings)
-        and (again is not rule or (not rule.follows and set(allowed) - set(able)))
+        and (acting is not rule or (not rule.follows and set(allowed) - set(able)))
     ):
         # As Pulsar does: if the choice is overloaded, only the isolation filter stays in force, and
         # the configured rule chooses once more, also for an excluded namespace. A rule that follows
         # a shedder chooses the same once more.
-        able, rule = allowed, again
+        able, rule = allowed, acting
         rejected = {broker: why for broker, why in rejected.items() if broker not in allowed}
         candidates, memories = _candidates(rule, snapshot, able, settings, memories)
         chosen = _choose(candidates, rng)
@@ -239,19 +227,6 @@ def _able(
     if leaving is not None:
         allowed = allowed.without(snapshot.columns.row_of.get(leaving))
     return able, allowed, filters.Reasons(isolated, cordoned, filtered)
-
-
-def _rule_for(
-    configured: PlacementRule,
-    snapshot: ClusterSnapshot,
-    namespace: str,
-    settings: StrategySettings,
-) -> PlacementRule:
-    if namespace in settings.excluded_namespaces:
-        return registry.EXCLUDED_PLACEMENT
-    if snapshot.extensible:
-        return registry.EXTENSIBLE_PLACEMENT
-    return configured
 
 
 def _candidates(

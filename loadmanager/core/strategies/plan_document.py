@@ -31,13 +31,15 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 
 def unload_document(unload: Unload) -> dict[str, Any]:
-    """One move."""
+    """One move. `swap`, if it belongs to one, names the bundle that goes the other way."""
+    swap = {} if unload.swap is None else {"swap": unload.swap}
     return {
         "bundle": unload.bundle,
         "source": unload.source,
         "destination": unload.destination,
         "reason": unload.reason,
         "why": dict(unload.why),
+        **swap,
     }
 
 

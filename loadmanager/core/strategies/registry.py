@@ -13,6 +13,7 @@ from loadmanager.core.strategies.placement import (
     least_resource_usage,
     round_robin,
 )
+from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding import (
     avg,
     balanced,
@@ -89,13 +90,15 @@ def placement(name: str) -> PlacementRule:
     return known
 
 
-def keeps_destinations(shedder: Shedder, rule: PlacementRule) -> bool:
-    """Whether the destinations that a shedder plans count: not if they are meant for another
-    placement rule, as those of Pulsar's AvgShedder are.
+def acting(settings: StrategySettings, *, extensible: bool) -> tuple[Shedder, PlacementRule]:
+    """The strategies that act with these settings in either manager.
+
+    Raises `ConfigError` for an unknown one.
     """
-    return rule.follows == shedder.name or all(
-        other.follows != shedder.name for other in PLACEMENTS.values()
-    )
+    configured, rule = shedder(settings.shedder), placement(settings.placement)
+    if not extensible:
+        return configured, rule
+    return configured if configured.extensible else EXTENSIBLE_SHEDDER, EXTENSIBLE_PLACEMENT
 
 
 def own_settings() -> tuple[type, ...]:

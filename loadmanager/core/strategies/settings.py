@@ -1,6 +1,7 @@
 """Settings that strategies share: Pulsar's keys and defaults.
 
-What a single strategy reads stands beside it, in a dataclass of its own.
+What a single strategy reads stands beside it, in a dataclass of its own; but for the weight of heap
+memory, which stands with the other weights.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ class StrategySettings:
     shed_policy_bundles: bool = conf(
         "loadBalancerSheddingBundlesWithPoliciesEnabled",
         False,
-        "TransferShedder: also move bundles under isolation or anti-affinity policies",
+        "Extensible manager: also move bundles under isolation or anti-affinity policies",
         dynamic=True,
     )
     bundles_in_report_max: int = conf(

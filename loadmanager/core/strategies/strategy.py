@@ -62,6 +62,8 @@ class Shedder:
     """
     extensible: bool = True
     """Whether it can read the reports of the extensible manager."""
+    for_followers: bool = False
+    """Whether its destinations count only with a placement rule that follows it."""
     checks_destinations: bool = False
     """Whether it applies the extensible manager's filters to every destination itself."""
 

@@ -60,20 +60,16 @@ class MemoryKeeper:
     _saved: dict[str, bytes] = field(default_factory=dict)
     """Path → what was last written there, but for the time."""
 
-    def _configured(self) -> list[Strategy]:
-        settings = self.strategies.value
-        configured: list[Strategy] = [
-            registry.shedder(settings.shedder),
-            registry.placement(settings.placement),
-        ]
-        return [strategy for strategy in configured if strategy.stored is not None]
+    def _acting(self, view: ClusterView) -> list[Strategy]:
+        acting = registry.acting(self.strategies.value, extensible=view.knows_owners)
+        return [strategy for strategy in acting if strategy.stored is not None]
 
     async def restore(self, view: ClusterView) -> Memories:
         """What the leader before remembered; recent moves go to the view."""
         memories = Memories()
         if not await self.store.children(paths.MEMORIES):
             return memories
-        for strategy in self._configured():
+        for strategy in self._acting(view):
             path = _path(strategy)
             if (value := await self._read(path)) is None:
                 continue
@@ -110,7 +106,7 @@ class MemoryKeeper:
         Raises `VersionConflictError` if the term is over.
         """
         now_ms = self.clock.now_ms()
-        for strategy in self._configured():
+        for strategy in self._acting(view):
             raw = msgspec.Raw(msgspec.json.encode(memories.of(strategy), enc_hook=plain))
             document = _Memory(FORMAT, now_ms, raw)
             await self._write(_path(strategy), bytes(raw), msgspec.json.encode(document))

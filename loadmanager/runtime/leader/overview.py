@@ -59,10 +59,7 @@ class Overview:
         names = sorted(brokers.registered | wishes.cordons.keys())
         pause, strategies = wishes.pause(), self.strategies.value
         extensible = self.view.knows_owners
-        shedder = registry.shedder(strategies.shedder)
-        if extensible and not shedder.extensible:
-            shedder = registry.EXTENSIBLE_SHEDDER
-        placement = registry.short_name(strategies.placement)
+        shedder, placement = registry.acting(strategies, extensible=extensible)
         return {
             "at": self.moves.clock.now_ms(),
             "leader": {
@@ -73,7 +70,7 @@ class Overview:
             },
             "manager": "extensible" if extensible else "modular",
             "shedder": shedder.name,
-            "placement": registry.EXTENSIBLE_PLACEMENT.name if extensible else placement,
+            "placement": placement.name,
             "balancing": self.balancing() and strategies.shedding_enabled,
             "cycles": self.load_manager.cycles,
             "paused": None if pause is None else {"until": pause.until_ms, "note": pause.note},

@@ -33,6 +33,7 @@ KEPT = 50
 MOVES_KEPT = 20_000
 """Moves and refusals of all kept plans together."""
 SHEDDING = "loadBalancerLoadSheddingStrategy"
+PLACING = "loadBalancerLoadPlacementStrategy"
 """What it says is not used by the extensible manager unless a dry run names it."""
 NAMED_MAX = 5
 """Differences that the reason of a refusal names; the answer lists all."""
@@ -79,11 +80,11 @@ class Plans:
         if shedder is not None:
             given[SHEDDING] = shedder
         if placement is not None:
-            given["loadBalancerLoadPlacementStrategy"] = placement
+            given[PLACING] = placement
         changed = self.settings_with(given)
         if self.load_manager.view.knows_owners and SHEDDING in given:
             _check_shedder(changed)
-        if self.load_manager.view.knows_owners and placement is not None:
+        if self.load_manager.view.knows_owners and PLACING in given:
             raise BadInputError(
                 f"the extensible load manager places by {registry.EXTENSIBLE_PLACEMENT.name} only"
             )

@@ -157,4 +157,5 @@ SHEDDER = Shedder(
     stored=AvgMemory,
     settings=AvgSettings,
     extensible=False,
+    for_followers=True,
 )
