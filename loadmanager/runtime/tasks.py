@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -136,6 +137,14 @@ class Steps:
             return False
         self.succeeded(name)
         return True
+
+    @contextmanager
+    def contained(self, name: str) -> Iterator[None]:
+        """Contain the failure of a block that awaits nothing; the block ends."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - contained, as `run` does
+            self.failed(name, error)
 
     def succeeded(self, name: str) -> None:
         """Forget the failures in a row; `run` does it."""

@@ -104,7 +104,9 @@ def a_snapshot(
         )
     common = {"now_ms": NOW_MS, "recently_unloaded_ms": dict.fromkeys(sorted(recently), NOW_MS)}
     if extensible:
-        return ClusterSnapshot(reports={}, load_data=load, top_bundles=tops, **common)  # type: ignore[arg-type]
+        return ClusterSnapshot(
+            extensible=True, reports={}, load_data=load, top_bundles=tops, **common
+        )  # type: ignore[arg-type]
     return ClusterSnapshot(reports=reports, bundle_data=data, **common)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""A fleet whose broker 0 leads: the leader's load manager over real parts."""
+"""A fleet whose broker 0 leads: the leader's load manager over real parts, in either manager."""
 
 from __future__ import annotations
 
@@ -16,15 +16,21 @@ from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.conf import Live
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
+from loadmanager.core.load.snapshot import NOTHING_KNOWN
 from loadmanager.core.moves.move import Move
 from loadmanager.core.moves.settings import MoveSettings
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.from_reports import load_data, top_bundles
 from loadmanager.core.strategies.splitting.merging import MergeSettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.election import Leader
+from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.mover import Released
+from loadmanager.runtime.broker.load_data import LoadStore
 from loadmanager.runtime.leader.draining import Draining
+from loadmanager.runtime.leader.extensible_term import PublishedFeed
 from loadmanager.runtime.leader.load_feed import LoadFeed
 from loadmanager.runtime.leader.load_manager import LoadManager
 from loadmanager.runtime.leader.merging import Merging
@@ -34,6 +40,7 @@ from loadmanager.runtime.leader.overview import Overview
 from loadmanager.runtime.leader.owners_seen import OwnersSeen
 from loadmanager.runtime.leader.plans import Plans
 from loadmanager.runtime.leader.preferred import Preferred
+from loadmanager.runtime.leader.term import Feed
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.events import Events
@@ -47,7 +54,7 @@ from loadmanager.runtime.tasks import Scope, Steps
 class Led:
     """A fleet whose broker 0 leads."""
 
-    def __init__(self, fleet: Fleet, clock: Clock) -> None:
+    def __init__(self, fleet: Fleet, clock: Clock, *, extensible: bool = False) -> None:
         first = fleet.brokers[0]
         self.fleet, self.store = fleet, first.store
         self.policies = PlacementPolicies(first.store, "standalone")
@@ -60,6 +67,7 @@ class Led:
 
         self.steps = Steps()
         self.view = ClusterView()
+        self.loads = LoadStore(first.store, self.view, clock, Corrupt()) if extensible else None
         self.wishes = OperatorWishes(first.store, clock, Corrupt())
         self.ended: list[Move] = []
         self.move_settings = Live(MoveSettings())
@@ -70,8 +78,10 @@ class Led:
             wishes=self.wishes,
             view=self.view,
             preferred=Preferred(clock),
-            release=fleet.release_bundle,
-            owner=partial(stored_owner, first.store),
+            release=self._order_release if extensible else fleet.release_bundle,
+            owner=(
+                first.records.stored_owner if extensible else partial(stored_owner, first.store)
+            ),
             mover=fleet,
             clock=clock,
             scope=fleet.scope,
@@ -91,14 +101,19 @@ class Led:
             steps=self.steps,
             observe=lambda _cycle, plan: self.observed.append(plan),
         )
-        self.feed = LoadFeed(
-            self.view,
-            observe=self.load_manager.observe,
-            brokers=first.brokers,
-            clock=clock,
-            corrupt=Corrupt(),
-            steps=self.steps,
-        )
+        self.feed: Feed
+        if self.loads is not None:
+            first.cache.listeners.append(self.loads.on_record)
+            self.feed = PublishedFeed(self.view, self.load_manager.observe, self.loads, self.steps)
+        else:
+            self.feed = LoadFeed(
+                self.view,
+                observe=self.load_manager.observe,
+                brokers=first.brokers,
+                clock=clock,
+                corrupt=Corrupt(),
+                steps=self.steps,
+            )
         first.leading.leader, first.leading.load_manager = (
             Leader("b0:8080", "http://b0:8080", 1),
             self.load_manager,
@@ -164,8 +179,21 @@ class Led:
         self.ended.append(move)
         self.load_manager.moved(move)
 
+    async def _order_release(
+        self,
+        owner: BrokerAddress,
+        bundle: str,
+        destination: BrokerAddress | None,
+        *,
+        epoch: int | None,
+    ) -> Released | None:
+        to = None if destination is None else destination.broker_id
+        done = await self.fleet.brokers[0].records.order_release(bundle, to)
+        return Released() if done else None
+
     async def shed(self) -> None:
         """A cycle, and all its moves."""
+        await self.feed.refresh()
         await self.load_manager.shed()
         await self.moves.idle()
 
@@ -185,7 +213,42 @@ class Led:
     ) -> bytes:
         """A broker reports; returns the report's JSON."""
         address = self.fleet.brokers[index].address
-        data = LocalBrokerData(
+        data = self._data(index, stats, cpu, at_ms)
+        value = msgspec.json.encode(data)
+        store, reports = self.fleet.brokers[index].store, self.fleet.brokers[0].brokers.reports
+        if not await store.create(paths.broker(address.broker_id), value, ephemeral=True):
+            await store.put(paths.broker(address.broker_id), value)
+        await self.until(
+            lambda: (
+                address.broker_id in reports
+                and reports[address.broker_id].last_stats == stats
+                and reports[address.broker_id].cpu == data.cpu
+                and reports[address.broker_id].last_update == at_ms
+            )
+        )
+        return value
+
+    async def publish(
+        self, index: int, stats: dict[str, NamespaceBundleStats], *, cpu: float, at_ms: int
+    ) -> tuple[bytes, bytes]:
+        """A broker publishes its load data and its busiest bundles; returns the JSON of both."""
+        store, settings = self.fleet.brokers[index].store, self.strategies.value
+        broker_id = self.fleet.brokers[index].address.broker_id
+        data = load_data(self._data(index, stats, cpu, at_ms), settings, None, at_ms)
+        top = top_bundles(NOTHING_KNOWN, stats, settings, settings.bundles_in_report_max)
+        published = msgspec.json.encode(data), msgspec.json.encode(top)
+        for root, value in zip((paths.LOAD_DATA, paths.TOP_BUNDLES), published, strict=True):
+            if not await store.create(f"{root}/{broker_id}", value, ephemeral=True):
+                await store.put(f"{root}/{broker_id}", value)
+        known = self.view.load_data
+        await self.until(lambda: broker_id in known and known[broker_id].updated_at == at_ms)
+        return published
+
+    def _data(
+        self, index: int, stats: dict[str, NamespaceBundleStats], cpu: float, at_ms: int
+    ) -> LocalBrokerData:
+        address = self.fleet.brokers[index].address
+        return LocalBrokerData(
             web_service_url=address.web_url,
             pulsar_service_url=address.service_url,
             bundles=list(stats),
@@ -195,18 +258,6 @@ class Led:
             msg_rate_in=sum(traffic.msg_rate_in for traffic in stats.values()),
             msg_throughput_in=sum(traffic.msg_throughput_in for traffic in stats.values()),
         )
-        value = msgspec.json.encode(data)
-        store, reports = self.fleet.brokers[index].store, self.fleet.brokers[0].brokers.reports
-        if not await store.create(paths.broker(address.broker_id), value, ephemeral=True):
-            await store.put(paths.broker(address.broker_id), value)
-        await self.until(
-            lambda: (
-                address.broker_id in reports
-                and reports[address.broker_id].last_stats == stats
-                and reports[address.broker_id].last_update == at_ms
-            )
-        )
-        return value
 
 
 @asynccontextmanager
@@ -216,16 +267,21 @@ async def led_fleet(
     bundles: int = 4,
     clock: Clock | None = None,
     strategies: StrategySettings | None = None,
+    extensible: bool = False,
 ) -> AsyncIterator[Led]:
     """A running fleet with a leader."""
-    async with a_fleet(brokers, bundles) as fleet, Scope("policies") as scope:
-        led = Led(fleet, clock or LoopClock())
+    records = range(brokers if extensible else 0)
+    async with a_fleet(brokers, bundles, records) as fleet, Scope("policies") as scope:
+        led = Led(fleet, clock or LoopClock(), extensible=extensible)
         if strategies is not None:
             led.strategies.set(strategies)
-        for root, reader in (
+        readers = [
             (paths.ADMIN, led.policies.on_change),
             (paths.WISHES, led.wishes.on_change),
-        ):
+        ]
+        if led.loads is not None:
+            readers.append((paths.LOAD_DATA, led.loads.on_change))
+        for root, reader in readers:
             watcher = Watcher(led.store, root, reader)
             scope.spawn(watcher.run(), "watch")
             await watcher.synced.wait()

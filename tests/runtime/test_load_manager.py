@@ -316,6 +316,22 @@ async def test_a_shedder_sees_every_report() -> None:
         del registry.SHEDDERS[seen.name]
 
 
+async def test_the_extensible_manager_before_any_load_data() -> None:
+    """Its leader decides by that manager's rules: TransferShedder sheds, whatever is configured
+    that cannot read its reports, and there is no broker for a bundle yet.
+    """
+    settings = StrategySettings(shedder="ThresholdShedder", placement="RoundRobinBrokerSelector")
+    async with led_fleet(2, strategies=settings, extensible=True) as led:
+        snapshot, plan = led.load_manager.try_out(settings)
+        assert (snapshot.available, snapshot.extensible) == (frozenset(), True)
+        assert plan.strategy == "TransferShedder"
+        await led.shed()
+        assert led.observed[-1] == plan
+        with pytest.raises(OperationalError, match="no broker qualifies"):
+            await led.load_manager.place("t/n/0x00000000_0xffffffff")
+        assert led.steps.failures == {}
+
+
 async def test_a_slow_strategy_counts_as_a_failure() -> None:
     """Its plan is dropped, because the lease may have run out meanwhile; placements stand."""
     async with led_fleet(2) as led:

@@ -303,6 +303,8 @@ class ClusterView:
         derived.served = reports, pending, NO_OWNERS, served
         return NOTHING_KNOWN.having(  # half the time that the constructor takes
             now_ms=now_ms,
+            # `decide` is not told owners: its reports say which manager it is.
+            extensible=self.knows_owners or (bool(self.load_data) and not self.reports),
             reports=reports,
             bundle_data=averages,
             time_averages=sums,

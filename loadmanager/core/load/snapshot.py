@@ -37,6 +37,8 @@ class ClusterSnapshot:
     """Everything that a decision may depend on."""
 
     now_ms: int
+    extensible: bool = False
+    """Whether this is a cluster of Pulsar's extensible load manager, also before any report."""
     reports: Mapping[str, LocalBrokerData]
     """brokerId → report of the modular manager; live brokers only."""
     bundle_data: Mapping[str, BundleData] = field(default_factory=dict)
@@ -147,11 +149,6 @@ class ClusterSnapshot:
     def brokers(self) -> Sequence[str]:
         """brokerIds of the modular reports, in the order in which every strategy walks them."""
         return self.columns.names
-
-    @property
-    def extensible(self) -> bool:
-        """Whether the reports are those of Pulsar's extensible load manager."""
-        return bool(self.load_data) and not self.reports
 
     def by_throughput(self, broker: str) -> Ordered:
         """The broker's bundles that have averages, with their short-term throughput (bytes/s);

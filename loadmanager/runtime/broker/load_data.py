@@ -149,8 +149,8 @@ class LoadStore:
         self._view = view
         self._clock = clock
         self._corrupt = corrupt
-        self.listeners: list[Callable[[str], None]] = []
-        """Called with each brokerId that publishes load data."""
+        self.listeners: list[Callable[[str, BrokerLoadData], None]] = []
+        """Called with a brokerId and the load data that it published."""
         view.knows_owners = True
 
     def on_record(self, bundle: str, record: StateRecord | None) -> None:
@@ -189,7 +189,7 @@ class LoadStore:
             data.updated_at = min(data.updated_at, self._clock.now_ms())
             self._view.observe(broker_id, data, self._clock.now_ms())
             for listener in self.listeners:
-                listener(broker_id)
+                listener(broker_id, data)
             return
         self._view.gone(broker_id, self._clock.now_ms())
 

@@ -70,6 +70,7 @@ class OwnerSplits:
         }
         snapshot = ClusterSnapshot(
             now_ms=self.clock.now_ms(),
+            extensible=True,
             reports={},
             load_data={self.broker_id: BrokerLoadData()},
             top_bundles={self.broker_id: TopBundlesLoadData(top_bundles_load_data=served)},

@@ -13,6 +13,7 @@ from typing import Protocol
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.reports import BrokerLoadData
 from loadmanager.ports.election import Term
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.mover import Released
@@ -34,8 +35,8 @@ RELEASE_ASKED_AFTER_S = (0.0, 0.05, 0.2, 1.0)
 class Published(Protocol):
     """What brokers published (`runtime.broker.load_data.LoadStore`)."""
 
-    listeners: list[Callable[[str], None]]
-    """Called with each brokerId that publishes load data."""
+    listeners: list[Callable[[str, BrokerLoadData], None]]
+    """Called with a brokerId and the load data that it published."""
 
     async def read_top_bundles(self) -> None:
         """Tell the view which bundles the live brokers published."""
@@ -54,14 +55,21 @@ class Orders(Protocol):
 
 @dataclass(slots=True)
 class PublishedFeed:
-    """Implements `runtime.leader.term.Feed`: the broker's own view, which is fed all the time."""
+    """Implements `runtime.leader.term.Feed`: the broker's own view, which is fed all the time.
+
+    Passes all load data to `observe`, too, during one term.
+    """
 
     view: ClusterView
+    observe: Callable[[str, BrokerLoadData], None]
     published: Published
+    steps: Steps
     heard: Set[str] = field(default_factory=set)
 
     def __enter__(self) -> PublishedFeed:
-        """Listen who publishes load data."""
+        """Take the present load data, and whatever brokers publish later."""
+        for broker_id, data in self.view.load_data.items():
+            self._on_data(broker_id, data)
         self.heard = set()
         self.published.listeners.append(self._hear)
         return self
@@ -70,8 +78,13 @@ class PublishedFeed:
         """Listen no more."""
         self.published.listeners.remove(self._hear)
 
-    def _hear(self, broker_id: str) -> None:
+    def _hear(self, broker_id: str, data: BrokerLoadData) -> None:
         self.heard |= {broker_id}
+        self._on_data(broker_id, data)
+
+    def _on_data(self, broker_id: str, data: BrokerLoadData) -> None:
+        with self.steps.contained("observe"):
+            self.observe(broker_id, data)
 
     async def refresh(self) -> None:
         """Read the busiest bundles of each broker."""
@@ -109,7 +122,7 @@ class ExtensibleLeaderWork(LeaderWork):
 
     def new_feed(self, view: ClusterView, load_manager: LoadManager, steps: Steps) -> Feed:
         """See the base class."""
-        return PublishedFeed(view, self.published)
+        return PublishedFeed(view, load_manager.observe, self.published, steps)
 
     def new_moves(self, term: Term, view: ClusterView, scope: Scope, steps: Steps) -> Moves:
         """See the base class."""

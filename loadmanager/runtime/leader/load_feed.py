@@ -67,14 +67,13 @@ class LoadFeed:
         self._on_report(broker_id, report)
 
     def _on_report(self, broker_id: str, report: LocalBrokerData | None) -> None:
-        try:
+        # A failure of the leader must not keep other listeners from the report.
+        with self.steps.contained("observe"):
             if report is None or _of_other_manager(report):
                 self.view.gone(broker_id, self.clock.now_ms())
             else:
                 self.view.observe(broker_id, report, self.clock.now_ms())
                 self.observe(broker_id, report)
-        except Exception as error:  # noqa: BLE001 - a failure of the leader must not keep other listeners from the report
-            self.steps.failed("observe", error)
 
     async def refresh(self) -> None:
         """Nothing: every report is fed when it comes."""

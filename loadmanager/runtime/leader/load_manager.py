@@ -18,7 +18,7 @@ from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.load.cluster_view import ClusterView
-from loadmanager.core.load.reports import LocalBrokerData
+from loadmanager.core.load.reports import BrokerLoadData, LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.moves.move import Author, Move, MoveState, move_document
 from loadmanager.core.policies.eligibility import versions_of
@@ -120,10 +120,10 @@ class LoadManager:
         self.kept = Decisions(clock)
         self.cycles = self.not_moved = self.not_split = 0
 
-    def observe(self, broker_id: str, report: LocalBrokerData) -> None:
+    def observe(self, broker_id: str, report: LocalBrokerData | BrokerLoadData) -> None:
         """Show a broker's report to the strategies."""
         self.memories = cycle.observe(broker_id, report, self._strategies.value, self.memories)
-        if self.log is not None:
+        if self.log is not None and isinstance(report, LocalBrokerData):
             self.log.seen(broker_id, report)
 
     # Placing

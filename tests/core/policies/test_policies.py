@@ -228,7 +228,9 @@ def test_versions_in_the_extensible_manager() -> None:
 
     def able(versions: dict[str, str], *, strict: bool = False) -> list[str]:
         load_data = {name: BrokerLoadData() for name in ("a", "b", "c")}
-        snapshot = ClusterSnapshot(now_ms=0, reports={}, load_data=load_data, versions=versions)
+        snapshot = ClusterSnapshot(
+            now_ms=0, extensible=True, reports={}, load_data=load_data, versions=versions
+        )
         settings = StrategySettings(prefer_later_versions=True)
         return list(filters.extensible(snapshot, "t/n", settings, strict=strict)[0])
 

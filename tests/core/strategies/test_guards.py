@@ -120,6 +120,7 @@ def test_extensible_destinations_are_filtered_too() -> None:
     load = {"b1": BrokerLoadData(), "b2": BrokerLoadData(topics=60_000), "b3": BrokerLoadData()}
     snapshot = ClusterSnapshot(
         now_ms=0,
+        extensible=True,
         reports={},
         load_data=load,
         top_bundles={"b1": top},

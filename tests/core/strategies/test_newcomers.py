@@ -49,5 +49,5 @@ def test_nobody_is_named_who_gets_something() -> None:
 def test_under_the_extensible_manager() -> None:
     """By the numbers of bundles that the brokers publish."""
     load = {"b1": BrokerLoadData(bundle_count=9), "b2": BrokerLoadData()}
-    snapshot = ClusterSnapshot(now_ms=1, reports={}, load_data=load)
+    snapshot = ClusterSnapshot(now_ms=1, extensible=True, reports={}, load_data=load)
     assert [skip.what for skip in left_out(snapshot, QUIET)] == ["b2"]

@@ -107,9 +107,13 @@ def test_usage_of_the_extensible_manager_counts_what_is_under_way() -> None:
     settings = StrategySettings(
         own={LeastResourceUsageSettings: LeastResourceUsageSettings(usage_difference_percent=4)}
     )
-    free = ClusterSnapshot(now_ms=0, reports={}, load_data=load)
+    free = ClusterSnapshot(now_ms=0, extensible=True, reports={}, load_data=load)
     busy = ClusterSnapshot(
-        now_ms=0, reports={}, load_data=load, pending={"a": {"x": under_way(throughput=30)}}
+        now_ms=0,
+        extensible=True,
+        reports={},
+        load_data=load,
+        pending={"a": {"x": under_way(throughput=30)}},
     )
     assert least_resource_usage.candidates(free, ["a", "b"], settings, {}) == (["a"], {})
     assert least_resource_usage.candidates(busy, ["a", "b"], settings, {}) == (["b"], {})
@@ -117,6 +121,7 @@ def test_usage_of_the_extensible_manager_counts_what_is_under_way() -> None:
         report = BrokerLoadData(weighted_max_ema=0.2, msg_throughput_in=throughput)
         silent = ClusterSnapshot(
             now_ms=0,
+            extensible=True,
             reports={},
             load_data={"a": report, "b": report},
             pending={"a": {"x": under_way(throughput=30)}},

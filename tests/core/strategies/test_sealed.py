@@ -136,6 +136,7 @@ def test_in_the_extensible_manager() -> None:
     load = {name: BrokerLoadData(updated_at=NOW_MS) for name in ("b1", "b2", "b3")}
     before = ClusterSnapshot(
         now_ms=NOW_MS,
+        extensible=True,
         reports={},
         load_data=load,
         top_bundles={"b1": TopBundlesLoadData(top_bundles_load_data=top)},

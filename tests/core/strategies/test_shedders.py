@@ -252,7 +252,9 @@ def a_transfer_cluster(
             msg_throughput_ema=total,
             updated_at=1000,
         )
-    return ClusterSnapshot(now_ms=1000, reports={}, load_data=data, top_bundles=tops)
+    return ClusterSnapshot(
+        now_ms=1000, extensible=True, reports={}, load_data=data, top_bundles=tops
+    )
 
 
 def test_transfer_acts_on_the_fourth_hit() -> None:
@@ -274,12 +276,15 @@ def test_transfer_rests_and_waits_for_reports() -> None:
     snapshot = a_transfer_cluster([0.9, 0.1], [[10, 20], [5, 5]])
     resting = ClusterSnapshot(
         now_ms=1000,
+        extensible=True,
         reports={},
         load_data=snapshot.load_data,
         recently_unloaded_brokers_ms={"b0": 0},
     )
     assert "CoolDown" in shed(resting, "TransferShedder", hits_min=0)[0].skipped[0].reason
-    stale = ClusterSnapshot(now_ms=10_000_000, reports={}, load_data=snapshot.load_data)
+    stale = ClusterSnapshot(
+        now_ms=10_000_000, extensible=True, reports={}, load_data=snapshot.load_data
+    )
     plan = shed(stale, "TransferShedder", hits_min=0)[0]
     assert [skip.what for skip in plan.skipped if "StaleReport" in skip.reason] == ["b0", "b1"]
 

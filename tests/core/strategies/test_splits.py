@@ -106,7 +106,11 @@ def extensible(
         ]
     )
     snapshot = ClusterSnapshot(
-        now_ms=0, reports={}, load_data={"b1": BrokerLoadData()}, top_bundles={"b1": tops}
+        now_ms=0,
+        extensible=True,
+        reports={},
+        load_data={"b1": BrokerLoadData()},
+        top_bundles={"b1": tops},
     )
     return threshold.extensible(snapshot, SplitSettings(**settings), {}, {}, memory)  # type: ignore[arg-type]
 

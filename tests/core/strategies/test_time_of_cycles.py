@@ -37,6 +37,7 @@ def a_cluster(count: int) -> ClusterSnapshot:
     stats = NamespaceBundleStats(msg_throughput_in=1e6)
     return ClusterSnapshot(
         now_ms=1_000,
+        extensible=True,
         reports={},
         load_data={
             broker: BrokerLoadData(

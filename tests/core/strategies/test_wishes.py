@@ -39,7 +39,7 @@ def a_snapshot(*, extensible: bool = False, **fields: object) -> ClusterSnapshot
         top = [TopBundle(bundle_name=bundle, stats=HOT) for bundle in (A, B)]
         tops = {"b1": TopBundlesLoadData(top_bundles_load_data=top)}
         return ClusterSnapshot(
-            now_ms=NOW_MS, reports={}, load_data=load, top_bundles=tops, **fields
+            now_ms=NOW_MS, extensible=True, reports={}, load_data=load, top_bundles=tops, **fields
         )  # type: ignore[arg-type]
     reports = {
         name: LocalBrokerData(
