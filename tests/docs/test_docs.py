@@ -148,19 +148,6 @@ def test_named_code_exists(page: Path) -> None:
             assert any((place / text).exists() for place in places), text
 
 
-def test_walks_are_short() -> None:
-    """Each walk has at most six hops, and each hop names code."""
-    walk, hops = "", dict[str, int]()
-    for line in (DOCS / "explanation" / "walks.md").read_text().splitlines():
-        if line.startswith("## "):
-            walk = line
-        if re.match(r"\d+\. ", line):
-            hops[walk] = hops.get(walk, 0) + 1
-            assert CODE_NAME.search(line), line
-    assert len(hops) == 3
-    assert max(hops.values()) <= 6
-
-
 @PAGES
 def test_commands_are_understood(page: Path) -> None:
     """Commands that pages show exist with these options; so do the paths that they ask for."""
