@@ -77,7 +77,7 @@ class LoadFeed:
             self.steps.failed("observe", error)
 
     async def refresh(self) -> None:
-        """Nothing: every report is fed when it comes."""
+        """Do nothing: every report is fed when it comes."""
 
     async def restore(self, store: Store) -> None:
         """Begin with the averages that earlier leaders stored, without corrupt ones."""
