@@ -1,4 +1,5 @@
-# `make run` and `make test` work on a machine that has only python3 (3.11 or newer), make and the package registries.
+# `make run` and `make test` work on a machine that has only python3 (3.11 or newer), make and the
+# package registries.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,7 +15,9 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # What `make matrix` looks for; each as pythonX.Y or among pyenv's versions.
 PYTHONS := 3.11 3.12 3.13 3.14
 
-.PHONY: help install install-run install-analysis run demo analyze page fast test test-clients test-pulsar test-oracle test-oracle-vectors lint coverage mutants matrix dist docs bench proto broker-conf clean
+.PHONY: help install install-run install-analysis run demo analyze page fast test test-clients \
+	test-pulsar test-oracle test-oracle-vectors lint coverage mutants matrix dist docs bench proto \
+	broker-conf clean
 .DEFAULT_GOAL := help
 
 help:
@@ -24,17 +27,18 @@ help:
 	@echo "make test         lint and all tests: before every commit"
 	@echo "make test-clients the Java and Go clients and pulsar-admin on our brokers and on a real"
 	@echo "                  Pulsar 4.0 (needs Java 17, Maven and Go; else skipped with the reason)"
-	@echo "make test-pulsar  loadmanager fleet beside a real Pulsar 4.0 of three brokers, with both of its"
-	@echo "                  load managers (needs Java 17 and Maven; else skipped with the reason);"
-	@echo "                  BROKERS: the version of its brokers"
+	@echo "make test-pulsar  loadmanager fleet beside a real Pulsar 4.0 of three brokers, with both of"
+	@echo "                  its load managers (needs Java 17 and Maven; else skipped with the"
+	@echo "                  reason); BROKERS: the version of its brokers"
 	@echo "make test-oracle  our decisions beside Pulsar's own classes (needs Java 17 and Maven);"
 	@echo "                  SEED, CASES of each family, PULSAR: the version"
 	@echo "make lint         ruff, mypy, import contracts"
 	@echo "make coverage     how much of core and runtime the tests in this process reach"
-	@echo "make mutants      how many edits of core/strategies its tests notice (a sample; ten minutes)"
+	@echo "make mutants      how many edits of core/strategies its tests notice (a sample; 10 minutes)"
 	@echo "make matrix       core tests and a running cluster on each Python of $(PYTHONS) found here"
 	@echo "make broker-conf  write config/broker.conf from the settings in the code"
-	@echo "make demo         a cluster under a skewed load that balances itself, and its page; Ctrl-C ends it"
+	@echo "make demo         a cluster under a skewed load that balances itself, and its page;"
+	@echo "                  Ctrl-C ends it"
 	@echo "make page         build the page at /ui from ui/ into the package (needs Node and npm)"
 	@echo "make docs         reference pages from the code, then docs/ as HTML in docs/_build"
 	@echo "make dist         sdist and wheel in dist/"
@@ -47,23 +51,28 @@ install-run: $(RUN)
 install-analysis: $(ANALYSIS)
 
 $(MADE):
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "loadmanager needs Python 3.11 or newer; say which with: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "loadmanager needs Python 3.11 or newer; say which with: make PYTHON=python3.12"; \
+		exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
 # The sizes are those of the versions in constraints.txt.
 $(RUN): $(MADE) pyproject.toml constraints.txt
-	@test -e $@ || echo "Installing what a run needs: about 500 MB to download, 0.8 GB in $(VENV). Most of it is Spark, whose jars have the ZooKeeper server, and a Java for it."
+	@test -e $@ || echo "Installing what a run needs: about 500 MB to download, 0.8 GB in $(VENV)." \
+		"Most of it is Spark, whose jars have the ZooKeeper server, and a Java for it."
 	$(PIP) --editable '.[standalone,demo]'
 	@touch $@
 
 $(ANALYSIS): $(MADE) pyproject.toml constraints.txt
-	@test -e $@ -o -e $(RUN) || echo "Installing what the analysis needs: about 500 MB to download, 0.8 GB in $(VENV). Most of it is Spark and a Java."
+	@test -e $@ -o -e $(RUN) || echo "Installing what the analysis needs: about 500 MB to download," \
+		"0.8 GB in $(VENV). Most of it is Spark and a Java."
 	$(PIP) --editable '.[standalone,demo,analysis]'
 	@touch $(RUN) $@
 
 $(ALL): $(MADE) pyproject.toml constraints.txt
-	@test -e $@ || echo "Installing what development needs: 1.4 GB in $(VENV). 'make install-run' has enough for a run."
+	@test -e $@ || echo "Installing what development needs: 1.4 GB in $(VENV)." \
+		"'make install-run' has enough for a run."
 	$(PIP) --editable '.[standalone,demo,analysis,dev,docs]'
 	@touch $(RUN) $(ANALYSIS) $@
 
@@ -144,7 +153,8 @@ bench: install
 
 proto: install
 	$(BIN)/pip install --quiet --disable-pip-version-check grpcio-tools mypy-protobuf
-	cd loadmanager/core/wire && PATH="$(CURDIR)/$(BIN):$$PATH" $(CURDIR)/$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --mypy_out=. pulsar.proto
+	cd loadmanager/core/wire && PATH="$(CURDIR)/$(BIN):$$PATH" \
+		$(CURDIR)/$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --mypy_out=. pulsar.proto
 
 broker-conf: install
 	$(BIN)/loadmanager config template > config/broker.conf

@@ -46,7 +46,7 @@ SHOWN = 15
 )
 @click.option("--no-grid", is_flag=True, help="do not try every combination of the grid")
 @click.option("--try", "tried", multiple=True, metavar="STRATEGY", help="also this, as in replay")
-@click.option("--seed", default=1, help="of what is drawn")
+@click.option("--seed", default=1, help="seed of the candidates that are drawn by chance")
 @click.option("--balance", default=1.0, type=click.FloatRange(0), help="weight of spread")
 @click.option("--headroom", default=1.0, type=click.FloatRange(0), help="weight of overload")
 @click.option("--calm", default=0.2, type=click.FloatRange(0), help="weight of moves")

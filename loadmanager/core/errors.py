@@ -47,5 +47,5 @@ class ForbiddenError(LoadManagerError):
 
 
 def said(error: object) -> str:
-    """What an error says, or its type: the text of some errors is empty."""
+    """The text of an error, or its type: some errors have no text."""
     return str(error) or type(error).__name__

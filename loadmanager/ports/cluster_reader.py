@@ -1,4 +1,4 @@
-"""What an outside observer can read of a Pulsar cluster."""
+"""Reads of a Pulsar cluster what an outside observer can see."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BrokerReading:
 
 @dataclass(frozen=True, slots=True)
 class PoliciesReading:
-    """What restricts where bundles may be placed."""
+    """The policies that restrict where bundles may be placed, as read."""
 
     isolation: Mapping[str, IsolationPolicy] = field(default_factory=dict)
     domains: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class PoliciesReading:
 
 @dataclass(slots=True)
 class Cost:
-    """What reading and ordering has cost the brokers so far."""
+    """The cost of reading and ordering for the brokers so far."""
 
     requests: int = 0
     failures: int = 0
@@ -59,7 +59,7 @@ class ClusterReader(Protocol):
 
     @property
     def cost(self) -> Cost:
-        """What it has cost."""
+        """The cost of all requests so far."""
         ...
 
     async def brokers(self) -> list[str]:

@@ -31,7 +31,7 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class TopicRecords:
-    """What is recorded of a topic."""
+    """The records of a topic in the metadata store."""
 
     subscriptions: tuple[str, ...] = ()
     """The durable ones."""

@@ -38,7 +38,7 @@ class Reporting(Fleet, Protocol):
 
 
 class Policies(Protocol):
-    """What restricts where bundles may be placed."""
+    """The policies that restrict where bundles may be placed."""
 
     @property
     def isolation(self) -> Mapping[str, IsolationPolicy]:

@@ -106,15 +106,15 @@ class HostUsage:
 class Hosting(Protocol):
     """The host. All methods are called on the event loop.
 
-    `life` is the token of an acquisition of a bundle: the id of the transaction that created its
-    lock, which grows from life to life. A call for any life but the open one must do nothing.
+    `life` is the token of an acquisition of a bundle: the id of the transaction that took its
+    claim, which grows from life to life. A call for any life but the open one must do nothing.
     """
 
     async def open_bundle(self, bundle: str, life: int) -> None:
-        """Prepare a bundle whose lock this broker holds, and serve it when this returns.
+        """Prepare a bundle whose claim this broker holds, and serve it when this returns.
 
         Replaces an older life of the bundle. Raises `OperationalError` when the bundle cannot be
-        served here; then the caller deletes the lock.
+        served here; then the caller gives up the claim.
         """
         ...
 
@@ -122,14 +122,14 @@ class Hosting(Protocol):
         """First phase of an unload: stop serving the bundle at once.
 
         Ignore what clients send, and tell them nothing yet. Idempotent. Before `close_bundle`, the
-        runtime deletes the lock, and the destination acquires it.
+        runtime gives up the claim, and the destination, if there is one, acquires the bundle.
         """
         ...
 
     async def settle_bundle(self, bundle: str, life: int) -> None:
-        """Between `fence_bundle` and the deletion of the lock: leave what the next owner needs.
+        """Leave what the next owner needs; called between `fence_bundle` and giving up the claim.
 
-        Takes two seconds at most; the lock is deleted whatever happens.
+        Takes two seconds at most. The claim is given up whatever this raises.
         """
         ...
 

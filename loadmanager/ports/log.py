@@ -42,7 +42,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """What the metadata store has of a log."""
+    """The record of a log in the metadata store."""
 
     log_id: int
     """The ledger id of its messages, for good."""

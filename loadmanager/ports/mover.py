@@ -1,4 +1,4 @@
-"""What moves and splits bundles: our own brokers over their HTTP API, or those of a Pulsar."""
+"""Moves and splits bundles: our own brokers over their HTTP API, or those of a Pulsar."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loadmanager.ports.hosting import BrokerAddress
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """What a broker says of a bundle that it has unloaded."""
+    """The answer of a broker that has unloaded a bundle."""
 
     clients: int | None = None
     """Producers and consumers that it had just before; None: not told."""

@@ -1,4 +1,4 @@
-"""What the leader shows to operators, and does for them, beyond Pulsar's API.
+"""Shows operators what the leader sees, and does what they order, beyond Pulsar's API.
 
 Documents are plain data for JSON, of the shapes in `adapters.admin.models`. Times are milliseconds
 since the epoch, rates messages/s, throughputs bytes/s, usages fractions of 1.
@@ -66,7 +66,7 @@ class Plans(Protocol):
     def dry_run(
         self, shedder: str | None, placement: str | None, settings: Mapping[str, str]
     ) -> Document:
-        """What a shedding cycle would do now with these settings; nothing is moved.
+        """Plan a shedding cycle with these settings, as it would be now; nothing is moved.
 
         Raises `BadInputError` for an unknown strategy or key, and for a value that is not allowed.
         """
@@ -98,7 +98,7 @@ class Listener(Protocol):
 
 
 class Events(Protocol):
-    """What happens in the cluster, as it happens."""
+    """Tells what happens in the cluster, as it happens."""
 
     def listen(self, after: str | None) -> Listener:
         """Begin after the event of that id, as far as it is kept; None: now.

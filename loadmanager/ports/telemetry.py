@@ -51,7 +51,7 @@ def gauge(name: str, doc: str, *labels: str, broker: bool = True) -> Metric:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """What the metrics page shows one by one. What is beyond is summed."""
+    """How many things the metrics page shows one by one. Those beyond are summed."""
 
     namespaces: int
     topics: int

@@ -1,4 +1,4 @@
-"""What an operator may ask of a host of Pulsar's topics, and order it to do.
+"""The questions and orders of operators to a host of Pulsar's topics.
 
 Only the owner of a topic's bundle answers. Coroutines open the topic if need be, so that figures
 are those of the moment; the caller checks before that the topic exists. They raise

@@ -23,7 +23,7 @@ Found = tuple[tuple[str, ...], str]
 def access_problems(
     access: AccessSettings, tokens: TokenSettings, client: BrokerClientSettings
 ) -> Iterator[Found]:
-    """What is wrong; reads the keys that the settings name."""
+    """Find what is wrong; reads the keys that the settings name."""
     if access.authorization and access.provider != AUTHORIZATION:
         yield ("authorizationProvider",), f"authorizationProvider: {AUTHORIZATION} is allowed"
     if not access.authentication:

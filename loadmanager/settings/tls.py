@@ -22,7 +22,7 @@ Found = tuple[tuple[str, ...], str]
 def tls_problems(
     broker: BrokerSettings, tls: TlsSettings, client: BrokerClientTlsSettings
 ) -> Iterator[Found]:
-    """What is wrong; reads the certificates that the settings name."""
+    """Find what is wrong; reads the certificates that the settings name."""
     yield from _port_problems(broker)
     if client.enabled and broker.web_port_tls is None:
         yield (_CLIENT, PORTS[3]), f"{_CLIENT} needs {PORTS[3]}: there brokers ask each other"

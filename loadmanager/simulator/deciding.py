@@ -37,7 +37,7 @@ class Deciding:
         self._view = ClusterView()
 
     def decide(self, line: Line, strategies: StrategySettings, splits: SplitSettings) -> Plan:
-        """What the leader does in this cycle. Raises `BadInputError`."""
+        """Decide one cycle as the leader would. Raises `BadInputError`."""
         snapshot = self._snapshot(line, strategies)
         plan = Plan(registry.acting(strategies, extensible=snapshot.extensible)[0].name)
         if "shed" in line.do:

@@ -72,7 +72,7 @@ class Exactness:
 
     @property
     def share(self) -> float:
-        """Of the live moves, those that were reproduced; 1 without moves."""
+        """The part of the live moves that was reproduced; 1 without moves."""
         return self.reproduced / self.moves if self.moves else 1.0
 
 

@@ -150,7 +150,7 @@ class ExtensibleParts:
         )
 
     def leader_work(self, work: LeaderWork) -> ExtensibleLeaderWork:
-        """What the leader does in a term, instead of what that of the modular manager does."""
+        """Build the leader's work in this manager from that in the modular one."""
         common = {field.name: getattr(work, field.name) for field in fields(work)}
         common.update(leader_splits=False, owner=self.claims.stored_owner)
         return ExtensibleLeaderWork(
@@ -175,7 +175,7 @@ class ExtensibleParts:
         return random.Random(self._common.seed + number)  # noqa: S311 - reproducible, not secret
 
     def watchers(self) -> list[Watcher]:
-        """What keeps the caches current."""
+        """The watchers that keep the caches current."""
         store = self._common.store
         return [
             Watcher(store, paths.LOCKS, self._common.locks.on_change),

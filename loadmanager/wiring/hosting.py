@@ -17,7 +17,7 @@ from loadmanager.wiring.outside import Outside, Service
 def build_access(
     settings: LiveSettings, outside: Outside, namespaces: Namespaces
 ) -> BrokerAccess | None:
-    """None: clients need not say who they are."""
+    """Build what asks clients who they are; returns None if they need not say it."""
     access = settings.live(AccessSettings)
     if outside.verifier is None or not access.value.authentication:
         return None

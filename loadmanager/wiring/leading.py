@@ -45,7 +45,7 @@ def leader_work(
     observe: Callable[[int, int, Plan], None],
     observe_move: Callable[[int, int, Move], None],
 ) -> LeaderWork:
-    """What this broker does whenever it leads."""
+    """Build what this broker does whenever it leads."""
     messaging = settings.live(MessagingSettings)
     return LeaderWork(
         store=outside.store,

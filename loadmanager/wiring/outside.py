@@ -1,4 +1,4 @@
-"""What a broker takes from outside: everything that touches the world."""
+"""The objects that a broker takes from outside: everything that touches the world."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from loadmanager.runtime.tasks import LoopBusy
 
 
 class Service(Hosting, Protocol):
-    """What a broker hosts: Pulsar's topics, or whatever else hashes into bundles."""
+    """Serves the clients of a broker: Pulsar's topics, or whatever else hashes into bundles."""
 
     def begin(self, directory: Directory) -> None:
         """Called once, before anything else, when `directory` can answer."""
@@ -50,7 +50,7 @@ class Service(Hosting, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
-    """What a broker takes from outside."""
+    """The objects that a broker takes from outside."""
 
     me: BrokerAddress
     """Where clients and other brokers reach this broker."""

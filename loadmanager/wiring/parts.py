@@ -152,7 +152,7 @@ class Parts:
         return Locks(store, self._namespaces, me, self._corrupt, peers, address=address)
 
     def _build_extensible(self) -> ExtensibleParts | None:
-        """The parts of the extensible manager, if it is the one to run."""
+        """Build the parts of the extensible manager; returns None if the other one is to run."""
         name = registry.short_name(self._strategies.value.load_manager_class)
         if name != EXTENSIBLE:
             return None

@@ -60,7 +60,7 @@ DEFAULTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandaloneOptions:
-    """What to start, and where it listens: broker i on `pulsar_port + i` and `http_port + i`."""
+    """How many brokers to start, and where: broker i on `pulsar_port + i` and `http_port + i`."""
 
     brokers: int
     pulsar_port: int

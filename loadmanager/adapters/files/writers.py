@@ -61,7 +61,7 @@ class Disk(Protocol):
         ...
 
     def release(self, path: str) -> None:
-        """Nothing more is written to a file by this thread."""
+        """Close a file: this thread writes nothing more to it."""
         ...
 
     def remove(self, path: str) -> None:

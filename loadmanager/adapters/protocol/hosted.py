@@ -28,7 +28,7 @@ SEEK_S = 30.0
 
 
 class Client(Protocol):
-    """What the topics and the dispatcher know of a client's connection."""
+    """A client's connection as the topics and the dispatcher know it."""
 
     address: str
     """The client's address, without port."""

@@ -1,5 +1,5 @@
-"""What is done from time to time about messages that are too old or too many: time to live,
-retention by time, backlog quotas.
+"""Removes, from time to time, messages that are too old or too many: time to live, retention by
+time, backlog quotas.
 
 Ages are those of publication. Finding the first message that is young enough takes a binary search,
 which reads from the storage what the cache lacks.

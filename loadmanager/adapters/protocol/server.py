@@ -169,7 +169,7 @@ class BrokerServer(TopicRegistry):
             connection.close("the broker stops")
 
     def samples(self, detail: Detail) -> Iterator[Sample]:
-        """Those of the registry, and of the guard."""
+        """The metrics of the registry, and of the guard."""
         yield from super().samples(detail)
         if self.guard is not None:
             yield from self.guard.refusals.samples()

@@ -1,4 +1,4 @@
-"""What operators ask of topics that this broker serves. Implements `ports.topics.TopicHost`."""
+"""Does what operators ask of topics that are served here. Implements `ports.topics.TopicHost`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this broker shows others to prove who it is."""
+"""Proves to others who this broker is."""
 
 from __future__ import annotations
 

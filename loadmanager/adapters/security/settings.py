@@ -63,18 +63,18 @@ class TlsSettings:
     """TLS of brokerServicePortTls and webServicePortTls."""
 
     certificate: str = conf(
-        "tlsCertificateFilePath", "", "This broker's certificate, and those that vouch for it (PEM)"
+        "tlsCertificateFilePath", "", "This broker's certificate and its chain (PEM)"
     )
     key: str = conf("tlsKeyFilePath", "", "The certificate's private key (PEM)")
     trust: str = conf(
         "tlsTrustCertsFilePath",
         "",
-        "Who vouches for certificates of clients (PEM); empty: clients are asked for none",
+        "The authorities that sign clients' certificates (PEM); empty: clients are asked for none",
     )
     require_client: bool = conf(
         "tlsRequireTrustedClientCertOnConnect",
         False,
-        "Clients must have a certificate that tlsTrustCertsFilePath vouches for",
+        "Clients must have a certificate that an authority in tlsTrustCertsFilePath signed",
     )
     refresh_s: float = conf(
         "tlsCertRefreshCheckDurationSec",
@@ -100,7 +100,7 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerClientTlsSettings:
-    """TLS of what brokers ask each other."""
+    """TLS between brokers."""
 
     enabled: bool = conf(
         "brokerClientTlsEnabled", False, "Brokers ask each other over webServicePortTls"
@@ -108,8 +108,8 @@ class BrokerClientTlsSettings:
     trust: str = conf(
         "brokerClientTrustCertsFilePath",
         "",
-        "Who vouches for certificates of brokers (PEM); empty: tlsTrustCertsFilePath, or else "
-        "those whom the system trusts",
+        "The authorities that sign brokers' certificates (PEM); empty: tlsTrustCertsFilePath, or "
+        "else those that the system trusts",
     )
     verify_host: bool = conf(
         "tlsHostnameVerificationEnabled",

@@ -229,7 +229,7 @@ def _no_answer(where: str, reason: object) -> str:
     if isinstance(reason, ssl.SSLCertVerificationError):
         return (
             f"{where} is not trusted: {reason.verify_message or reason}; --tls-trust-certs FILE "
-            "says who vouches for it"
+            "names the authority that signed its certificate"
         )
     if isinstance(reason, ssl.SSLError) and "WRONG_VERSION_NUMBER" in str(reason):
         return f"{where} does not speak TLS: --url http://{parts.netloc} is right for an HTTP port"

@@ -115,8 +115,8 @@ CREDENTIALS: tuple[click.Parameter, ...] = (
         envvar="LOADMANAGER_TLS_TRUST_CERTS",
         callback=_keep,
         metavar="FILE",
-        help="who vouches for the brokers' certificates (PEM; default: as `admin use` says, else "
-        "whom the system trusts)",
+        help="the authorities that signed the brokers' certificates (PEM; default: as `admin use` "
+        "says, else those that the system trusts)",
     ),
     click.Option(
         ["--tls-cert"],

@@ -1,4 +1,4 @@
-"""What settings do together: allowed each, and yet not what their author can have meant."""
+"""Finds settings that are allowed one by one, and together do what nobody can have meant."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ SKIPS_MAX = 100
 
 
 class Record(msgspec.Struct, rename="camel", kw_only=True):
-    """What every record has."""
+    """The fields that every record has."""
 
     kind: ClassVar[str]
     ts: int
@@ -102,7 +102,7 @@ class Decision(Record):
     reason. A split has two records: when it is decided, and when it has ended.
     """
     bundle: str | None = None
-    """None for a skip that concerns no bundle: `what` says what."""
+    """The bundle; None for a skip that concerns none: then `what` names a broker or the cluster."""
     what: str | None = None
     source: str | None = None
     destination: str | None = None

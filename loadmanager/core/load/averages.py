@@ -32,7 +32,7 @@ number of the broker that sampled the bundle last.
 COLUMNS = 15
 NOBODY = 0.0
 QUICK_WEIGHT = 0.3
-"""Of the last sample in a quick average."""
+"""The weight of the last sample in a quick average."""
 ROWS_MIN = 64
 _SAMPLE = struct.Struct("5d")
 

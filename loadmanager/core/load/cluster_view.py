@@ -63,7 +63,7 @@ class _Times(dict[str, int]):
     _latest_ms = 0
     _in_order = True
     _oldest_ms: float = 0
-    """None is older, while they are out of order."""
+    """No time is older than this one, while they are out of order."""
 
     def set(self, names: Iterable[str], at_ms: int) -> None:
         """These names have this time now."""

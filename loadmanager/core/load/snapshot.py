@@ -23,7 +23,7 @@ from loadmanager.core.load.wishes import NO_WISHES, Wishes
 
 @dataclass(slots=True)
 class Derived:
-    """What a snapshot computes once, when it is asked for; each with what it was made from."""
+    """Values that a snapshot computes once, when asked; each stands beside what it was made of."""
 
     columns: BrokerColumns | None = None
     averages: tuple[object, BundleAverages] | None = None

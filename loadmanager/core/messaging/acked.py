@@ -115,9 +115,9 @@ def _ones(bits: int) -> int:
 
 
 class AckSets:
-    """Of batches that are acknowledged in part: entry id → bit words, whose 1s are not
-    acknowledged. `memory` counts them; when it is full, none is added, and those messages are
-    delivered again.
+    """Batches that are acknowledged in part: entry id → bit words, whose 1s are not acknowledged.
+
+    `memory` counts them; when it is full, none is added, and those messages are delivered again.
     """
 
     def __init__(self, memory: TopicMemory) -> None:

@@ -31,7 +31,7 @@ LONG_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Of one namespace. −1: no limit."""
+    """The rules of one namespace. −1: no limit."""
 
     retention_bytes: int
     """Acknowledged messages beyond this size are deleted,"""

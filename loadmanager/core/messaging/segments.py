@@ -197,7 +197,7 @@ def entries_in(data: bytes) -> Iterator[Entry]:
 
 
 def tail_start_in(data: bytes, entry_id: int) -> bytes | None:
-    """As much of an entry's tail as there is in the beginning of its record; None when it is not
+    """Return as much of an entry's tail as the beginning of its record has; None when it is not
     the record of that entry. The tail's checksum is not looked at.
     """
     if len(data) < HEADER_BYTES:

@@ -4,8 +4,9 @@ Pulsar's modular manager has no explicit states, only a lock, which may have the
 The names are those of the extensible manager's `ServiceUnitState`. **Invariant:** a bundle is only
 served in the states `OWNED` and `SPLITTING`.
 
-A *life* is one acquisition of a bundle: it begins when this broker tries to take the lock and is
-over when the bundle is free again. Code that resumes for a life that is over does nothing.
+A *life* is one acquisition of a bundle: it begins when this broker tries to take the claim, a lock
+or a state record, and is over when the bundle is free again. Code that resumes for a life that is
+over does nothing.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ class BundleState(Enum):
     FREE = "Free"
     """Not ours."""
     ASSIGNING = "Assigning"
-    """The lock is being taken."""
+    """The claim is being taken."""
     OPENING = "Opening"
-    """The lock is ours; the bundle is served once the host has opened it."""
+    """The claim is ours; the bundle is served once the host has opened it."""
     OWNED = "Owned"
-    """The lock is ours and its topics are served."""
+    """The claim is ours, and the topics of the bundle are served."""
     SPLITTING = "Splitting"
     """Still served by us; its children, or the bundle that it is merged into, are about to replace
     it.
     """
     RELEASING = "Releasing"
-    """Fenced: nothing is served. The lock is being deleted."""
+    """Fenced: nothing is served. The claim is being given up."""
 
 
 class Cause(Enum):
@@ -50,7 +51,7 @@ class Cause(Enum):
     STOP = "stop"
     """Its broker stops."""
     LOSS = "loss"
-    """The session or the lock of its broker is lost."""
+    """The session of its broker, or the claim, is lost."""
 
     @classmethod
     def of_order(cls, epoch: int | None) -> Cause:
@@ -59,13 +60,13 @@ class Cause(Enum):
 
 
 TRANSITIONS: dict[BundleState, tuple[BundleState, ...]] = {
-    # OWNED at once: the child of a split or the bundle of a merge, whose lock came with the
+    # OWNED at once: the child of a split or the bundle of a merge, whose claim was taken in the
     # transaction
     BundleState.FREE: (BundleState.ASSIGNING, BundleState.OWNED),
     BundleState.ASSIGNING: (BundleState.OPENING, BundleState.FREE),
-    # RELEASING: the host cannot open it, so the lock is deleted
+    # RELEASING: the host cannot open it, so the claim is given up
     BundleState.OPENING: (BundleState.OWNED, BundleState.RELEASING, BundleState.FREE),
-    # FREE at once: the session or the lock is lost
+    # FREE at once: the session or the claim is lost
     BundleState.OWNED: (BundleState.SPLITTING, BundleState.RELEASING, BundleState.FREE),
     BundleState.SPLITTING: (BundleState.OWNED, BundleState.FREE),
     BundleState.RELEASING: (BundleState.FREE,),
@@ -83,11 +84,11 @@ class BundleLife:
 
     bundle: str
     token: int = 0
-    """The id of the transaction that created the lock, once it is ours; grows from each life of a
+    """The id of the transaction that took the claim, once it is ours; grows from each life of a
     bundle to the next.
     """
     session_id: int = 0
-    """The session that holds the lock, once it is ours."""
+    """The session that holds the claim, once it is ours."""
     cause: Cause = Cause.LOOKUP
     """Why the bundle takes its next step."""
     parent: str | None = None

@@ -266,7 +266,7 @@ class Limit:
         self.seen(ticket, paused_ns)
 
     def seen(self, ticket: Ticket, paused_ns: int) -> None:
-        """Nothing before now is regained."""
+        """Regain nothing for the time before now."""
         ticket.paused_ns = paused_ns
         ticket.discarded_messages = 0 if self._messages is None else self._messages.discarded
         ticket.discarded_bytes = 0 if self._bytes is None else self._bytes.discarded
@@ -459,7 +459,7 @@ class Limit:
     # Figures
 
     def snapshot(self, now_ns: int) -> LimitSnapshot:
-        """What was configured, what was delivered, who waits."""
+        """Tell what was configured, what was delivered, and who waits."""
         stats = self.stats
         messages, size, window_s, binding = stats.rates(now_ns)
         stats.mark(now_ns)

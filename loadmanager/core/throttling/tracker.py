@@ -17,7 +17,7 @@ from loadmanager.core.throttling.schedule import Ready, Resumable
 
 
 class Cause(enum.StrEnum):
-    """What can hold a connection."""
+    """The causes that can hold a connection."""
 
     TOPIC_PUBLISH_RATE = "topic publish rate"
     BROKER_PUBLISH_RATE = "broker publish rate"
@@ -78,7 +78,7 @@ class Readable(Resumable, Protocol):
 
 
 class ConnectionThrottle:
-    """What holds one connection; `owner` is handed out (`Ready`) when its last hold ended.
+    """Keeps what holds one connection; `owner` is handed out (`Ready`) when its last hold ended.
 
     The caller of `hold` must stop reading if `paused` is True afterwards.
     """

@@ -89,7 +89,7 @@ class Claims(Protocol):
         ...
 
     async def missing(self, held: dict[str, int]) -> list[str]:
-        """Those of the bundles (bundle → token) whose claim is no longer ours.
+        """Find those of the bundles (bundle → token) whose claim is no longer ours.
 
         Restores a claim that is ours but was overwritten.
         """
@@ -98,14 +98,16 @@ class Claims(Protocol):
     async def split_operations(
         self, parent: str, children: Sequence[str], session_id: int
     ) -> list[Operation]:
-        """What gives up the parent's claim and takes those of the children, in one transaction."""
+        """Make the operations that give up the parent's claim and take those of the children, in
+        one transaction.
+        """
         ...
 
     async def merge_operations(
         self, parts: Sequence[str], merged: str, session_id: int
     ) -> list[Operation]:
-        """What gives up the claims of the parts and takes that of the bundle that replaces them, in
-        one transaction.
+        """Make the operations that give up the claims of the parts and take that of the new bundle,
+        in one transaction.
         """
         ...
 

@@ -35,12 +35,12 @@ class Lives:
         return bundle in self._lives or bundle in self.split_children
 
     def lock_changed(self, bundle: str) -> None:
-        """Remember that the lock changed, perhaps before the answer that it is ours arrives."""
+        """Remember that the claim changed, perhaps before the answer that it is ours arrives."""
         if self.reserved(bundle):
             self._changed_locks.add(bundle)
 
     def take_changed(self, lives: Sequence[BundleLife]) -> list[BundleLife]:
-        """Those of the lives whose lock changed; forgets these changes."""
+        """Return those of the lives whose claim changed, and forget these changes."""
         changed = [life for life in lives if life.bundle in self._changed_locks]
         self._changed_locks.difference_update(life.bundle for life in lives)
         return changed

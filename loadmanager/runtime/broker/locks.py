@@ -289,19 +289,19 @@ class Locks:
     async def split_operations(
         self, parent: str, children: Sequence[str], session_id: int
     ) -> list[Operation]:
-        """What creates the children's locks and deletes the parent's."""
+        """Make the operations that create the children's locks and delete the parent's."""
         creations = [self.creation(child) for child in children]
         return [in_session(session_id), *creations, Delete(paths.lock(parent))]
 
     async def merge_operations(
         self, parts: Sequence[str], merged: str, session_id: int
     ) -> list[Operation]:
-        """What deletes the locks of the parts and creates that of the bundle that replaces them."""
+        """Make the operations that delete the parts' locks and create that of the new bundle."""
         deletions = [Delete(paths.lock(part)) for part in parts]
         return [in_session(session_id), *deletions, self.creation(merged)]
 
     async def missing(self, held: dict[str, int]) -> list[str]:
-        """Those of the bundles (bundle → token) whose lock is no longer ours.
+        """Find those of the bundles (bundle → token) whose lock is no longer ours.
 
         Restores the value of a lock that is ours but was overwritten.
         """

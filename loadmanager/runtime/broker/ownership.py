@@ -6,9 +6,9 @@ that a bundle never has two owners:
 
 1. *Acquire.* Take the claim; then the host opens the bundle; only then is the bundle served. If the
    host cannot open it, give up the claim.
-2. *Release.* Fence the bundle, which stops serving it at once; then give up the claim; then the
-   destination acquires the bundle; only then tell the clients where to go. So they find an owner
-   that is ready.
+2. *Release.* Fence the bundle, which stops serving it at once; then have the host leave what the
+   next owner needs (`Hosting.settle_bundle`); then give up the claim; then the destination acquires
+   the bundle; only then tell the clients where to go. So they find an owner that is ready.
 3. *Prove.* Serve a bundle only while `Lease.held`. The session keeper fences everything when the
    lease runs out. The protocol server checks the lease, too, before it processes received bytes,
    because a paused process may resume at any instruction.

@@ -68,7 +68,7 @@ class RecordOrders:
         return self._self.broker_id, self._store.session_id
 
     def _order(self, record: StateRecord | None) -> Order | None:
-        """What a record orders of this broker."""
+        """Return the order that a record gives this broker; None: it gives none."""
         if record is None:
             return None
         if record.state is UnitState.ASSIGNING and record.dst_broker == self._self.broker_id:

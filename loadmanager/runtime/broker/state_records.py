@@ -330,7 +330,7 @@ class StateRecords:
         return stored.txid if stored is not None and owned else None
 
     async def missing(self, held: dict[str, int]) -> list[str]:
-        """Those of the bundles that this session does not own."""
+        """Find those of the bundles that this session does not own."""
         missing = []
         await self.cache.read(list(held))
         for bundle in held:
@@ -360,7 +360,9 @@ class StateRecords:
     async def split_operations(
         self, parent: str, children: Sequence[str], session_id: int
     ) -> list[Operation]:
-        """What ends the parent's record in Deleted, and begins those of the children in Owned."""
+        """Make the operations that end the parent's record in Deleted, and begin the children's in
+        Owned.
+        """
         operations = [in_session(session_id), *await self._replacing(parent, children)]
         for child in children:
             operations += await self._beginning(child, session_id)
@@ -369,7 +371,9 @@ class StateRecords:
     async def merge_operations(
         self, parts: Sequence[str], merged: str, session_id: int
     ) -> list[Operation]:
-        """What ends the records of the parts in Deleted, and begins that of the new bundle."""
+        """Make the operations that end the records of the parts in Deleted, and begin that of the
+        new bundle in Owned.
+        """
         operations: list[Operation] = [in_session(session_id)]
         for part in parts:
             operations += await self._replacing(part, [merged])

@@ -80,8 +80,9 @@ class Acting:
     breaker: Breaker = field(default_factory=Breaker)
 
     def recall(self, kept: bytes | None) -> None:
-        """What this daemon, or the one before it, did lately counts beside what is known already.
-        Nobody knows what was done if that makes no sense: the breaker is open then.
+        """Count what this daemon, or the one before it, did lately, beside what is known already.
+
+        Opens the breaker if `kept` makes no sense: nobody knows then what was done.
         """
         if not kept:
             return

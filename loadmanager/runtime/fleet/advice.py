@@ -1,4 +1,4 @@
-"""What the daemon would do: the last plan of the configured strategy, and those of others."""
+"""Plans what the daemon would do, by the configured strategy and by others beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is looked at before each order to a Pulsar's brokers."""
+"""Checks, before each order to a Pulsar's brokers, whether it may still be sent."""
 
 from __future__ import annotations
 

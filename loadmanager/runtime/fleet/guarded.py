@@ -1,4 +1,4 @@
-"""What keeps a daemon from deciding or moving, and what operators may ask of it."""
+"""Keeps a daemon from deciding or moving when it must not, and does what operators ask of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FleetHold:
     acting: Acting
 
     def reason(self) -> str | None:
-        """None: decide."""
+        """Say why nothing is decided now; None: decide."""
         settings = self.settings.value
         missing = self.picture.missing(settings.policies_interval_s * STALE_READINGS)
         if missing is not None:
@@ -117,7 +117,7 @@ class FleetPlans(Plans):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetOperations(Operations):
-    """What operators ask for, in the modes that may move something."""
+    """Does what operators ask for, in the modes that may move something."""
 
     hold: FleetHold
 
@@ -158,7 +158,7 @@ class NoMerging:
     """Pulsar cannot merge bundles."""
 
     async def step(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     async def merge(self, left: str, right: str, reason: str, *, epoch: int | None) -> str:
         """Raises `ConflictError`."""

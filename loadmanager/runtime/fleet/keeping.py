@@ -38,7 +38,7 @@ class Keeping:
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def begin(self) -> None:
-        """What an earlier term could not write counts, whatever the note says."""
+        """Count what an earlier term could not write, whatever the note says."""
         if self.unwritten.value is not None:
             self.acting.recall(self.unwritten.value)
 

@@ -97,7 +97,7 @@ class Picture:
         }
 
     def missing(self, within_s: float) -> str | None:
-        """What must be known for a decision and is not, or is older than this; None: nothing."""
+        """Say which reading a decision lacks, or has only an older one of; None: it lacks none."""
         for part in ("brokers", "settings", "policies"):
             if (why := self.unknown(part, within_s)) is not None:
                 return why

@@ -32,7 +32,7 @@ log = structlog.get_logger("fleet")
 
 @dataclass(slots=True, kw_only=True)
 class Splitting:
-    """What becomes of the leader's wish to split bundles."""
+    """Carries out, or only shows, the splits that the leader wants."""
 
     load_manager: LoadManager
     acting: Acting

@@ -61,7 +61,7 @@ class CycleLog:
         self._clock = clock
         self._reports = ReportWriter(broker, epoch)
         self._before: dict[str, Any] = {}
-        """What the last record of a cycle said, of what is recorded when it changes."""
+        """The values that are recorded only when they change, as they were recorded last."""
         self._afresh_ms: int | None = None
         self._day = ""
 

@@ -33,7 +33,7 @@ RELEASE_ASKED_AFTER_S = (0.0, 0.05, 0.2, 1.0)
 
 
 class Published(Protocol):
-    """What brokers published (`runtime.broker.load_data.LoadStore`)."""
+    """The load data that brokers published (`runtime.broker.load_data.LoadStore`)."""
 
     listeners: list[Callable[[str, BrokerLoadData], None]]
     """Called with a brokerId and the load data that it published."""

@@ -76,7 +76,7 @@ class LoadFeed:
                 self.observe(broker_id, report)
 
     async def refresh(self) -> None:
-        """Nothing: every report is fed when it comes."""
+        """Do nothing: every report is fed when it comes."""
 
     async def restore(self, store: Store) -> None:
         """Begin with the averages that earlier leaders stored, without corrupt ones."""

@@ -56,7 +56,7 @@ log = structlog.get_logger("leader")
 
 
 class Hold(Protocol):
-    """What keeps a leader from deciding (`runtime.leader.warm_up.WarmUp`)."""
+    """Keeps a leader from deciding for a while (`runtime.leader.warm_up.WarmUp`)."""
 
     def reason(self) -> str | None:
         """Why nothing is decided now; None: decide."""
@@ -261,7 +261,7 @@ class LoadManager:
         return reason is not None
 
     def try_out(self, settings: StrategySettings) -> tuple[ClusterSnapshot, Plan]:
-        """What a shedding cycle would do right now with these settings, and what it would go by.
+        """Plan a shedding cycle with these settings, as it would be now; returns the snapshot, too.
 
         Changes neither memories nor the state of the random generator.
         """

@@ -65,7 +65,7 @@ class MemoryKeeper:
         return [strategy for strategy in acting if strategy.stored is not None]
 
     async def restore(self, view: ClusterView) -> Memories:
-        """What the leader before remembered; recent moves go to the view."""
+        """Read what the leader before remembered; pass its recent moves to the view."""
         memories = Memories()
         if not await self.store.children(paths.MEMORIES):
             return memories

@@ -300,7 +300,7 @@ class Moves:
         return None
 
     def wish_against(self, move: Move) -> str | None:
-        """What operators asked for since that forbids a move which none of them ordered."""
+        """Say which wish forbids a move that no operator ordered; None: no wish does."""
         if move.author is Author.OPERATOR:
             return None
         wishes = self.wishes.now()

@@ -1,4 +1,4 @@
-"""What operators ask of the leader: moves, pins, cordons, drains, a pause of the queue."""
+"""Does what operators ask of the leader: moves, pins, cordons, drains, a pause of the queue."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Plans:
     def dry_run(
         self, shedder: str | None, placement: str | None, settings: Mapping[str, str]
     ) -> Document:
-        """What a shedding cycle would do now with these settings; nothing is moved."""
+        """Plan a shedding cycle with these settings, as it would be now; nothing is moved."""
         given = dict(settings)
         if shedder is not None:
             given[SHEDDING] = shedder
@@ -237,7 +237,7 @@ def _check_shedder(settings: StrategySettings) -> None:
 
 
 def refusal(plan_id: str, found: list[sealed.Drift]) -> DriftError:
-    """What refuses a plan that has drifted."""
+    """Make the error that refuses a plan which has drifted."""
     texts = [
         f"{drift.bundle}: {drift.reason}" if drift.bundle else drift.reason
         for drift in found[:NAMED_MAX]

@@ -1,4 +1,4 @@
-"""What the leader of the extensible manager does about state records: it assigns the bundles of
+"""Looks after state records, for the leader of the extensible manager: it assigns the bundles of
 brokers that died, repairs records that got stuck, and removes old ones.
 """
 

@@ -127,11 +127,11 @@ class LeaderWork:
     """False: the owners decide about splits."""
 
     def new_view(self) -> ClusterView:
-        """What the leader knows of the load."""
+        """Make the leader's view of the load."""
         return ClusterView()
 
     def new_feed(self, view: ClusterView, load_manager: LoadManager, steps: Steps) -> Feed:
-        """What feeds it."""
+        """Make the feed of the view."""
         return LoadFeed(
             view,
             observe=load_manager.observe,
@@ -142,7 +142,7 @@ class LeaderWork:
         )
 
     def new_owners(self, view: ClusterView) -> OwnersSeen:
-        """What follows the owners of bundles."""
+        """Make the follower of the owners of bundles."""
         return OwnersSeen(
             brokers=self.brokers,
             clock=self.clock,
@@ -152,7 +152,7 @@ class LeaderWork:
         )
 
     def release_of(self, _term: Term) -> Release:
-        """What moves bundles during a term."""
+        """Return the function that moves bundles during a term."""
         return self.release
 
     def begin(self, term: Term, load_manager: LoadManager, scope: Scope, steps: Steps) -> None:

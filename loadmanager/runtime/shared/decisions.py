@@ -105,7 +105,7 @@ class Decisions:
         return next((decision for decision in self._kept if decision.kind == kind), None)
 
     def kept(self) -> Iterator[Decision]:
-        """What is kept, the newest first."""
+        """The decisions that are kept, the newest first."""
         return iter(list(self._kept))
 
     def last(self, limit: int) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What happens in the cluster, for those who listen at the leader.
+"""Tells those who listen at the leader what happens in the cluster.
 
 Nobody who listens slows the broker: an event is put into a bounded queue for each listener, and a
 listener that is too slow is told how many events it has lost.

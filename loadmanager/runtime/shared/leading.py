@@ -11,7 +11,7 @@ from loadmanager.ports.operating import Overview, Plans
 
 
 class ResourceQuotas(Protocol):
-    """What bundles are expected to carry; None: those without a quota of their own."""
+    """The loads that bundles are expected to carry; None: bundles without a quota of their own."""
 
     def quota(self, bundle: str | None) -> dict[str, Any]:
         """The quota of a bundle, or the default one."""
@@ -47,7 +47,7 @@ class LoadManagement(Protocol):
 
 
 class LeaderOperations(Protocol):
-    """What operators ask of the leader: see `runtime.leader.operations.Operations`."""
+    """Does what operators ask of the leader: see `runtime.leader.operations.Operations`."""
 
     @property
     def overview(self) -> Overview:

@@ -33,7 +33,7 @@ Wish = TypeVar("Wish", Pin, Cordon, Pause)
 
 
 class OperatorWishes:
-    """What operators want of the balancer. A watch on `paths.WISHES` must call `on_change`."""
+    """Keeps the wishes of operators. A watch on `paths.WISHES` must call `on_change`."""
 
     def __init__(self, store: Store, clock: Clock, corrupt: Corrupt) -> None:
         self._store = store

@@ -72,7 +72,7 @@ async def test_brokers_and_operators_over_tls(
 
         assert await admin(served, "brokers", "list") == 1
         assert "is not trusted" in (said := capsys.readouterr().err)
-        assert "--tls-trust-certs FILE says who vouches for it" in said
+        assert "--tls-trust-certs FILE names the authority that signed its certificate" in said
         nowhere = tmp_path / "nowhere.pem"
         assert await admin(served, "brokers", "list", tls_trust_certs=nowhere) == 2
         assert "nowhere.pem: No such file" in capsys.readouterr().err

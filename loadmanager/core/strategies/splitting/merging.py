@@ -1,9 +1,9 @@
 """Which neighbouring bundles to merge: those that have stayed idle together (not in Pulsar).
 
-Splits act at once, merges only after a long idle time, which begins anew with every bundle that is
-made and whenever the two together carry too much. What they carry together must be a small fraction
-of what has a bundle split, so that a merged bundle is not split again unless its load has grown
-several times over. So split and merge never chase each other.
+A bundle that is too big is split within a few checks. Two neighbours are merged only after a long
+idle time, which begins anew when either of them is made, and whenever they carry too much together:
+more than a fraction, half at most, of the load at which a bundle is split. So a merged bundle is
+split again only after its load has at least doubled.
 """
 
 from __future__ import annotations
