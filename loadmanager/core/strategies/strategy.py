@@ -55,7 +55,7 @@ class Shedder:
     gives it.
     """
     observe: Observe | None = None
-    """Called with every report, also between cycles, while this shedder is the configured one."""
+    """Called with every report, also between cycles, while this shedder is the one that acts."""
     keep: Callable[[Any, Collection[str]], Any] | None = None
     """Memory and live brokers in; the memory without all other brokers out. Called at the beginning
     of each cycle, also of one that sheds nothing (Pulsar `onActiveBrokersChange`).
@@ -70,7 +70,7 @@ class Shedder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementRule:
-    """Decides which brokers are best for a bundle that has no owner."""
+    """Decides which brokers are best for a bundle that has no owner, in the modular manager."""
 
     name: str
     candidates: Callable[
@@ -91,7 +91,7 @@ class PlacementRule:
     settings: type | None = None
     """As a shedder's."""
     observe: Observe | None = None
-    """As a shedder's: called with every report while this rule is the configured one."""
+    """As a shedder's: called with every report while this rule is the one that acts."""
     advance: Callable[[ClusterSnapshot, StrategySettings, Any], Any] | None = None
     """Snapshot, settings and memory in, memory out; called once for each request."""
     follows: str | None = None
