@@ -300,7 +300,9 @@ class ClusterView:
             served = served.copy()
             derived.columns, orphans = columns.copy(reports), set(orphans)
             sums = sums.copy(reports, averages)
-        derived.served = reports, pending, NO_OWNERS, served
+        owners = NO_OWNERS if passing or not self.knows_owners else self._published_owners()
+        seen = self._top_bundles if self.knows_owners else reports
+        derived.served = seen, pending, owners, served
         return NOTHING_KNOWN.having(  # half the time that the constructor takes
             now_ms=now_ms,
             # `decide` is not told owners: its reports say which manager it is.
@@ -315,7 +317,7 @@ class ClusterView:
             versions=versions,
             top_bundles=self._top_bundles,
             recently_unloaded_brokers_ms=_shown(self._unloaded_brokers_ms, passing=passing),
-            owners=NO_OWNERS if passing or not self.knows_owners else self._published_owners(),
+            owners=owners,
             isolation_policies=isolation_policies,
             anti_affinity_groups=anti_affinity_groups if passing else dict(anti_affinity_groups),
             failure_domains=dict(failure_domains) if settings.failure_domains else {},

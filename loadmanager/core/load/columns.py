@@ -211,7 +211,7 @@ class BrokerColumns:
         costs = self._costs.get(weights)
         if costs is None:
             usages, limits = self.usages(weights), self._figures[1:USAGES:2]
-            limits = np.where(limits > 0, limits, 1.0)  # what has no limit has no usage
+            limits = np.where(limits > LIMIT_MIN, limits, 1.0)  # what has no limit has no usage
             used = np.flatnonzero(usages.any(axis=1))
             sizes = limits / limits.mean(axis=1, keepdims=True)
             size = sizes[used].mean(axis=0) if len(used) else np.ones(len(self.names))

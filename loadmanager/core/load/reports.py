@@ -105,6 +105,11 @@ class LocalBrokerData(Json):
     load_manager_class_name: str | None = None
     start_timestamp: Count = 0
 
+    def __post_init__(self) -> None:
+        """Pulsar reads a set of bundles: one that is named twice counts once."""
+        if len(set(self.bundles)) < len(self.bundles):
+            self.bundles = list(dict.fromkeys(self.bundles))
+
     @property
     def rate(self) -> float:
         """Messages/s in and out."""

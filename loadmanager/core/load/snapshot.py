@@ -140,7 +140,8 @@ class ClusterSnapshot:
     @property
     def available(self) -> frozenset[str]:
         """brokerIds of the live brokers."""
-        reports, known = self.reports or self.load_data, self._derived.available
+        reports: Mapping[str, object] = self.load_data if self.extensible else self.reports
+        known = self._derived.available
         if known is None or known[0] is not reports:
             known = self._derived.available = reports, frozenset(reports)
         return known[1]

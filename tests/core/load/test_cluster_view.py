@@ -11,6 +11,7 @@ from loadmanager.core.load.reports import (
     TimeAverageMessageData,
     TopBundle,
     TopBundlesLoadData,
+    decode_local_broker_data,
 )
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.settings import StrategySettings
@@ -243,6 +244,35 @@ def test_reports_of_the_extensible_manager() -> None:
     assert snapshot_of(view).extensible
     view.observe("b1", a_report(a=1), NOW_MS)
     assert not snapshot_of(view).extensible
+
+
+def test_what_brokers_own_counts_though_they_do_not_publish_it() -> None:
+    """As Pulsar counts for anti-affinity: the owners in the records, not the busiest bundles."""
+    view = ClusterView()
+    view.knows_owners = True
+    for broker in ("b1", "b2"):
+        view.observe(broker, BrokerLoadData(), NOW_MS)
+    view.observe_top_bundles({"b1": TopBundlesLoadData(), "b2": TopBundlesLoadData()})
+    view.owned_by(A, "b1")
+    view.owned_by(B, "b2")
+    view.owned_by(B, "b1")
+    namespace = A.rpartition("/")[0]
+    passing = view.snapshot(
+        NOW_MS,
+        StrategySettings(),
+        isolation_policies={},
+        anti_affinity_groups={},
+        failure_domains={},
+        passing=True,
+    )
+    for snapshot in (snapshot_of(view), passing, snapshot_of(view).planning()):
+        assert snapshot.served.bundles([namespace]) == {"b1": 2}
+
+
+def test_a_bundle_that_a_report_names_twice_counts_once() -> None:
+    """Pulsar reads a set."""
+    report = decode_local_broker_data(b'{"bundles": ["t/n/2", "t/n/1", "t/n/2"]}')
+    assert report.bundles == ["t/n/2", "t/n/1"]
 
 
 def test_failure_domains_count_when_the_settings_say_so() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
+from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.load.wishes import Pin, Wishes
 from loadmanager.core.strategies import cycle
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.settings import StrategySettings
@@ -86,6 +89,36 @@ def plain_search(brokers: dict[str, tuple[float, Bundles]]) -> list[tuple[str, s
 def test_the_moves_are_those_of_a_plain_search(seed: int) -> None:
     """What is kept from one move to the next changes nothing."""
     brokers = a_cluster(random.Random(seed))
+    plan, _ = cycle.shed(a_snapshot(brokers), SETTINGS, Memories())
+    assert [
+        (unload.bundle, unload.source, unload.destination) for unload in plan.unloads
+    ] == plain_search(brokers)
+
+
+def test_a_refused_move_counts_as_not_made() -> None:
+    """The next cycle wants it again, for as long as the guards refuse it."""
+    snapshot = a_snapshot(a_cluster(random.Random(3)))
+    none_may_move = replace(SETTINGS, moves_per_cycle_max=0)
+    first, memories = cycle.shed(snapshot, none_may_move, Memories())
+    second, _ = cycle.shed(snapshot, none_may_move, memories)
+    assert not first.unloads
+    assert len(first.skipped) > 1
+    assert second.skipped == first.skipped
+
+
+def test_other_bundles_leave_where_some_are_pinned() -> None:
+    """A pinned bundle is not proposed, so that it keeps no other one from leaving."""
+    snapshot = a_snapshot(a_cluster(random.Random(3)))
+    free, _ = cycle.shed(snapshot, SETTINGS, Memories())
+    pins = {move.bundle: Pin(move.source, 10) for move in free.unloads}
+    pinned, _ = cycle.shed(snapshot.having(wishes=Wishes(pins)), SETTINGS, Memories())
+    assert pinned.unloads
+    assert not {move.bundle for move in pinned.unloads} & pins.keys()
+    assert not pinned.skipped
+
+
+def a_snapshot(brokers: dict[str, tuple[float, Bundles]]) -> ClusterSnapshot:
+    """The cluster after each broker's first report."""
     view = ClusterView()
     for name, (usage, bundles) in brokers.items():
         stats = {
@@ -99,10 +132,6 @@ def test_the_moves_are_those_of_a_plain_search(seed: int) -> None:
             msg_throughput_in=sum(load for load, _ in bundles.values()),
         )
         view.observe(name, report, 1)
-    snapshot = view.snapshot(
+    return view.snapshot(
         2, SETTINGS, isolation_policies={}, anti_affinity_groups={}, failure_domains={}
     )
-    plan, _ = cycle.shed(snapshot, SETTINGS, Memories())
-    assert [
-        (unload.bundle, unload.source, unload.destination) for unload in plan.unloads
-    ] == plain_search(brokers)

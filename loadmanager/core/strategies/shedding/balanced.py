@@ -113,8 +113,10 @@ class _Model:
         self.leaving = {
             bundle: source
             for bundle, source in memory.leaving.items()
-            if source in self._row_of and bundle in snapshot.reports[source].last_stats
-        }
+            if source in self._row_of
+            and bundle in snapshot.reports[source].last_stats
+            and (bundle in snapshot.recently_unloaded_ms or bundle in snapshot.leaving)
+        }  # the others did not leave: a guard refused the move, or it failed
         beside = self._learned(memory, costs.usages - costs.per_byte * columns.throughputs)
         carried = snapshot.averages.quick_totals(
             {broker: snapshot.reports[broker].bundles for broker in self.names}
@@ -352,10 +354,14 @@ def _why_not(best: _Move | None) -> str:
 
 def _movable(snapshot: ClusterSnapshot, broker: str, price: float) -> _Movable:
     may_shed, under_way = movable(snapshot, broker), snapshot.under_way.bundles
+    wishes = snapshot.wishes
     names, bytes_s = snapshot.averages.quick(broker, snapshot.reports[broker].bundles)
     rows = np.flatnonzero(bytes_s > 0).tolist()
     if not (plainly_movable(snapshot, names) and under_way.keys().isdisjoint(names)):
         rows = [row for row in rows if may_shed(names[row]) and names[row] not in under_way]
+    if wishes.pins:  # or the same pinned bundle would be proposed and refused in each cycle
+        pins = [(row, wishes.pin_of(names[row])) for row in rows]
+        rows = [row for row, pin in pins if pin is None or pin.broker != broker]
     names = [names[row] for row in rows]
     clients = clients_of(snapshot.reports[broker].last_stats, names)
     mean = clients.mean() if len(clients) else 0.0
