@@ -47,10 +47,13 @@ class Costs:
     """As `BrokerColumns.usages`."""
     per_byte: Array
     """The usage that each byte/s adds: the cluster's amount for each of its bytes/s, as a part of
-    the broker's limit. 0 below 1 byte/s, which says nothing of what a byte costs.
+    the broker's limit. 0 where there is no limit, and below 1 byte/s, which says nothing of what a
+    byte costs.
     """
     size: Array
-    """A broker's limits relative to the mean, over the resources that are used: `[row]`."""
+    """A broker's limits relative to the mean, over the resources that are used; without a limit it
+    counts as the mean: `[row]`.
+    """
     used: tuple[Array, Array]
     """`usages` and `per_byte` of the resources that are used."""
 
@@ -211,13 +214,16 @@ class BrokerColumns:
         costs = self._costs.get(weights)
         if costs is None:
             usages, limits = self.usages(weights), self._figures[1:USAGES:2]
-            limits = np.where(limits > LIMIT_MIN, limits, 1.0)  # what has no limit has no usage
+            limited = limits > LIMIT_MIN
+            limits = np.where(limited, limits, 0.0)
             used = np.flatnonzero(usages.any(axis=1))
-            sizes = limits / limits.mean(axis=1, keepdims=True)
+            means = limits.sum(axis=1, keepdims=True) / np.maximum(limited.sum(axis=1), 1)[:, None]
+            sizes = np.divide(limits, means, out=np.ones_like(limits), where=limited)
             size = sizes[used].mean(axis=0) if len(used) else np.ones(len(self.names))
             amounts = (usages * limits).sum(axis=1, keepdims=True)
             total = self.throughputs.sum()
-            per_byte = (amounts / total if total >= 1 else amounts * 0) / limits
+            each = amounts / total if total >= 1 else amounts * 0
+            per_byte = np.divide(each, limits, out=np.zeros_like(limits), where=limited)
             some = used if len(used) else slice(1)
             of_used = usages[some], per_byte[some]
             costs = self._costs[weights] = Costs(usages, per_byte, size, of_used)

@@ -95,6 +95,8 @@ def destinations(
     )
     _, rule = registry.acting(settings, extensible=snapshot.extensible)
     memories = _advance(rule, snapshot, settings, memories)
+    if not plan.unloads:
+        return plan, memories
     snapshot = snapshot.planning()
     unloads: list[Unload] = []
     refused: list[Skip] = []
@@ -136,7 +138,10 @@ def place(
         snapshot = snapshot.planning()
     _, rule = registry.acting(settings, extensible=snapshot.extensible)
     memories = _advance(rule, snapshot, settings, memories)
-    ordered = rule.order(snapshot.to_place) if rule.order and len(bundles) > 1 else []
+    ordered: Sequence[str] = []
+    if rule.order and len(bundles) > 1:
+        waiting = snapshot.to_place
+        ordered = rule.order({name: waiting[name] for name in under_way if name in waiting})
     placements: dict[str, Placement] = {}
     for bundle in dict.fromkeys([*(name for name in ordered if name in under_way), *bundles]):
         broker = under_way[bundle]

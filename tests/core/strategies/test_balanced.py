@@ -117,6 +117,49 @@ def test_other_bundles_leave_where_some_are_pinned() -> None:
     assert not pinned.skipped
 
 
+@pytest.mark.parametrize("limit", [0.0, 1e-10, 1e6])
+def test_a_broker_without_a_limit_takes_bundles(limit: float) -> None:
+    """A resource without a limit counts as unused, and as no smaller than that of others."""
+    view = ClusterView()
+    for name, cpu in (("b1:8080", 92), ("b2:8080", 92), ("b3:8080", 2)):
+        stats = {
+            f"t/{name[:2]}/0x{at:08x}_0x{at + 1:08x}": NamespaceBundleStats(msg_throughput_in=1e7)
+            for at in range(9 if cpu > 50 else 0)
+        }
+        bandwidth = ResourceUsage(usage=7e5 * (cpu > 50), limit=limit if cpu < 50 else 1e6)
+        report = LocalBrokerData(
+            cpu=ResourceUsage(usage=cpu, limit=100),
+            bandwidth_in=bandwidth,
+            bundles=list(stats),
+            last_stats=stats,
+            msg_throughput_in=1e7 * len(stats),
+        )
+        view.observe(name, report, 1)
+    snapshot = view.snapshot(
+        2, SETTINGS, isolation_policies={}, anti_affinity_groups={}, failure_domains={}
+    )
+    plan, memories = cycle.shed(snapshot, SETTINGS, Memories())
+    assert {unload.destination for unload in plan.unloads} == {"b3:8080"}
+    balanced_placement = replace(SETTINGS, placement="BalancedPlacement")
+    placed, _ = cycle.place(
+        snapshot, ["t/n/0x0_0x1"], balanced_placement, memories, random.Random(0)
+    )
+    assert placed[0].broker == "b3:8080"
+
+
+def test_other_bundles_leave_where_a_namespace_is_excluded() -> None:
+    """As where some are pinned."""
+    brokers = a_cluster(random.Random(3))
+    snapshot = a_snapshot(brokers)
+    free, _ = cycle.shed(snapshot, SETTINGS, Memories())
+    namespace = free.unloads[0].bundle.rpartition("/")[0]
+    excluded, _ = cycle.shed(
+        snapshot, replace(SETTINGS, excluded_namespaces=(namespace,)), Memories()
+    )
+    assert not excluded.skipped or excluded.skipped[0].what == "cluster"
+    assert namespace not in {move.bundle.rpartition("/")[0] for move in excluded.unloads}
+
+
 def a_snapshot(brokers: dict[str, tuple[float, Bundles]]) -> ClusterSnapshot:
     """The cluster after each broker's first report."""
     view = ClusterView()

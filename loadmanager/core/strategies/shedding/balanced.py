@@ -11,8 +11,9 @@ learned slowly. A bundle that moves takes its part along at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from loadmanager.core.conf import conf
 from loadmanager.core.load.bundle_columns import clients_of
 from loadmanager.core.load.columns import Array
 from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.policies import anti_affinity
 from loadmanager.core.strategies import filters
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
@@ -115,7 +117,11 @@ class _Model:
             for bundle, source in memory.leaving.items()
             if source in self._row_of
             and bundle in snapshot.reports[source].last_stats
-            and (bundle in snapshot.recently_unloaded_ms or bundle in snapshot.leaving)
+            and (
+                bundle in snapshot.recently_unloaded_ms
+                or bundle in snapshot.leaving
+                or snapshot.under_way.broker_of(bundle) not in (None, source)
+            )
         }  # the others did not leave: a guard refused the move, or it failed
         beside = self._learned(memory, costs.usages - costs.per_byte * columns.throughputs)
         carried = snapshot.averages.quick_totals(
@@ -237,10 +243,12 @@ class _Search:
     A move changes two brokers; what is known of moves between others stays known.
     """
 
-    def __init__(self, snapshot: ClusterSnapshot, model: _Model, price: float) -> None:
+    def __init__(
+        self, snapshot: ClusterSnapshot, settings: StrategySettings, model: _Model
+    ) -> None:
         self._snapshot = snapshot
+        self._settings = settings
         self._model = model
-        self._price = price
         self._movable: dict[int, _Movable] = {}
         self._known: dict[int, dict[int, _Move | None]] = {}
         """Source → destination → the best move."""
@@ -288,7 +296,7 @@ class _Search:
         if source not in self._known:
             if source not in self._movable:
                 broker = self._model.names[source]
-                self._movable[source] = _movable(self._snapshot, broker, self._price)
+                self._movable[source] = _movable(self._snapshot, self._settings, broker)
             offer = self._movable[source]
             offer.relief = self._model.relief(source, offer.bytes_s)
         return self._movable[source]
@@ -316,7 +324,7 @@ class _Search:
 def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: BalancedMemory) -> Shed:
     """One cycle."""
     model = _Model(snapshot, settings, memory)
-    search = _Search(snapshot, model, settings.of(BalancedSettings).price)
+    search = _Search(snapshot, settings, model)
     unloads: list[Unload] = []
     best: _Move | None = None
     while len(unloads) < MOVES_MAX:
@@ -352,21 +360,52 @@ def _why_not(best: _Move | None) -> str:
     return f"NotWorthIt: the best move gains {best.gain:.5f}, its price is {best.price:.5f}"
 
 
-def _movable(snapshot: ClusterSnapshot, broker: str, price: float) -> _Movable:
+def _movable(snapshot: ClusterSnapshot, settings: StrategySettings, broker: str) -> _Movable:
     may_shed, under_way = movable(snapshot, broker), snapshot.under_way.bundles
-    wishes = snapshot.wishes
     names, bytes_s = snapshot.averages.quick(broker, snapshot.reports[broker].bundles)
     rows = np.flatnonzero(bytes_s > 0).tolist()
     if not (plainly_movable(snapshot, names) and under_way.keys().isdisjoint(names)):
         rows = [row for row in rows if may_shed(names[row]) and names[row] not in under_way]
-    if wishes.pins:  # or the same pinned bundle would be proposed and refused in each cycle
-        pins = [(row, wishes.pin_of(names[row])) for row in rows]
-        rows = [row for row, pin in pins if pin is None or pin.broker != broker]
+    stays = _stays(snapshot, settings, broker)
+    rows = [row for row in rows if not stays(names[row])] if stays else rows
     names = [names[row] for row in rows]
     clients = clients_of(snapshot.reports[broker].last_stats, names)
     mean = clients.mean() if len(clients) else 0.0
     factors = 1 + CLIENTS_WEIGHT * clients / mean if mean > 0 else np.ones(len(names))
+    price = settings.of(BalancedSettings).price
     return _Movable(names, bytes_s[rows], price * factors, np.zeros(0))
+
+
+def _stays(
+    snapshot: ClusterSnapshot, settings: StrategySettings, broker: str
+) -> Callable[[str], bool] | None:
+    """Whether the guards would keep a bundle at this broker, wherever it was to go; None: no
+    bundle. Else the same move would be proposed and refused in each cycle.
+    """
+    wishes, groups = snapshot.wishes, snapshot.anti_affinity_groups
+    if broker in snapshot.leaving.values():
+        return lambda _bundle: True
+    if not (wishes.pins or settings.excluded_namespaces or groups):
+        return None
+
+    @cache
+    def namespace_stays(namespace: str) -> bool:
+        if namespace in settings.excluded_namespaces:
+            return True
+        group = groups.get(namespace)
+        if group is None:
+            return False
+        candidates, _ = filters.may_serve(snapshot, namespace)
+        counts = filters.group_counts(snapshot, group)
+        return not anti_affinity.may_unload(broker, candidates, counts)
+
+    def stays(bundle: str) -> bool:
+        pin = wishes.pin_of(bundle)
+        return (pin is not None and pin.broker == broker) or namespace_stays(
+            split_bundle_name(bundle)[0]
+        )
+
+    return stays
 
 
 def _may_go(snapshot: ClusterSnapshot, bundle: str, destination: str) -> bool:

@@ -68,7 +68,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, _memory: None) -
     rate = _extremes(columns.names, columns.rates)
     throughput = _extremes(columns.names, columns.throughputs)
     difference, ratio = (rate.high - rate.low) * 100 / rate.low, throughput.high / throughput.low
-    if 0 < own.rate_difference_percent < difference:
+    if rate.most and 0 < own.rate_difference_percent < difference:
         return _shed_most(
             snapshot,
             settings,
@@ -78,7 +78,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, _memory: None) -
             reason="MsgRate",
             why={"maxRate": rate.high, "minRate": rate.low, "differencePercent": difference},
         )
-    if 0 < own.throughput_difference_ratio < ratio:
+    if throughput.most and 0 < own.throughput_difference_ratio < ratio:
         return _shed_most(
             snapshot,
             settings,
