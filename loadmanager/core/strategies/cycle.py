@@ -269,6 +269,8 @@ def _choose(candidates: Sequence[str], rng: Rng) -> str | None:
 
 
 def _overloaded(snapshot: ClusterSnapshot, broker: str, settings: StrategySettings) -> bool:
+    if snapshot.extensible:
+        return False
     columns = snapshot.columns
     overloaded = columns.overloaded(settings.weights, settings.overloaded_percent)
     return len(overloaded) > 0 and columns.row_of[broker] in overloaded
