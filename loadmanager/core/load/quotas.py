@@ -55,13 +55,13 @@ _UNSEEN = default_bundle_data()
 
 
 class Expected:
-    """What each bundle without averages is expected to carry."""
+    """The expected load of each bundle without averages."""
 
     def __init__(self) -> None:
         self.quotas: dict[str, ResourceQuota] = {}
         """By bundle."""
         self.default: ResourceQuota | None = None
-        """Of the other bundles."""
+        """The quota of the other bundles."""
 
     def quota(self, bundle: str | None) -> ResourceQuota:
         """The quota of a bundle; the default one of a bundle without one, and for None."""

@@ -23,7 +23,7 @@ DIGITS_MAX = 9
 EXPRESSION_LENGTH_MAX = 2_100
 """Characters of one expression: the longest name of a namespace has 2,049."""
 EXPRESSIONS_MAX = 2_000
-"""Of all policies together."""
+"""Expressions of all policies together."""
 EXPRESSION_BYTES_MAX = 65_536
 """Memory that RE2 may use for one expression."""
 SIZE_MAX = 200_000
@@ -45,7 +45,7 @@ class AutoFailover(msgspec.Struct):
 
     @property
     def min_limit(self) -> int:
-        """How many primaries are enough."""
+        """The number of primaries that is enough."""
         return int(self.parameters.get("min_limit", 1))
 
 
@@ -171,7 +171,7 @@ def _matches(expression: str, text: str) -> bool:
 
 
 def matches_broker(expressions: Sequence[str], broker: str) -> bool:
-    """Whether an expression matches a broker's host. One with a colon may match its id, too
+    """True if an expression matches a broker's host. One with a colon may match its id, too
     (`host:port`).
 
     Deviation: Pulsar matches hosts only.

@@ -1,4 +1,4 @@
-"""Which brokers may take a bundle: the filters of Pulsar's two load managers.
+"""The brokers that may take a bundle: the filters of Pulsar's two load managers.
 
 Modular: `ModularLoadManagerImpl.selectBroker` before it asks the strategy. Extensible: the
 `BrokerFilter`s, in order of their registration. Every broker that a filter removes gets a reason,
@@ -196,7 +196,7 @@ def policies_of(snapshot: ClusterSnapshot, namespace: str) -> tuple[int, str | N
 
 
 def has_policy(snapshot: ClusterSnapshot, namespace: str) -> bool:
-    """Whether an isolation policy or an anti-affinity group concerns a namespace."""
+    """True if an isolation policy or an anti-affinity group concerns a namespace."""
     return (
         namespace in snapshot.anti_affinity_groups
         or isolation.policy_of(namespace, snapshot.isolation_policies) is not None
@@ -204,8 +204,8 @@ def has_policy(snapshot: ClusterSnapshot, namespace: str) -> bool:
 
 
 def group_counts(snapshot: ClusterSnapshot, group: str) -> dict[str, int]:
-    """How much of an anti-affinity group each broker serves: namespaces; bundles in the extensible
-    manager.
+    """The size of an anti-affinity group at each broker, in namespaces; in the extensible manager,
+    in bundles.
     """
     members = anti_affinity.members(group, snapshot.anti_affinity_groups)
     served = snapshot.served
@@ -222,7 +222,7 @@ def _drop(brokers: Brokers, drop_outs: Filter, rejected: list[Mapping[str, str]]
 
 
 def _all_persistent(snapshot: ClusterSnapshot) -> bool:
-    """Whether every broker serves persistent topics."""
+    """True if every broker serves persistent topics."""
     return all(persistent for _, persistent in snapshot.columns.traits)
 
 

@@ -124,7 +124,8 @@ class Guards:
         return True
 
     def _plainly_owns(self, source: str, bundles: list[str]) -> bool:
-        """Whether surely a broker serves all of the bundles, and none is a monitoring bundle.
+        """True if a broker serves all of the bundles and none of them is a monitoring bundle; may
+        be False by mistake.
 
         Of the largest bundles of a broker, that is known from the order by throughput.
         """

@@ -36,7 +36,7 @@ class StrategySettings:
 
     @cached_property
     def weights(self) -> Weights:
-        """How much each resource counts in a broker's usage."""
+        """The weight of each resource in a broker's usage."""
         return Weights(
             self.cpu_weight,
             self.direct_memory_weight,

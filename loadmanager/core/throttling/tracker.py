@@ -36,7 +36,7 @@ COUNTED = frozenset(
 
 @dataclass(slots=True)
 class CauseTotals:
-    """How often and how long one cause held connections; `connections`: those it holds now."""
+    """The number and duration of one cause's holds; `connections`: those that it holds now."""
 
     connections: int = 0
     times: int = 0
@@ -120,7 +120,7 @@ class ConnectionThrottle:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether nothing holds it and it is not closed."""
+        """True if nothing holds it and it is not closed."""
         return not self.paused and not self.closed
 
     def hold(self, cause: Cause, now_ns: int) -> None:
@@ -175,7 +175,7 @@ class ConnectionThrottle:
             self._totals.paused_connections -= 1
 
     def holds(self, now_ns: int) -> list[Hold]:
-        """What holds the connection now, in the order of `Cause`."""
+        """The present holds of the connection, in the order of `Cause`."""
         return [
             Hold(cause, self._counts[cause], now_ns - self._since_ns[cause])
             for cause in Cause
