@@ -44,7 +44,7 @@ class Overview(Protocol):
         ...
 
     def has_decided_about(self, bundle: str) -> bool:
-        """Whether a decision that is still kept names this bundle."""
+        """True if a decision that is still kept names this bundle."""
         ...
 
     def decisions(
