@@ -1,4 +1,4 @@
-"""Who may do what here: superusers, proxies, administrators of tenants, and the grants of
+"""The permissions of roles here: superusers, proxies, administrators of tenants, and the grants of
 namespaces and topics (Pulsar `PulsarAuthorizationProvider`).
 
 What the store says of a namespace or a tenant is kept until a watch reports a change.
@@ -191,7 +191,7 @@ class BrokerAccess:
             raise ForbiddenError(f"Client is not authorized to {what}")
 
     async def _administers(self, role: str, tenant: str) -> bool:
-        """Whether a role is a superuser, or an administrator of a tenant."""
+        """True if a role is a superuser, or an administrator of a tenant."""
         if role in self.settings.value.superusers:
             return True
         admins = self._admins.get(tenant)

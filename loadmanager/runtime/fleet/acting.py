@@ -34,13 +34,13 @@ knows; fewer if their names are long.
 WHY_MAX = 1_000
 """Characters of a kept reason."""
 SILENT_READINGS = 2.5
-"""A broker that did not answer for so many intervals of reading has disappeared."""
+"""A broker that did not answer for this many intervals of reading has disappeared."""
 
 log = structlog.get_logger("fleet")
 
 
 class Acted(msgspec.Struct):
-    """What is kept for the next daemon. Times are milliseconds since the epoch."""
+    """The deeds of this daemon, kept for the next one. Times are milliseconds since the epoch."""
 
     moves: list[tuple[int, str, str]] = []
     """Moves of the last hour: when each began, its source and destination."""
@@ -66,7 +66,7 @@ class Acting:
     settings: Live[FleetSettings]
     clock: Clock
     url: str
-    """Where the daemon is asked."""
+    """The address of the daemon's API."""
     load_manager: LoadManager
     keep: Callable[[bytes], None] = lambda _acted: None
     """Keeps what the next daemon must know; see `recall`."""
@@ -108,7 +108,7 @@ class Acting:
             log.warning("moves stop as before", reason=self.reason())
 
     def steers(self) -> bool:
-        """Whether anything may be moved in this mode."""
+        """True if anything may be moved in this mode."""
         return self.settings.value.mode in (APPROVE, ACT)
 
     def keep_now(self) -> None:
@@ -126,7 +126,7 @@ class Acting:
         return msgspec.json.encode(acted)
 
     def rules(self) -> Rules:
-        """When the breaker opens."""
+        """The limits at which the breaker opens."""
         settings = self.settings.value
         return Rules(
             settings.failures_max,

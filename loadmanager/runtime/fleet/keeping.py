@@ -17,7 +17,9 @@ TIMEOUT_S = 10.0
 
 @dataclass(slots=True)
 class Unwritten:
-    """What is not in the note yet. It outlives a term, of which the next one must know it."""
+    """The value that is not in the note yet. It outlives a term, because the next one
+    must know it.
+    """
 
     value: bytes | None = None
 

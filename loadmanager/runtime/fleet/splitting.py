@@ -70,7 +70,7 @@ class Splitting:
                     await self.split(owner, split)
 
     def _waits(self) -> bool:
-        """Whether no split may begin: as moves, they wait for a pause to end, and quiet hours."""
+        """True if no split may begin: as moves, they wait for a pause to end, and quiet hours."""
         quiet = quiet_spans(self.settings.value.quiet_hours)
         return (
             self.acting.moves.wishes.pause() is not None
@@ -108,7 +108,7 @@ class Splitting:
         return ended
 
     def is_busy(self, bundle: str, broker: str) -> bool:
-        """Whether a bundle is being split, or was after its broker was last read."""
+        """True if a bundle is being split, or was split after its broker was last read."""
         report = self.acting.picture.reports.get(broker)
         read_ms = 0 if report is None else report.last_update
         return self._split_ms.get(bundle, -math.inf) >= read_ms

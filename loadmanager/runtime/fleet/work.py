@@ -72,13 +72,13 @@ class Orders(Mover, Protocol):
     """Called instead before the further orders of a move."""
 
     async def owner(self, bundle: str) -> str | None:
-        """Who owns a bundle; None if nobody does."""
+        """The owner of a bundle; None without one."""
         ...
 
 
 @dataclass(slots=True, kw_only=True)
 class FleetOutside:
-    """What is outside."""
+    """The parts outside of the daemon's work."""
 
     name: str
     """The cluster's name in the daemon's configuration."""
@@ -87,7 +87,7 @@ class FleetOutside:
     that no plan of an earlier term can be approved.
     """
     checks: Sequence[Check] = ()
-    """Those of its term, if it leads by a lock in the metadata store."""
+    """The checks of its term, if it leads by a lock in the metadata store."""
     lives: Callable[[], None] = lambda: None
     """A sign of life: the daemon may move bundles, and the cluster answers it."""
     reader: ClusterReader
@@ -445,5 +445,7 @@ class FleetWork:
 
 
 def _moves(plan: Plan) -> list[tuple[str, str, str | None]]:
-    """What is moved, without the figures that change all the time."""
+    """The bundles, sources and destinations of a plan's moves, without the figures that change all
+    the time.
+    """
     return [(move.bundle, move.source, move.destination) for move in plan.unloads]
