@@ -19,7 +19,7 @@ RETRY_MS = 1_000
 
 
 class EventRoutes:
-    """What happens in the cluster, as it happens."""
+    """The stream of events in the cluster."""
 
     def __init__(self, use: UseCases, streams: Streams) -> None:
         self._use = use
@@ -31,8 +31,8 @@ class EventRoutes:
 
     @of_leader(str, media="text/event-stream", also={503: "too many listen"})
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """What happens in the cluster, as server-sent events, until the leader's term ends, or the
-        token of who listens.
+        """Stream the events of the cluster as server-sent events, until the leader's term or the
+        listener's token ends.
 
         Kinds: `decision`, `split` and `merge` (data as in `/loadmanager/v1/decisions`), `move` (as
         in `/loadmanager/v1/moves`, whenever its state changes), `ownership` (a broker reported that

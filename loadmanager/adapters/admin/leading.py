@@ -1,4 +1,4 @@
-"""What the leader sees, decides and plans. No route is Pulsar's."""
+"""The leader's load data, decisions and plans. None of these routes is Pulsar's."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class LeadingRoutes:
 
     @of_leader(SealedPlan, body=DryRun, body_required=False, also={412: "a value is not allowed"})
     async def dry_run(self, request: web.Request) -> web.Response:
-        """What a shedding cycle would do now with any strategy and settings; nothing is moved.
+        """Compute what a shedding cycle would do now with any strategy and settings; move nothing.
 
         The plan is kept under its `id`. A strategy that is not in force begins with an empty
         memory, as with a new leader.

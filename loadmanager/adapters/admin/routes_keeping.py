@@ -1,4 +1,4 @@
-"""How long the messages of a namespace are kept, and whether they are de-duplicated."""
+"""Retention, time to live, backlog quotas and de-duplication of namespaces."""
 
 from __future__ import annotations
 

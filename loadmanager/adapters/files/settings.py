@@ -10,7 +10,7 @@ from loadmanager.core.history.layout import SEGMENT_BYTES_MAX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistorySettings:
-    """Where the history goes, and how much of it stays."""
+    """The directory of the history, and the limits of its size."""
 
     enabled: bool = conf(
         "loadManagerHistoryEnabled",

@@ -1,4 +1,4 @@
-"""Who a connection is, and what its commands need to be allowed.
+"""The identity of a connection, and the permissions that its commands need.
 
 A command waits for its check; the commands behind it do not. Clients send nothing that relies on a
 producer or consumer before they have the answer that it was attached.

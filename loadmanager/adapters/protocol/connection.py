@@ -77,7 +77,7 @@ class Connection(asyncio.Protocol):
         self.listener = listener
         """The advertised listener whose addresses the client is given; empty: the internal one."""
         self.identity: Identity | None = None
-        """Who proved to be there; None without authentication."""
+        """The client's identity; None without authentication."""
         self.roles: tuple[str, ...] = ()
         """Its role, and the one for which a proxy asks."""
         self.refreshes = False
@@ -164,11 +164,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def open(self) -> bool:
-        """Whether the client is still there."""
+        """True if the client is still there."""
         return self._transport is not None
 
     def lost(self) -> bool:
-        """Whether the client is gone. While reading is paused, asks the system, and aborts the
+        """True if the client is gone. While reading is paused, asks the system, and aborts the
         connection of a client that is.
         """
         if self._transport is not None and not self._reading and _hung_up(self._transport):
@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def held(self) -> bool:
-        """Whether something holds the connection."""
+        """True if something holds the connection."""
         return self.throttle.paused
 
     @property
@@ -211,7 +211,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def go_on(self) -> None:
-        """Nothing holds the connection any more: process what was read, then read on."""
+        """Process what was read, then read on: the last hold has ended."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -360,7 +360,7 @@ class Connection(asyncio.Protocol):
             self.flush()
 
     def owe(self, receipts: int) -> None:
-        """So many receipts more, or fewer, wait for the storage; with too many it is not read."""
+        """Add to the receipts that wait for the storage; with too many, stop reading."""
         self._owed += receipts
         owed_max = self.server.throttling.settings.pending_publishes_per_connection
         if 0 < owed_max <= self._owed:
@@ -451,7 +451,7 @@ class Connection(asyncio.Protocol):
             del self._closed_ids[next(iter(self._closed_ids))]
 
     def was_closed(self, producer_id: int) -> bool:
-        """Whether the broker closed the last producer of that id."""
+        """True if the broker closed the last producer of that id."""
         return producer_id in self._closed_ids
 
     def add_producer(self, producer: AttachedProducer) -> None:
@@ -461,7 +461,7 @@ class Connection(asyncio.Protocol):
 
 
 def _hung_up(transport: asyncio.Transport) -> bool:
-    """Whether the client closed its side, even while bytes before that are unread (Linux; elsewhere
+    """True if the client closed its side, even while bytes before that are unread (Linux; elsewhere
     False until it is read).
     """
     sock = transport.get_extra_info("socket")

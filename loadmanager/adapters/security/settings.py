@@ -43,7 +43,7 @@ class TokenSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerClientSettings:
-    """How this broker proves to others who it is."""
+    """The credentials with which this broker connects to others."""
 
     plugin: str = conf(
         "brokerClientAuthenticationPlugin",

@@ -1,4 +1,4 @@
-"""How full the disks are that a broker writes to."""
+"""The fill levels of the disks that a broker writes to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a broker's usage is measured."""
+"""Settings of how a broker's usage is measured."""
 
 from __future__ import annotations
 
