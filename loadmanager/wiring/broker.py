@@ -83,7 +83,7 @@ log = structlog.get_logger("broker")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """How the process runs; its settings say what the broker does."""
+    """Options of the process; its settings say what the broker does."""
 
     log_format: str | None = None
     stop_with_parent: bool = False
@@ -118,7 +118,7 @@ def _loop_factory(broker: BrokerSettings) -> Callable[[], asyncio.AbstractEventL
 
 @dataclass(slots=True)
 class _Stop:
-    """Whether the broker shall stop: a signal or an operator says so."""
+    """The request to stop the broker, by a signal or an operator."""
 
     requested: asyncio.Event = field(default_factory=asyncio.Event)
     unloads_per_s_max: int = 0

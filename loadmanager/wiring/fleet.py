@@ -157,7 +157,7 @@ class Cluster:
 
     @property
     def folder(self) -> Path:
-        """Where it keeps its lock, its wishes and its history."""
+        """The folder of its lock, its wishes and its history."""
         return self.options.data_dir / self.name
 
     def listen(self, stack: contextlib.ExitStack) -> None:
