@@ -1,5 +1,5 @@
-"""What recording the history costs a broker: time on its event loop, and how long the loop is held
-up while segments are written and compressed.
+"""The cost of recording the history to a broker: time on its event loop, and how long the loop is
+held up while segments are written and compressed.
 
 `python -m bench history [--bundles 1000] [--seconds 20]`: a sample of all bundles every second,
 which is sixty times as often as by default.
@@ -91,7 +91,7 @@ async def _run(bundles: int, seconds: int) -> None:
 async def _delays(
     journal: Journal, seconds: int, stats: dict[str, NamespaceBundleStats]
 ) -> list[float]:
-    """How late a timer of a millisecond is, in ms, while the journal does its work."""
+    """The delays of a timer of a millisecond, in ms, while the journal does its work."""
     delays: list[float] = []
     ended_s = time.monotonic() + seconds
     sampled_s = flushed_s = 0.0
