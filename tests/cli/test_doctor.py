@@ -235,7 +235,7 @@ def _seen(**changed: Any) -> dict[str, Any]:
         {
             "broker": name,
             "state": "active",
-            "version": "0.2.0",
+            "version": "0.3.0",
             "reportAgeMs": 5_000,
             "resources": None,
         }
