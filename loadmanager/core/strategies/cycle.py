@@ -7,7 +7,7 @@ bundles belong.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -21,7 +21,7 @@ from loadmanager.core.strategies import filters, guards, registry
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.plan import Placement, Plan, Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.strategy import PlacementRule, Strategy
+from loadmanager.core.strategies.strategy import PlacementRule, Shed, Strategy
 
 
 class Rng(Protocol):
@@ -76,7 +76,22 @@ def shed(
         unload.bundle: unload.destination for unload in unloads if unload.destination is not None
     }
     memories = msgspec.structs.replace(memories.remember(shedder, answer.memory), planned=planned)
-    return Plan(shedder.name, unloads, skipped=(*answer.skipped, *unusable, *refused)), memories
+    told = {skip.what for skip in refused}
+    kept = tuple(skip for skip in _pinned(snapshot, answer) if skip.what not in told)
+    skipped = (*answer.skipped, *unusable, *refused, *kept)
+    return Plan(shedder.name, unloads, skipped=skipped), memories
+
+
+def _pinned(snapshot: ClusterSnapshot, answer: Shed) -> Iterator[Skip]:
+    """The pinned bundles of brokers that shed bundles or have none to shed."""
+    pins = snapshot.wishes.pins
+    if not pins:
+        return
+    shedding = {unload.source for unload in answer.unloads}
+    shedding |= {skip.what for skip in answer.skipped if skip.reason.startswith("NoBundles")}
+    for bundle, pin in sorted(pins.items()):
+        if pin.broker in shedding:
+            yield Skip(bundle, guards.pinned(pin))
 
 
 def destinations(

@@ -66,10 +66,16 @@ def may_serve(snapshot: ClusterSnapshot, namespace: str) -> tuple[Brokers, Mappi
         return Brokers.listed(left), reasons
     columns = snapshot.columns
     everyone = columns.everyone
-    if not snapshot.isolation_policies and _all_persistent(snapshot):
+    persistent = _all_persistent(snapshot)
+    if not snapshot.isolation_policies and persistent:
         return everyone, NO_REASONS
-    reasons = _isolation(snapshot, namespace)(columns.names)
-    return columns.all_of([name for name in columns.names if name not in reasons]), reasons
+    policies = isolation.kept(snapshot.isolation_policies)
+    which = policies.leave(namespace, columns)
+    if not persistent and policies.of(namespace) is None:
+        which = which & columns.persistent
+    if which.all():
+        return everyone, NO_REASONS
+    return everyone.where(which), Reasons(lambda: _isolation(snapshot, namespace)(columns.names))
 
 
 def uncordoned(
@@ -136,7 +142,7 @@ def unfit(snapshot: ClusterSnapshot, settings: StrategySettings) -> dict[str, st
     reasons = dict(Reasons(*rejected)) if able else {}
     if snapshot.isolation_policies or _all_persistent(snapshot):
         return reasons
-    return {**reasons, **isolation.rejected("", snapshot.brokers, {}, snapshot.reports)}
+    return {**reasons, **_isolation(snapshot, "")(snapshot.brokers)}
 
 
 def extensible(
@@ -191,7 +197,7 @@ def policies_of(snapshot: ClusterSnapshot, namespace: str) -> tuple[int, str | N
     """The isolation policy (as an id) and the anti-affinity group of a namespace: `may_serve` and
     `extensible` look at nothing else of it.
     """
-    policy = isolation.policy_of(namespace, snapshot.isolation_policies)
+    policy = isolation.kept(snapshot.isolation_policies).of(namespace)
     return id(policy), snapshot.anti_affinity_groups.get(namespace)
 
 
@@ -199,7 +205,7 @@ def has_policy(snapshot: ClusterSnapshot, namespace: str) -> bool:
     """True if an isolation policy or an anti-affinity group concerns a namespace."""
     return (
         namespace in snapshot.anti_affinity_groups
-        or isolation.policy_of(namespace, snapshot.isolation_policies) is not None
+        or isolation.kept(snapshot.isolation_policies).of(namespace) is not None
     )
 
 
@@ -238,11 +244,9 @@ def _isolation(snapshot: ClusterSnapshot, namespace: str, leaving: str | None = 
     if snapshot.extensible and not snapshot.isolation_policies:
         return _none
     there = () if leaving is None else (leaving,)
-    return lambda brokers: isolation.rejected(
-        namespace,
-        sorted({*brokers, *there}),
-        snapshot.isolation_policies,
-        snapshot.reports,
+    policies = isolation.kept(snapshot.isolation_policies)
+    return lambda brokers: policies.rejected(
+        namespace, sorted({*brokers, *there}), snapshot.reports
     )
 
 

@@ -17,6 +17,7 @@ from loadmanager.core.bundles.names import is_monitoring_namespace, no_monitorin
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.load.columns import Brokers
 from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.load.wishes import Pin
 from loadmanager.core.policies import anti_affinity
 from loadmanager.core.strategies import filters
 from loadmanager.core.strategies.plan import Skip, Unload
@@ -196,10 +197,9 @@ class Guards:
 
     def _wish_veto(self, unload: Unload) -> str | None:
         """An operator pinned the bundle, or earlier moves wait at the source."""
-        wishes = self._snapshot.wishes
-        pin = wishes.pin_of(unload.bundle)
-        if pin is not None and pin.broker == unload.source:
-            return f"Pinned: to {pin.broker} until {pin.until_ms}" + (pin.note and f", {pin.note}")
+        pin = self._snapshot.wishes.keep(unload.bundle, unload.source)
+        if pin is not None:
+            return pinned(pin)
         if unload.source in self._busy:
             return f"MovesWait: earlier moves from {unload.source} have not ended"
         return None
@@ -278,6 +278,11 @@ class Guards:
             )
         report = snapshot.reports[broker]
         return bundle in report.last_stats or bundle in report.bundles
+
+
+def pinned(pin: Pin) -> str:
+    """The reason why a pinned bundle stays."""
+    return f"Pinned: to {pin.broker} until {pin.until_ms}" + (pin.note and f", {pin.note}")
 
 
 def together(unloads: Sequence[Unload]) -> Iterator[list[Unload]]:
