@@ -61,11 +61,11 @@ from loadmanager.wiring.ports import (
     TlsContexts,
     address_of,
     bind_all,
-    guarded,
     listen_on,
+    restricted,
     tls_contexts,
     urls_of,
-    warn_if_guarded,
+    warn_if_restricted,
 )
 from loadmanager.wiring.shared_directory import require_shared
 
@@ -150,12 +150,12 @@ class _Broker:
             loop.add_signal_handler(number, self._stop.on_signal)
         tls = tls_contexts(self._settings)
         with contextlib.ExitStack() as stack:
-            guarded_broker = guarded(self._broker, self._settings.leaf(AccessSettings))
-            ports = bind_all(guarded_broker, stack)
-            me = address_of(guarded_broker, ports)
+            restricted_broker = restricted(self._broker, self._settings.leaf(AccessSettings))
+            ports = bind_all(restricted_broker, stack)
+            me = address_of(restricted_broker, ports)
             json = None if self._options.log_format is None else self._options.log_format == "json"
             configure(self._broker.log_level, json=json, broker=me.broker_id)
-            warn_if_guarded(self._broker, guarded_broker)
+            warn_if_restricted(self._broker, restricted_broker)
             if self._settings.unknown:
                 log.warning(
                     "settings are ignored; loadmanager config check FILE lists them",

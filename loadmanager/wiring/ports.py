@@ -77,7 +77,7 @@ def tls_contexts(settings: Settings) -> TlsContexts:
     )
 
 
-def guarded(broker: BrokerSettings, access: AccessSettings) -> BrokerSettings:
+def restricted(broker: BrokerSettings, access: AccessSettings) -> BrokerSettings:
     """The broker's addresses to listen on: without authentication loopback only, unless the
     operator allows open access. On loopback it also advertises that address, unless another one is
     set.
@@ -121,7 +121,7 @@ def bind_all(broker: BrokerSettings, stack: contextlib.ExitStack) -> list[Port]:
     ]
 
 
-def warn_if_guarded(asked: BrokerSettings, broker: BrokerSettings) -> None:
+def warn_if_restricted(asked: BrokerSettings, broker: BrokerSettings) -> None:
     """Say that the broker does not listen where it was asked to."""
     if (asked.bind_address, asked.bind_addresses) == (broker.bind_address, broker.bind_addresses):
         return

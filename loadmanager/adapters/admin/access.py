@@ -93,7 +93,7 @@ def access_of(access: Access, refusals: Refusals, *, metrics: bool) -> Middlewar
     """
 
     @web.middleware
-    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def authorize(request: web.Request, handler: Handler) -> web.StreamResponse:
         resource = request.match_info.route.resource
         path = "" if resource is None else resource.canonical.rstrip("/")
         if path in OPEN or (path == METRICS and not metrics) or _of_page(request):
@@ -111,7 +111,7 @@ def access_of(access: Access, refusals: Refusals, *, metrics: bool) -> Middlewar
         request[PERMIT] = permit
         return await handler(request)
 
-    return guard
+    return authorize
 
 
 def _of_page(request: web.Request) -> bool:

@@ -45,7 +45,7 @@ def visitors(
         return {*own_names(me), *added}
 
     @web.middleware
-    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def refuse_foreign(request: web.Request, handler: Handler) -> web.StreamResponse:
         changes = request.method not in READS
         if not proven and (changes or _local(request)) and request.path not in ALWAYS_ANSWERED:
             host = host_of(f"//{request.headers.get('Host', '')}")
@@ -63,7 +63,7 @@ def visitors(
                 return failed(415, "the body must not be compressed: send no Content-Encoding")
         return await handler(request)
 
-    return guard
+    return refuse_foreign
 
 
 def own_names(me: BrokerAddress) -> Iterator[str]:

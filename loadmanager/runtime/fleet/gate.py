@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.moves.move import Author, Move
 from loadmanager.ports.mover import NotSentError
-from loadmanager.runtime.fleet.guarded import FleetHold
 from loadmanager.runtime.fleet.keeping import Keeping
+from loadmanager.runtime.fleet.operating import FleetHold
 from loadmanager.runtime.fleet.settings import ACT
 from loadmanager.runtime.fleet.watching import Watching
 from loadmanager.runtime.leader.moves import Moves

@@ -22,7 +22,7 @@ from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.mover import NOT_SENT
 from loadmanager.runtime.fleet.acting import Acting
 from loadmanager.runtime.fleet.advice import Advice
-from loadmanager.runtime.fleet.guarded import FleetHold, FleetPlans
+from loadmanager.runtime.fleet.operating import FleetHold, FleetPlans
 from loadmanager.runtime.fleet.settings import ACT, APPROVE, FleetSettings
 from loadmanager.runtime.leader.load_manager import LoadManager
 from loadmanager.runtime.leader.plans import Kept, refusal

@@ -35,8 +35,8 @@ from loadmanager.runtime.broker.decision_telemetry import Counts
 from loadmanager.runtime.fleet.acting import Acting
 from loadmanager.runtime.fleet.advice import Advice, Shadow
 from loadmanager.runtime.fleet.gate import Gate
-from loadmanager.runtime.fleet.guarded import FleetHold, FleetOperations, FleetPlans, NoMerging
 from loadmanager.runtime.fleet.keeping import Keeping, Unwritten
+from loadmanager.runtime.fleet.operating import FleetHold, FleetOperations, FleetPlans, NoMerging
 from loadmanager.runtime.fleet.picture import Picture
 from loadmanager.runtime.fleet.settings import ACT, APPROVE, OBSERVE, FleetSettings
 from loadmanager.runtime.fleet.splitting import Splitting
