@@ -53,7 +53,7 @@ from loadmanager.ports.telemetry import Source, Telemetry
 from loadmanager.ports.wishes import WishBook
 from loadmanager.runtime.fleet import telemetry
 from loadmanager.runtime.fleet.advice import switch_command
-from loadmanager.runtime.fleet.keeping import Unwritten
+from loadmanager.runtime.fleet.daemon_note import Unwritten
 from loadmanager.runtime.fleet.picture import OWN_BALANCING
 from loadmanager.runtime.fleet.settings import ACT, APPROVE
 from loadmanager.runtime.fleet.snapshot_line import snapshot_line

@@ -24,8 +24,8 @@ from loadmanager.adapters.protocol.consumers import (
     on_subscribe,
     on_unsubscribe,
 )
+from loadmanager.adapters.protocol.expiry import MessageExpiry
 from loadmanager.adapters.protocol.hosted import Client, HostedTopic
-from loadmanager.adapters.protocol.keeping import Keeping
 from loadmanager.adapters.protocol.lookups import (
     on_connect,
     on_get_topics,
@@ -96,10 +96,10 @@ class BrokerServer(TopicRegistry):
         stats = self._repeat_work(lambda: self.settings.value.stats_interval_s, self.measure)
         keep_alive = self._repeat(lambda: self.settings.value.keep_alive_s / 2, self._keep_alive)
         self._tasks += (self.spawn(stats, "traffic"), self.spawn(keep_alive, "keep-alive"))
-        keeping, settings = self._build_keeping(), self.settings
+        expiry, settings = self._build_expiry(), self.settings
         for interval_s, work, name in (
-            (lambda: settings.value.expiry_minutes * 60, keeping.check_ages, "ages"),
-            (lambda: settings.value.quota_check_s, keeping.check_quotas, "quotas"),
+            (lambda: settings.value.expiry_minutes * 60, expiry.check_ages, "ages"),
+            (lambda: settings.value.quota_check_s, expiry.check_quotas, "quotas"),
         ):
             self._tasks += (self.spawn(self._repeat_work(interval_s, work), name),)
         if (checks := self.client_access) is not None:
@@ -145,8 +145,8 @@ class BrokerServer(TopicRegistry):
         except Exception as error:  # noqa: BLE001 - contained: the next turn may succeed
             self.failures.report("a periodic step failed and is tried again", error)
 
-    def _build_keeping(self) -> Keeping:
-        return Keeping(
+    def _build_expiry(self) -> MessageExpiry:
+        return MessageExpiry(
             self._topics.values,
             dispatcher=self.dispatcher,
             clock=self.clock,

@@ -52,7 +52,7 @@ class FleetHold:
         why = self.reason() or self.acting.reason()
         if why is not None or author is not Author.CYCLE:
             return why
-        return self.quiet() or self.acting.unkept
+        return self.quiet() or self.acting.note_problem
 
     def told(self) -> str | None:
         """Why nothing is moved now, for operators."""

@@ -76,7 +76,7 @@ class Splitting:
             self.acting.moves.wishes.pause() is not None
             or is_quiet(self.acting.clock.now_ms(), quiet)
             or self.hold.reason() is not None
-            or self.acting.unkept is not None
+            or self.acting.note_problem is not None
         )
 
     def _sealed(self, split: Split) -> str:
@@ -102,7 +102,7 @@ class Splitting:
             self._split_ms[split.bundle] = self.acting.clock.now_ms()
         if ended.end is not None and ended.end.text.startswith(NOT_SENT):
             self.load_manager.split_ms.pop(split.bundle, None)
-            self.acting.keep_now()
+            self.acting.write_note()
         if stats is not None and ended.end is not None:
             self.acting.carry_parts(ended.end.children, stats)
         return ended

@@ -31,8 +31,8 @@ log = structlog.get_logger("storage")
 Look = Callable[[HostedTopic], Coroutine[Any, Any, None]]
 
 
-class Keeping:
-    """Looks after the topics that are served."""
+class MessageExpiry:
+    """Enforces time to live, retention and backlog quotas in the topics that are served."""
 
     def __init__(
         self,

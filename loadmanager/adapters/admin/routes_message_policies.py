@@ -33,7 +33,7 @@ QUOTA_TYPE = Query(
 )
 
 
-class KeepingRoutes:
+class MessagePolicyRoutes:
     """Policies of namespaces about their messages; they act at once on all brokers."""
 
     def __init__(self, use: UseCases) -> None:
