@@ -18,7 +18,7 @@ import structlog
 from loadmanager.adapters.protocol.hosted import AttachedConsumer, AttachedProducer
 from loadmanager.adapters.protocol.registry import TopicRegistry
 from loadmanager.core.errors import LoadManagerError
-from loadmanager.core.throttling.tracker import Cause
+from loadmanager.core.throttling.tracker import HoldCause
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import (
     COMMAND_TYPES,
@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
         self.writable = False
         for consumer in self.consumers.values():
             consumer.core.writable = False
-        self._hold(Cause.OUTBOUND_BUFFER)
+        self._hold(HoldCause.OUTBOUND_BUFFER)
         self.stop_reading()
 
     def resume_writing(self) -> None:
@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
         for consumer in self.consumers.values():
             consumer.subscription.written(consumer.core)
             self.server.dispatcher.touch(consumer.hosted, consumer.subscription)
-        self._release(Cause.OUTBOUND_BUFFER)
+        self._release(HoldCause.OUTBOUND_BUFFER)
 
     # Frames
 
@@ -191,10 +191,10 @@ class Connection(asyncio.Protocol):
         """Bytes that were received and wait, because the connection is held."""
         return self._reader.pending_bytes
 
-    def _hold(self, cause: Cause) -> None:
+    def _hold(self, cause: HoldCause) -> None:
         self.throttle.hold(cause, self._clock.monotonic_ns())
 
-    def _release(self, cause: Cause) -> None:
+    def _release(self, cause: HoldCause) -> None:
         self.throttle.release(cause, self._clock.monotonic_ns())
         self.server.dispatcher.deliver()
 
@@ -273,8 +273,10 @@ class Connection(asyncio.Protocol):
                 break
             self._handle(frame)
             if 0 < pending_max <= len(self._out):
-                self._hold(Cause.PENDING_PUBLISH_REQUESTS)
-                asyncio.get_running_loop().call_soon(self._release, Cause.PENDING_PUBLISH_REQUESTS)
+                self._hold(HoldCause.PENDING_PUBLISH_REQUESTS)
+                asyncio.get_running_loop().call_soon(
+                    self._release, HoldCause.PENDING_PUBLISH_REQUESTS
+                )
 
     def welcome(self) -> None:
         """CONNECT was accepted: from now on messages may come."""
@@ -294,7 +296,7 @@ class Connection(asyncio.Protocol):
         if working is not None:
             self.requests += 1
             if self.requests == REQUESTS_MAX:
-                self._hold(Cause.REQUESTS_IN_PROGRESS)
+                self._hold(HoldCause.REQUESTS_IN_PROGRESS)
             running = self._run(working)
             try:
                 self.server.spawn(running, f"command-{kind}")
@@ -314,7 +316,7 @@ class Connection(asyncio.Protocol):
         finally:
             self.requests -= 1
             if self.requests == REQUESTS_MAX - 1:
-                self.throttle.release(Cause.REQUESTS_IN_PROGRESS, self._clock.monotonic_ns())
+                self.throttle.release(HoldCause.REQUESTS_IN_PROGRESS, self._clock.monotonic_ns())
         self.server.dispatcher.deliver()
         self.flush()
 
@@ -364,9 +366,9 @@ class Connection(asyncio.Protocol):
         self._owed += receipts
         owed_max = self.server.throttling.settings.pending_publishes_per_connection
         if 0 < owed_max <= self._owed:
-            self._hold(Cause.PENDING_PUBLISH_REQUESTS)
+            self._hold(HoldCause.PENDING_PUBLISH_REQUESTS)
         elif receipts < 0 and self._owed == owed_max - 1:
-            self.throttle.release(Cause.PENDING_PUBLISH_REQUESTS, self._clock.monotonic_ns())
+            self.throttle.release(HoldCause.PENDING_PUBLISH_REQUESTS, self._clock.monotonic_ns())
 
     def error(self, request_id: int, code: pb.ServerError.ValueType, text: str) -> None:
         """Answer a request with an ERROR."""

@@ -31,7 +31,7 @@ log = structlog.get_logger("fleet")
 
 
 @dataclass(slots=True, kw_only=True)
-class Splitting:
+class FleetSplitting:
     """Carries out, or only shows, the splits that the leader wants."""
 
     load_manager: LoadManager

@@ -39,7 +39,7 @@ from loadmanager.runtime.fleet.gate import Gate
 from loadmanager.runtime.fleet.operating import FleetHold, FleetOperations, FleetPlans, NoMerging
 from loadmanager.runtime.fleet.picture import Picture
 from loadmanager.runtime.fleet.settings import ACT, APPROVE, OBSERVE, FleetSettings
-from loadmanager.runtime.fleet.splitting import Splitting
+from loadmanager.runtime.fleet.splitting import FleetSplitting
 from loadmanager.runtime.fleet.watching import Watching
 from loadmanager.runtime.leader.draining import INTERVAL_S, Draining
 from loadmanager.runtime.leader.load_manager import LoadManager
@@ -136,7 +136,7 @@ class FleetWork:
     note: DaemonNote = field(init=False)
     advice: Advice = field(init=False)
     operations: Operations = field(init=False)
-    splitting: Splitting = field(init=False)
+    splitting: FleetSplitting = field(init=False)
     watching: Watching = field(init=False)
     hold: FleetHold = field(init=False)
     owners: OwnersSeen = field(init=False)
@@ -221,7 +221,7 @@ class FleetWork:
             boundaries=self._boundaries,
             hold=self.hold,
         )
-        self.splitting = Splitting(
+        self.splitting = FleetSplitting(
             load_manager=self.load_manager,
             acting=self.acting,
             hold=self.hold,
