@@ -47,16 +47,7 @@ def usable(snapshot: ClusterSnapshot, settings: StrategySettings) -> ClusterSnap
     }
     if not stale:
         return snapshot
-    return replace(
-        snapshot,
-        reports={
-            broker: report for broker, report in snapshot.reports.items() if broker not in stale
-        },
-        load_data={
-            broker: data for broker, data in snapshot.load_data.items() if broker not in stale
-        },
-        unusable={**snapshot.unusable, **stale},
-    )
+    return snapshot.without(stale)
 
 
 class Guards:
