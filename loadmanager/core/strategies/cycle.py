@@ -7,7 +7,7 @@ bundles belong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -204,7 +204,7 @@ def _place(
     namespace = split_bundle_name(bundle)[0]
     excluded = namespace in settings.excluded_namespaces
     rule = registry.EXCLUDED_PLACEMENT if excluded else acting
-    able, allowed, rejected = _able(snapshot, namespace, settings, leaving)
+    able, allowed, rejected = filters.able(snapshot, namespace, settings, leaving=leaving)
     pin = snapshot.wishes.pin_of(bundle)
     if pin is not None and pin.broker in allowed:
         others = dict.fromkeys(snapshot.available - {pin.broker}, f"Pinned: to {pin.broker}")
@@ -232,21 +232,6 @@ def _place(
 
     reasons = filters.Reasons(snapshot.unusable, rejected, outscored)
     return Placement(bundle, chosen, candidates, reasons), memories
-
-
-def _able(
-    snapshot: ClusterSnapshot, namespace: str, settings: StrategySettings, leaving: str | None
-) -> tuple[Sequence[str], Sequence[str], Mapping[str, str]]:
-    """The brokers that the filters leave; those that isolation leaves; why the others drop out."""
-    if snapshot.extensible:
-        able, rejected = filters.extensible(snapshot, namespace, settings, leaving=leaving)
-        return able, able, rejected
-    allowed, isolated = filters.may_serve(snapshot, namespace)
-    allowed, cordoned = filters.uncordoned(snapshot, allowed, leaving)
-    able, filtered = filters.modular(snapshot, allowed, namespace, settings, leaving=leaving)
-    if leaving is not None:
-        allowed = allowed.without(snapshot.columns.row_of.get(leaving))
-    return able, allowed, filters.Reasons(isolated, cordoned, filtered)
 
 
 def _candidates(

@@ -130,19 +130,39 @@ def modular(
     return able, Reasons(*rejected)
 
 
-def unfit(snapshot: ClusterSnapshot, settings: StrategySettings) -> dict[str, str]:
-    """Brokers to which the modular manager sends no bundle of any namespace, and why.
-
-    Empty if every broker would be excluded.
+def able(
+    snapshot: ClusterSnapshot,
+    namespace: str,
+    settings: StrategySettings,
+    *,
+    leaving: str | None = None,
+) -> tuple[Brokers, Brokers, Mapping[str, str]]:
+    """The brokers that all filters of the load manager leave to a bundle of a namespace; those that
+    isolation and cordons leave; why the others drop out.
     """
-    able, full = _below_topic_limit(snapshot, settings, snapshot.columns.everyone)
-    rejected = [full]
-    for keep in _of_our_kind(snapshot, settings):
-        able = _drop(able, keep, rejected)
-    reasons = dict(Reasons(*rejected)) if able else {}
-    if snapshot.isolation_policies or _all_persistent(snapshot):
-        return reasons
-    return {**reasons, **_isolation(snapshot, "")(snapshot.brokers)}
+    if snapshot.extensible:
+        left, rejected = extensible(snapshot, namespace, settings, leaving=leaving)
+        return left, left, rejected
+    allowed, isolated = may_serve(snapshot, namespace)
+    allowed, cordoned = uncordoned(snapshot, allowed, leaving)
+    left, filtered = modular(snapshot, allowed, namespace, settings, leaving=leaving)
+    if leaving is not None:
+        allowed = allowed.without(snapshot.columns.row_of.get(leaving))
+    return left, allowed, Reasons(isolated, cordoned, filtered)
+
+
+def fit_all(snapshot: ClusterSnapshot, settings: StrategySettings) -> bool:
+    """Whether surely each filter but evenness leaves every broker, whatever bundle leaves whichever
+    broker: a cycle over a large cluster asks for thousands (modular manager).
+    """
+    columns = snapshot.columns
+    return (
+        not (snapshot.isolation_policies or snapshot.anti_affinity_groups)
+        and not snapshot.wishes.cordons
+        and _all_persistent(snapshot)
+        and not _of_our_kind(snapshot, settings)
+        and columns.topics_max + snapshot.under_way.topics_total <= settings.broker_topics_max
+    )
 
 
 def extensible(
