@@ -55,7 +55,7 @@ class ANote:
         self.value = value
 
     def moves(self) -> int:
-        """Of the last hour."""
+        """The number of moves of the last hour."""
         return len(json.loads(self.value or b"{}").get("moves", []))
 
 

@@ -23,7 +23,7 @@ def publish(hub: Events, *numbers: int) -> None:
 
 
 async def taken(queue: EventQueue) -> list[tuple[str, Any]]:
-    """What waits for a listener: ids or kinds, and data."""
+    """The events that wait for a listener: ids or kinds, and data."""
     found: list[tuple[str, Any]] = []
     while True:
         try:

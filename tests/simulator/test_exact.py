@@ -114,7 +114,7 @@ class _Leader(ClosedLoop):
 
 
 def recorded(shedder: str) -> list[Record]:
-    """What a leader recorded in a day with a death, a newcomer and restarts."""
+    """The records of a leader of a day with a death, a newcomer and restarts."""
     history = RecordedHistory()
     leader = _Leader(history, {"loadBalancerLoadSheddingStrategy": shedder, **KEYS[shedder]})
     for minute in range(MINUTES):

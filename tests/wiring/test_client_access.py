@@ -1,4 +1,4 @@
-"""Who may do what over the binary protocol."""
+"""Permissions over the binary protocol."""
 
 from __future__ import annotations
 

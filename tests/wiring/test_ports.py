@@ -1,4 +1,4 @@
-"""Where a broker listens, and what it says of that."""
+"""The addresses on which a broker listens, and its warnings about them."""
 
 from __future__ import annotations
 

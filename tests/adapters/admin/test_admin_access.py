@@ -1,4 +1,4 @@
-"""Who may use which route."""
+"""Permissions to use routes."""
 
 from __future__ import annotations
 

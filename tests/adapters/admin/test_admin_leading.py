@@ -77,7 +77,7 @@ async def a_plan(served: Served, body: Any = HOT) -> Any:
 
 
 async def refused(served: Served, plan: Any) -> list[str]:
-    """What has drifted; nothing is queued then."""
+    """The kinds of drift with which a plan is refused; nothing is queued then."""
     answer = await served.ask("POST", f"{V1}/plans/{plan['id']}/execute")
     assert answer.status == 409, answer
     moves = await served.get(f"{V1}/moves")
@@ -271,7 +271,7 @@ async def test_a_sealed_plan_is_carried_out_exactly() -> None:
 
 
 async def refused_again(served: Served, plan: Any) -> list[str]:
-    """What is said when a plan is carried out once more."""
+    """The kinds of drift with which a plan that was carried out is refused."""
     answer = await served.ask("POST", f"{V1}/plans/{plan['id']}/execute")
     assert answer.status == 409
     return sorted({one["what"] for one in answer.body["drift"]} | {"owner", "refused"})

@@ -106,7 +106,7 @@ async def test_the_worker_runs_one_call_after_the_other() -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """Where a history is; its spool is removed afterwards."""
+    """The folder of a history; its spool is removed afterwards."""
     yield tmp_path
     Spool(tmp_path, "b").close()
 

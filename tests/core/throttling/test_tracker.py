@@ -35,7 +35,7 @@ class Connection:
 
     @property
     def resumed(self) -> bool:
-        """Whether it was handed out since the last look."""
+        """True if it was handed out since the last look."""
         return self.ready.take() is self
 
 
