@@ -52,8 +52,11 @@ SORT = Query(
 )
 NAMESPACE = Query(name="namespace", doc="Only of this namespace, `tenant/namespace`.")
 OWNER = Query(name="owner", doc="Only those of this broker, `host:port`.")
-BUNDLE = Query(name="bundle", doc="What concerns this bundle, `tenant/namespace/range`.")
-BROKER = Query(name="broker", doc="What concerns this broker, `host:port`.")
+BUNDLE = Query(
+    name="bundle",
+    doc="Only what concerns this bundle, `tenant/namespace/range`, its broker or the cluster.",
+)
+BROKER = Query(name="broker", doc="Only what concerns this broker, `host:port`, or the cluster.")
 SINCE = _time("since", "Not before this time, in milliseconds since the epoch.")
 UNTIL = _time("until", "Not after this time, in milliseconds since the epoch.")
 

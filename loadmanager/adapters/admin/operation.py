@@ -79,9 +79,9 @@ Names = list[str]
 Texts = dict[str, str]
 Document = dict[str, Any]
 AUTHORITATIVE = Query(
-    name="authoritative", doc="Whether another broker sent the request here.", kind=bool
+    name="authoritative", doc="True if another broker sent the request here.", kind=bool
 )
-FORCE = Query(name="force", doc="Although it is in use.", kind=bool)
+FORCE = Query(name="force", doc="Do it although it is in use.", kind=bool)
 TEXT = "text/plain"
 
 

@@ -39,7 +39,7 @@ DOMAIN = "{domain:persistent|non-persistent}"
 LISTENER = Query(name="listenerName", doc="The advertised listener whose addresses are wanted.")
 OF_BUNDLE = Query(name="bundle", doc="Only those of this range.")
 AUTO_CREATION = Query(
-    name="checkAllowAutoCreation", doc="Whether it may be created when first used.", kind=bool
+    name="checkAllowAutoCreation", doc="True: create a missing topic if that may be.", kind=bool
 )
 
 

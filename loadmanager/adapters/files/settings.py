@@ -47,7 +47,7 @@ class HistorySettings:
     ship_url: str = conf(
         "loadManagerHistoryShipUrl",
         "",
-        "Where sealed segments are copied to: any fsspec URL (file://, s3://, hdfs://…); "
+        "The place to which sealed segments are copied: any fsspec URL (file://, s3://, hdfs://…); "
         "empty: nowhere",
     )
     ship_interval_s: float = conf(

@@ -10,7 +10,7 @@ from pathlib import Path
 from loadmanager.ports.telemetry import Sample, gauge
 
 INTERVAL_S = 30.0
-FREE = gauge("loadmanager_disk_free_bytes", "What a broker may still write there", "folder")
+FREE = gauge("loadmanager_disk_free_bytes", "Bytes that a broker may still write there", "folder")
 SIZE = gauge("loadmanager_disk_size_bytes", "Size of the file system of that folder", "folder")
 
 

@@ -32,6 +32,6 @@ class SamplerSettings:
     scope: str = conf(
         "loadBalancerSamplingScope",
         "auto",
-        "Whose usage is measured; auto: the cgroup's if it has a CPU quota, else the host's",
+        "Scope of the measured usage; auto: the cgroup's if it has a CPU quota, else the host's",
         choices=("auto", "host", "cgroup", "process"),
     )

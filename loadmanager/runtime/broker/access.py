@@ -45,15 +45,15 @@ class AccessSettings:
     providers: tuple[str, ...] = conf(
         "authenticationProviders",
         (),
-        "How they do that: org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+        "The way they do that: org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
     )
     metrics: bool = conf(
-        "authenticateMetricsEndpoint", False, "Also whoever reads /metrics must do so"
+        "authenticateMetricsEndpoint", False, "Reading /metrics needs authentication, too"
     )
     refresh_s: float = conf(
         "authenticationRefreshCheckSeconds",
         60.0,
-        "How often connections are checked whose proof has ended",
+        "Interval of the check for connections whose token has expired",
         minimum=0.05,
     )
     anonymous: str = conf(
@@ -68,7 +68,9 @@ class AccessSettings:
     authorization: bool = conf(
         "authorizationEnabled", False, "Roles may do only what they are permitted to do"
     )
-    provider: str = conf("authorizationProvider", AUTHORIZATION, "Who decides that")
+    provider: str = conf(
+        "authorizationProvider", AUTHORIZATION, "Pulsar's class that permits it; this one only"
+    )
     wildcards: bool = conf(
         "authorizationAllowWildcardsMatching",
         False,

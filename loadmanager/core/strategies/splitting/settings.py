@@ -44,7 +44,7 @@ class SplitSettings:
     algorithm: str = conf(
         "defaultNamespaceBundleSplitAlgorithm",
         RANGE,
-        "Where a bundle is split",
+        "The algorithm that chooses the boundaries of a split",
         choices=ALGORITHMS,
         dynamic=True,
     )
