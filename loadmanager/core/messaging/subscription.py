@@ -231,7 +231,7 @@ class Subscription:
 
     @property
     def wake_ms(self) -> int | None:
-        """The time at which a delayed entry becomes deliverable, in ms since the epoch."""
+        """The time at which a delayed entry becomes deliverable, in ms since the epoch; or None."""
         due_ms = self._delayed.next_ms
         if self._waits_until_ms and self.read_id < self._log.end_id:
             return min(due_ms or self._waits_until_ms, self._waits_until_ms)

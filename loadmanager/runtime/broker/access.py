@@ -45,7 +45,7 @@ class AccessSettings:
     providers: tuple[str, ...] = conf(
         "authenticationProviders",
         (),
-        "The way they do that: org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+        "The provider that verifies clients: org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
     )
     metrics: bool = conf(
         "authenticateMetricsEndpoint", False, "Reading /metrics needs authentication, too"
@@ -69,7 +69,7 @@ class AccessSettings:
         "authorizationEnabled", False, "Roles may do only what they are permitted to do"
     )
     provider: str = conf(
-        "authorizationProvider", AUTHORIZATION, "Pulsar's class that permits it; this one only"
+        "authorizationProvider", AUTHORIZATION, "The provider that decides this; there is no other one"
     )
     wildcards: bool = conf(
         "authorizationAllowWildcardsMatching",
