@@ -45,7 +45,7 @@ class AccessSettings:
     providers: tuple[str, ...] = conf(
         "authenticationProviders",
         (),
-        "The provider that verifies clients: org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+        "Verifiers of clients: org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
     )
     metrics: bool = conf(
         "authenticateMetricsEndpoint", False, "Reading /metrics needs authentication, too"
@@ -69,7 +69,7 @@ class AccessSettings:
         "authorizationEnabled", False, "Roles may do only what they are permitted to do"
     )
     provider: str = conf(
-        "authorizationProvider", AUTHORIZATION, "The provider that decides this; there is no other one"
+        "authorizationProvider", AUTHORIZATION, "The class that decides this; there is one only"
     )
     wildcards: bool = conf(
         "authorizationAllowWildcardsMatching",
