@@ -130,7 +130,7 @@ class BrokerColumns:
 
     @property
     def persistent(self) -> NDArray[np.bool_]:
-        """Which brokers serve persistent topics."""
+        """True for brokers that serve persistent topics."""
         return np.array([persistent for _, persistent in self._traits.values()], np.bool_)
 
     @property

@@ -259,7 +259,7 @@ class Policies(Mapping[str, IsolationPolicy]):
         return reasons
 
     def leave(self, namespace: str, columns: BrokerColumns) -> NDArray[np.bool_]:
-        """Which brokers `rejected` leaves to a namespace, but for those without persistent topics:
+        """True for brokers that `rejected` leaves to a namespace, topics' persistence aside:
         `[row]`, not to be changed.
         """
         of, known = self._rows
@@ -292,7 +292,7 @@ class _Matching(dict[str, bool]):
         return found
 
     def rows(self, brokers: Sequence[str]) -> NDArray[np.bool_]:
-        """Whether it matches: one value for each broker."""
+        """True for the brokers that match."""
         return np.fromiter(map(self.__getitem__, brokers), np.bool_, len(brokers))
 
 

@@ -152,8 +152,8 @@ def able(
 
 
 def fit_all(snapshot: ClusterSnapshot, settings: StrategySettings) -> bool:
-    """Whether surely each filter but evenness leaves every broker, whatever bundle leaves whichever
-    broker: a cycle over a large cluster asks for thousands (modular manager).
+    """True if all filters but evenness leave every broker to every bundle; may be False by mistake.
+    A cycle over a large cluster asks for thousands (modular manager).
     """
     columns = snapshot.columns
     return (

@@ -244,7 +244,7 @@ class Guards:
         return rejected.get(destination, "Filtered: placement would not choose it")
 
     def _able(self, unload: Unload) -> tuple[Sequence[str], Mapping[str, str]]:
-        """What the filters leave to a bundle, and why not the others."""
+        """The brokers that the filters leave to a bundle, and why not the others."""
         namespace = split_bundle_name(unload.bundle)[0]
         policies = filters.policies_of(self._snapshot, namespace)
         key = unload.source, namespace if namespace == SYSTEM_NAMESPACE else policies
