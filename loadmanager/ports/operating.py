@@ -44,7 +44,7 @@ class Overview(Protocol):
         ...
 
     def has_decided_about(self, bundle: str) -> bool:
-        """Whether a decision that is still kept names this bundle."""
+        """True if a decision that is still kept names this bundle."""
         ...
 
     def decisions(
@@ -89,8 +89,8 @@ class Plans(Protocol):
         ...
 
 
-class Listener(Protocol):
-    """One listener's events."""
+class EventStream(Protocol):
+    """The events for one listener."""
 
     async def next(self) -> tuple[str, str, bytes] | None:
         """The next event: its id, its kind and its JSON; None when there are no more."""
@@ -100,13 +100,13 @@ class Listener(Protocol):
 class Events(Protocol):
     """Tells what happens in the cluster, as it happens."""
 
-    def listen(self, after: str | None) -> Listener:
+    def listen(self, after: str | None) -> EventStream:
         """Begin after the event of that id, as far as it is kept; None: now.
 
         Raises `OperationalError` when there are too many listeners.
         """
         ...
 
-    def leave(self, listener: Any) -> None:
+    def leave(self, stream: Any) -> None:
         """Listen no more."""
         ...

@@ -35,7 +35,7 @@ def build_hosting(
     topics: Topics,
     access: BrokerAccess | None,
 ) -> Service:
-    """The service, with its storage and its guard if it is Pulsar's broker."""
+    """The service, with its storage and its access checks if it is Pulsar's broker."""
     hosting = outside.service(
         settings.live(MessagingSettings),
         clock=outside.clock,

@@ -122,7 +122,8 @@ class Guards:
         return True
 
     def _plainly_owns(self, source: str, bundles: list[str]) -> bool:
-        """Whether surely a broker serves all of the bundles, and none is a monitoring bundle.
+        """True if a broker serves all of the bundles and none of them is a monitoring bundle; may
+        be False by mistake.
 
         Of the largest bundles of a broker, that is known from the order by throughput.
         """
@@ -243,7 +244,7 @@ class Guards:
         return rejected.get(destination, "Filtered: placement would not choose it")
 
     def _able(self, unload: Unload) -> tuple[Sequence[str], Mapping[str, str]]:
-        """What the filters leave to a bundle, and why not the others."""
+        """The brokers that the filters leave to a bundle, and why not the others."""
         namespace = split_bundle_name(unload.bundle)[0]
         policies = filters.policies_of(self._snapshot, namespace)
         key = unload.source, namespace if namespace == SYSTEM_NAMESPACE else policies

@@ -1,4 +1,4 @@
-"""What a decision says of one bundle or broker: the parts of its document that concern it."""
+"""The parts of a decision's document that concern one bundle or broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loadmanager.core.strategies.settings import StrategySettings
 
 Document = dict[str, Any]
 CLUSTER = "cluster"
-"""What a skip names that concerns everything."""
+"""The name in a skip that concerns the whole cluster."""
 LINES_MAX = 200
 """Moves, placements, splits and skips each that a listed decision shows at most."""
 REJECTED_MAX = 50
@@ -51,7 +51,7 @@ def concerning(
 
 
 def names(decision: Mapping[str, Any], bundle: str) -> bool:
-    """Whether a decision, or a part of it, names a bundle."""
+    """True if a decision, or a part of it, names a bundle."""
     parts = [decision, *(part for name in _LISTS for part in decision.get(name, ()))]
     return any(
         bundle in (part.get("bundle"), part.get("what"), *part.get("parts", ())) for part in parts
@@ -83,7 +83,9 @@ def _concerns(part: Mapping[str, Any], bundle: str | None, brokers: frozenset[st
 def inputs_document(
     snapshot: ClusterSnapshot, settings: StrategySettings, named: Iterable[str]
 ) -> Document:
-    """What a cycle went by: the load of the most used brokers, and of those that are named."""
+    """The loads that a cycle decided from, as a document: of the most used brokers, and of those
+    that are named.
+    """
     usages = broker_usages(snapshot, settings)
     first = sorted(usages, key=lambda broker: (-usages[broker], broker))[:BROKERS_MAX]
     shown = sorted({*first, *(broker for broker in named if broker in usages)})

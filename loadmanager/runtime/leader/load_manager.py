@@ -48,7 +48,7 @@ from loadmanager.runtime.shared.decisions import Decision, Decisions
 from loadmanager.runtime.tasks import Steps
 
 NEWCOMERS_AGAIN = 10
-"""Brokers that stay nearly empty are told again after so many cycles."""
+"""Brokers that stay nearly empty are reported again after this many cycles."""
 FALLBACK_PLACEMENT = "LeastLongTermMessageRate"
 """Places bundles while the configured strategy fails."""
 
@@ -99,10 +99,10 @@ class LoadManager:
         self._steps = steps
         self._observe = observe
         self.carry_out: Callable[[ClusterSnapshot, Plan], Sequence[Move]] = self._queue
-        """What becomes of a cycle's plan; returns the moves that were queued."""
+        """Carries out a cycle's plan; returns the moves that were queued."""
         self.have_split: Callable[[Sequence[tuple[BrokerAddress, Split]]], Awaitable[None]]
         self.have_split = self._split_each
-        """What becomes of the bundles that are too big."""
+        """Has the bundles that are too big split."""
         self.memories = Memories()
         self.warm_up: Hold | None = None
         """Holds the cycles while too little is known."""
@@ -166,7 +166,7 @@ class LoadManager:
         )
 
     def _is_pinned_elsewhere(self, bundle: str, broker_id: str) -> bool:
-        """Whether the bundle is pinned to another broker, and placement may send it there."""
+        """True if the bundle is pinned to another broker, and placement may send it there."""
         pin = self._moves.wishes.now().pin_of(bundle)
         if pin is None or pin.broker == broker_id:
             return False
@@ -244,7 +244,9 @@ class LoadManager:
         self._remember("newcomers", lambda: plan_document(plan))
 
     def _holds(self, settings: StrategySettings) -> bool:
-        """Whether the leader waits for reports; says so, and when that is over."""
+        """Record that the leader waits for reports, and that the wait is over; True
+        while it waits.
+        """
         reason = None if self.warm_up is None else self.warm_up.reason()
         if reason is not None or self._held:
             over = "WarmUpOver: cycles begin"
@@ -400,7 +402,9 @@ class LoadManager:
     def destinations(
         self, source: str, bundles: Sequence[str], reason: str
     ) -> tuple[tuple[Unload, ...], tuple[Skip, ...]]:
-        """Where the placement rule would have these bundles of a broker; and why some stay."""
+        """Choose destinations for bundles of a broker by the placement rule; the skips say why some
+        stay.
+        """
         settings = self._strategies.value
         snapshot = self.snapshot(settings)
         why = {"broker": source}
@@ -417,7 +421,7 @@ class LoadManager:
 
 
 def _word_of(skip: Skip) -> tuple[str, str]:
-    """What stays, and the word that its reason begins with."""
+    """The thing that stays, and the word that its reason begins with."""
     return skip.what, skip.reason.partition(":")[0]
 
 

@@ -108,7 +108,7 @@ class HeatMap(Protocol):
     """The hottest bundles over time (`runtime.leader.heat_map.HeatMap`)."""
 
     def document(self, limit: int) -> dict[str, Any]:
-        """Samples of so many bundles."""
+        """Samples of that many bundles."""
         ...
 
 
@@ -122,11 +122,11 @@ class Leading:
     leader: Leader | None = None
     load_manager: LoadManagement | None = None
     quotas: ResourceQuotas | None = None
-    """Those of the last term of this broker."""
+    """Set by the last term of this broker."""
     operations: LeaderOperations | None = None
-    """Those of the last term of this broker."""
+    """Set by the last term of this broker."""
     heat: HeatMap | None = None
-    """That of the last term of this broker."""
+    """Set by the last term of this broker."""
     epoch: int = 0
     """The epoch of the latest term that this broker has read."""
 
