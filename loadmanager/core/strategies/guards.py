@@ -230,13 +230,10 @@ class Guards:
 
         None if placement may choose it, or if no destination is planned.
         """
-        destination, cordons = unload.destination, self._snapshot.wishes.cordons
-        if destination is None or (self._filtered and destination not in cordons):
-            return None
-        if self._snapshot.extensible:
-            if destination in cordons:
-                return filters.CORDONED
-        elif self._fit_all:
+        destination = unload.destination
+        if destination in self._snapshot.wishes.cordons:
+            return filters.CORDONED  # placement takes one if nobody else may serve: no move has to
+        if destination is None or self._filtered or self._fit_all:
             return None
         able, rejected = self._able(unload)
         if destination in able:
