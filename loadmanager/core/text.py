@@ -1,6 +1,11 @@
-"""Texts of others in logs, messages and terminals."""
+"""Texts of others in logs, messages and terminals, and times for people."""
 
 from __future__ import annotations
+
+import numpy as np
+
+MOMENT_MS_MAX = 253_402_300_799_999
+"""The end of the year 9999."""
 
 
 def printable(text: str) -> str:
@@ -10,3 +15,11 @@ def printable(text: str) -> str:
         if text.isprintable()
         else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
     )
+
+
+def moment(at_ms: int) -> str:
+    """A time (ms since the epoch) as UTC to the second, for people; one out of bounds is the bound.
+
+    Examples: `2026-11-23T22:55:59Z`; `1970-01-01T00:00:00Z` for 0 and before.
+    """
+    return f"{np.datetime64(min(max(at_ms, 0), MOMENT_MS_MAX) // 1000, 's')}Z"

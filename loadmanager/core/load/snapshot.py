@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -148,6 +148,16 @@ class ClusterSnapshot:
             broker: [bundle.bundle_name for bundle in published[broker].top_bundles_load_data]
             for broker in self.available
         }
+
+    def known_bundles(self, broker: str) -> Set[str]:
+        """The bundles of a broker with load: those in its report, or those that it published
+        (extensible manager).
+        """
+        report = self.reports.get(broker)
+        if report is not None:
+            return report.last_stats.keys()
+        top = self.top_bundles.get(broker)
+        return {bundle.bundle_name for bundle in top.top_bundles_load_data} if top else set()
 
     @property
     def available(self) -> frozenset[str]:

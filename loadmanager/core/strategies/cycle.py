@@ -23,6 +23,9 @@ from loadmanager.core.strategies.plan import Placement, Plan, Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.strategy import PlacementRule, Shed, Strategy
 
+KEPT_MAX = 100
+"""So many bundles that shedders passed over are named in a plan."""
+
 
 class Rng(Protocol):
     """The part of a random generator that decisions use, so that a seed fixes every choice."""
@@ -77,21 +80,29 @@ def shed(
     }
     memories = msgspec.structs.replace(memories.remember(shedder, answer.memory), planned=planned)
     told = {skip.what for skip in refused}
-    kept = tuple(skip for skip in _pinned(snapshot, answer) if skip.what not in told)
+    kept = [skip for skip in _kept(snapshot, answer) if skip.what not in told][:KEPT_MAX]
     skipped = (*answer.skipped, *unusable, *refused, *kept)
     return Plan(shedder.name, unloads, skipped=skipped), memories
 
 
-def _pinned(snapshot: ClusterSnapshot, answer: Shed) -> Iterator[Skip]:
-    """The pinned bundles of brokers that shed bundles or have none to shed."""
-    pins = snapshot.wishes.pins
-    if not pins:
+def _kept(snapshot: ClusterSnapshot, answer: Shed) -> Iterator[Skip]:
+    """The bundles that shedders pass over at brokers that shed bundles or have none to shed: those
+    that are pinned, and those that were moved recently.
+    """
+    pins, recently_ms = snapshot.wishes.pins, snapshot.recently_unloaded_ms
+    if not (pins or recently_ms):
         return
     shedding = {unload.source for unload in answer.unloads}
     shedding |= {skip.what for skip in answer.skipped if skip.reason.startswith("NoBundles")}
+    if "cluster" in shedding:
+        shedding = set(snapshot.available)
     for bundle, pin in sorted(pins.items()):
         if pin.broker in shedding:
             yield Skip(bundle, guards.pinned(pin))
+    for broker in sorted(shedding) if recently_ms else ():
+        for bundle in sorted(recently_ms.keys() & snapshot.known_bundles(broker)):
+            if bundle not in pins:
+                yield Skip(bundle, guards.moved_recently(recently_ms[bundle]))
 
 
 def destinations(

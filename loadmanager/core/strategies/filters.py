@@ -81,16 +81,17 @@ def may_serve(snapshot: ClusterSnapshot, namespace: str) -> tuple[Brokers, Mappi
 def uncordoned(
     snapshot: ClusterSnapshot, brokers: Brokers, leaving: str | None = None
 ) -> tuple[Brokers, Mapping[str, str]]:
-    """The brokers that operators have not cordoned; all if every one is: to serve comes first.
+    """The brokers that operators have not cordoned.
 
-    The broker that the bundle is `leaving` does not count.
+    All if every one is, and the bundle has no broker that it would be `leaving`: to serve comes
+    first.
     """
     cordons = snapshot.wishes.cordons
     if not cordons:
         return brokers, NO_REASONS
     open_to_all = np.array([broker not in cordons for broker in brokers], np.bool_)
     left = brokers.where(open_to_all)
-    if not set(left) - {leaving}:
+    if not left and leaving is None:
         return brokers, NO_REASONS
     return left, {broker: CORDONED for broker in brokers if broker in cordons}
 
@@ -198,7 +199,7 @@ def extensible(
         return found
 
     everyone = Brokers.listed(sorted(snapshot.available - {leaving}))
-    left, cordoned = uncordoned(snapshot, everyone)
+    left, cordoned = uncordoned(snapshot, everyone, leaving)
     able, rejected = list(left), dict(cordoned)
     for drop_outs in (
         over_topic_limit,

@@ -26,6 +26,7 @@ from loadmanager.core.policies import anti_affinity
 from loadmanager.core.strategies import filters
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.text import moment
 
 
 def usable(snapshot: ClusterSnapshot, settings: StrategySettings) -> ClusterSnapshot:
@@ -174,7 +175,7 @@ class Guards:
         if is_monitoring_namespace(namespace):
             return "MonitoringNamespace: its broker's heartbeat or SLA monitor"
         if bundle in recently_ms:
-            return f"GracePeriod: moved at {recently_ms[bundle]}"
+            return moved_recently(recently_ms[bundle])
         if bundle in self._under_way:
             return "UnderWay: its last placement is not in a report yet"
         return None
@@ -278,7 +279,12 @@ class Guards:
 
 def pinned(pin: Pin) -> str:
     """The reason why a pinned bundle stays."""
-    return f"Pinned: to {pin.broker} until {pin.until_ms}" + (pin.note and f", {pin.note}")
+    return f"Pinned: to {pin.broker} until {moment(pin.until_ms)}" + (pin.note and f", {pin.note}")
+
+
+def moved_recently(at_ms: int) -> str:
+    """The reason why a bundle stays that was moved at this time (ms since the epoch)."""
+    return f"GracePeriod: moved at {moment(at_ms)}"
 
 
 def together(unloads: Sequence[Unload]) -> Iterator[list[Unload]]:

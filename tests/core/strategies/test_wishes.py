@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,9 +13,11 @@ from hypothesis import strategies as st
 from loadmanager.core.errors import BadInputError
 from loadmanager.core.load.reports import (
     BrokerLoadData,
+    BundleData,
     LocalBrokerData,
     NamespaceBundleStats,
     ResourceUsage,
+    TimeAverageMessageData,
     TopBundle,
     TopBundlesLoadData,
 )
@@ -23,11 +26,22 @@ from loadmanager.core.load.wishes import HOLD_S_MAX, Cordon, Pin, Wishes, check_
 from loadmanager.core.strategies import cycle, registry
 from loadmanager.core.strategies.guards import Guards
 from loadmanager.core.strategies.memories import Memories
-from loadmanager.core.strategies.plan import Unload
+from loadmanager.core.strategies.plan import Plan, Unload
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.avg import AvgSettings
+from loadmanager.core.strategies.shedding.threshold import ThresholdSettings
+from loadmanager.core.strategies.shedding.transfer import TransferSettings
 
 A, B = "t/a/0x00000000_0xffffffff", "t/b/0x00000000_0xffffffff"
 NOW_MS = 10_000_000
+EAGER = {
+    AvgSettings: AvgSettings(low_hits=1, high_hits=1),
+    ThresholdSettings: ThresholdSettings(min_throughput_mib=0),
+    TransferSettings: TransferSettings(hits_min=0),
+}
+HOT_AVERAGE = TimeAverageMessageData(
+    max_samples=10, num_samples=10, msg_rate_in=5000, msg_throughput_in=5e7
+)
 HOT = NamespaceBundleStats(msg_rate_in=5000, msg_throughput_in=5e7)
 
 
@@ -70,7 +84,7 @@ def test_a_pinned_bundle_stays(extensible: bool) -> None:
         assert [unload.bundle for unload in unloads] == ([B] if stays else [A, B])
         if stays:
             assert [(skip.what, skip.reason) for skip in refused] == [
-                (A, f"Pinned: to b1 until {NOW_MS + 5}, hands off")
+                (A, "Pinned: to b1 until 1970-01-01T02:46:40Z, hands off")
             ]
 
 
@@ -107,6 +121,47 @@ def test_a_cordoned_destination_is_replaced() -> None:
         [Unload(A, "b1", "b2", "x")]
     )[1]
     assert "Cordoned" in skip.reason
+
+
+@pytest.mark.parametrize("extensible", [False, True])
+@pytest.mark.parametrize("others", [("b2", "b3", "b4"), ("b1", "b2", "b3", "b4")])
+def test_no_bundle_leaves_for_a_cordoned_broker(extensible: bool, others: tuple[str, ...]) -> None:
+    """It has an owner: where only cordoned brokers are left, it stays."""
+    snapshot = a_snapshot(extensible=extensible, wishes=cordons(*others))
+    plan = Plan("x", (Unload(A, "b1", None, "x"),))
+    final, _ = cycle.destinations(snapshot, plan, StrategySettings(), Memories(), random.Random(0))
+    assert final.unloads == ()
+    assert [skip.reason for skip in final.skipped] == ["NoDestination: no broker qualifies"]
+
+
+@pytest.mark.parametrize("shedder", sorted(registry.SHEDDERS))
+def test_a_hot_broker_whose_bundles_all_stay_says_why(shedder: str) -> None:
+    """One is pinned, the other was moved recently."""
+    extensible = registry.SHEDDERS[shedder].extensible
+    snapshot = a_snapshot(
+        extensible=extensible,
+        wishes=Wishes({A: Pin("b1", NOW_MS + 5)}),
+        recently_unloaded_ms={B: NOW_MS},
+    )
+    if extensible:
+        load = {
+            name: BrokerLoadData(weighted_max_ema=0.9 if name == "b1" else 0.1, updated_at=NOW_MS)
+            for name in snapshot.load_data
+        }
+        snapshot = replace(snapshot, load_data=load)
+    else:
+        data = BundleData(short_term_data=HOT_AVERAGE, long_term_data=HOT_AVERAGE)
+        hot = msgspec.structs.replace(
+            snapshot.reports["b1"], msg_rate_in=1e4, msg_throughput_in=1e8
+        )
+        snapshot = replace(
+            snapshot, reports={**snapshot.reports, "b1": hot}, bundle_data={A: data, B: data}
+        )
+    settings = StrategySettings(shedder=shedder, own=EAGER)
+    plan, _ = cycle.shed(snapshot, settings, Memories())
+    assert plan.unloads == ()
+    reasons = {skip.what: skip.reason.partition(":")[0] for skip in plan.skipped}
+    assert (reasons[A], reasons[B]) == ("Pinned", "GracePeriod")
 
 
 def test_a_source_with_moves_waits() -> None:

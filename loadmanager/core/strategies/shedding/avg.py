@@ -146,7 +146,7 @@ def _between(
             goal -= load
         at += 1
     if not unloads:
-        skipped.append(Skip(most, "NoBundles: it has no bundle small enough to move"))
+        skipped.append(Skip(most, "NoBundles: none that may leave is small enough"))
     return unloads
 
 

@@ -24,6 +24,7 @@ from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.from_reports import LoadAverages, with_load_data
 from loadmanager.core.strategies.strategy import Shed, Shedder
+from loadmanager.core.text import moment
 
 SWAP_CEILING = 0.75
 """A swap must leave the most loaded broker with less than this part of its throughput."""
@@ -167,7 +168,7 @@ def _measure(
         unloaded_ms = snapshot.recently_unloaded_brokers_ms.get(broker)
         if unloaded_ms is not None and cooled.get(broker) != unloaded_ms:
             if data.updated_at - unloaded_ms < cool_down_ms:
-                return f"CoolDown: {broker} was unloaded at {unloaded_ms}", None
+                return f"CoolDown: {broker} was unloaded at {moment(unloaded_ms)}", None
             cooled[broker] = unloaded_ms
         if broker in available:
             loads[broker] = data.weighted_max_ema

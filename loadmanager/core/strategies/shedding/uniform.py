@@ -132,7 +132,7 @@ def _shed_most(
         if load <= goal + SLACK:
             unloads.append(Unload(bundle, source, None, reason, why))
             goal -= min(int(load), GOAL_MAX)
-    skipped = () if unloads else (Skip(source, "NoBundles: it has no bundle small enough to move"),)
+    skipped = () if unloads else (Skip(source, "NoBundles: none that may leave is small enough"),)
     return Shed(tuple(unloads), skipped, None)
 
 
