@@ -155,7 +155,12 @@ def _with_key(raw: bytes, message: str) -> str:
     field = next((name for name in LINE_KEYS if f"$.{name}[...]" in message), None)
     if field is None:
         return message
-    values = msgspec.json.decode(raw)[field]
+    try:
+        values = msgspec.json.decode(raw)[field]
+    except msgspec.DecodeError:
+        return message
+    if not isinstance(values, dict | list):
+        return message
     for key, value in values.items() if isinstance(values, dict) else enumerate(values):
         alone = {"brokers": {}, field: {key: value} if isinstance(values, dict) else [value]}
         try:

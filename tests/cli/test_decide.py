@@ -231,6 +231,9 @@ def test_reports_as_others_write_them() -> None:
         ),
         ({"brokers": {}, "owners": {"foo": "b1"}}, "owners"),
         ('{"brokers": {}, "x": ' + "[" * 100_000, "line 2"),
+        ('{"brokers": {}, "namespaces": {"a": 1}, "now": NaN}', "namespaces"),
+        ('{"brokers": {}, "owners": {"a": 1}, "owners": 5}', "owners"),
+        ('{"brokers": {}, "owners": {"a": 1e400}}', "owners"),
     ],
 )
 def test_malformed_lines(line: object, words: str) -> None:

@@ -238,8 +238,8 @@ def bundle_loads(
 
 
 def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> list[Decision]:
-    """A record for everything in a plan; of the skips, the first `SKIPS_MAX`; of the brokers that
-    a placement rejected, the first `REJECTED_MAX`.
+    """A record for everything in a plan; of the skips, `SKIPS_MAX`, bundles first; of the brokers
+    that a placement rejected, the first `REJECTED_MAX`.
     """
 
     def record(action: str, **fields: Any) -> Decision:
@@ -278,7 +278,10 @@ def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> li
         )
         for split in plan.splits
     ]
-    found += [record("skip", **item) for item in document["skipped"][:SKIPS_MAX]]
+    skipped = document["skipped"]
+    if len(skipped) > SKIPS_MAX:  # hundreds of brokers that are not overloaded; bundles say more
+        skipped = sorted(skipped, key=lambda item: "/" not in item["what"])[:SKIPS_MAX]
+    found += [record("skip", **item) for item in skipped]
     return found
 
 

@@ -75,9 +75,12 @@ class Wishes:
         if pin is not None or not self._ranges:
             return pin
         namespace, _, span = bundle.rpartition("/")
+        ranges = self._ranges.get(namespace)
+        if ranges is None:
+            return None
         with suppress(BadInputError):
             part = BundleRange.parse(span)
-            for whole, pin in self._ranges.get(namespace, ()):
+            for whole, pin in ranges:
                 if whole.lower <= part.lower and part.upper <= whole.upper:
                     return pin
         return None

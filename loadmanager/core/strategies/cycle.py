@@ -89,20 +89,20 @@ def _kept(snapshot: ClusterSnapshot, answer: Shed) -> Iterator[Skip]:
     """The bundles that shedders pass over at brokers that shed bundles or have none to shed: those
     that are pinned, and those that were moved recently.
     """
-    pins, recently_ms = snapshot.wishes.pins, snapshot.recently_unloaded_ms
-    if not (pins or recently_ms):
+    keep, recently_ms = snapshot.wishes.keep, snapshot.recently_unloaded_ms
+    if not (snapshot.wishes.pins or recently_ms):
         return
     shedding = {unload.source for unload in answer.unloads}
     shedding |= {skip.what for skip in answer.skipped if skip.reason.startswith("NoBundles")}
     if "cluster" in shedding:
         shedding = set(snapshot.available)
-    for bundle, pin in sorted(pins.items()):
-        if pin.broker in shedding:
-            yield Skip(bundle, guards.pinned(pin))
-    for broker in sorted(shedding) if recently_ms else ():
-        for bundle in sorted(recently_ms.keys() & snapshot.known_bundles(broker)):
-            if bundle not in pins:
-                yield Skip(bundle, guards.moved_recently(recently_ms[bundle]))
+    for broker in sorted(shedding):
+        bundles = snapshot.known_bundles(broker)
+        pinned = [bundle for bundle in bundles if keep(bundle, broker)]
+        for bundle in sorted({*pinned, *(recently_ms.keys() & bundles)}):
+            pin = keep(bundle, broker)
+            moved = guards.moved_recently(recently_ms.get(bundle, 0))
+            yield Skip(bundle, guards.pinned(pin) if pin else moved)
 
 
 def destinations(

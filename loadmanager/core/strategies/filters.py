@@ -75,7 +75,10 @@ def may_serve(snapshot: ClusterSnapshot, namespace: str) -> tuple[Brokers, Mappi
         which = which & columns.persistent
     if which.all():
         return everyone, NO_REASONS
-    return everyone.where(which), Reasons(lambda: _isolation(snapshot, namespace)(columns.names))
+    if not persistent:  # the reports may be others when somebody reads the reasons
+        return everyone.where(which), _isolation(snapshot, namespace)(columns.names)
+    names = columns.names
+    return everyone.where(which), Reasons(lambda: policies.rejected(namespace, names, {}))
 
 
 def uncordoned(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,10 @@ class Sealed:
     """Bundle of a move → its load; without those whose load was not known."""
     usages: Mapping[str, float] = field(default_factory=dict)
     """Broker of a move → its usage."""
+    doubts: Collection[tuple[str, str | None, str]] = ()
+    """What the guards said of the moves one by one when the plan was made, as what, bundle and the
+    reason's word: a move may depend on those before it. It is no drift if they say it again.
+    """
 
     @property
     def expires_ms(self) -> int:
@@ -65,13 +69,19 @@ def seal(plan: Plan, snapshot: ClusterSnapshot, settings: StrategySettings) -> S
     brokers = {broker for move in plan.unloads for broker in (move.source, move.destination)}
     bundles = {move.bundle: move.source for move in plan.unloads}
     loads = {bundle: load_of(snapshot, bundle, broker) for bundle, broker in bundles.items()}
+    doubts = frozenset(map(_doubt, _refused(settings, snapshot, plan.unloads)))
     return Sealed(
         plan=plan,
         settings=settings,
         made_ms=snapshot.now_ms,
         loads={bundle: load for bundle, load in loads.items() if load is not None},
         usages={broker: usages[broker] for broker in brokers & usages.keys() if broker},
+        doubts=doubts,
     )
+
+
+def _doubt(drift: Drift) -> tuple[str, str | None, str]:
+    return drift.what, drift.bundle, drift.reason.rpartition(": ")[0]
 
 
 def load_of(snapshot: ClusterSnapshot, bundle: str, broker: str) -> Load | None:
@@ -110,16 +120,20 @@ def drift(
         else:
             staying.append(move)
             yield from _other_load(sealed, snapshot, move)
-    yield from _refused(sealed, snapshot, staying)
+    for refused in _refused(sealed.settings, snapshot, staying):
+        if _doubt(refused) not in sealed.doubts:
+            yield refused
     yield from _other_usage(sealed, snapshot)
 
 
-def _refused(sealed: Sealed, snapshot: ClusterSnapshot, moves: Sequence[Unload]) -> Iterator[Drift]:
+def _refused(
+    settings: StrategySettings, snapshot: ClusterSnapshot, moves: Sequence[Unload]
+) -> Iterator[Drift]:
     """The moves that brokers, operators and policies no longer allow, by the guards of
     every cycle.
     """
-    usable = guards.usable(snapshot, sealed.settings)
-    allowed, refused = guards.Guards(usable, sealed.settings).admit(moves)
+    usable = guards.usable(snapshot, settings)
+    allowed, refused = guards.Guards(usable, settings).admit(moves)
     for skip in refused:
         yield Drift("refused", skip.reason, skip.what)
     planned = {move.bundle: move for move in moves}

@@ -184,6 +184,9 @@ class Watching:
         if new is not None:
             groups = {**self.picture.policies.groups, **read.groups}
             read = replace(read, groups=groups)
+        before = self.picture.policies.isolation
+        if read.isolation == before:  # the same ones keep what they matched
+            read = replace(read, isolation=before)
         self.picture.policies, self.covered = (
             read,
             namespaces if new is None else self.covered | new,

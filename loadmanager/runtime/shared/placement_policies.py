@@ -81,7 +81,9 @@ class PlacementPolicies:
         node = await self._store.get(self._isolation_path)
         with self._corrupt.left_out("policy", self._isolation_path):
             raw = split_policies(node.value) if node is not None and node.value else {}
-            self.isolation = Policies(self._usable(raw))
+            usable = self._usable(raw)
+            if usable != self.isolation:  # the same ones keep what they matched
+                self.isolation = Policies(usable)
 
     def _usable(self, raw: Mapping[str, bytes]) -> dict[str, IsolationPolicy]:
         """The policies that are valid; policies that would be too much work are left out."""

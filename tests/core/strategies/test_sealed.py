@@ -147,3 +147,22 @@ def test_in_the_extensible_manager() -> None:
     after = replace(before, top_bundles={"b1": TopBundlesLoadData(top_bundles_load_data=top[:1])})
     words = [(one.what, one.bundle) for one in sealed.drift(plan, after, OWNERS, {})]
     assert words == [("load", B), ("refused", B)]
+
+
+def test_what_a_plan_brings_about_itself_is_no_drift() -> None:
+    """Its second move goes where the group is, because its first one went to the only better broker
+    before; a cordon that comes later is a drift.
+    """
+    c = "t/c/0x00000000_0xffffffff"
+    stats = {**STATS, c: NamespaceBundleStats(msg_rate_in=10)}
+    reports = dict(a_snapshot(stats).reports)
+    reports["b2"] = LocalBrokerData(bundles=["t/e/0x00000000_0xffffffff"], last_update=NOW_MS)
+    groups = {f"t/{name}": "g" for name in "abce"}
+    snapshot = a_snapshot(reports=reports, anti_affinity_groups=groups)
+    plan = Plan("Any", (Unload(A, "b1", "b3", "Hot"), Unload(B, "b1", "b2", "Hot")))
+    kept = sealed.seal(plan, snapshot, StrategySettings())
+    assert list(sealed.drift(kept, snapshot, OWNERS, {})) == []
+    later = snapshot.having(wishes=Wishes(cordons={"b2": Cordon(1)}))
+    assert [(one.what, one.bundle) for one in sealed.drift(kept, later, OWNERS, {})] == [
+        ("destination", B)
+    ]

@@ -107,6 +107,29 @@ def test_the_parts_of_a_pinned_bundle_are_pinned() -> None:
     assert Wishes({"nonsense": half}).pin_of("nonsense") == half
 
 
+@pytest.mark.parametrize("pinned_to", ["b1", "b2"])
+def test_a_plan_names_the_parts_of_a_pinned_bundle_where_they_are(pinned_to: str) -> None:
+    """Those that the pin keeps; a bundle that left the broker of its pin may be moved."""
+    half = "t/a/0x00000000_0x80000000"
+    stats = {half: HOT, B: HOT}
+    snapshot = a_snapshot(wishes=Wishes({A: Pin(pinned_to, NOW_MS + 5)}))
+    report = msgspec.structs.replace(
+        snapshot.reports["b1"], bundles=[half, B], last_stats=stats, msg_throughput_in=1e8
+    )
+    average = BundleData(short_term_data=HOT_AVERAGE, long_term_data=HOT_AVERAGE)
+    snapshot = replace(
+        snapshot,
+        reports={**snapshot.reports, "b1": report},
+        bundle_data=dict.fromkeys(stats, average),
+    )
+    plan, _ = cycle.shed(snapshot, StrategySettings(shedder="OverloadShedder"), Memories())
+    moved = {unload.bundle for unload in plan.unloads}
+    named = {skip.what for skip in plan.skipped if skip.reason.startswith("Pinned")}
+    assert named == ({half} if pinned_to == "b1" else set())
+    assert not moved & named
+    assert moved
+
+
 def test_a_cordoned_destination_is_replaced() -> None:
     """The bundle leaves, and placement finds another broker; a swap with it stays whole."""
     snapshot = a_snapshot(wishes=cordons("b2"))
