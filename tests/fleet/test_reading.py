@@ -7,6 +7,7 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from adapters.security.certificates import Authority
@@ -18,6 +19,8 @@ from loadmanager.adapters.pulsar_admin.bodies import CHUNK_BYTES, SMALL_BYTES
 from loadmanager.adapters.pulsar_admin.client import PulsarClient
 from loadmanager.adapters.pulsar_admin.settings import PulsarSettings
 from loadmanager.core.errors import ConfigError, OperationalError
+from loadmanager.core.strategies import registry
+from loadmanager.core.strategies.strategy import Shed, Shedder
 
 
 @pytest.mark.parametrize("extensible", [False, True])
@@ -50,6 +53,31 @@ async def test_only_reads_are_sent_while_observing(tmp_path: Path) -> None:
         assert {line.partition(" ")[0] for line in daemon.pulsar.log} == {"GET"}
         assert not any("lookup" in line for line in daemon.pulsar.log)
         assert daemon.work.advice.document()["plan"]["unloads"]
+
+
+async def test_a_strategy_that_fails_to_see_a_report_costs_no_reading(tmp_path: Path) -> None:
+    """The broker was read, and its report is recorded; the failures in a row are counted."""
+
+    def observe(broker: str, *_: Any) -> object:
+        if broker == one:
+            raise ZeroDivisionError("a bug in a plug-in")
+        return None
+
+    name = "SeeingShedder"
+    registry.SHEDDERS[name] = Shedder(
+        name=name, shed=lambda *_: Shed((), (), None), memory=lambda: None, observe=observe
+    )
+    try:
+        settings = {"loadBalancerLoadSheddingStrategy": name}
+        async with watching(tmp_path, settings=settings) as daemon:
+            one = daemon.pulsar.brokers[0]
+            await daemon.work.read()
+            assert not daemon.work.picture.problems
+            kinds = Counter(record.kind for record in daemon.history.records)
+            assert kinds["broker_load"] == 3
+            assert daemon.work.steps.failures["observe"] == 1
+    finally:
+        del registry.SHEDDERS[name]
 
 
 async def test_a_token_is_read_again_and_does_not_leave_the_cluster(tmp_path: Path) -> None:

@@ -285,8 +285,9 @@ class FleetWork:
         )
 
     def _observe(self, broker: str, report: LocalBrokerData | None) -> None:
-        if report is not None:
-            self.load_manager.observe(broker, report)
+        with self.steps.contained("observe"):  # a strategy's failure: the broker was read
+            if report is not None:
+                self.load_manager.observe(broker, report)
 
     async def _boundaries(self, namespace: NamespaceName) -> NamespaceBundles:
         edges = await self.outside.reader.boundaries(str(namespace))
