@@ -35,6 +35,7 @@ from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.conf import NO_EFFECT, Key
 from loadmanager.core.errors import ConfigError
+from loadmanager.core.load.manager import Manager
 from loadmanager.core.messaging.settings import MessagingSettings, StorageSettings
 from loadmanager.core.moves.settings import MoveSettings
 from loadmanager.core.strategies import registry
@@ -89,8 +90,6 @@ HIDDEN = "*****"
 
 Leaf = TypeVar("Leaf")
 
-MODULAR = "ModularLoadManagerImpl"
-EXTENSIBLE = "ExtensibleLoadManagerImpl"
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -390,10 +389,11 @@ def _strategy_problems(strategies: StrategySettings) -> Iterator[Problem]:
     }
     if not any(texts.values()):
         texts[names] = _refusal(lambda: registry.check(strategies.shedder, strategies.placement))
-    if registry.short_name(strategies.load_manager_class) not in (MODULAR, EXTENSIBLE):
+    if Manager.of(strategies.load_manager_class) is None:
+        allowed = " and ".join(manager.short_name for manager in Manager)
         texts[("loadManagerClassName",)] = (
-            f"loadManagerClassName = {strategies.load_manager_class[:SHOWN_MAX]!r}: {MODULAR} and "
-            f"{EXTENSIBLE} are allowed"
+            f"loadManagerClassName = {strategies.load_manager_class[:SHOWN_MAX]!r}: {allowed} are "
+            "allowed"
         )
     yield from (Problem(names, text) for names, text in texts.items() if text)
 

@@ -18,10 +18,10 @@ from loadmanager.adapters.protocol.topic_host import RegistryTopics
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.errors import LoadManagerError
+from loadmanager.core.load.manager import Manager
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.moves.move import Move
-from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
@@ -63,7 +63,6 @@ from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.shared.watching import Watcher
 from loadmanager.runtime.shared.wishes import OperatorWishes
 from loadmanager.runtime.tasks import Interval, Scope, Steps, every, for_each, retrying
-from loadmanager.settings import EXTENSIBLE
 from loadmanager.settings.live import LiveSettings
 from loadmanager.wiring.extensible import Common, ExtensibleParts
 from loadmanager.wiring.hosting import build_access, build_hosting
@@ -153,8 +152,8 @@ class Parts:
 
     def _build_extensible(self) -> ExtensibleParts | None:
         """Build the parts of the extensible manager; returns None if the other one is to run."""
-        name = registry.short_name(self._strategies.value.load_manager_class)
-        if name != EXTENSIBLE:
+        manager = Manager.of(self._strategies.value.load_manager_class)
+        if manager is not Manager.EXTENSIBLE:
             return None
         common = Common(
             settings=self.settings,

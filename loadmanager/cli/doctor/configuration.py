@@ -8,6 +8,7 @@ from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.cli.doctor.findings import Finding, problem, warning
 from loadmanager.core.errors import ConfigError
+from loadmanager.core.load.manager import Manager
 from loadmanager.core.messaging.settings import StorageSettings
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.settings import StrategySettings
@@ -17,7 +18,7 @@ from loadmanager.core.strategies.shedding.transfer import TransferSettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.runtime.broker.access import AccessSettings
 from loadmanager.runtime.shared.settings import BrokerSettings
-from loadmanager.settings import EXTENSIBLE, Settings, load, problems
+from loadmanager.settings import Settings, load, problems
 
 PART = "configuration"
 TOGETHER = {"AvgShedder": "AvgShedder", "BalancedShedder": "BalancedPlacement"}
@@ -78,7 +79,7 @@ def _strategies(settings: Settings) -> Iterator[Finding]:
         placement = registry.placement(strategies.placement).name
     except ConfigError:
         return  # `problems` has it
-    extensible = registry.short_name(strategies.load_manager_class) == EXTENSIBLE
+    extensible = Manager.of(strategies.load_manager_class) is Manager.EXTENSIBLE
     wanted = TOGETHER.get(shedder.name)
     if wanted is not None and placement != wanted and not extensible:
         yield warning(
