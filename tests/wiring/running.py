@@ -27,10 +27,11 @@ from loadmanager.core.wire.frames import Frame, FrameReader, encode
 from loadmanager.ports.access import Verifier
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.mover import Released
+from loadmanager.ports.operating import LeaderOperations
 from loadmanager.ports.peers import Peers
 from loadmanager.ports.sampler import OwnTraffic, Reading, SystemUsage
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.leading import LeaderOperations, LoadManagement
+from loadmanager.runtime.shared.leading import LoadManagement
 from loadmanager.runtime.tasks import Scope
 from loadmanager.settings.live import LiveSettings
 from loadmanager.wiring.outside import Outside
