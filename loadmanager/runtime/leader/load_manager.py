@@ -49,8 +49,6 @@ from loadmanager.runtime.tasks import Steps
 
 NEWCOMERS_AGAIN = 10
 """Brokers that stay nearly empty are told again after so many cycles."""
-FALLBACK_PLACEMENT = "LeastLongTermMessageRate"
-"""Places bundles while the configured strategy fails."""
 
 log = structlog.get_logger("leader")
 
@@ -152,7 +150,7 @@ class LoadManager:
                 self._steps.failed("place", slow)
         except Exception as error:  # noqa: BLE001 - a strategy that fails must not leave bundles without an owner
             self._steps.failed("place", error)
-            rule = FALLBACK_PLACEMENT
+            rule = registry.FALLBACK_PLACEMENT.name
             choice = self._choose(bundle, dataclasses.replace(settings, placement=rule))
         if choice.broker is None:
             raise OperationalError(
