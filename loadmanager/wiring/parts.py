@@ -27,6 +27,7 @@ from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.settings import ThrottlingSettings
+from loadmanager.core.units import MIB
 from loadmanager.ports.sampler import OwnTraffic
 from loadmanager.ports.telemetry import Telemetry
 from loadmanager.runtime.broker.decision_telemetry import Counts
@@ -68,8 +69,6 @@ from loadmanager.wiring.extensible import Common, ExtensibleParts
 from loadmanager.wiring.hosting import build_access, build_hosting
 from loadmanager.wiring.leading import leader_work
 from loadmanager.wiring.outside import Outside
-
-MIB = 1024 * 1024
 
 log = structlog.get_logger("broker")
 

@@ -22,6 +22,7 @@ from loadmanager.core.load.reports import (
 )
 from loadmanager.core.load.usage import exponential_average, max_weighted_usage
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.units import MIB
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.sampler import Reading, Sampler, SensorFault, SystemUsage
@@ -33,7 +34,6 @@ from loadmanager.runtime.shared.listeners import listeners_document
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import sleep
 
-MIB = 1024 * 1024
 REGISTER_POLL_S = 0.2
 REPORT_BYTES_MAX = VALUE_BYTES_MAX - 50_000
 NOTHING_USED = SystemUsage(Reading(0, 0), Reading(0, 0), Reading(0, 0), Reading(0, 0))

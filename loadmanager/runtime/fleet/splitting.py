@@ -13,11 +13,12 @@ import structlog
 
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
-from loadmanager.core.strategies.budget import HOUR_MS, is_quiet, quiet_spans
+from loadmanager.core.strategies.budget import is_quiet, quiet_spans
 from loadmanager.core.strategies.plan import Plan, Split
 from loadmanager.core.strategies.sealed import LIFE_MS, Drift
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.core.units import HOUR_MS
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.mover import NOT_SENT
 from loadmanager.runtime.fleet.acting import Acting
