@@ -23,6 +23,7 @@ from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.moves.move import Author, Move, MoveState, move_document
 from loadmanager.core.policies.eligibility import versions_of
 from loadmanager.core.strategies import cycle, filters, newcomers, registry
+from loadmanager.core.strategies.inputs import inputs_document
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.plan import Placement, Plan, Skip, Split, SplitEnd, Unload
 from loadmanager.core.strategies.plan_document import (
@@ -38,7 +39,6 @@ from loadmanager.core.strategies.plan_document import (
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting import threshold
 from loadmanager.core.strategies.splitting.settings import SplitSettings
-from loadmanager.core.strategies.story import inputs_document
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.fleet import Policies
 from loadmanager.ports.hosting import BrokerAddress
