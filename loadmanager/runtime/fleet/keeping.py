@@ -37,12 +37,13 @@ class Keeping:
     _was_read: bool = False
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def begin(self) -> None:
+    def __post_init__(self) -> None:
         """Count what an earlier term could not write, whatever the note says."""
+        self.acting.on_keep.append(self._keep)
         if self.unwritten.value is not None:
             self.acting.recall(self.unwritten.value)
 
-    def keep(self, acted: bytes) -> None:
+    def _keep(self, acted: bytes) -> None:
         """Have it written soon; if that fails, it is tried again at each reading."""
         self.unwritten.value = acted
         self.scope.spawn(self.steps.run("keep", self.write), "keep")

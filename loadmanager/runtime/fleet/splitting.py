@@ -55,7 +55,8 @@ class Splitting:
             self._split_ms = {
                 bundle: at_ms for bundle, at_ms in self._split_ms.items() if at_ms > oldest_ms
             }
-            await self.load_manager.split()
+            if self.splits.value.enabled:
+                await self.take(await self.load_manager.too_big())
 
     async def take(self, chosen: Sequence[tuple[BrokerAddress, Split]]) -> None:
         """Advise the splits of this check, and make them in `act`, one after the other."""
