@@ -7,17 +7,12 @@ memory. `wiring.broker` adds what a process has: ports, signals, metrics page, h
 
 from __future__ import annotations
 
-import asyncio
-
-import structlog
-
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.adapters.metrics.settings import MetricsSettings
 from loadmanager.adapters.protocol.registry import TopicRegistry
 from loadmanager.adapters.protocol.topic_host import RegistryTopics
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
-from loadmanager.core.errors import LoadManagerError
 from loadmanager.core.load.manager import Manager
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.messaging.settings import MessagingSettings
@@ -47,7 +42,7 @@ from loadmanager.runtime.broker.reporter import Reporter
 from loadmanager.runtime.broker.schemas import Schemas
 from loadmanager.runtime.broker.session_keeper import SessionKeeper
 from loadmanager.runtime.broker.splitting import Splitting
-from loadmanager.runtime.broker.stopping import release_all
+from loadmanager.runtime.broker.stopping import stop
 from loadmanager.runtime.broker.telemetry import BrokerTelemetry
 from loadmanager.runtime.broker.topics import Topics
 from loadmanager.runtime.broker.unloading import Unloading
@@ -69,8 +64,6 @@ from loadmanager.wiring.extensible import Common, ExtensibleParts
 from loadmanager.wiring.hosting import build_access, build_hosting
 from loadmanager.wiring.leading import leader_work
 from loadmanager.wiring.outside import Outside
-
-log = structlog.get_logger("broker")
 
 
 class Parts:
@@ -460,23 +453,16 @@ class Parts:
             scope.spawn(every(recording, self._recorder.sample, "record", steps), "record")
 
     async def stop(self, unloads_per_s_max: int) -> None:
-        """Accept no bundles, resign, release the bundles, close the connections.
-
-        What takes longer than `brokerShutdownTimeoutMs` is left to the end of the session.
-        """
-        clock = self._outside.clock
-        try:
-            async with asyncio.timeout(self._broker.value.shutdown_timeout_ms / 1000):
-                self._ownership.accepting = False
-                await self._reporter.unregister()
-                await self._election.resign()
-                await release_all(
-                    self._ownership, clock, self._broker, unloads_per_s_max=unloads_per_s_max
-                )
-                await self.hosting.stop()
-        except (TimeoutError, LoadManagerError) as error:
-            reason = str(error) or "brokerShutdownTimeoutMs is over"
-            log.warning("the stop was cut short; locks go with the session", error=reason)
+        """Stop gracefully; see `runtime.broker.stopping`."""
+        await stop(
+            ownership=self._ownership,
+            reporter=self._reporter,
+            election=self._election,
+            hang_up=self.hosting.stop,
+            clock=self._outside.clock,
+            settings=self._broker,
+            unloads_per_s_max=unloads_per_s_max,
+        )
 
     def _on_broker(self, broker_id: str, report: LocalBrokerData | None) -> None:
         if report is None and broker_id == self._outside.me.broker_id:
