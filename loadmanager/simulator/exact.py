@@ -28,6 +28,7 @@ from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.pending import Pending
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.load.wishes import Wishes
+from loadmanager.core.policies.isolation import Policies
 from loadmanager.core.strategies import cycle as cycles
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.memories import Memories
@@ -145,7 +146,7 @@ def _again(
     for name in ("brokers", "settings", "isolation", "groups", "failure_domains"):
         value = getattr(record, name)
         if value is not None:
-            term.known[name] = value
+            term.known[name] = Policies(value) if name == "isolation" else value
     if "settings" not in term.known or "brokers" not in term.known:
         result.passed_over["the history begins later than its term: settings are missing"] += 1
         return

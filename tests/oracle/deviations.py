@@ -441,10 +441,10 @@ DEVIATIONS = (
         (
             Edit(
                 "core/policies/isolation.py",
-                1,
-                'return _matches(expression, host) or (":" in expression and '
+                2,
+                '_matches(expression, host) or (":" in expression and '
                 "_matches(expression, broker))",
-                "return _matches(expression, host)",
+                "_matches(expression, host)",
             ),
         ),
     ),

@@ -20,6 +20,7 @@ from loadmanager.core.load.reports import (
     TopBundlesLoadData,
 )
 from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.load.wishes import Pin, Wishes
 from loadmanager.core.policies.isolation import decode_policies
 from loadmanager.core.strategies import cycle, registry
 from loadmanager.core.strategies.memories import Memories
@@ -159,6 +160,36 @@ def test_properties(
         assert plan.unloads or plan.skipped, "every no has a reason"
     shuffled = a_snapshot(shape, recently, extensible=extensible, order=1)
     assert plans(shedder, shuffled) == answers
+
+
+@pytest.mark.parametrize("shedder", sorted(registry.SHEDDERS))
+@given(shape=clusters(), data=st.data())
+def test_others_go_in_the_place_of_pinned_bundles(
+    shedder: str, shape: dict[str, tuple[float, list[float], bool]], data: st.DataObject
+) -> None:
+    """As they do where bundles were moved recently; the plan names each pinned bundle of a broker
+    that sheds.
+    """
+    extensible = shedder in EXTENSIBLE
+    plain = a_snapshot(shape, frozenset(), extensible=extensible, order=0)
+    owner = {
+        bundle: name
+        for name in shape
+        for bundle in (
+            [published.bundle_name for published in plain.top_bundles[name].top_bundles_load_data]
+            if extensible
+            else plain.reports[name].bundles
+        )
+    }
+    chosen = frozenset(data.draw(st.sets(st.sampled_from(sorted(owner))))) if owner else frozenset()
+    wishes = Wishes({bundle: Pin(owner[bundle], NOW_MS + 1) for bundle in chosen})
+    kept = plans(shedder, replace(plain, wishes=wishes))
+    moved_lately = plans(shedder, a_snapshot(shape, chosen, extensible=extensible, order=0))
+    assert [plan.unloads for plan in kept] == [plan.unloads for plan in moved_lately]
+    for plan in kept:
+        named = {skip.what for skip in plan.skipped if skip.reason.startswith("Pinned")}
+        shedding = {unload.source for unload in plan.unloads}
+        assert {bundle for bundle in chosen if owner[bundle] in shedding} <= named
 
 
 @pytest.mark.parametrize("shedder", sorted(registry.SHEDDERS))

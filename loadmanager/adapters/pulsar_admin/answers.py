@@ -24,7 +24,7 @@ from loadmanager.core.load.reports import (
     decode_local_broker_data,
     decode_tolerant,
 )
-from loadmanager.core.policies.isolation import IsolationPolicy, decode_policies
+from loadmanager.core.policies.isolation import Policies, decode_policies
 
 T = TypeVar("T")
 
@@ -299,7 +299,7 @@ def report_of(
     return report
 
 
-def isolation_policies(raw: bytes) -> dict[str, IsolationPolicy]:
+def isolation_policies(raw: bytes) -> Policies:
     """`namespaceIsolationPolicies`. One that cannot be understood makes the whole unusable: a move
     against a policy is worse than no move.
     """

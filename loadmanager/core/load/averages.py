@@ -145,7 +145,7 @@ class BundleAverages(Mapping[str, BundleData]):
         other = BundleAverages()
         other.__dict__.update(self.__dict__)
         other._waiting, other._reported = {}, dict(self._reported)
-        other._settled = dict(self._settled)
+        other._settled, other._expected = dict(self._settled), self._expected.copy()
         self._names_shared = other._names_shared = True
         other._reader = _Reader()
         self._readers.add(other._reader)

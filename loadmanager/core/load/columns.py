@@ -129,6 +129,11 @@ class BrokerColumns:
         return Brokers(self.names, rows, self.row_of)
 
     @property
+    def persistent(self) -> NDArray[np.bool_]:
+        """Which brokers serve persistent topics."""
+        return np.array([persistent for _, persistent in self._traits.values()], np.bool_)
+
+    @property
     def rates(self) -> Array:
         """Messages/s in and out."""
         return self._column(RATE)

@@ -63,6 +63,12 @@ class Expected:
         self.default: ResourceQuota | None = None
         """Of the other bundles."""
 
+    def copy(self) -> Expected:
+        """The same quotas; changes of one do not show in the other."""
+        other = Expected()
+        other.quotas, other.default = dict(self.quotas), self.default
+        return other
+
     def quota(self, bundle: str | None) -> ResourceQuota:
         """The quota of a bundle; the default one of a bundle without one, and for None."""
         return self.quotas.get(bundle or "", self.default or ResourceQuota())

@@ -79,6 +79,12 @@ class Served:
             self._count(broker, (after - before).difference(pending), 1)
             self._count(broker, (before - after).difference(pending), -1)
 
+    def gone(self, broker: str) -> None:
+        """Forget all bundles of a broker."""
+        self._reported.pop(broker, None)
+        for namespace in [name for name, counts in self._counts.items() if broker in counts]:
+            self._set(namespace, broker, 0)
+
     def placed(self, broker: str, bundles: Iterable[str]) -> None:
         """Bundles are on their way to a broker now."""
         reported = self._reported.get(broker, frozenset())
@@ -121,14 +127,18 @@ class Served:
         return total
 
     def _count(self, broker: str, bundles: Iterable[str], by: int) -> None:
-        row = None if self._row_of is None else self._row_of.get(broker)
         for bundle in bundles:
             namespace = namespace_of(bundle)
-            counts = self._counts.setdefault(namespace, {})
-            counts[broker] = counts.get(broker, 0) + by
-            if not counts[broker]:
-                del counts[broker]
-                if not counts:
-                    del self._counts[namespace]
-            if row is not None and namespace in self._arrays:
-                self._arrays[namespace][row] += by
+            self._set(namespace, broker, self._counts.get(namespace, {}).get(broker, 0) + by)
+
+    def _set(self, namespace: str, broker: str, number: int) -> None:
+        counts = self._counts.setdefault(namespace, {})
+        counts[broker] = number
+        if not number:
+            del counts[broker]
+            if not counts:
+                del self._counts[namespace]
+        if self._row_of is not None and namespace in self._arrays:
+            row = self._row_of.get(broker)
+            if row is not None:
+                self._arrays[namespace][row] = number

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from loadmanager.core.load.averages import BundleAverages, Ordered
 from loadmanager.core.load.columns import BrokerColumns
@@ -19,6 +19,8 @@ from loadmanager.core.load.reports import (
 )
 from loadmanager.core.load.served import Served
 from loadmanager.core.load.wishes import NO_WISHES, Wishes
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -83,6 +85,8 @@ class ClusterSnapshot:
     leaving: Mapping[str, str] = field(default_factory=dict)
     """Bundle → the broker that it leaves: moves that wait or are under way."""
 
+    _whole: ClusterSnapshot | None = field(default=None, compare=False, repr=False)
+    """The snapshot that this one leaves brokers out of."""
     _derived: Derived = field(default_factory=Derived, compare=False, repr=False)
 
     @property
@@ -122,11 +126,19 @@ class ClusterSnapshot:
             or known[1] is not self.pending
             or known[2] is not self.owners
         ):
-            pending = {name: self.pending[name] for name in self.available & self.pending.keys()}
-            served = Served(self._reported(), pending, self.owners)
             source = self.reports or self.top_bundles
-            known = self._derived.served = source, self.pending, self.owners, served
+            known = self._derived.served = source, self.pending, self.owners, self._counted()
         return known[3]
+
+    def _counted(self) -> Served:
+        whole = self._whole
+        if whole is None or whole.pending is not self.pending or whole.owners is not self.owners:
+            pending = {name: self.pending[name] for name in self.available & self.pending.keys()}
+            return Served(self._reported(), pending, self.owners)
+        served = whole.served.copy()
+        for broker in whole.available - self.available:
+            served.gone(broker)
+        return served
 
     def _reported(self) -> dict[str, list[str]]:
         if self.reports:
@@ -195,9 +207,23 @@ class ClusterSnapshot:
             self.served.placed(broker, [bundle])
         self.under_way.add(bundle, broker, self.data_of(bundle))
 
+    def without(self, unusable: Mapping[str, str]) -> ClusterSnapshot:
+        """This snapshot without some brokers: brokerId → why their reports cannot be used."""
+        return self.having(
+            reports=_but(self.reports, unusable),
+            load_data=_but(self.load_data, unusable),
+            unusable={**self.unusable, **unusable},
+            _whole=self,
+            _derived=replace(self._derived, columns=None, served=None, available=None),
+        )
+
     def data_of(self, bundle: str) -> BundleData:
         """A bundle's averages; what is expected of one that was never seen."""
         return self.averages.expect(bundle)
+
+
+def _but(reports: Mapping[str, T], brokers: Mapping[str, str]) -> dict[str, T]:
+    return {broker: report for broker, report in reports.items() if broker not in brokers}
 
 
 NOTHING_KNOWN = ClusterSnapshot(now_ms=0, reports={})

@@ -82,6 +82,11 @@ class Wishes:
                     return pin
         return None
 
+    def keep(self, bundle: str, broker: str) -> Pin | None:
+        """The pin that keeps a bundle at this broker."""
+        pin = self.pin_of(bundle) if self.pins else None
+        return pin if pin is not None and pin.broker == broker else None
+
 
 NO_WISHES = Wishes()
 

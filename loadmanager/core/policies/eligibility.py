@@ -63,6 +63,7 @@ def older_version(brokers: Sequence[str], versions: Mapping[str, str]) -> dict[s
     }
 
 
+@lru_cache(maxsize=100)  # each placement asks, for each broker
 def _key(text: str) -> VersionKey | None:
     """A sort key for semantic versions without build metadata; None for any other text."""
     match = _VERSION.fullmatch(text)

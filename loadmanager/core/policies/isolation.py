@@ -9,14 +9,17 @@ refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
+import numpy as np
 import re2
+from numpy.typing import NDArray
 
 from loadmanager.core.errors import BadInputError
+from loadmanager.core.load.columns import BrokerColumns
 from loadmanager.core.load.reports import LocalBrokerData, decode_tolerant
 
 DIGITS_MAX = 9
@@ -34,6 +37,8 @@ REFUSED_SIZE_MAX = 4 * SIZE_MAX
 """Instructions that may be compiled for policies that are refused."""
 UNUSABLE_SIZE = 2_000
 """An expression that cannot be compiled counts as so many."""
+KEPT_MAX = 10_000
+"""So many namespaces, and brokers for each policy, are kept beside what they matched."""
 _PORT = re.compile(r"(.+):[0-9]+")
 
 
@@ -65,14 +70,17 @@ class IsolationPolicy(msgspec.Struct):
         return [*self.namespaces, *self.primary, *self.secondary]
 
 
+NO_POLICIES: Mapping[str, IsolationPolicy] = {}
 _BY_NAME = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _POLICY = msgspec.json.Decoder(IsolationPolicy)
 
 
-def decode_policies(raw: bytes) -> dict[str, IsolationPolicy]:
-    """Policies by name from their JSON, in order of name. Raises as `decode_policy` does."""
+def decode_policies(raw: bytes) -> Policies:
+    """Policies from their JSON. Raises as `decode_policy` does."""
     work = Work()
-    return {name: decode_policy(name, raw, work) for name, raw in split_policies(raw).items()}
+    return Policies(
+        {name: decode_policy(name, raw, work) for name, raw in split_policies(raw).items()}
+    )
 
 
 def split_policies(raw: bytes) -> dict[str, bytes]:
@@ -165,7 +173,6 @@ def _compiled(expression: str) -> Any:
         ) from None
 
 
-@lru_cache(maxsize=100_000)
 def _matches(expression: str, text: str) -> bool:
     return _compiled(expression).fullmatch(text) is not None
 
@@ -176,50 +183,119 @@ def matches_broker(expressions: Sequence[str], broker: str) -> bool:
 
     Deviation: Pulsar matches hosts only.
     """
-    return any(_matches_broker(expression, broker) for expression in expressions)
-
-
-@lru_cache(maxsize=100_000)
-def _matches_broker(expression: str, broker: str) -> bool:
     port = _PORT.fullmatch(broker)
     host = port[1] if port else broker
-    return _matches(expression, host) or (":" in expression and _matches(expression, broker))
+    return any(
+        _matches(expression, host) or (":" in expression and _matches(expression, broker))
+        for expression in expressions
+    )
 
 
-def policy_of(namespace: str, policies: Mapping[str, IsolationPolicy]) -> IsolationPolicy | None:
-    """The first policy, in order of name, that covers a namespace.
+class Policies(Mapping[str, IsolationPolicy]):
+    """Isolation policies by name, in order of name, which nobody changes.
 
-    Deviation: Pulsar takes the first in hash order.
+    They keep what matched, so that placements match each namespace and each broker once.
     """
-    for policy in policies.values():
-        if any(_matches(expression, namespace) for expression in policy.namespaces):
-            return policy
-    return None
 
+    def __init__(self, policies: Mapping[str, IsolationPolicy] = NO_POLICIES) -> None:
+        self._policies = dict(policies)
+        everyone = [each for policy in self._policies.values() for each in policy.primary]
+        self._primaries = _Matching(everyone)
+        self._of_each = {
+            id(policy): (_Matching(policy.primary), _Matching(policy.secondary))
+            for policy in self._policies.values()
+        }
+        self._policy_of: dict[str, IsolationPolicy | None] = {}
+        self._rows: tuple[object, dict[int, NDArray[np.bool_]]] = (None, {})
 
-def rejected(
-    namespace: str,
-    brokers: Sequence[str],
-    policies: Mapping[str, IsolationPolicy],
-    reports: Mapping[str, LocalBrokerData],
-) -> dict[str, str]:
-    """The brokers that may not serve a namespace, and why."""
-    reasons: dict[str, str] = {}
-    policy = policy_of(namespace, policies)
-    if policy is None:
+    def __getitem__(self, name: str) -> IsolationPolicy:
+        return self._policies[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._policies)
+
+    def __len__(self) -> int:
+        return len(self._policies)
+
+    def of(self, namespace: str) -> IsolationPolicy | None:
+        """The first policy, in order of name, that covers a namespace.
+
+        Deviation: Pulsar takes the first in hash order.
+        """
+        if namespace not in self._policy_of:
+            if len(self._policy_of) >= KEPT_MAX:
+                self._policy_of.clear()
+            covering = (
+                policy
+                for policy in self._policies.values()
+                if any(_matches(expression, namespace) for expression in policy.namespaces)
+            )
+            self._policy_of[namespace] = next(covering, None)
+        return self._policy_of[namespace]
+
+    def rejected(
+        self, namespace: str, brokers: Sequence[str], reports: Mapping[str, LocalBrokerData]
+    ) -> dict[str, str]:
+        """The brokers that may not serve a namespace, and why."""
+        reasons: dict[str, str] = {}
+        policy = self.of(namespace)
+        if policy is None:
+            primary_of_any = self._primaries
+            for broker in brokers:
+                if primary_of_any[broker]:
+                    reasons[broker] = "Isolation: it is primary for other namespaces"
+                elif broker in reports and not reports[broker].persistent_topics_enabled:
+                    reasons[broker] = "PersistentTopicsDisabled"
+            return reasons
+        primary, secondary = self._of_each[id(policy)]
+        enough = sum(map(primary.__getitem__, brokers)) >= policy.auto_failover_policy.min_limit
         for broker in brokers:
-            if any(matches_broker(other.primary, broker) for other in policies.values()):
-                reasons[broker] = "Isolation: it is primary for other namespaces"
-            elif broker in reports and not reports[broker].persistent_topics_enabled:
-                reasons[broker] = "PersistentTopicsDisabled"
+            if primary[broker]:
+                continue
+            if not secondary[broker]:
+                reasons[broker] = "Isolation: the policy does not name it"
+            elif enough:
+                reasons[broker] = "Isolation: a secondary, and there are enough primaries"
         return reasons
-    primaries = {broker for broker in brokers if matches_broker(policy.primary, broker)}
-    enough = len(primaries) >= policy.auto_failover_policy.min_limit
-    for broker in brokers:
-        if broker in primaries:
-            continue
-        if not matches_broker(policy.secondary, broker):
-            reasons[broker] = "Isolation: the policy does not name it"
-        elif enough:
-            reasons[broker] = "Isolation: a secondary, and there are enough primaries"
-    return reasons
+
+    def leave(self, namespace: str, columns: BrokerColumns) -> NDArray[np.bool_]:
+        """Which brokers `rejected` leaves to a namespace, but for those without persistent topics:
+        `[row]`, not to be changed.
+        """
+        of, known = self._rows
+        if of is not columns.row_of:
+            of, known = self._rows = columns.row_of, {}
+        policy = self.of(namespace)
+        rows = known.get(id(policy))
+        if rows is None:
+            if policy is None:
+                rows = ~self._primaries.rows(columns.names)
+            else:
+                primary, secondary = self._of_each[id(policy)]
+                rows = primary.rows(columns.names)
+                if np.count_nonzero(rows) < policy.auto_failover_policy.min_limit:
+                    rows |= secondary.rows(columns.names)
+            known[id(policy)] = rows
+        return rows
+
+
+class _Matching(dict[str, bool]):
+    """brokerId → whether any of some expressions matches it; each broker is matched once."""
+
+    def __init__(self, expressions: Sequence[str]) -> None:
+        self._expressions = expressions
+
+    def __missing__(self, broker: str) -> bool:
+        if len(self) >= KEPT_MAX:
+            self.clear()
+        found = self[broker] = matches_broker(self._expressions, broker)
+        return found
+
+    def rows(self, brokers: Sequence[str]) -> NDArray[np.bool_]:
+        """Whether it matches: one value for each broker."""
+        return np.fromiter(map(self.__getitem__, brokers), np.bool_, len(brokers))
+
+
+def kept(policies: Mapping[str, IsolationPolicy]) -> Policies:
+    """These policies, as those that keep what matched."""
+    return policies if isinstance(policies, Policies) else Policies(policies)

@@ -7,7 +7,7 @@ bundles belong.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -21,7 +21,7 @@ from loadmanager.core.strategies import filters, guards, registry
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.plan import Placement, Plan, Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.strategy import PlacementRule, Strategy
+from loadmanager.core.strategies.strategy import PlacementRule, Shed, Strategy
 
 
 class Rng(Protocol):
@@ -76,7 +76,22 @@ def shed(
         unload.bundle: unload.destination for unload in unloads if unload.destination is not None
     }
     memories = msgspec.structs.replace(memories.remember(shedder, answer.memory), planned=planned)
-    return Plan(shedder.name, unloads, skipped=(*answer.skipped, *unusable, *refused)), memories
+    told = {skip.what for skip in refused}
+    kept = tuple(skip for skip in _pinned(snapshot, answer) if skip.what not in told)
+    skipped = (*answer.skipped, *unusable, *refused, *kept)
+    return Plan(shedder.name, unloads, skipped=skipped), memories
+
+
+def _pinned(snapshot: ClusterSnapshot, answer: Shed) -> Iterator[Skip]:
+    """The pinned bundles of brokers that shed bundles or have none to shed."""
+    pins = snapshot.wishes.pins
+    if not pins:
+        return
+    shedding = {unload.source for unload in answer.unloads}
+    shedding |= {skip.what for skip in answer.skipped if skip.reason.startswith("NoBundles")}
+    for bundle, pin in sorted(pins.items()):
+        if pin.broker in shedding:
+            yield Skip(bundle, guards.pinned(pin))
 
 
 def destinations(
@@ -189,7 +204,7 @@ def _place(
     namespace = split_bundle_name(bundle)[0]
     excluded = namespace in settings.excluded_namespaces
     rule = registry.EXCLUDED_PLACEMENT if excluded else acting
-    able, allowed, rejected = _able(snapshot, namespace, settings, leaving)
+    able, allowed, rejected = filters.able(snapshot, namespace, settings, leaving=leaving)
     pin = snapshot.wishes.pin_of(bundle)
     if pin is not None and pin.broker in allowed:
         others = dict.fromkeys(snapshot.available - {pin.broker}, f"Pinned: to {pin.broker}")
@@ -217,21 +232,6 @@ def _place(
 
     reasons = filters.Reasons(snapshot.unusable, rejected, outscored)
     return Placement(bundle, chosen, candidates, reasons), memories
-
-
-def _able(
-    snapshot: ClusterSnapshot, namespace: str, settings: StrategySettings, leaving: str | None
-) -> tuple[Sequence[str], Sequence[str], Mapping[str, str]]:
-    """The brokers that the filters leave; those that isolation leaves; why the others drop out."""
-    if snapshot.extensible:
-        able, rejected = filters.extensible(snapshot, namespace, settings, leaving=leaving)
-        return able, able, rejected
-    allowed, isolated = filters.may_serve(snapshot, namespace)
-    allowed, cordoned = filters.uncordoned(snapshot, allowed, leaving)
-    able, filtered = filters.modular(snapshot, allowed, namespace, settings, leaving=leaving)
-    if leaving is not None:
-        allowed = allowed.without(snapshot.columns.row_of.get(leaving))
-    return able, allowed, filters.Reasons(isolated, cordoned, filtered)
 
 
 def _candidates(

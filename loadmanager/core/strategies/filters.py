@@ -66,10 +66,16 @@ def may_serve(snapshot: ClusterSnapshot, namespace: str) -> tuple[Brokers, Mappi
         return Brokers.listed(left), reasons
     columns = snapshot.columns
     everyone = columns.everyone
-    if not snapshot.isolation_policies and _all_persistent(snapshot):
+    persistent = _all_persistent(snapshot)
+    if not snapshot.isolation_policies and persistent:
         return everyone, NO_REASONS
-    reasons = _isolation(snapshot, namespace)(columns.names)
-    return columns.all_of([name for name in columns.names if name not in reasons]), reasons
+    policies = isolation.kept(snapshot.isolation_policies)
+    which = policies.leave(namespace, columns)
+    if not persistent and policies.of(namespace) is None:
+        which = which & columns.persistent
+    if which.all():
+        return everyone, NO_REASONS
+    return everyone.where(which), Reasons(lambda: _isolation(snapshot, namespace)(columns.names))
 
 
 def uncordoned(
@@ -124,19 +130,39 @@ def modular(
     return able, Reasons(*rejected)
 
 
-def unfit(snapshot: ClusterSnapshot, settings: StrategySettings) -> dict[str, str]:
-    """Brokers to which the modular manager sends no bundle of any namespace, and why.
-
-    Empty if every broker would be excluded.
+def able(
+    snapshot: ClusterSnapshot,
+    namespace: str,
+    settings: StrategySettings,
+    *,
+    leaving: str | None = None,
+) -> tuple[Brokers, Brokers, Mapping[str, str]]:
+    """The brokers that all filters of the load manager leave to a bundle of a namespace; those that
+    isolation and cordons leave; why the others drop out.
     """
-    able, full = _below_topic_limit(snapshot, settings, snapshot.columns.everyone)
-    rejected = [full]
-    for keep in _of_our_kind(snapshot, settings):
-        able = _drop(able, keep, rejected)
-    reasons = dict(Reasons(*rejected)) if able else {}
-    if snapshot.isolation_policies or _all_persistent(snapshot):
-        return reasons
-    return {**reasons, **isolation.rejected("", snapshot.brokers, {}, snapshot.reports)}
+    if snapshot.extensible:
+        left, rejected = extensible(snapshot, namespace, settings, leaving=leaving)
+        return left, left, rejected
+    allowed, isolated = may_serve(snapshot, namespace)
+    allowed, cordoned = uncordoned(snapshot, allowed, leaving)
+    left, filtered = modular(snapshot, allowed, namespace, settings, leaving=leaving)
+    if leaving is not None:
+        allowed = allowed.without(snapshot.columns.row_of.get(leaving))
+    return left, allowed, Reasons(isolated, cordoned, filtered)
+
+
+def fit_all(snapshot: ClusterSnapshot, settings: StrategySettings) -> bool:
+    """Whether surely each filter but evenness leaves every broker, whatever bundle leaves whichever
+    broker: a cycle over a large cluster asks for thousands (modular manager).
+    """
+    columns = snapshot.columns
+    return (
+        not (snapshot.isolation_policies or snapshot.anti_affinity_groups)
+        and not snapshot.wishes.cordons
+        and _all_persistent(snapshot)
+        and not _of_our_kind(snapshot, settings)
+        and columns.topics_max + snapshot.under_way.topics_total <= settings.broker_topics_max
+    )
 
 
 def extensible(
@@ -191,7 +217,7 @@ def policies_of(snapshot: ClusterSnapshot, namespace: str) -> tuple[int, str | N
     """The isolation policy (as an id) and the anti-affinity group of a namespace: `may_serve` and
     `extensible` look at nothing else of it.
     """
-    policy = isolation.policy_of(namespace, snapshot.isolation_policies)
+    policy = isolation.kept(snapshot.isolation_policies).of(namespace)
     return id(policy), snapshot.anti_affinity_groups.get(namespace)
 
 
@@ -199,7 +225,7 @@ def has_policy(snapshot: ClusterSnapshot, namespace: str) -> bool:
     """Whether an isolation policy or an anti-affinity group concerns a namespace."""
     return (
         namespace in snapshot.anti_affinity_groups
-        or isolation.policy_of(namespace, snapshot.isolation_policies) is not None
+        or isolation.kept(snapshot.isolation_policies).of(namespace) is not None
     )
 
 
@@ -238,11 +264,9 @@ def _isolation(snapshot: ClusterSnapshot, namespace: str, leaving: str | None = 
     if snapshot.extensible and not snapshot.isolation_policies:
         return _none
     there = () if leaving is None else (leaving,)
-    return lambda brokers: isolation.rejected(
-        namespace,
-        sorted({*brokers, *there}),
-        snapshot.isolation_policies,
-        snapshot.reports,
+    policies = isolation.kept(snapshot.isolation_policies)
+    return lambda brokers: policies.rejected(
+        namespace, sorted({*brokers, *there}), snapshot.reports
     )
 
 

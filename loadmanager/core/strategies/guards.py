@@ -13,10 +13,15 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 
-from loadmanager.core.bundles.names import is_monitoring_namespace, no_monitoring_bundle
+from loadmanager.core.bundles.names import (
+    SYSTEM_NAMESPACE,
+    is_monitoring_namespace,
+    no_monitoring_bundle,
+)
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.load.columns import Brokers
 from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.load.wishes import Pin
 from loadmanager.core.policies import anti_affinity
 from loadmanager.core.strategies import filters
 from loadmanager.core.strategies.plan import Skip, Unload
@@ -42,16 +47,7 @@ def usable(snapshot: ClusterSnapshot, settings: StrategySettings) -> ClusterSnap
     }
     if not stale:
         return snapshot
-    return replace(
-        snapshot,
-        reports={
-            broker: report for broker, report in snapshot.reports.items() if broker not in stale
-        },
-        load_data={
-            broker: data for broker, data in snapshot.load_data.items() if broker not in stale
-        },
-        unusable={**snapshot.unusable, **stale},
-    )
+    return snapshot.without(stale)
 
 
 class Guards:
@@ -71,7 +67,9 @@ class Guards:
         self._under_way = snapshot.under_way.bundles
         self._busy = set(snapshot.leaving.values())
         self._has_policies = bool(snapshot.isolation_policies or snapshot.anti_affinity_groups)
-        self._unfit: dict[str, str] | None = None
+        self._fit_all = not snapshot.extensible and filters.fit_all(snapshot, settings)
+        self._able_under: dict[object, tuple[Sequence[str], Mapping[str, str]]] = {}
+        """Source, policies of a namespace → `filters.able`."""
         self._left_by: dict[int, tuple[Brokers, Mapping[str, str]]] = {}
         """Isolation policy → `filters.may_serve`: many namespaces have few policies."""
         self._counts: dict[str, dict[str, int]] = {}
@@ -195,10 +193,9 @@ class Guards:
 
     def _wish_veto(self, unload: Unload) -> str | None:
         """An operator pinned the bundle, or earlier moves wait at the source."""
-        wishes = self._snapshot.wishes
-        pin = wishes.pin_of(unload.bundle)
-        if pin is not None and pin.broker == unload.source:
-            return f"Pinned: to {pin.broker} until {pin.until_ms}" + (pin.note and f", {pin.note}")
+        pin = self._snapshot.wishes.keep(unload.bundle, unload.source)
+        if pin is not None:
+            return pinned(pin)
         if unload.source in self._busy:
             return f"MovesWait: earlier moves from {unload.source} have not ended"
         return None
@@ -232,32 +229,34 @@ class Guards:
 
         None if placement may choose it, or if no destination is planned.
         """
-        snapshot, destination = self._snapshot, unload.destination
-        if destination in snapshot.wishes.cordons:
-            return filters.CORDONED
-        if destination is None or self._filtered:
+        destination, cordons = unload.destination, self._snapshot.wishes.cordons
+        if destination is None or (self._filtered and destination not in cordons):
             return None
-        namespace = split_bundle_name(unload.bundle)[0]
-        if snapshot.extensible:
-            able, rejected = filters.extensible(
-                snapshot, namespace, self._settings, leaving=unload.source
-            )
-        else:
-            if self._unfit is None:
-                self._unfit = filters.unfit(snapshot, self._settings)
-            if destination in self._unfit or not (
-                snapshot.isolation_policies or namespace in snapshot.anti_affinity_groups
-            ):
-                return self._unfit.get(destination)
-            allowed, isolated = self._may_serve(namespace)
-            settings = replace(self._settings, distribute_evenly=False)
-            able, rejected = filters.modular(
-                snapshot, allowed, namespace, settings, leaving=unload.source
-            )
-            rejected = {**isolated, **rejected}
+        if self._snapshot.extensible:
+            if destination in cordons:
+                return filters.CORDONED
+        elif self._fit_all:
+            return None
+        able, rejected = self._able(unload)
         if destination in able:
             return None
         return rejected.get(destination, "Filtered: placement would not choose it")
+
+    def _able(self, unload: Unload) -> tuple[Sequence[str], Mapping[str, str]]:
+        """What the filters leave to a bundle, and why not the others."""
+        namespace = split_bundle_name(unload.bundle)[0]
+        policies = filters.policies_of(self._snapshot, namespace)
+        key = unload.source, namespace if namespace == SYSTEM_NAMESPACE else policies
+        able = self._able_under.get(key)
+        if able is None:
+            left, _, reasons = filters.able(
+                self._snapshot,
+                namespace,
+                replace(self._settings, distribute_evenly=False),
+                leaving=unload.source,
+            )
+            able = self._able_under[key] = left, reasons
+        return able
 
     def _may_serve(self, namespace: str) -> tuple[Brokers, Mapping[str, str]]:
         policy, _ = filters.policies_of(self._snapshot, namespace)
@@ -277,6 +276,11 @@ class Guards:
             )
         report = snapshot.reports[broker]
         return bundle in report.last_stats or bundle in report.bundles
+
+
+def pinned(pin: Pin) -> str:
+    """The reason why a pinned bundle stays."""
+    return f"Pinned: to {pin.broker} until {pin.until_ms}" + (pin.note and f", {pin.note}")
 
 
 def together(unloads: Sequence[Unload]) -> Iterator[list[Unload]]:

@@ -11,9 +11,9 @@ from loadmanager.core.bundles.names import NamespaceName, check_part
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.core.policies.isolation import (
     IsolationPolicy,
+    Policies,
     Work,
     decode_policy,
-    policy_of,
     split_policies,
 )
 from loadmanager.ports.store import Change, ChangeKind, Store
@@ -44,7 +44,7 @@ class PlacementPolicies:
         self._corrupt = corrupt or Corrupt()
         self._isolation_path = f"{paths.CLUSTERS}/{cluster}/namespaceIsolationPolicies"
         self._domains_path = f"{paths.CLUSTERS}/{cluster}/failureDomain"
-        self.isolation: Mapping[str, IsolationPolicy] = {}
+        self.isolation = Policies()
         self._corrupt_names: set[str] = set()
         self.domains: dict[str, list[str]] = {}
         self.groups: dict[str, str] = {}
@@ -81,7 +81,7 @@ class PlacementPolicies:
         node = await self._store.get(self._isolation_path)
         with self._corrupt.left_out("policy", self._isolation_path):
             raw = split_policies(node.value) if node is not None and node.value else {}
-            self.isolation = self._usable(raw)
+            self.isolation = Policies(self._usable(raw))
 
     def _usable(self, raw: Mapping[str, bytes]) -> dict[str, IsolationPolicy]:
         """The policies that are valid; policies that would be too much work are left out."""
@@ -146,12 +146,11 @@ class PlacementPolicies:
         everything = scope == "all_matching" or (old.primary if old else None) != (
             new.primary if new else None
         )
-        affected = {
-            "": IsolationPolicy(namespaces=sorted(before | after if everything else before ^ after))
-        }
+        namespaces = sorted(before | after if everything else before ^ after)
+        affected = Policies({"": IsolationPolicy(namespaces=namespaces)})
         matching = []
         for namespace in await self._all_namespaces():
-            if policy_of(str(namespace), affected):
+            if affected.of(str(namespace)):
                 matching.append(namespace)
             await sleep(0)  # matching may take some milliseconds
         return matching

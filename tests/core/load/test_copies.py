@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadmanager.core.load.averages import BundleAverages
+from loadmanager.core.load.quotas import Expected, ResourceQuota
 from loadmanager.core.load.reports import BundleData, NamespaceBundleStats
 
 BROKERS = ("a", "b", "c")
@@ -64,3 +65,13 @@ def test_orders_are_those_of_ones_own_averages() -> None:
     assert copied.by_rate("a", (one, other)).first(2) == [other, one]
     averages.observe("a", {one: NamespaceBundleStats(msg_rate_in=900.0)})
     assert averages.by_rate("a", (one, other)).first(3) == [one, other]
+
+
+def test_a_quota_that_is_set_later_does_not_show_in_a_copy() -> None:
+    """Neither one of a bundle nor the default."""
+    averages = BundleAverages(expected=(expected := Expected()))
+    copied = averages.copy()
+    before = [copied.expect(bundle) for bundle in BUNDLES[:2]]
+    expected.quotas[BUNDLES[0]] = expected.default = ResourceQuota(msg_rate_in=7.0)
+    assert [copied.expect(bundle) for bundle in BUNDLES[:2]] == before
+    assert [averages.expect(bundle).short_term_data.msg_rate_in for bundle in BUNDLES[:2]] == [7, 7]

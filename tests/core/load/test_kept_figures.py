@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -211,6 +212,30 @@ def test_kept_figures_are_those_of_the_events(events: list[Any], rng: random.Ran
             == cycle.shed(plain, SETTINGS, Memories())[0]
         )
         assert figures(taken(view, passing=True)) == figures(plain), "asking changes nothing"
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(EVENTS, max_size=12),
+    st.dictionaries(st.sampled_from(BUNDLES), st.sampled_from(BROKERS), max_size=3),
+    st.sets(st.sampled_from(BROKERS)),
+)
+def test_figures_without_some_brokers(
+    events: list[Any], owners: dict[str, str], left_out: set[str]
+) -> None:
+    """Are those of a cluster that never had them; the whole keeps its own."""
+    view, model = ClusterView(), Model()
+    for event in events:
+        apply(view, *event)
+        model.apply(*event)
+    for passing in (True, False):
+        whole = taken(view, passing=passing).having(owners=owners)
+        before = figures(whole)
+        part = whole.without(dict.fromkeys(left_out, "StaleReport"))
+        reports = {name: each for name, each in model.reports.items() if name not in left_out}
+        assert figures(part) == figures(replace(anew(whole, model), reports=reports, owners=owners))
+        part.planning().add_placement(BUNDLES[0], BROKERS[0])
+        assert figures(whole) == before
 
 
 @settings(max_examples=60)

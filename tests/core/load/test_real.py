@@ -188,7 +188,7 @@ DECODERS: dict[str, Callable[[bytes], msgspec.Struct | Mapping[str, msgspec.Stru
     "broker averages": _broker_averages,
     "load": decode_broker_load_data,
     "top bundles": _top_bundles,
-    "isolation policies": decode_policies,
+    "isolation policies": lambda raw: dict(decode_policies(raw)),
     "resource quota": lambda raw: msgspec.json.decode(raw, type=ResourceQuota),
     "resource group": lambda raw: policies.decode(msgspec.json.decode(raw), ResourceGroup),
 }

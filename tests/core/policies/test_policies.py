@@ -8,6 +8,8 @@ import time
 from contextlib import suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from loadmanager.core.errors import BadInputError
 from loadmanager.core.load.reports import BrokerLoadData, LocalBrokerData
@@ -17,13 +19,14 @@ from loadmanager.core.policies.isolation import (
     EXPRESSION_LENGTH_MAX,
     EXPRESSIONS_MAX,
     SIZE_MAX,
+    AutoFailover,
+    IsolationPolicy,
+    Policies,
     Work,
     _compiled,
     decode_policies,
     decode_policy,
     matches_broker,
-    policy_of,
-    rejected,
 )
 from loadmanager.core.strategies import cycle, filters
 from loadmanager.core.strategies.memories import Memories
@@ -39,17 +42,17 @@ def test_primaries_secondaries_and_the_rest() -> None:
     other namespaces go to brokers that are primaries of no policy.
     """
     policies = decode_policies(POLICIES)
-    assert rejected("gold/a", ["p1:80", "s1:80", "x:80"], policies, {}) == {
+    assert policies.rejected("gold/a", ["p1:80", "s1:80", "x:80"], {}) == {
         "x:80": "Isolation: the policy does not name it"
     }
-    assert rejected("gold/a", ["p1:80", "p12:80", "s1:80"], policies, {}) == {
+    assert policies.rejected("gold/a", ["p1:80", "p12:80", "s1:80"], {}) == {
         "s1:80": "Isolation: a secondary, and there are enough primaries"
     }
-    assert rejected("iron/a", ["p1:80", "s1:80", "x:80"], policies, {}) == {
+    assert policies.rejected("iron/a", ["p1:80", "s1:80", "x:80"], {}) == {
         "p1:80": "Isolation: it is primary for other namespaces"
     }
     disabled = {"x:80": LocalBrokerData(persistent_topics_enabled=False)}
-    assert rejected("iron/a", ["x:80"], policies, disabled) == {"x:80": "PersistentTopicsDisabled"}
+    assert policies.rejected("iron/a", ["x:80"], disabled) == {"x:80": "PersistentTopicsDisabled"}
 
 
 @pytest.mark.parametrize("raw", [b"[]", b'{"a": {"primary": [1]}}', b'{"a": {"primary": ["("]}}'])
@@ -125,13 +128,9 @@ def test_expressions_match_in_full() -> None:
     policies = decode_policies(
         b'{"p": {"namespaces": ["a/b", "^c/d$", "e/.*|f/g"], "primary": ["h"]}}'
     )
+    assert [name for name in ("a/b", "c/d", "e/x", "f/g") if policies.of(name) is None] == []
     assert [
-        name for name in ("a/b", "c/d", "e/x", "f/g") if policy_of(name, policies) is None
-    ] == []
-    assert [
-        name
-        for name in ("a/bb", "xa/b", "c/d\n", "f/gh", "e")
-        if policy_of(name, policies) is not None
+        name for name in ("a/bb", "xa/b", "c/d\n", "f/gh", "e") if policies.of(name) is not None
     ] == []
     assert matches_broker(policies["p"].primary, "h:8080")
     assert not matches_broker(policies["p"].primary, "hh:8080")
@@ -150,7 +149,7 @@ def test_matching_takes_time_linear_in_the_text() -> None:
     hostile = ["(a+)+", "(a|a)*b", "(.*a){30}", "(a?){200}a{200}"]
     policies = decode_policies(json.dumps({"p": {"namespaces": hostile}}).encode())
     began_s = time.process_time()
-    assert policy_of("a" * 2_000 + "-", policies) is None
+    assert policies.of("a" * 2_000 + "-") is None
     assert time.process_time() - began_s < 10
 
 
@@ -257,3 +256,40 @@ def test_a_broker_that_is_no_candidate_does_not_count() -> None:
     counts = {"b1": 2, "b2": 1, "b3": 1}
     assert anti_affinity.may_unload("b1", ["b1", "b2", "b3"], counts)
     assert not anti_affinity.may_unload("b1", ["b2", "b3"], counts)
+
+
+NAMES = st.sampled_from(["b1", "b2", "b10", "c1"])
+EXPRESSIONS = st.lists(st.sampled_from(["b1", "b.*", "c1", ".*0", "none"]), max_size=2)
+
+
+@given(
+    policies=st.dictionaries(
+        st.sampled_from("pqr"),
+        st.builds(
+            IsolationPolicy,
+            namespaces=st.lists(st.sampled_from(["t/a", "t/.*", "u/a"]), max_size=2),
+            primary=EXPRESSIONS,
+            secondary=EXPRESSIONS,
+            auto_failover_policy=st.builds(
+                AutoFailover, parameters=st.fixed_dictionaries({"min_limit": st.integers(0, 3)})
+            ),
+        ),
+    ),
+    clusters=st.lists(st.dictionaries(NAMES, st.booleans(), min_size=1), min_size=1, max_size=3),
+)
+def test_who_may_serve_is_everyone_without_a_reason_not_to(
+    policies: dict[str, IsolationPolicy], clusters: list[dict[str, bool]]
+) -> None:
+    """What is kept of one cluster does not show in the next one."""
+    kept = Policies(dict(sorted(policies.items())))
+    for cluster in clusters:
+        reports = {
+            f"{host}:80": LocalBrokerData(persistent_topics_enabled=persistent)
+            for host, persistent in cluster.items()
+        }
+        snapshot = ClusterSnapshot(now_ms=0, reports=reports, isolation_policies=kept)
+        for namespace in ("t/a", "t/b", "u/a", "v/a"):
+            left, reasons = filters.may_serve(snapshot, namespace)
+            fresh = Policies(kept).rejected(namespace, sorted(reports), reports)
+            assert dict(reasons) == fresh
+            assert list(left) == [broker for broker in sorted(reports) if broker not in fresh]

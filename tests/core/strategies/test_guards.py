@@ -17,7 +17,9 @@ from loadmanager.core.load.reports import (
     default_bundle_data,
 )
 from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.load.wishes import Cordon, Wishes
 from loadmanager.core.policies.isolation import decode_policies
+from loadmanager.core.strategies import filters
 from loadmanager.core.strategies.guards import Guards, usable
 from loadmanager.core.strategies.plan import Unload
 from loadmanager.core.strategies.settings import StrategySettings
@@ -202,3 +204,46 @@ def test_the_fast_path_refuses_nothing_less(
     allowed_in_swap, refused_in_swap = Guards(snapshot, settings).admit([in_swap])
     assert [unload.bundle for unload in allowed] == [unload.bundle for unload in allowed_in_swap]
     assert refused == refused_in_swap
+
+
+@given(
+    brokers=st.lists(
+        st.builds(
+            LocalBrokerData,
+            broker_version_string=st.sampled_from(["4.0.4", "4.0.5", "latest"]),
+            load_manager_class_name=st.sampled_from([None, "x.ModularLoadManagerImpl", "x.Other"]),
+            num_topics=st.sampled_from([1, 60_000]),
+            persistent_topics_enabled=st.booleans(),
+        ),
+        min_size=2,
+        max_size=4,
+    ),
+    later=st.booleans(),
+    cordoned=st.sets(st.sampled_from(["b0", "b1", "b2"])),
+    namespace=st.sampled_from(["t/a", "gold/a", "pulsar/system"]),
+    isolated=st.booleans(),
+)
+def test_a_destination_is_kept_where_placement_may_choose_it(
+    brokers: list[LocalBrokerData],
+    later: bool,
+    cordoned: set[str],
+    namespace: str,
+    isolated: bool,
+) -> None:
+    """Whatever the filters look at, and though the source does not count."""
+    bundle = f"{namespace}/0x00000000_0xffffffff"
+    reports = {f"b{number}": report for number, report in enumerate(brokers)}
+    reports["b0"].bundles = [bundle]
+    policies = b'{"p": {"namespaces": ["gold/.*"], "primary": ["b[12]"]}}'
+    snapshot = ClusterSnapshot(
+        now_ms=NOW_MS,
+        reports=reports,
+        isolation_policies=decode_policies(policies if isolated else b"{}"),
+        wishes=Wishes(cordons={broker: Cordon(1) for broker in cordoned}),
+    )
+    settings = StrategySettings(prefer_later_versions=later, distribute_evenly=False)
+    left, _, _ = filters.able(snapshot, namespace, settings, leaving="b0")
+    for destination in reports.keys() - {"b0"}:
+        allowed, _ = Guards(snapshot, settings).admit([move(bundle, "b0", destination)])
+        kept = [unload.destination == destination for unload in allowed]
+        assert kept in ([], [destination in left])

@@ -379,13 +379,13 @@ def _movable(snapshot: ClusterSnapshot, settings: StrategySettings, broker: str)
 def _stays(
     snapshot: ClusterSnapshot, settings: StrategySettings, broker: str
 ) -> Callable[[str], bool] | None:
-    """Whether the guards would keep a bundle at this broker, wherever it was to go; None: no
-    bundle. Else the same move would be proposed and refused in each cycle.
+    """Whether the guards would keep a bundle that is not pinned at this broker, wherever it was to
+    go; None: no bundle. Else the same move would be proposed and refused in each cycle.
     """
-    wishes, groups = snapshot.wishes, snapshot.anti_affinity_groups
+    groups = snapshot.anti_affinity_groups
     if broker in snapshot.leaving.values():
         return lambda _bundle: True
-    if not (wishes.pins or settings.excluded_namespaces or groups):
+    if not (settings.excluded_namespaces or groups):
         return None
 
     @cache
@@ -399,13 +399,7 @@ def _stays(
         counts = filters.group_counts(snapshot, group)
         return not anti_affinity.may_unload(broker, candidates, counts)
 
-    def stays(bundle: str) -> bool:
-        pin = wishes.pin_of(bundle)
-        return (pin is not None and pin.broker == broker) or namespace_stays(
-            split_bundle_name(bundle)[0]
-        )
-
-    return stays
+    return lambda bundle: namespace_stays(split_bundle_name(bundle)[0])
 
 
 def _may_go(snapshot: ClusterSnapshot, bundle: str, destination: str) -> bool:

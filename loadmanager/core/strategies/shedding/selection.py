@@ -18,8 +18,8 @@ def sheddable(
 ) -> Iterator[tuple[str, float]]:
     """The bundles of `loads` that the broker may shed.
 
-    Excludes bundles that were moved recently, that another broker owns by now, and that belong to
-    their broker (heartbeats, SLA monitors).
+    Excludes bundles that were moved recently, that another broker owns by now, that belong to their
+    broker (heartbeats, SLA monitors), and that operators pinned to it.
     """
     may_shed = movable(snapshot, broker)
     return ((bundle, load) for bundle, load in loads if may_shed(bundle))
@@ -28,10 +28,12 @@ def sheddable(
 def movable(snapshot: ClusterSnapshot, broker: str) -> Callable[[str], bool]:
     """Whether the broker may shed a bundle."""
     recently, owners = snapshot.recently_unloaded_ms, snapshot.owners
+    keep = snapshot.wishes.keep
 
     def may_shed(bundle: str) -> bool:
         return (
             bundle not in recently
+            and keep(bundle, broker) is None
             and (not owners or owners.get(bundle, broker) == broker)
             and not (bundle.startswith(MONITORING_PREFIXES) and is_monitoring_bundle(bundle))
         )
@@ -45,9 +47,13 @@ def plainly_movable(snapshot: ClusterSnapshot, bundles: Sequence[str]) -> bool:
 
 
 def undisturbed(snapshot: ClusterSnapshot, bundles: Sequence[str]) -> bool:
-    """Whether surely none of the bundles was moved lately, or belongs to another broker by now."""
+    """Whether surely none of the bundles was moved lately, is pinned, or belongs to another broker
+    by now.
+    """
+    if snapshot.owners or snapshot.wishes.pins:
+        return False
     recently = snapshot.recently_unloaded_ms
-    return not snapshot.owners and (not recently or recently.keys().isdisjoint(bundles))
+    return not recently or recently.keys().isdisjoint(bundles)
 
 
 def shed_largest(
@@ -76,4 +82,4 @@ def shed_largest(
     unloads = [Unload(bundle, broker, None, "Overloaded", why) for bundle in chosen]
     if unloads:
         return unloads, []
-    return [], [Skip(broker, "NoBundles: all of its bundles were moved recently or are excluded")]
+    return [], [Skip(broker, "NoBundles: all of its bundles were moved recently, or have to stay")]

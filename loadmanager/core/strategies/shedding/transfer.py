@@ -312,11 +312,14 @@ class _Cycle:
         return able
 
     def _may_move(self, bundle: str, owner: str, target: str) -> bool:
-        """Whether the publishing broker owns the bundle, the bundle was not moved recently and is
-        not excluded, and the filters allow the move (Pulsar `TransferShedder.isTransferable`).
+        """Whether the publishing broker owns the bundle, the bundle was not moved recently, is not
+        pinned and not excluded, and the filters allow the move (Pulsar
+        `TransferShedder.isTransferable`).
         """
         snapshot = self._snapshot
         if snapshot.owners.get(bundle, owner) != owner or bundle in snapshot.recently_unloaded_ms:
+            return False
+        if snapshot.wishes.keep(bundle, owner) is not None:
             return False
         namespace = split_bundle_name(bundle)[0]
         if namespace in self._settings.excluded_namespaces:
