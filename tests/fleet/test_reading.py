@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import theirs
 from adapters.security.certificates import Authority
 from aiohttp import web
 from fleet.fake_pulsar import NAMESPACE, NONSENSE, RANGES, Nonsense, a_pulsar, empty, failed
@@ -19,8 +20,6 @@ from loadmanager.adapters.pulsar_admin.bodies import CHUNK_BYTES, SMALL_BYTES
 from loadmanager.adapters.pulsar_admin.client import PulsarClient
 from loadmanager.adapters.pulsar_admin.settings import PulsarSettings
 from loadmanager.core.errors import ConfigError, OperationalError
-from loadmanager.core.strategies import registry
-from loadmanager.core.strategies.strategy import Shed, Shedder
 
 
 @pytest.mark.parametrize("extensible", [False, True])
@@ -63,12 +62,8 @@ async def test_a_strategy_that_fails_to_see_a_report_costs_no_reading(tmp_path: 
             raise ZeroDivisionError("a bug in a plug-in")
         return None
 
-    name = "SeeingShedder"
-    registry.SHEDDERS[name] = Shedder(
-        name=name, shed=lambda *_: Shed((), (), None), memory=lambda: None, observe=observe
-    )
-    try:
-        settings = {"loadBalancerLoadSheddingStrategy": name}
+    with theirs.registered(observe=observe):
+        settings = {"loadBalancerLoadSheddingStrategy": theirs.NAME}
         async with watching(tmp_path, settings=settings) as daemon:
             one = daemon.pulsar.brokers[0]
             await daemon.work.read()
@@ -76,8 +71,6 @@ async def test_a_strategy_that_fails_to_see_a_report_costs_no_reading(tmp_path: 
             kinds = Counter(record.kind for record in daemon.history.records)
             assert kinds["broker_load"] == 3
             assert daemon.work.steps.failures["observe"] == 1
-    finally:
-        del registry.SHEDDERS[name]
 
 
 async def test_a_token_is_read_again_and_does_not_leave_the_cluster(tmp_path: Path) -> None:

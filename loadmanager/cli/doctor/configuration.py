@@ -21,8 +21,6 @@ from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.settings import Settings, load, problems
 
 PART = "configuration"
-TOGETHER = {"AvgShedder": "AvgShedder", "BalancedShedder": "BalancedPlacement"}
-"""Shedder → the placement that scores brokers as it does."""
 SESSION_MS_MIN, SESSION_MS_MAX = 4_000, 60_000
 GRACE_MINUTES_MAX = 24 * 60.0
 
@@ -80,7 +78,7 @@ def _strategies(settings: Settings) -> Iterator[Finding]:
     except ConfigError:
         return  # `problems` has it
     extensible = Manager.of(strategies.load_manager_class) is Manager.EXTENSIBLE
-    wanted = TOGETHER.get(shedder.name)
+    wanted = shedder.goes_with
     if wanted is not None and placement != wanted and not extensible:
         yield warning(
             PART,
