@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.adapters.metrics.settings import MetricsSettings
-from loadmanager.adapters.protocol.registry import TopicRegistry
-from loadmanager.adapters.protocol.topic_host import RegistryTopics
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.load.manager import Manager
@@ -63,7 +61,7 @@ from loadmanager.settings.live import LiveSettings
 from loadmanager.wiring.extensible import Common, ExtensibleParts
 from loadmanager.wiring.hosting import build_access, build_hosting
 from loadmanager.wiring.leading import leader_work
-from loadmanager.wiring.outside import Outside
+from loadmanager.wiring.outside import HostsTopics, Outside
 
 
 class Parts:
@@ -106,7 +104,7 @@ class Parts:
             in_force=throttling,
             changed=self.hosting.limits_changed,
             corrupt=self._corrupt,
-            rules=self.hosting.rules if isinstance(self.hosting, TopicRegistry) else None,
+            rules=self.hosting.rules if isinstance(self.hosting, HostsTopics) else None,
         )
         self._locks = self._build_locks()
         self._extensible = self._build_extensible()
@@ -296,9 +294,7 @@ class Parts:
             ownership=self._ownership,
             namespaces=self._namespaces,
             topics=self._topics,
-            topic_host=RegistryTopics(self.hosting)
-            if isinstance(self.hosting, TopicRegistry)
-            else None,
+            topic_host=self.hosting.topic_host if isinstance(self.hosting, HostsTopics) else None,
             directory=self._directory,
             hosting=self.hosting,
             unloading=unloading,
