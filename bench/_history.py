@@ -27,7 +27,7 @@ value.
 
 
 def folder(root: Path, kind: str, date: str = DATE) -> Path:
-    """Where segments of a kind go."""
+    """The folder for segments of a kind."""
     path = root / layout.cluster_folder(CLUSTER) / layout.partition(kind, date)
     path.mkdir(parents=True, exist_ok=True)
     return path

@@ -34,7 +34,7 @@ class RealFleet:
         return self._real.processes[f"broker{index}"]
 
     def alive(self, name: str) -> bool:
-        """Whether `broker-n` runs."""
+        """True if `broker-n` runs."""
         return self.process_of(int(name.rpartition("-")[2])).poll() is None
 
     def signal(self, index: int, number: signal.Signals) -> None:

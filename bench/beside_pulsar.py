@@ -177,7 +177,7 @@ def _asked(
 
 
 def _frames(data: bytes) -> tuple[int, int]:
-    """How many whole frames there are, and their bytes."""
+    """The number of whole frames, and their bytes."""
     number = at = 0
     while len(data) - at >= 4:
         end = at + 4 + int.from_bytes(data[at : at + 4], "big")
@@ -188,7 +188,7 @@ def _frames(data: bytes) -> tuple[int, int]:
 
 
 def _bodies(data: bytes) -> tuple[int, int]:
-    """Whether there is a whole HTTP answer, and its bytes."""
+    """1 and the bytes of the first HTTP answer; zeros if no whole answer is there."""
     head, found, _ = data.partition(b"\r\n\r\n")
     if not found:
         return 0, 0

@@ -1,4 +1,4 @@
-"""What the daemon beside a Pulsar cluster costs: requests, bytes and CPU of a reading.
+"""The cost of the daemon beside a Pulsar cluster: requests, bytes and CPU of a reading.
 
 `python -m bench fleet [--sizes 3x16,100x1000]`: for each size, so many brokers with so many bundles
 each answer from another process with load reports of the real shape (modular manager). The daemon's

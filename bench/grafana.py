@@ -1,4 +1,5 @@
-"""Which panels of Grafana dashboards have data: their expressions, evaluated by a real Prometheus.
+"""A check which panels of Grafana dashboards have data: their expressions, evaluated by a real
+Prometheus.
 
 `python -m bench grafana FOLDER [--brokers HOST:PORT …] [--seconds 75] [--empty]` reads the
 dashboards (*.json, below FOLDER). It needs Prometheus (Debian: prometheus), and uses a node
@@ -96,7 +97,7 @@ class Prometheus:
             return None
 
     def has_value(self, expression: str) -> bool:
-        """Whether an expression has a value now that is a number."""
+        """True if an expression has a value now that is a number."""
         data = self.ask("query", query=expression)
         return data is not None and any(each["value"][1] != "NaN" for each in data["result"])
 
@@ -138,11 +139,13 @@ class Dashboard:
         return found
 
     def has_data(self, panel: dict[str, Any]) -> bool:
-        """Whether one of its expressions has a value."""
+        """True if one of its expressions has a value."""
         return any(map(self.prometheus.has_value, self._expressions(panel)))
 
     def missing(self, panel: dict[str, Any]) -> list[str]:
-        """What a panel without data asks for: metrics that are absent, or else its expressions."""
+        """The metrics that a panel without data asks for and that are absent, or else its
+        expressions.
+        """
         asked = {name for each in self._expressions(panel) for name in METRIC.findall(each)}
         return sorted(asked - self.prometheus.names()) or self._expressions(panel)
 

@@ -1,5 +1,5 @@
-"""What recording the history costs a broker: time on its event loop, and how long the loop is held
-up while segments are written and compressed.
+"""The cost of recording the history to a broker: time on its event loop, and how long the loop is
+held up while segments are written and compressed.
 
 `python -m bench history [--bundles 1000] [--seconds 20]`: a sample of all bundles every second,
 which is sixty times as often as by default.
@@ -14,7 +14,7 @@ import statistics
 import tempfile
 import time
 
-from loadmanager.adapters.files.journal import FLUSH_S, Journal
+from loadmanager.adapters.files.history import FLUSH_S, FileHistory
 from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.core.history.records import OwnershipStep, bundle_loads
@@ -41,16 +41,16 @@ async def _run(bundles: int, seconds: int) -> None:
         for number in range(bundles)
     }
     with tempfile.TemporaryDirectory() as folder:
-        journal = Journal(
+        history = FileHistory(
             HistorySettings(directory=folder, segment_bytes_max=1 << 20),
             cluster="bench",
             broker="b:8080",
             clock=SystemClock(),
         )
-        await journal.start()
-        idle = await _delays(journal, seconds // 2, {})
-        busy = await _delays(journal, seconds, stats)
-        await journal.close()
+        await history.start()
+        idle = await _delays(history, seconds // 2, {})
+        busy = await _delays(history, seconds, stats)
+        await history.close()
         step = OwnershipStep(
             ts=0,
             broker="b:8080",
@@ -62,10 +62,10 @@ async def _run(bundles: int, seconds: int) -> None:
         gc.disable()
         began_ns = time.perf_counter_ns()
         for _ in range(10_000):
-            journal.append(step)
+            history.append(step)
         one_us = (time.perf_counter_ns() - began_ns) / 10_000 / 1000
         began_ns = time.perf_counter_ns()
-        journal.append(*bundle_loads(0, "b:8080", stats, interval_ms=60_000))
+        history.append(*bundle_loads(0, "b:8080", stats, interval_ms=60_000))
         sample_ms = (time.perf_counter_ns() - began_ns) / 1e6
         gc.enable()
         print(f"append of one record                     {one_us:8.2f} µs")
@@ -74,8 +74,8 @@ async def _run(bundles: int, seconds: int) -> None:
             f"{sample_ms * 1000 / bundles:.2f} µs a bundle"
         )
         print(
-            f"records written                          {journal.written:8}, dropped "
-            f"{journal.dropped}"
+            f"records written                          {history.written:8}, dropped "
+            f"{history.dropped}"
         )
         for name, delays in (
             ("nothing recorded", idle),
@@ -89,9 +89,9 @@ async def _run(bundles: int, seconds: int) -> None:
 
 
 async def _delays(
-    journal: Journal, seconds: int, stats: dict[str, NamespaceBundleStats]
+    history: FileHistory, seconds: int, stats: dict[str, NamespaceBundleStats]
 ) -> list[float]:
-    """How late a timer of a millisecond is, in ms, while the journal does its work."""
+    """The delays of a timer of a millisecond, in ms, while the history does its work."""
     delays: list[float] = []
     ended_s = time.monotonic() + seconds
     sampled_s = flushed_s = 0.0
@@ -99,12 +99,12 @@ async def _delays(
     while (now_s := time.monotonic()) < ended_s:
         if stats and now_s - sampled_s >= 1:
             sampled_s = now_s
-            journal.append(
+            history.append(
                 *bundle_loads(int(time.time() * 1000), "b:8080", stats, interval_ms=1000)
             )
         if now_s - flushed_s >= FLUSH_S and (flushing is None or flushing.done()):
             flushed_s = now_s
-            flushing = asyncio.create_task(journal.flush())
+            flushing = asyncio.create_task(history.flush())
         before_s = time.monotonic()
         await asyncio.sleep(TICK_S)
         delays.append((time.monotonic() - before_s - TICK_S) * 1000)

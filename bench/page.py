@@ -52,7 +52,7 @@ class Made:
         self.asked = 0
 
     def cluster(self) -> dict[str, Any]:
-        """As `/loadmanager/v1/cluster`."""
+        """The answer of `/loadmanager/v1/cluster`."""
         names = [f"broker-{number}.pulsar.svc:8080" for number in range(self._brokers)]
         return {
             "at": int(time.time_ns() / 1e6),
@@ -95,7 +95,7 @@ class Made:
         }
 
     def heat(self) -> dict[str, Any]:
-        """As `/loadmanager/v1/heat`."""
+        """The answer of `/loadmanager/v1/heat`."""
         return {
             "intervalSeconds": 5,
             "times": [number * 5000 for number in range(SAMPLES)],

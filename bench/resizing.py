@@ -119,7 +119,7 @@ def _owners(fleet: Fleet) -> dict[str, int]:
 
 
 def _topics(fleet: Fleet, campaign: Campaign) -> list[int]:
-    """How many topics each broker serves."""
+    """The number of topics that each broker serves."""
     return _counted(_owners(fleet), fleet, campaign)
 
 

@@ -88,7 +88,9 @@ def _measured(text: str, shape: Shape, seed: int) -> Measures:
 
 
 def _ratio(ours: Sequence[Measures], theirs: Sequence[Measures], name: str) -> str:
-    """Of the means over the days, with its interval and on how many days ours is not worse."""
+    """The ratio of the means over the days, with its interval and the number of days on which ours
+    is not worse.
+    """
     pair = np.array([[getattr(day, name) for day in days] for days in (ours, theirs)], np.float64)
     rng = np.random.default_rng(1)
     drawn = pair[:, rng.integers(0, pair.shape[1], (2_000, pair.shape[1]))].mean(axis=2)

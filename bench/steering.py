@@ -121,7 +121,7 @@ class Load:
 
 @dataclass
 class Watch:
-    """What is seen of a cluster, second by second."""
+    """The state of a cluster, second by second."""
 
     cluster: RealPulsar
     rates: Mapping[str, float]

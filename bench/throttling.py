@@ -180,7 +180,7 @@ def _batch_of(limit: tuple[int, int]) -> int:
 
 
 def _senders(limit: tuple[int, int], batch: int, producers: int) -> tuple[str, int]:
-    """Which clients, in how many processes, offer more than the limit."""
+    """The clients and the number of their processes that offer more than the limit."""
     if limit[0] <= STOCK_MESSAGES_PER_S_MAX:
         return "stock", 1 if producers <= A_PROCESS_MAX else 2
     return ("stock", 2) if batch > 1 and producers > 1 else ("raw", 1)

@@ -18,7 +18,7 @@ TOPIC = "persistent://public/default/traffic-{}"
 
 
 class Figures:
-    """What the topics did since the last line."""
+    """The counts of the topics since the last line."""
 
     def __init__(self) -> None:
         self.published = self.received = self.failed = 0

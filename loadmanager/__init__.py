@@ -1,3 +1,3 @@
 """A live load manager with Apache Pulsar's concepts, names and wire formats."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

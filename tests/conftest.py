@@ -84,7 +84,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What the tests themselves are made of need not be looked at for garbage again and again."""
+    """Keep the tests themselves out of garbage collections."""
     gc.collect()
     gc.freeze()
 

@@ -17,7 +17,7 @@ TIMEOUT_S = 480.0
 
 
 def missing() -> str | None:
-    """What is not here: a JDK, new enough, or Maven."""
+    """The part that is missing: a JDK, new enough, or Maven; None: nothing is."""
     for tool in ("java", "javac", "mvn"):
         if shutil.which(tool) is None:
             return f"no {tool} here"

@@ -30,7 +30,9 @@ class _JumpingSelector(selectors.SelectSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """What is ready now. Raises `AssertionError` if the test would wait for ever."""
+        """The events that are ready now. Raises `AssertionError` if the test would wait
+        for ever.
+        """
         assert timeout is not None, "every task waits, and no timer is set"
         self._loop.now_s += timeout
         return super().select(0)

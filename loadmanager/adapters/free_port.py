@@ -1,4 +1,4 @@
-"""Whether a port can be listened on; asked before a server starts in another process."""
+"""A check that a port is free, before a server starts in another process."""
 
 from __future__ import annotations
 

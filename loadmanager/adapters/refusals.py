@@ -50,7 +50,7 @@ class Refusals:
         self._tell(address, reason)
 
     def samples(self) -> Iterator[Sample]:
-        """How many were refused since the start."""
+        """The numbers of refusals since the start."""
         yield NOT_AUTHENTICATED.sample(self._not_authenticated, self.over)
         yield FORBIDDEN.sample(self._forbidden, self.over)
 

@@ -138,7 +138,9 @@ class AnalysedDays:
         self._remove(self._table(name, date))
 
     def records(self, kind: str, date: str) -> str:
-        """Where the records of a day are, as Spark spells it; a day without any has none."""
+        """The path of a day's records, as Spark spells it; it does not exist for a day without
+        records.
+        """
         return f"{self._spark_root}/records/{partition(kind, date)}"
 
     def remove_records(self, kind: str, date: str) -> None:
@@ -162,7 +164,7 @@ def _stems(segments: Set[SeenSegment]) -> set[tuple[str, str]]:
 
 
 def _changed(before: Set[SeenSegment], present: Set[SeenSegment]) -> bool:
-    """Whether a segment is new, was still being written, or has another size under its name."""
+    """True if a segment is new, was still being written, or has another size under its name."""
     sealed = _stems({segment for segment in before if not segment[1].endswith(OPEN)})
     sizes = {(kind, name): size for kind, name, size in before}
     return any(

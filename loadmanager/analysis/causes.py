@@ -74,7 +74,7 @@ def _busy_with(broker: str, day: Day) -> list[str]:
 
 
 def headline(cards: Sequence[Finding], failed: Sequence[str], problems: Sequence[str]) -> str:
-    """Whether the night was fine, in a sentence."""
+    """One sentence that says whether the night was fine."""
     serious = [card for card in cards if card.importance >= 60]
     notable = [card for card in cards if 35 <= card.importance < 60]
     if serious:

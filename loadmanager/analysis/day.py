@@ -1,4 +1,4 @@
-"""What every question gets: one day's sums, and the settings that the operator goes by."""
+"""The input of every question: one day's sums, and the operator's settings."""
 
 from __future__ import annotations
 
@@ -102,12 +102,12 @@ class Day:
 
     @property
     def start_ms(self) -> int:
-        """When it began."""
+        """The beginning of the day, in ms since the epoch."""
         return day_start_ms(self.date)
 
     @property
     def end_ms(self) -> int:
-        """When it ended."""
+        """The end of the day, in ms since the epoch."""
         return self.start_ms + DAY_MS
 
     @cached_property

@@ -1,5 +1,5 @@
-"""What Spark computes of a day: a few aggregations, each in one pass over one kind of records, and
-small enough for the driver. The questions are answered from these without Spark.
+"""Aggregations of a day by Spark, each in one pass over one kind of records, and small enough for
+the driver. The questions are answered from these without Spark.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def ratio(over: Column, under: Column) -> Column:
 
 
 def _amount(rate_per_s: Column) -> Column:
-    """What a rate comes to over a sample's interval."""
+    """The amount that a rate comes to over a sample's interval."""
     return rate_per_s * F.col("intervalMs") / 1000
 
 
@@ -209,7 +209,7 @@ class Facts:
 
     @cached_property
     def steps_before(self) -> list[Step]:
-        """Those of the last hours of the day before, if it was analysed."""
+        """The ownership records of the last hours of the day before, if it was analysed."""
         before = self.ingest.records_before("ownership")
         if before is None:
             return []
@@ -230,7 +230,7 @@ class Facts:
 
     @cached_property
     def leader_moves(self) -> list[dict[str, Any]]:
-        """What the leaders say of the moves that they made."""
+        """The leaders' records of the moves that they made."""
         records = self.ingest.records("decision").where(F.col("action") == "move")
         names = ("ts", "broker", "epoch", "cycle", "move", "author", "state", "bundle", "source")
         more = ("destination", "reason", "outcome", "pauseMs", "clientsClosed", "life")

@@ -47,7 +47,7 @@ class Segment:
     """One file of the history."""
 
     path: str
-    """As fsspec names it."""
+    """The path for fsspec."""
     kind: str
     name: str
     size: int
@@ -58,7 +58,7 @@ class Segment:
 
     @property
     def compressed(self) -> bool:
-        """Whether it is a gzip file."""
+        """True if it is a gzip file."""
         return self.name.endswith(layout.COMPRESSED)
 
     @property
@@ -68,8 +68,8 @@ class Segment:
 
     @property
     def rank(self) -> int:
-        """Of several files of one stem, the one of the lowest rank is complete: a crash may leave
-        the plain file beside the compressed one.
+        """The order of preference among files of one stem: the lowest is complete. A crash may
+        leave the plain file beside the compressed one.
         """
         return (layout.SEALED, layout.COMPRESSED, layout.OPEN).index(
             self.name.removeprefix(self.stem)
@@ -241,7 +241,8 @@ class HistorySource:
         )
 
     def broken(self, segments: Iterable[Segment]) -> dict[Segment, str]:
-        """What is wrong with the compressed ones: `DAMAGED`, or `too_large`. Others are left out.
+        """The faults of compressed segments: `DAMAGED`, or `too_large`. Segments without a fault
+        are left out.
 
         Memory is bounded, whatever they hold: 16 of them are looked at at once, in blocks of 1 MiB.
         """
@@ -280,7 +281,7 @@ class HistorySource:
             return
 
     def spark_paths(self, segments: Iterable[Segment]) -> list[str]:
-        """Where Spark reads them.
+        """The paths at which Spark reads the segments.
 
         Hadoop's paths cannot have a colon: local files with one are read through links, `.open`
         ones as plain text.
@@ -318,7 +319,9 @@ def _folder(cluster: str, date: str) -> str:
 
 
 def _plain_blocks(file: Any) -> Iterator[bytes]:
-    """What a gzip file holds, decompressed in blocks. Raises `zlib.error` for a damaged one."""
+    """The content of a gzip file, decompressed in blocks. Raises `zlib.error` for a
+    damaged file.
+    """
     unpacking = zlib.decompressobj(wbits=31)
     while block := file.read(BLOCK_BYTES):
         while block:

@@ -78,7 +78,7 @@ class Ingested:
 
     @property
     def problems(self) -> list[str]:
-        """What was wrong, a sentence each."""
+        """The problems of the day's records, a sentence each."""
         found = []
         for kind, read in self.kinds.items():
             if read.put_aside:

@@ -54,7 +54,7 @@ SMALL = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
-"""Of a small history, preparing the queries costs far more than running them: nothing is compiled,
+"""For a small history. Preparing the queries costs far more than running them: nothing is compiled,
 and each query is one task, without shuffles and broadcasts.
 """
 SMALL_JAVA = (
@@ -129,8 +129,8 @@ def _refuse_connect(master: str | None, given: dict[str, str]) -> None:
 def _settings(
     master: str | None, folder: str, given: dict[str, str], *, small: bool
 ) -> dict[str, str]:
-    """What the session needs. Under spark-submit (`master` None) only what the answers depend on:
-    everything else is for its `--conf` to say.
+    """The settings of the session. Under spark-submit (`master` None) only those that the answers
+    depend on: its `--conf` says everything else.
     """
     settings = {
         "spark.sql.session.timeZone": "UTC",

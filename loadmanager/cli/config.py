@@ -90,7 +90,9 @@ def _print_changes(file: Path, loaded: settings.Settings) -> None:
 
 
 def _print_advice(loaded: settings.Settings) -> None:
-    """What the doctor says of settings with which a broker starts, but for keys listed below."""
+    """Print the doctor's findings about settings with which a broker starts, but for keys listed
+    below.
+    """
     listed = {key.name for key in loaded.unknown} | loaded.without_effect().keys()
     for finding in ordered(configuration.check(loaded)):
         if finding.advice and finding.subject not in listed:

@@ -106,7 +106,7 @@ def _say(number: int, what: str, keys: list[str]) -> None:
 
 
 def _hint(raw: bytes) -> str:
-    """What is wrong with the first line of a document that is printed on several lines."""
+    """Advice for a document that is printed on several lines; empty for other lines."""
     if raw.strip() not in (b"{", b"["):
         return ""
     return "; one JSON object a line is expected: `jq -c .` puts each document on one line"

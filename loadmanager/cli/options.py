@@ -1,4 +1,4 @@
-"""What commands have in common: help with examples, and options that several have."""
+"""Help with examples, and options that several commands share."""
 
 from __future__ import annotations
 

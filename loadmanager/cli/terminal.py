@@ -79,7 +79,7 @@ def _fit(made: Table, width: int) -> int:
 
 
 def _blocks(made: Table, width: int) -> str:
-    """Each row as its first cell, and below it the other cells that have something to say."""
+    """Rows as blocks: the first cell, and below it the other cells that are not empty."""
     headers = [str(column.header).capitalize() for column in made.columns]
     wide = max(map(len, headers[1:]), default=0)
     rows = zip(*(column.cells for column in made.columns), strict=True)

@@ -139,7 +139,9 @@ def validate(token: str, secret_key: str | None, public_key: str | None, algorit
 
 
 def _one(first: str | None, second: str | None, *names: str) -> bool:
-    """Whether it is the first that is given. Raises `BadInputError` unless it is one of both."""
+    """True if the first is given, False if the second is. Raises `BadInputError` unless exactly one
+    is.
+    """
     if (first is None) == (second is None):
         raise BadInputError(f"one of {names[0]} and {names[1]} is needed")
     return first is not None

@@ -155,7 +155,7 @@ def _progress(done: int, tasks: int) -> None:
 
 
 def _diff(tournament: Any, outcome: Standings) -> list[str]:
-    """How broker.conf should change; empty if nothing is recommended."""
+    """The changes to broker.conf as a diff; empty if nothing is recommended."""
     from loadmanager.wiring.tournament import conf_diff
 
     verdict = outcome.verdict

@@ -1,4 +1,4 @@
-"""How a component declares its settings.
+"""Declarations of a component's settings.
 
 A leaf is a frozen dataclass whose fields `conf` makes: the broker.conf key, its default, a line of
 documentation and the allowed values stand beside the code that uses the setting.

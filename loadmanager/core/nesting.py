@@ -1,15 +1,15 @@
-"""How deeply JSON may nest, so that every reader can decode what is stored."""
+"""A bound on the nesting of JSON, so that every reader can decode what is stored."""
 
 from __future__ import annotations
 
 REQUEST_LEVELS_MAX = 100
 """In the body of a request."""
 STORED_LEVELS_MAX = 200
-"""In a stored document, which holds such bodies a few levels down."""
+"""Levels of a stored document, which holds such bodies a few levels down."""
 
 
 def nests_deeper(document: object, raw: bytes, levels_max: int) -> bool:
-    """Whether a decoded JSON document has more than `levels_max` levels; `raw` is its text."""
+    """True if a decoded JSON document has more than `levels_max` levels; `raw` is its text."""
     if raw.count(b"[") + raw.count(b"{") <= levels_max:
         return False
     level = [document]

@@ -1,4 +1,4 @@
-"""Who a client is, and what it may do. Without authentication there is no `Access`."""
+"""The identity of clients, and their permissions. Without authentication there is no `Access`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from loadmanager.core.bundles.names import NamespaceName, TopicName
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who proved to be there."""
+    """A role that a client proved."""
 
     role: str
     expires_s: float | None = None
@@ -33,7 +33,7 @@ class Access(Protocol):
     """
 
     def identify(self, method: str, credentials: str) -> Identity:
-        """Who a client is. `method`: Pulsar's name of the way, `token` or empty.
+        """Verify the credentials of a client. `method`: Pulsar's name of the way, `token` or empty.
 
         Raises `NotAuthenticatedError`.
         """
@@ -56,34 +56,34 @@ class Access(Protocol):
         subscription: str = "",
         what: str,
     ) -> None:
-        """Each of the roles may do one of the actions with a topic."""
+        """Raise `ForbiddenError` unless each role may do one of the actions with a topic."""
         ...
 
     async def require_namespace(
         self, roles: tuple[str, ...], actions: tuple[str, ...], namespace: NamespaceName, what: str
     ) -> None:
-        """Each of the roles may do one of the actions with all topics of a namespace."""
+        """Raise `ForbiddenError` unless each role may do one of the actions with all topics."""
         ...
 
     async def require_tenant(self, roles: tuple[str, ...], tenant: str, what: str) -> None:
-        """Each of the roles administers a tenant."""
+        """Raise `ForbiddenError` unless each role administers a tenant."""
         ...
 
     def require_superuser(self, roles: tuple[str, ...], what: str) -> None:
-        """Each of the roles may do everything."""
+        """Raise `ForbiddenError` unless each role is a superuser."""
         ...
 
     @property
     def authorizes(self) -> bool:
-        """Whether roles may do only what they are permitted to do."""
+        """True if roles may do only what they are permitted to do."""
         ...
 
     @property
     def anonymous(self) -> bool:
-        """Whether clients that prove nothing have a role."""
+        """True if clients that prove nothing have a role."""
         ...
 
     @property
     def refresh_s(self) -> float:
-        """How often connections are checked whose proof ends."""
+        """The interval at which connections whose proof can expire are checked, in seconds."""
         ...

@@ -8,7 +8,7 @@ from loadmanager.core.history.records import Record
 
 
 class History(Protocol):
-    """A journal."""
+    """Keeps the records of a broker or a fleet daemon."""
 
     def append(self, *records: Record) -> None:
         """Append records. Never blocks or raises: when it is full, it drops and counts them."""

@@ -51,9 +51,9 @@ class LogRecord:
     first_id: int = 0
     """Entries below are deleted."""
     runs: tuple[Run, ...] = ()
-    """Those that wrote something, and the present one."""
+    """The runs that wrote something, and the present one."""
     version: int = -1
-    """Of the record, which every change names; −1: it does not exist yet."""
+    """The version of the record, which every change names; −1: there is no record yet."""
 
 
 class Storage(Protocol):
@@ -61,7 +61,7 @@ class Storage(Protocol):
 
     @property
     def writer(self) -> str:
-        """Who writes the runs that are opened now: a name that no other process has or had."""
+        """The name under which this process opens runs, which no other process has or had."""
         ...
 
     async def open(

@@ -20,7 +20,7 @@ class Note(Protocol):
 
     @property
     def name(self) -> str:
-        """Where it is, for operators."""
+        """The place of the note, for operators."""
         ...
 
     async def read(self) -> bytes | None:

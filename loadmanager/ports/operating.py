@@ -45,7 +45,7 @@ class Overview(Protocol):
         ...
 
     def has_decided_about(self, bundle: str) -> bool:
-        """Whether a decision that is still kept names this bundle."""
+        """True if a decision that is still kept names this bundle."""
         ...
 
     def decisions(
@@ -152,7 +152,7 @@ class HeatMap(Protocol):
     """The hottest bundles over time."""
 
     def document(self, limit: int) -> Document:
-        """Samples of so many bundles."""
+        """Samples of that many bundles."""
         ...
 
 
@@ -175,8 +175,8 @@ class Quotas(Protocol):
         ...
 
 
-class Listener(Protocol):
-    """One listener's events."""
+class EventStream(Protocol):
+    """The events for one listener."""
 
     async def next(self) -> tuple[str, str, bytes] | None:
         """The next event: its id, its kind and its JSON; None when there are no more."""
@@ -186,13 +186,13 @@ class Listener(Protocol):
 class Events(Protocol):
     """Tells what happens in the cluster, as it happens."""
 
-    def listen(self, after: str | None) -> Listener:
+    def listen(self, after: str | None) -> EventStream:
         """Begin after the event of that id, as far as it is kept; None: now.
 
         Raises `OperationalError` when there are too many listeners.
         """
         ...
 
-    def leave(self, listener: Any) -> None:
+    def leave(self, stream: Any) -> None:
         """Listen no more."""
         ...

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Lease:
-    """How long this process may act as owner, in seconds of the monotonic clock."""
+    """The time for which this process may act as owner, in seconds of the monotonic clock."""
 
     valid_until_s: float = 0.0
     proven_until_s: float = 0.0
     """The end of the last proof, even if it was revoked: nothing was served after it."""
 
     def held(self, now_s: float) -> bool:
-        """Whether the session is proven at `now_s`."""
+        """True if the session is proven at `now_s`."""
         return now_s < self.valid_until_s
 
     def prove(self, sent_at_s: float, session_timeout_s: float) -> None:

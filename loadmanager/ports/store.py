@@ -100,7 +100,7 @@ def check_operations(operations: Sequence[Operation]) -> None:
 
 
 class ChangeKind(Enum):
-    """What happened to a node."""
+    """The kind of a node's change."""
 
     CREATED = "created"
     CHANGED = "changed"
@@ -119,7 +119,7 @@ class Change:
     path: str
 
     def is_in(self, root: str) -> bool:
-        """Whether the path is `root` or below it."""
+        """True if the path is `root` or below it."""
         return self.path == root or self.path.startswith(root.rstrip("/") + "/")
 
 

@@ -51,13 +51,15 @@ def gauge(name: str, doc: str, *labels: str, broker: bool = True) -> Metric:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """How many things the metrics page shows one by one. Those beyond are summed."""
+    """The numbers of things that get samples of their own on the metrics page. Those beyond are
+    summed.
+    """
 
     namespaces: int
     topics: int
-    """As many topics, and as many subscriptions; 0: neither."""
+    """The number of topics, and also of subscriptions; 0: neither."""
     consumers: int
-    """Of the topics that are shown."""
+    """The number of consumers, of the topics that are shown."""
 
 
 Source = Callable[[], Iterable[Sample]]

@@ -35,7 +35,7 @@ class TopicHost(Protocol):
     """Topics of this broker, as operators see them."""
 
     def is_open(self, topic: TopicName) -> bool:
-        """Whether the topic is open here."""
+        """True if the topic is open here."""
         ...
 
     async def stats(self, topic: TopicName) -> Document:

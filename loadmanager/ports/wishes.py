@@ -1,4 +1,4 @@
-"""Where the wishes of operators are kept: pins, cordons, a pause."""
+"""Storage of operators' wishes: pins, cordons, a pause."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Broker(Child, Protocol):
 
     @property
     def running(self) -> bool:
-        """Whether the process lives."""
+        """True if the process lives."""
         ...
 
     async def stop(self) -> None:

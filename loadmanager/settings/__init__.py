@@ -113,7 +113,7 @@ class Unknown:
 
     @property
     def of_pulsar(self) -> bool:
-        """Whether Pulsar has this key: it is no typo."""
+        """True if Pulsar has this key: it is no typo."""
         return self.name in PULSAR_KEYS
 
 
@@ -186,7 +186,7 @@ class Settings:
         }
 
     def given_shown(self) -> dict[str, str]:
-        """What was given, in order of name; secrets as `HIDDEN`."""
+        """The given settings in order of name; secrets as `HIDDEN`."""
         shown = self.runtime()
         return {
             name: HIDDEN if shown.get(name) == HIDDEN else text

@@ -1,4 +1,4 @@
-"""What a tournament tries: strategies with settings, as `replay --try` spells them.
+"""Candidates of a tournament: strategies with settings, as `replay --try` spells them.
 
 `SHEDDER+PLACEMENT,KEY=VALUE…`; what a candidate leaves out is as it is in force. Shedders of third
 parties, of whose keys nothing is known here, are tried with the values in force.
@@ -83,7 +83,7 @@ def _placements(shedder: str) -> Sequence[str]:
 
 
 def drawn(count: int, seed: int, shedders: Sequence[str] = tuple(GRID)) -> list[str]:
-    """So many candidates by chance, the same ones for the same seed; small values are as likely as
+    """Draw `count` candidates, the same ones for the same seed; small values are as likely as
     large ones (logarithmically).
     """
     rng = random.Random(seed)  # noqa: S311 - reproducible, not secret

@@ -30,7 +30,7 @@ START_MS = 1_700_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What a move costs, and how wrong sensors are."""
+    """The costs of a move, and the error of sensors."""
 
     pause_s: float = 0.15
     """For how long a bundle's clients are without an owner."""

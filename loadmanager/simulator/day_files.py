@@ -20,7 +20,7 @@ class _Event(msgspec.Struct):
 
 
 class _Rest(msgspec.Struct):
-    """What is not an array."""
+    """The fields that are not arrays."""
 
     seed: int
     minutes: int

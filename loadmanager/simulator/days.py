@@ -27,18 +27,19 @@ USAGE_OF_ALL = 0.55
 
 ZIPF = 0.7
 LARGEST = 0.15
-"""Of one broker's part of the load: larger bundles would have been split."""
+"""The largest bundle as a part of a broker's load: larger ones would have been split."""
 DAY_AMPLITUDE = 0.35
 WEEKEND = 0.7
 SLOW_NOISE, SLOW_KEPT = 0.35, 0.985
-"""Slow noise of a bundle: a standard deviation in e-folds, and what is left of it after a minute.
+"""Slow noise of a bundle: a standard deviation in e-folds, and what is left of it after
+a minute.
 """
 FAST_NOISE = 0.1
 BURSTS_PER_MINUTE = 0.0004
 
 
 class Kind(Enum):
-    """What happens to a broker."""
+    """The kind of an event at a broker."""
 
     DIES = "dies"
     JOINS = "joins"
@@ -50,7 +51,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happens at the beginning of a minute."""
+    """An event at the beginning of a minute."""
 
     minute: int
     kind: Kind
@@ -59,7 +60,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How large a day is, and what it contains."""
+    """The size of a synthetic day, and its events."""
 
     brokers: int = 20
     bundles: int = 800
@@ -73,7 +74,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
-    """What the bundles of a synthetic day carry."""
+    """The traffic pattern of a synthetic day's bundles."""
 
     minutes: int
     tenants: Rows
@@ -81,7 +82,7 @@ class Pattern:
     base: Array
     """Bytes/s in and out of each bundle, without pattern and noise."""
     phases: Array
-    """Of each tenant, as a part of a day."""
+    """The phase of each tenant, as a part of a day."""
     doubles: tuple[int, int]
     """A tenant, and the minute in which it begins to double."""
     grows: int
@@ -90,12 +91,12 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Day:
-    """What happens; arrays are indexed by bundle, in the order of `bundles`."""
+    """One day's load and events; arrays are indexed by bundle, in the order of `bundles`."""
 
     seed: int
     minutes: int
     brokers: tuple[str, ...]
-    """Those at the beginning."""
+    """The brokers at the beginning."""
     cores: dict[str, float]
     """brokerId → cores, also of brokers that join later."""
     bundles: tuple[str, ...]
@@ -191,7 +192,7 @@ def _events(rng: np.random.Generator, shape: Shape, names: list[str]) -> tuple[E
 
 
 class Recorded:
-    """What the bundles carried."""
+    """The recorded traffic of bundles."""
 
     def __init__(self, carried: NDArray[np.float32]) -> None:
         self._carried = carried
@@ -203,14 +204,14 @@ class Recorded:
 
 
 def traffic(day: Day) -> Traffic | Recorded:
-    """What the bundles of a day carry, minute by minute."""
+    """The traffic of a day's bundles, minute by minute."""
     if isinstance(day.carried, Pattern):
         return Traffic(day.carried, day.seed)
     return Recorded(day.carried)
 
 
 class Traffic:
-    """What the bundles of a synthetic day carry."""
+    """The traffic of a synthetic day's bundles."""
 
     def __init__(self, pattern: Pattern, seed: int) -> None:
         self._pattern = pattern

@@ -1,4 +1,4 @@
-"""What a leader would have decided in consecutive cycles over recorded load reports.
+"""The decisions that a leader would have made in consecutive cycles over recorded load reports.
 
 Each line is a cycle. Averages and memories carry over from line to line and start empty.
 """
@@ -142,7 +142,7 @@ class Deciding:
 
 
 def _bundle_counts(line: Line, snapshot: ClusterSnapshot) -> dict[str, int]:
-    """How many bundles each namespace has: by its boundaries, else as many as are reported."""
+    """The number of each namespace's bundles: by its boundaries, else as many as are reported."""
     reported = {
         bundle
         for report in snapshot.reports.values()

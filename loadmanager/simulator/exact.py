@@ -56,15 +56,15 @@ class Difference:
 
 @dataclass(slots=True)
 class Exactness:
-    """How well the live decisions were reproduced."""
+    """A count of the live decisions that were reproduced, and of those that were not."""
 
     cycles: int = 0
     same: int = 0
     """Cycles with exactly the same moves."""
     moves: int = 0
-    """Of the live leader."""
+    """Moves of the live leader."""
     reproduced: int = 0
-    """Of those: the same bundle, source and destination in the same cycle."""
+    """Live moves decided again: the same bundle, source and destination in the same cycle."""
     differences: list[Difference] = field(default_factory=list)
     """The first ones."""
     passed_over: Counter[str] = field(default_factory=Counter)

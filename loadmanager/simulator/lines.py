@@ -191,7 +191,7 @@ def decode_reports(brokers: dict[str, msgspec.Raw]) -> Reports:
 
 
 def _is_extensible(data: bytes) -> bool | None:
-    """Whether a report is the extensible manager's; None if no field says so."""
+    """True if a report is the extensible manager's; None if no field says so."""
     if any(field in data for field in _MODULAR_FIELDS):
         return False
     return True if any(field in data for field in _EXTENSIBLE_FIELDS) else None

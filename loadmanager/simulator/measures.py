@@ -1,4 +1,4 @@
-"""What a day was like under a strategy: its minutes, and the figures that they come to."""
+"""The minutes of a day under a strategy, and the figures that they come to."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ FLAP_MINUTES = 60
 
 @dataclass(slots=True)
 class Minute:
-    """What one minute was like."""
+    """The figures of one minute."""
 
     usage: Array
-    """Of the live brokers, as a fraction: what they had to do; more than 1 if it was too much."""
+    """The load of each live broker as a fraction; more than 1 if it was too much."""
     moves: int
     moved_bytes_s: float
     again: int
@@ -33,7 +33,7 @@ class Minute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
-    """What a day was like, for clients and for operators."""
+    """The figures of a day, for clients and for operators."""
 
     spread: float
     """Standard deviation of the brokers' usage in points, mean over the minutes."""
@@ -83,7 +83,7 @@ def ratio(usage: Array) -> float:
 
 
 def measure(minutes: Sequence[Minute]) -> Measures:
-    """What the minutes after the first were like."""
+    """Sum up the minutes after the first."""
     spreads = np.array([minute.usage.std() * 100 for minute in minutes])
     measured, settled = minutes[WARM_UP_MINUTES:], list(settling(minutes).values())
     return Measures(

@@ -25,7 +25,7 @@ from loadmanager.simulator.days import CPU_OF_A_CORE, Day, Event, Kind
 SILENT_MINUTES = 3
 """A broker without samples for longer than this was gone."""
 MESSAGE_BYTES = 1024.0
-"""Of a bundle that carried nothing."""
+"""The size of messages of a bundle that carried nothing."""
 MINUTES_MAX = 2 * 24 * 60
 """A recording is not longer: a clock that is wrong must not make it so."""
 MINUTES_MIN = 30
@@ -45,7 +45,7 @@ class Recording:
 
 @dataclass(slots=True)
 class _Bundle:
-    """What is kept of a bundle beside its samples."""
+    """The data of a bundle beside its samples."""
 
     number: int
     messages: float = 0.0

@@ -27,14 +27,14 @@ MARGIN = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """What counts how much; the unit is a point of spread."""
+    """The weights of the objective's parts; the unit is a point of spread."""
 
     balance: float = 1.0
-    """Of a point of spread (standard deviation of the brokers' usage)."""
+    """The weight of a point of spread (standard deviation of the brokers' usage)."""
     headroom: float = 1.0
-    """Of a percent of the time of brokers above 85 %."""
+    """The weight of a percent of the brokers' time above 85 %."""
     calm: float = 0.2
-    """Of a move per broker and hour."""
+    """The weight of a move per broker and hour."""
 
 
 def cost(measures: Measures, weights: Weights) -> float:
@@ -65,7 +65,7 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What came of the back-test."""
+    """The result of the back-test."""
 
     winner: str
     """The best candidate of the first days."""
@@ -91,7 +91,7 @@ class Standings:
     regret: float
     """How much more than the best candidate's the settings in force cost, in points."""
     verdict: Verdict | None
-    """None with fewer than two days."""
+    """The result of the back-test; None with fewer than two days."""
 
 
 Results = Mapping[str, Mapping[str, Measures]]

@@ -18,7 +18,7 @@ from loadmanager.adapters.admin.calls import Calls
 from loadmanager.adapters.admin.peers import HttpPeers
 from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.adapters.admin.settings import AdminSettings
-from loadmanager.adapters.files.journal import FLUSH_S, Journal
+from loadmanager.adapters.files.history import FLUSH_S, FileHistory
 from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.files.shared_id import SharedDirectory, SharedId
 from loadmanager.adapters.files.storage import DirectoryStorage
@@ -62,11 +62,11 @@ from loadmanager.wiring.ports import (
     TlsContexts,
     address_of,
     bind_all,
-    guarded,
     listen_on,
+    restricted,
     tls_contexts,
     urls_of,
-    warn_if_guarded,
+    warn_if_restricted,
 )
 
 CERTIFICATES_S_MIN = 1.0
@@ -83,7 +83,7 @@ log = structlog.get_logger("broker")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """How the process runs; its settings say what the broker does."""
+    """Options of the process; its settings say what the broker does."""
 
     log_format: str | None = None
     stop_with_parent: bool = False
@@ -118,7 +118,7 @@ def _loop_factory(broker: BrokerSettings) -> Callable[[], asyncio.AbstractEventL
 
 @dataclass(slots=True)
 class _Stop:
-    """Whether the broker shall stop: a signal or an operator says so."""
+    """The request to stop the broker, by a signal or an operator."""
 
     requested: asyncio.Event = field(default_factory=asyncio.Event)
     unloads_per_s_max: int = 0
@@ -150,12 +150,12 @@ class _Broker:
             loop.add_signal_handler(number, self._stop.on_signal)
         tls = tls_contexts(self._settings)
         with contextlib.ExitStack() as stack:
-            guarded_broker = guarded(self._broker, self._settings.leaf(AccessSettings))
-            ports = bind_all(guarded_broker, stack)
-            me = address_of(guarded_broker, ports)
+            restricted_broker = restricted(self._broker, self._settings.leaf(AccessSettings))
+            ports = bind_all(restricted_broker, stack)
+            me = address_of(restricted_broker, ports)
             json = None if self._options.log_format is None else self._options.log_format == "json"
             configure(self._broker.log_level, json=json, broker=me.broker_id)
-            warn_if_guarded(self._broker, guarded_broker)
+            warn_if_restricted(self._broker, restricted_broker)
             if self._settings.unknown:
                 log.warning(
                     "settings are ignored; loadmanager config check FILE lists them",
@@ -193,7 +193,7 @@ class _Broker:
             release_timeout_s=lambda: broker.value.bundle_unload_timeout_ms / 1000, calls=calls
         )
         clock, busy = SystemClock(), LoopBusy()
-        journal = self._build_journal(me, clock)
+        history = self._build_history(me, clock)
         outside = Outside(
             me=me,
             store=store,
@@ -204,7 +204,7 @@ class _Broker:
             ),
             version=__version__,
             stop=self._stop.by_admin,
-            history=journal,
+            history=history,
             busy=busy,
             connections_cap=open_files.connections_cap(),
             service=self._options.service,
@@ -219,7 +219,7 @@ class _Broker:
                 parts = Parts(settings, outside, scope)
                 disks = self._watch_disks(parts, scope)
                 contexts = self._watch_certificates(tls, parts, scope)
-                measured = (journal, outside.storage, disks, contexts)
+                measured = (history, outside.storage, disks, contexts)
                 admin = self._build_admin(parts, calls, measured)
 
                 async def start() -> None:
@@ -229,8 +229,8 @@ class _Broker:
                     await admin.start(scope.spawn)
                     await listen_on(ports, tls, parts.hosting, admin)
                     await parts.join()
-                    if journal is not None:
-                        await self._begin_history(parts, journal, scope)
+                    if history is not None:
+                        await self._begin_history(parts, history, scope)
                     notify("READY=1")
                     log.info("ready", **urls_of(me), session=f"0x{store.session_id:x}")
 
@@ -244,8 +244,8 @@ class _Broker:
                     await parts.stop(self._stop.unloads_per_s_max)
                     await admin.stop()
                 finally:
-                    if journal is not None:
-                        await journal.close()
+                    if history is not None:
+                        await history.close()
                 scope.cancel()
         finally:
             await peers.close()
@@ -291,11 +291,13 @@ class _Broker:
         if isinstance(storage, DirectoryStorage):
             scope.spawn(storage.run(), "storage")
 
-    def _build_journal(self, me: BrokerAddress, clock: SystemClock) -> Journal | None:
-        history = self._settings.leaf(HistorySettings)
-        if not history.enabled:
+    def _build_history(self, me: BrokerAddress, clock: SystemClock) -> FileHistory | None:
+        settings = self._settings.leaf(HistorySettings)
+        if not settings.enabled:
             return None
-        return Journal(history, cluster=self._broker.cluster_name, broker=me.broker_id, clock=clock)
+        return FileHistory(
+            settings, cluster=self._broker.cluster_name, broker=me.broker_id, clock=clock
+        )
 
     def _watch_disks(self, parts: Parts, scope: Scope) -> Disks:
         history, stored = self._settings.leaf(HistorySettings), self._settings.leaf(StorageSettings)
@@ -315,7 +317,7 @@ class _Broker:
         return contexts
 
     def _build_admin(self, parts: Parts, calls: Calls, measured: Sequence[object]) -> AdminServer:
-        kinds = Journal | DirectoryStorage | Disks | Contexts
+        kinds = FileHistory | DirectoryStorage | Disks | Contexts
         more = [part for part in measured if isinstance(part, kinds)]
         sources = [*parts.telemetry.sources, *(part.samples for part in more)]
         page = MetricsPage(
@@ -337,12 +339,12 @@ class _Broker:
         sources.append(admin.samples)
         return admin
 
-    async def _begin_history(self, parts: Parts, journal: Journal, scope: Scope) -> None:
+    async def _begin_history(self, parts: Parts, history: FileHistory, scope: Scope) -> None:
         """Seal the segments of an earlier process, then write and ship records."""
-        await journal.start()
+        await history.start()
         ship_s = self._settings.leaf(HistorySettings).ship_interval_s
-        scope.spawn(every(lambda: FLUSH_S, journal.flush, "history", parts.steps), "history")
+        scope.spawn(every(lambda: FLUSH_S, history.flush, "history", parts.steps), "history")
         scope.spawn(
-            every(lambda: ship_s, journal.ship, "ship-history", parts.steps, first_after_s=ship_s),
+            every(lambda: ship_s, history.ship, "ship-history", parts.steps, first_after_s=ship_s),
             "ship-history",
         )

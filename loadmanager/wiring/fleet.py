@@ -19,7 +19,7 @@ import structlog
 from loadmanager import __version__
 from loadmanager.adapters.admin.fleet import FleetServer
 from loadmanager.adapters.admin.fleet_routes import FleetUse
-from loadmanager.adapters.files.journal import FLUSH_S, Journal
+from loadmanager.adapters.files.history import FLUSH_S, FileHistory
 from loadmanager.adapters.files.note import FileNote
 from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.files.wishes_file import WishesFile
@@ -53,7 +53,7 @@ from loadmanager.ports.telemetry import Source, Telemetry
 from loadmanager.ports.wishes import WishBook
 from loadmanager.runtime.fleet import telemetry
 from loadmanager.runtime.fleet.advice import switch_command
-from loadmanager.runtime.fleet.keeping import Unwritten
+from loadmanager.runtime.fleet.daemon_note import Unwritten
 from loadmanager.runtime.fleet.picture import OWN_BALANCING
 from loadmanager.runtime.fleet.settings import ACT, APPROVE
 from loadmanager.runtime.fleet.snapshot_line import snapshot_line
@@ -157,7 +157,7 @@ class Cluster:
 
     @property
     def folder(self) -> Path:
-        """Where it keeps its lock, its wishes and its history."""
+        """The folder of its lock, its wishes and its history."""
         return self.options.data_dir / self.name
 
     def listen(self, stack: contextlib.ExitStack) -> None:
@@ -231,13 +231,13 @@ class Cluster:
         self, term: Term, wishes: WishBook, note: Note, *, leads: Callable[[], bool] = lambda: True
     ) -> None:
         """Watch and steer, until cancelled. Raises `OperationalError` when the clock was set."""
-        async with PulsarClient(self.settings.pulsar) as client, _journal(self) as journal:
+        async with PulsarClient(self.settings.pulsar) as client, _history(self) as history:
             client.leads = leads
             steps = Steps()
             async with Scope(self.name) as scope:
                 reader = reader_of(client, self.settings, scope, steps)
-                if journal is not None:
-                    scope.spawn(every(lambda: FLUSH_S, journal.flush, "history", steps), "history")
+                if history is not None:
+                    scope.spawn(every(lambda: FLUSH_S, history.flush, "history", steps), "history")
                 outside = FleetOutside(
                     name=self.name,
                     me=term.leader,
@@ -250,11 +250,11 @@ class Cluster:
                     unwritten=self.unwritten,
                     clock=self.clock,
                     rng=random.Random(0),  # noqa: S311 - reproducible, not secret
-                    history=journal,
+                    history=history,
                 )
                 work = FleetWork(outside, self._live_settings(), scope, steps)
                 server = FleetServer(
-                    self._build_use(work, journal),
+                    self._build_use(work, history),
                     version=__version__,
                     connections_cap=self.connections_cap,
                 )
@@ -303,12 +303,12 @@ class Cluster:
             raise BadInputError(str(error)) from None
         return dataclasses.replace(changed.strategies, shedding_enabled=True)
 
-    def _build_use(self, work: FleetWork, journal: Journal | None) -> FleetUse:
+    def _build_use(self, work: FleetWork, history: FileHistory | None) -> FleetUse:
         me = work.outside.me
         leading = Leading(leader=me, load_manager=work.load_manager, operations=work.operations)
         sources: list[Source] = [lambda: telemetry.samples(work)]
-        if journal is not None:
-            sources.append(journal.samples)
+        if history is not None:
+            sources.append(history.samples)
         page = MetricsPage(Telemetry(sources), cluster=self.name, broker=me.broker_id)
         return FleetUse(
             self_address=BrokerAddress(me.broker_id, "", me.service_url),
@@ -406,15 +406,15 @@ def reader_of(
 
 
 @contextlib.asynccontextmanager
-async def _journal(cluster: Cluster) -> AsyncIterator[Journal]:
+async def _history(cluster: Cluster) -> AsyncIterator[FileHistory]:
     """The history of one cluster; its records name Pulsar's brokers."""
-    history = HistorySettings(directory=str(cluster.options.data_dir / "history"))
-    journal = Journal(history, cluster=cluster.name, broker="fleet", clock=cluster.clock)
-    await journal.start()
+    settings = HistorySettings(directory=str(cluster.options.data_dir / "history"))
+    history = FileHistory(settings, cluster=cluster.name, broker="fleet", clock=cluster.clock)
+    await history.start()
     try:
-        yield journal
+        yield history
     finally:
-        await journal.close()
+        await history.close()
 
 
 def _leaves(errors: BaseExceptionGroup[OperationalError]) -> Iterator[BaseException]:

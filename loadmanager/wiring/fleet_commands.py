@@ -1,4 +1,6 @@
-"""What `loadmanager fleet` does besides: one snapshot, and Pulsar's own balancing on again."""
+"""The commands of `loadmanager fleet` beside the daemon: one snapshot, and switching Pulsar's own
+balancing on again.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from loadmanager.settings.fleet import ClusterSettings
 from loadmanager.wiring.fleet import CHECK_S, SIGN, reader_of, switch_on
 
 SIGNS = 3
-"""A daemon is silent that has missed so many signs, at least."""
+"""A daemon that has missed this many signs of life counts as silent, at the earliest."""
 
 log = structlog.get_logger("fleet")
 

@@ -37,7 +37,7 @@ def build_hosting(
     topics: Topics,
     access: BrokerAccess | None,
 ) -> Service:
-    """The service, with its storage and its guard if it takes them, as Pulsar's broker does."""
+    """The service, with its storage and its access checks if it takes them, as our broker does."""
     hosting = outside.service(
         settings.live(MessagingSettings),
         clock=outside.clock,

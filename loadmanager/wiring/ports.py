@@ -42,7 +42,7 @@ class Port:
 
     @property
     def web(self) -> bool:
-        """Whether it is for HTTP."""
+        """True if it is for HTTP."""
         return self.scheme.startswith("http")
 
     @property
@@ -77,9 +77,10 @@ def tls_contexts(settings: Settings) -> TlsContexts:
     )
 
 
-def guarded(broker: BrokerSettings, access: AccessSettings) -> BrokerSettings:
-    """Where a broker listens: without authentication on loopback only, unless it is told to be
-    open. Then it also says that it is reached there, if nothing else was said.
+def restricted(broker: BrokerSettings, access: AccessSettings) -> BrokerSettings:
+    """The broker's addresses to listen on: without authentication loopback only, unless the
+    operator allows open access. On loopback it also advertises that address, unless another one is
+    set.
     """
     if access.authentication or access.open:
         return broker
@@ -120,7 +121,7 @@ def bind_all(broker: BrokerSettings, stack: contextlib.ExitStack) -> list[Port]:
     ]
 
 
-def warn_if_guarded(asked: BrokerSettings, broker: BrokerSettings) -> None:
+def warn_if_restricted(asked: BrokerSettings, broker: BrokerSettings) -> None:
     """Say that the broker does not listen where it was asked to."""
     if (asked.bind_address, asked.bind_addresses) == (broker.bind_address, broker.bind_addresses):
         return
@@ -134,7 +135,7 @@ def warn_if_guarded(asked: BrokerSettings, broker: BrokerSettings) -> None:
 
 
 def address_of(broker: BrokerSettings, ports: list[Port]) -> BrokerAddress:
-    """Where others reach the broker of these ports."""
+    """The address at which others reach the broker of these ports."""
     host = broker.advertised_address or socket.getfqdn()
     urls = {
         port.scheme: f"{port.scheme}://{host}:{port.number}" for port in ports if not port.listener

@@ -48,7 +48,7 @@ def records(
 
 
 def recorded_day(source: HistorySource, cluster: str, date: str, seed: int = 1) -> Recording:
-    """A day to be lived again. Raises `BadInputError` when there is too little of it."""
+    """A recorded day to simulate. Raises `BadInputError` when there is too little of it."""
 
     listing = source.day(cluster, date)
 
@@ -65,8 +65,8 @@ def recorded_day(source: HistorySource, cluster: str, date: str, seed: int = 1) 
 
 
 def recorded_cycles(source: HistorySource, cluster: str, date: str) -> Iterator[Record]:
-    """What the leaders of a day recorded of their cycles, in the order of `exact.when`; in memory
-    is a record of each leader and kind.
+    """The leaders' records of a day's cycles, in the order of `exact.when`. One record of each
+    leader and kind is in memory.
     """
     listing = source.day(cluster, date)
     streams = []

@@ -32,7 +32,7 @@ LOCK = "standalone.lock"
 HOST = "127.0.0.1"
 PORTS = 1 << 16
 TLS_PORTS = ("brokerServicePortTls", "webServicePortTls")
-"""Of broker 0, when they are set; broker i takes them plus i."""
+"""Keys with a port of broker 0, if they are set; broker i takes that port plus i."""
 PORT_ADVICE = (
     "choose another --pulsar-port, --http-port or --zookeeper-port (broker i takes the first two "
     "plus i)"
@@ -60,7 +60,9 @@ DEFAULTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandaloneOptions:
-    """How many brokers to start, and where: broker i on `pulsar_port + i` and `http_port + i`."""
+    """The number of brokers to start, and their ports: broker i on `pulsar_port + i` and `http_port
+    + i`.
+    """
 
     brokers: int
     pulsar_port: int

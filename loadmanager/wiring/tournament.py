@@ -88,8 +88,8 @@ class Tournament:
         return settings_document(strategies)
 
     def tasks(self, tried: Iterable[str]) -> tuple[list[Task], dict[str, dict[str, Measures]]]:
-        """What is to be done, the longest first, and what was done before: candidate → date →
-        measures.
+        """The tasks left to do, the longest first, and the results that are already there:
+        candidate → date → measures.
         """
         left: list[Task] = []
         results: dict[str, dict[str, Measures]] = {}
@@ -189,7 +189,9 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def conf_diff(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """How broker.conf changes from some keys to others; a key that is missing has its default."""
+    """The lines of a diff of broker.conf between two sets of keys; a key that is missing has its
+    default.
+    """
     known, lines = settings.known_keys(), []
     for key in sorted(before.keys() | after.keys()):
         default = settings.spell(known[key].default)

@@ -34,7 +34,7 @@ class Place:
         self.port, self.tls, self._authority = port, tls, authority
 
     async def echo(self) -> bytes:
-        """What a client gets that sends `hello`."""
+        """The answer to a client that sends `hello`."""
         client = self._authority.client().value
         reader, writer = await asyncio.open_connection("localhost", self.port, ssl=client)
         writer.write(b"hello")

@@ -40,7 +40,7 @@ class Sessions:
 
 @pytest.fixture(scope="session")
 def sessions() -> Iterator[Sessions]:
-    """Of this worker."""
+    """The sessions of this worker."""
     sessions = Sessions()
     yield sessions
     sessions.stop()

@@ -26,7 +26,7 @@ pytestmark = [
 
 
 class Analysed:
-    """What one run left."""
+    """The results of one run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -65,7 +65,7 @@ def released(
 
 
 def steps() -> list[str]:
-    """What brokers did with bundles."""
+    """The brokers' ownership records."""
     lines = acquired(1, "b0", ON_THE_SPOT)
     for number in range(3):
         lines += [

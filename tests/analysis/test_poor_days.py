@@ -130,7 +130,7 @@ def failing(question: ModuleType, **fields: Any) -> ModuleType:
 
 
 def divides(_day: Any) -> Any:
-    """What an idle namespace once did to a whole night."""
+    """A division by zero, with which an idle namespace once ended a night."""
     loads = _day.facts.ingest.records("bundle_load")
     return loads.selectExpr("bundle", "1 / (topics - topics) AS share").toArrow()
 

@@ -53,7 +53,7 @@ def running(environment: dict[str, str], *arguments: str, log: Path) -> Iterator
 
 
 def state_of(port: int) -> dict[str, Any]:
-    """What the master says; nothing before it answers in JSON: its pages come up one by one."""
+    """The master's state. Before it is ready, no answer is JSON: its pages come up one by one."""
     try:
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
             f"http://{HOST}:{port}/json/", timeout=5

@@ -83,7 +83,7 @@ class Page:
         await self.command("Emulation.setEmulatedMedia", features=[scheme])
 
     async def value(self, expression: str) -> Any:
-        """What a JavaScript expression comes to; a promise is awaited."""
+        """The value of a JavaScript expression; a promise is awaited."""
         result = await self.command(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )

@@ -29,7 +29,7 @@ def piped(
 
 
 def here(*arguments: str, lines: Sequence[object] = ()) -> subprocess.CompletedProcess[str]:
-    """As `piped`, in this process: a tenth of the time."""
+    """Run in this process: a tenth of the time of `piped`."""
     given, before = io.TextIOWrapper(io.BytesIO(_text(lines).encode())), sys.stdin
     out, err = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

@@ -20,6 +20,7 @@ from adapters.security.certificates import Authority
 from structlog.testing import capture_logs
 
 from loadmanager.cli import main
+from loadmanager.cli.admin.bundles import added_boundaries
 from loadmanager.cli.admin.restarting import how_drained
 
 FIRST = "acme/orders/0x00000000_0x40000000"
@@ -282,6 +283,13 @@ async def test_bundles(capsys: pytest.CaptureFixture[str]) -> None:
         largest = await shell.json("bundles", "split", "acme/orders/LARGEST", "--unload")
         parent = largest["bundle"].removeprefix("acme/orders/")
         assert parent.split("_")[0] < largest["boundaries"][0] < parent.split("_")[1]
+
+
+def test_the_boundaries_of_a_split_are_awaited() -> None:
+    """The asked broker hears of them a moment after the owner wrote them."""
+    before, after = ["0x00000000", "0xffffffff"], ["0x00000000", "0x80000000", "0xffffffff"]
+    answers = iter([before, before, after])
+    assert added_boundaries(lambda: next(answers), before) == ["0x80000000"]
 
 
 async def test_an_unload_without_an_owner_says_so(capsys: pytest.CaptureFixture[str]) -> None:

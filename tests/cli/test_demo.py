@@ -1,4 +1,4 @@
-"""What the demo sends, and what it says."""
+"""The traffic and the lines of the demo."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BUNDLE = "demo/shop/0x00000000_0x80000000"
 
 
 def cluster(*usages: float, moving: int = 0) -> dict[str, Any]:
-    """What the leader answers of the cluster."""
+    """The leader's answer about the cluster."""
     return {
         "brokers": [{"usage": usage} for usage in usages],
         "moves": {"waiting": 0, "running": moving},

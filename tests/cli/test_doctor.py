@@ -1,4 +1,6 @@
-"""What `loadmanager doctor` says of hosts, ensembles, clusters and settings, and what it costs."""
+"""The findings of `loadmanager doctor` about hosts, ensembles, clusters and settings,
+and its cost.
+"""
 
 from __future__ import annotations
 
@@ -231,12 +233,12 @@ def _broker(name: str, **changed: Any) -> Broker:
 
 
 def _seen(**changed: Any) -> dict[str, Any]:
-    """What the leader sees, with the last broker changed."""
+    """The leader's view, with the last broker changed."""
     brokers = [
         {
             "broker": name,
             "state": "active",
-            "version": "0.2.0",
+            "version": "0.3.0",
             "reportAgeMs": 5_000,
             "resources": None,
         }

@@ -21,7 +21,7 @@ show(table(("bundle", "owner", "msg in/s", "outcome"), rows))
 
 
 def on_a_terminal(columns: int, **environment: str) -> list[str]:
-    """What the script shows on a terminal of so many columns."""
+    """The script's lines on a terminal of that many columns."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-c", SCRIPT],

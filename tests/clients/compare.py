@@ -48,7 +48,7 @@ class Expected:
     seen: set[str] = field(default_factory=set)
 
     def explains(self, difference: Difference) -> bool:
-        """Whether it is this one; remembers the case."""
+        """True if it is this one; remembers the case."""
         if not any(fnmatch.fnmatchcase(difference.path, path) for path in self.paths):
             return False
         if re.fullmatch(self.ours, difference.ours, re.DOTALL) is None:
@@ -91,7 +91,7 @@ def type_of(value: Any) -> str:
 
 
 def differences(pulsar: dict[str, Any], ours: dict[str, Any]) -> list[Difference]:
-    """Of all cases. Of commands with another status, nothing else is compared."""
+    """The differences of all cases. Of commands with another status, nothing else is compared."""
     found = []
     for case in [*pulsar, *(case for case in ours if case not in pulsar)]:
         one = dict(leaves(pulsar.get(case, MISSING)))
@@ -107,6 +107,8 @@ def differences(pulsar: dict[str, Any], ours: dict[str, Any]) -> list[Difference
 def unexplained(
     found: Iterable[Difference], expected: Sequence[Expected]
 ) -> tuple[list[Difference], list[str]]:
-    """What no row explains; and cases of rows that have no such difference, with the reasons."""
+    """The differences that no row explains; and the cases of rows without their difference, with
+    the reasons.
+    """
     left = [one for one in found if not [row for row in expected if row.explains(one)]]
     return left, [f"{one} ({row.why})" for row in expected for one in row.unseen()]

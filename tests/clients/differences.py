@@ -1,4 +1,4 @@
-"""Where our answers differ from Pulsar's, and why. A row that does not occur fails the test.
+"""The differences of our answers from Pulsar's, and why. A row that does not occur fails the test.
 
 The reasons are those of `docs/explanation/deviations.md` and `limits.md`, which have the details.
 """

@@ -1,4 +1,4 @@
-"""What runs against a target, one of Pulsar and ours: the Java client, the Go client, pulsar-admin.
+"""Clients to run against Pulsar and against ours: the Java client, the Go client, pulsar-admin.
 
 Each gives answers by the name of a case; `compare.py` compares them.
 """
@@ -32,7 +32,7 @@ GO_BUILD = {"CGO_ENABLED": "0"}
 
 @dataclass(frozen=True)
 class Target:
-    """Where clients and pulsar-admin go."""
+    """The addresses that clients and pulsar-admin connect to."""
 
     service_url: str
     admin_url: str
@@ -77,12 +77,12 @@ def lines(command: list[str], timeout_s: float = 300.0) -> dict[str, Any]:
 
 
 def java_cases(home: Path, target: Target, prefix: str, names: Sequence[str]) -> dict[str, Any]:
-    """Of the Java client, on topics that begin with the prefix; no name means all cases."""
+    """Results of the Java client, on topics that begin with the prefix; no name means all cases."""
     return lines(java(home, "Cases", target.service_url, target.admin_url, prefix, *names))
 
 
 def go_cases(program: Path, target: Target, prefix: str, names: Sequence[str]) -> dict[str, Any]:
-    """Of the Go client, on topics that begin with the prefix; no name means all cases."""
+    """Results of the Go client, on topics that begin with the prefix; no name means all cases."""
     return lines([str(program), target.service_url, prefix, *names])
 
 
@@ -114,7 +114,7 @@ class Admin:
         self._process.communicate()
 
     def answers(self, listed: str) -> dict[str, Any]:
-        """Of a list of commands; one that comes again has a number in its name."""
+        """The answers to a list of commands; one that comes again has a number in its name."""
         found: dict[str, Any] = {}
         for line in filter(None, listed.splitlines()):
             number, name = 1, line
@@ -137,7 +137,7 @@ class Admin:
         return found
 
     def run(self, *words: str) -> dict[str, Any]:
-        """What one command prints, and its exit status."""
+        """The output and the exit status of one command."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         filled = [word.format(**self._words) for word in words]

@@ -70,7 +70,7 @@ def both(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[
 
 
 def at_once(both: list[Target], run: Callable[[Target], dict[str, Any]]) -> list[dict[str, Any]]:
-    """What runs against each of the two gives."""
+    """The results of running something against both targets at once."""
     with ThreadPoolExecutor() as threads:
         return list(threads.map(run, both))
 

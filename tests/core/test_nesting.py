@@ -1,4 +1,4 @@
-"""How deeply JSON may nest."""
+"""The bound on the nesting of JSON."""
 
 from __future__ import annotations
 

@@ -166,10 +166,10 @@ def test_commands_are_understood(page: Path) -> None:
 def _commands(page: Path) -> Iterator[str]:
     """Every line of a shell, without its prompt; and inline code that begins as a command."""
     for token in _tokens(page):
-        if token.type == "fence" and token.info in ("sh", "console"):
+        if token.type == "fence" and token.info in ("sh", "bash", "console"):
             text = token.content.replace("\\\n", " ")
             for line in text.splitlines():
-                if token.info == "sh":
+                if token.info != "console":
                     yield line
                 elif line.startswith("$ "):
                     yield line[2:]
@@ -202,6 +202,7 @@ def _check(words: list[str], command: str) -> None:
 def _check_request(words: list[str], command: str) -> None:
     url = next(word for word in words if word.startswith("http"))
     method = next((words[i + 1] for i, word in enumerate(words) if word == "-X"), "GET")
+    assert "-d" not in words or "application/json" in command, f"it gets 415: {command}"
     path = re.sub(r"^https?://[^/]+|\?.*$", "", url)
     fleet: Any = None  # nothing is asked of it
     if (method, path) in {(route.method, route.path) for route in FleetRoutes(fleet).routes()}:

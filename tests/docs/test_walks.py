@@ -42,7 +42,7 @@ def hops(walk: int) -> list[str]:
 
 
 def elsewhere(walk: int) -> str:
-    """What a walk says of the extensible manager."""
+    """The text of a walk about the extensible manager."""
     return PAGE.read_text().split("\n## ")[walk].partition("\nIn the extensible manager,")[2]
 
 
@@ -76,7 +76,7 @@ def reached(text: str) -> Iterator[list[str]]:
 
 
 def follow(calls: Iterable[str], names: Iterable[str]) -> bool:
-    """Whether these functions are among the calls, one after the other."""
+    """True if these functions are among the calls, one after the other."""
     rest = iter(calls)
     return all(name in rest for name in names)
 

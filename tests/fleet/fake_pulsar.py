@@ -27,7 +27,7 @@ OnSettings = Callable[[str], Awaitable[dict[str, str]]]
 
 
 def html(_request: web.Request) -> web.Response:
-    """What a proxy says."""
+    """The answer of a proxy."""
     return web.Response(text="<html>Bad gateway</html>", content_type="text/html")
 
 
@@ -65,15 +65,15 @@ NONSENSE = (html, empty, loop, elsewhere, bracket, failed, refused)
 
 
 async def _no_split(_done: bool) -> None:
-    """What happens at a split by default."""
+    """Split nothing: the default."""
 
 
 async def _nothing(_destination: str, _done: bool) -> None:
-    """What happens at an unload by default."""
+    """Do nothing at an unload: the default."""
 
 
 async def _the_same(_broker: str) -> dict[str, str]:
-    """What a broker's settings have of their own by default."""
+    """Own settings of a broker: none, by default."""
     return {}
 
 
@@ -154,7 +154,7 @@ class FakePulsar:
     # Answers
 
     def report(self, broker: str) -> dict[str, Any]:
-        """As `modular_load_report.json`."""
+        """A report like `modular_load_report.json`."""
         owned = self.owned(broker)
         stats = {bundle: self.stats(bundle) for bundle in owned}
         rate = sum(self.rates[bundle] for bundle in owned)
@@ -193,7 +193,7 @@ class FakePulsar:
         }
 
     def topics(self, broker: str) -> dict[str, Any]:
-        """As `broker_stats_topics_two.json`."""
+        """An answer like `broker_stats_topics_two.json`."""
         bundles = {
             bundle.rpartition("/")[2]: {
                 "persistent": {

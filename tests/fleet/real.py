@@ -196,7 +196,7 @@ class RealPulsar:
         return told
 
     def boundaries(self) -> list[str]:
-        """Of the namespace."""
+        """The boundaries of the namespace."""
         return list(self.request("GET", f"namespaces/{NAMESPACE}/bundles")["boundaries"])
 
     def switch(self, *, on: bool) -> None:

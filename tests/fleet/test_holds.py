@@ -1,4 +1,4 @@
-"""What stops moves that wait already, and what a daemon knows of the one before it."""
+"""Holds of moves that wait already, and the memory of the daemon before this one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def one_of_several(daemon: Watching) -> None:
 
 
 async def minutes_later(daemon: Watching, minutes: int = 3) -> int:
-    """How many moves were made in all after so long."""
+    """The number of moves made in all, that many minutes later."""
     for _ in range(minutes):
         daemon.clock.pass_s(61)
         await daemon.work.read()
@@ -93,7 +93,7 @@ async def test_settings_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 async def drained(daemon: Watching) -> int:
-    """How many bundles a drain has moved after some steps."""
+    """Let a drain make some steps; returns the number of moved bundles."""
     for _ in range(5):
         await daemon.work.operations.step()
         await daemon.work.moves._turn()

@@ -263,7 +263,7 @@ async def test_a_bug_in_reading_one_broker(tmp_path: Path) -> None:
 
 
 def page(_request: web.Request) -> web.Response:
-    """What another server says at an address that was a broker's."""
+    """The page of another server at an address that was a broker's."""
     return web.Response(status=404, text="<html>default backend - 404</html>")
 
 

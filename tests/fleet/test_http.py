@@ -128,7 +128,7 @@ async def test_whether_it_is_ready(tmp_path: Path) -> None:
 
 
 async def statuses(url: str) -> list[int]:
-    """Of health, readiness and leader, once it listens."""
+    """The statuses of health, readiness and leader, once it listens."""
     async with aiohttp.ClientSession() as session, asyncio.timeout(60):
         while True:
             try:

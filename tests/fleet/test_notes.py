@@ -17,7 +17,7 @@ from loadmanager.adapters.files.note import FileNote
 from loadmanager.core.errors import BadInputError, LoadManagerError, OperationalError
 from loadmanager.core.moves.move import Author
 from loadmanager.ports.note import NOTE_BYTES_MAX
-from loadmanager.runtime.fleet.keeping import Unwritten
+from loadmanager.runtime.fleet.daemon_note import Unwritten
 
 ONE_A_MINUTE = {**ACT, "loadManagerMovesPerMinuteMax": "1"}
 ONE_AN_HOUR = {**ACT, "movesPerHourMax": "1"}
@@ -55,7 +55,7 @@ class ANote:
         self.value = value
 
     def moves(self) -> int:
-        """Of the last hour."""
+        """The number of moves of the last hour."""
         return len(json.loads(self.value or b"{}").get("moves", []))
 
 
@@ -115,9 +115,9 @@ async def test_an_order_waits_until_its_move_is_kept(tmp_path: Path) -> None:
         note.gates = [gate]
         await work.shed()
         await note.hangs.wait()
-        work.keeping.timeout_s = 0.0
+        work.note.timeout_s = 0.0
         with pytest.raises(OperationalError, match="no answer within 0 s"):
-            await work.keeping.write()
+            await work.note.write()
         assert noted == []
         gate.set()
         await work.moves.idle()
@@ -127,22 +127,22 @@ async def test_an_order_waits_until_its_move_is_kept(tmp_path: Path) -> None:
 async def test_an_older_write_never_comes_last(tmp_path: Path) -> None:
     """It hangs and fails while a newer one waits: the newer one is written, and moves go on."""
     async with watching(tmp_path, settings=ACT) as daemon:
-        acting, keeping = daemon.work.acting, daemon.work.keeping
+        acting, writer = daemon.work.acting, daemon.work.note
         daemon.pulsar.switch_off()
         note, gate = with_note(daemon, ANote()), asyncio.Event()
         await daemon.work.read()
         note.gates, note.problem = [gate], OperationalError("the disk is full")
         acting.budget.began("a:1", "b:1", NOW_MS)
-        acting.keep_now()
+        acting.write_note()
         await note.hangs.wait()
         note.problem = None
         acting.budget.began("a:1", "b:1", NOW_MS)
-        acting.keep_now()
-        newer = asyncio.create_task(keeping.write())
+        acting.write_note()
+        newer = asyncio.create_task(writer.write())
         gate.set()
         await newer
         assert note.moves() == 2
-        assert acting.unkept is None
+        assert acting.note_problem is None
 
 
 async def test_what_cannot_be_kept_is_tried_again(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ async def test_what_cannot_be_kept_is_tried_again(tmp_path: Path) -> None:
     async with watching(tmp_path, settings=ONE_A_MINUTE) as daemon:
         note = with_note(daemon, ANote())
         await one_of_several(daemon)
-        await daemon.work.keeping.write()
+        await daemon.work.note.write()
         note.problem = OperationalError("the disk is full")
         assert await minutes_later(daemon) == 1
         assert "the disk is full" in str(daemon.work.hold.told())
@@ -172,7 +172,7 @@ async def test_a_move_whose_order_was_not_sent_costs_no_budget(tmp_path: Path) -
         await daemon.work.shed()
         await daemon.work.moves.idle()
         assert ended(daemon)[0][1].startswith("not sent: PulsarBalances")
-        await daemon.work.keeping.write()
+        await daemon.work.note.write()
         assert note.moves() == 0
         daemon.pulsar.switch_off()
         await traffic_falls(daemon)
@@ -205,14 +205,14 @@ async def test_a_note_that_cannot_be_read(tmp_path: Path, mode: str) -> None:
         assert ("NotRead: what was done lately is not known: it is a dir" in told) is (
             mode == "act"
         )
-        assert daemon.work.acting.unkept is not None
-        daemon.work.acting.keep_now()
+        assert daemon.work.acting.note_problem is not None
+        daemon.work.acting.write_note()
         with pytest.raises(OperationalError, match="NotRead"):
-            await daemon.work.keeping.write()
+            await daemon.work.note.write()
         assert (note.value, ordered(daemon)) == (before, 0)
         note.unreadable = None
         await daemon.work.read()
-        assert daemon.work.acting.unkept is None
+        assert daemon.work.acting.note_problem is None
         assert daemon.work.acting.budget.moves() == [(NOW_MS, "a:1", "b:1")]
         assert note.moves() == 1
 
@@ -320,7 +320,7 @@ async def test_what_one_term_could_not_write_the_next_one_knows(tmp_path: Path) 
         acting.breaker.ended("x", "no", NOW_MS, acting.rules())
         acting._opened()
         with pytest.raises(OperationalError):
-            await daemon.work.keeping.write()
+            await daemon.work.note.write()
     note.value = json.dumps(
         {
             "moves": [[NOW_MS, "a:1", "b:1"], [NOW_MS, "c:1", "d:1"]],
@@ -355,7 +355,7 @@ async def test_a_note_has_a_largest_size(tmp_path: Path) -> None:
         acting.moves.view.know_moves(dict.fromkeys(names, NOW_MS), {})
         acting.breaker.ended("x", "no", NOW_MS, acting.rules())
         acting._opened()
-        await work.keeping.write()
+        await work.note.write()
         kept = json.loads((tmp_path / "acted.json").read_bytes())
         assert "no" in kept["why"]
         assert 0 < len(kept["bundles"]) < 1500

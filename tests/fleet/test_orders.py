@@ -1,4 +1,4 @@
-"""What is looked at before each order, and what becomes of orders that are not sent."""
+"""The checks before each order, and the end of orders that are not sent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OWN = "loadBalancerSheddingEnabled"
 
 
 def ordered(daemon: Watching) -> int:
-    """How many orders the cluster got."""
+    """The number of orders that the cluster got."""
     return sum(line.startswith("PUT") for line in daemon.pulsar.log)
 
 

@@ -37,7 +37,7 @@ async def store(
 
 
 def configuration(pulsar: FakePulsar, url: str) -> str:
-    """Of a daemon that reads the reports there."""
+    """The configuration of a daemon that reads the reports there."""
     return f"pulsar={pulsar.url()}\nmode=advise\npulsarMetadataStoreUrl={url}\n"
 
 

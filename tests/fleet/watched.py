@@ -19,7 +19,7 @@ from loadmanager.adapters.pulsar_admin.reader import AdminReader
 from loadmanager.core.conf import Live
 from loadmanager.core.history.records import Record
 from loadmanager.ports.election import Leader
-from loadmanager.runtime.fleet.keeping import Unwritten
+from loadmanager.runtime.fleet.daemon_note import Unwritten
 from loadmanager.runtime.fleet.work import FleetOutside, FleetSettingsOf, FleetWork
 from loadmanager.runtime.tasks import Scope, Steps
 from loadmanager.settings import fleet as conf

@@ -217,7 +217,7 @@ class FrameMaker:
         return _Field(item.name, bool(item.is_required), bool(item.is_repeated), self._value(item))
 
     def _value(self, item: FieldDescriptor) -> Callable[[], Any] | None:
-        """What makes values of a field; None for a message."""
+        """A function that makes values of a field; None for a message."""
         rng, kind, name = self._rng, item.cpp_type, item.name
         if kind == FieldDescriptor.CPPTYPE_MESSAGE:
             return None
@@ -254,7 +254,9 @@ class FrameMaker:
         return integer
 
     def _tail(self) -> bytes:
-        """What follows the command of a SEND: mostly whole, with true or nonsensical metadata."""
+        """The bytes after the command of a SEND: mostly whole, with true or nonsensical
+        metadata.
+        """
         rng, kind = self._rng, self._rng.random()
         if kind < 0.08:
             return rng.randbytes(rng.choice([0, 1, 3, 4, 6, 9, 10, 40]))

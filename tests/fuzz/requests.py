@@ -421,5 +421,5 @@ def _exchange(port: int, request: _Request) -> bytes:
 
 
 def _quoted(text: str) -> str:
-    """As a path element; what has a percent sign is taken as it is."""
+    """A text as a path element; one with a percent sign is taken as it is."""
     return text if "%" in text else urllib.parse.quote(text, safe=":;'()*,")

@@ -144,7 +144,7 @@ class _Cluster:
                 served[name] = dict(stats)
 
     def advance(self) -> None:
-        """What changes until the next cycle."""
+        """Change brokers and bundles for the next cycle."""
         rng = self.rng
         for broker in self.brokers:
             kind = rng.random()
@@ -307,7 +307,7 @@ def _shedding(
 
 
 def _times(rng: Random, cycles_max: int, steps_ms: Sequence[int] = STEPS_MS) -> list[int]:
-    """When some cycles are, in ms since the epoch."""
+    """The times of some cycles, in ms since the epoch."""
     step = rng.choice(steps_ms)
     times = [START_MS + number * step for number in range(rng.randint(1, cycles_max))]
     if rng.random() < 0.1:  # the leader sleeps, or the clock is set
@@ -681,7 +681,7 @@ def _extensible_splits(rng: Random, version: str) -> Case:
 
 
 def _without(tops: dict[str, Any], published: dict[str, Any]) -> dict[str, Any]:
-    """What brokers published before that are gone, without the bundles that have a new owner."""
+    """The published data without brokers that are gone and bundles that have a new owner."""
     present = {
         item["bundleName"] for top in published.values() for item in top["topBundlesLoadData"]
     }

@@ -87,7 +87,7 @@ def build(version: str, main: str = "Oracle", options: tuple[str, ...] = COMPARI
 
 
 def same(pulsars: Any, our: Any) -> bool:
-    """Whether two answers are equal, up to rounding, the order of splits and that of the brokers
+    """True if two answers are equal, up to rounding, the order of splits and that of the brokers
     from which bundles move; TransferShedder's moves have no order.
     """
     if isinstance(pulsars, dict):
@@ -112,7 +112,7 @@ def _in_order(key: str, value: Any) -> Any:
 
 
 def first_difference(pulsars: dict[str, Any], our: dict[str, Any]) -> str:
-    """Where two answers begin to differ."""
+    """The first difference of two answers."""
     for number, (one, other) in enumerate(zip(pulsars["cycles"], our["cycles"], strict=True)):
         for key in one:
             if not same({key: one[key]}, {key: other.get(key)}):
@@ -132,7 +132,7 @@ def _unlike(one: Any, other: Any) -> str:
 
 
 class Explaining:
-    """Which listed deviations make a difference."""
+    """A search for the listed deviations that make a difference."""
 
     def __init__(self, version: str) -> None:
         self._version = version

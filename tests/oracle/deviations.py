@@ -1,4 +1,4 @@
-"""Where we decide otherwise than Pulsar, on purpose: each as an edit of our source that undoes it.
+"""Our deliberate deviations from Pulsar's decisions, each as an edit of our source that undoes it.
 
 An edit whose text does not occur exactly once in the source is an error: the list stays true, or
 changes.
@@ -29,7 +29,7 @@ class Deviation:
     """The placement rule of the moves in which it may act; any if empty."""
 
     def concerns(self, case: Mapping[str, Any], version: str) -> bool:
-        """Whether it may act in a case, under a version of Pulsar."""
+        """True if it may act in a case, under a version of Pulsar."""
         rule = case["config"].get("loadBalancerLoadPlacementStrategy", "")
         return (
             case["family"] in self.families

@@ -45,7 +45,7 @@ class Minimal:
     """By which name of `oracle.deviations` the answers still differ."""
 
     def case(self) -> dict[str, Any]:
-        """As the harness reads it."""
+        """The case in the form that the harness reads."""
         cycles = [
             {"now": START_MS + number * STEP_MS, **cycle}
             for number, cycle in enumerate(self.cycles)

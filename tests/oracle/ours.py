@@ -22,14 +22,14 @@ from loadmanager.simulator.lines import Line, decode_line
 
 
 class First:
-    """Where chance decides, the first candidate by name."""
+    """A random generator that chooses the first candidate by name."""
 
     def randrange(self, stop: int, /) -> int:
         return 0
 
 
 def answer(case: dict[str, Any]) -> dict[str, Any]:
-    """What we decide in each cycle of a case."""
+    """Our decisions in each cycle of a case."""
     config = dict(case["config"])
     deciding = Deciding(First())
     averages: LoadAverages = {}
@@ -54,7 +54,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def _moves(deciding: Deciding, line: Line, settings: StrategySettings) -> Plan:
-    """What a leader orders: moves with their destinations."""
+    """The leader's orders: moves with their destinations."""
     snapshot = deciding._snapshot(line, settings)
     plan, memories = cycle.shed(snapshot, settings, deciding._memories)
     plan, deciding._memories = cycle.destinations(snapshot, plan, settings, memories, First())

@@ -36,7 +36,7 @@ MESSAGE_BYTES = 2_000
 
 @dataclass(slots=True)
 class Phase:
-    """What it took to come to rest, and what happened then."""
+    """The cycles and moves until the cluster came to rest, and the state at rest."""
 
     cycles: int = 0
     """Until the last move before the rest."""
@@ -101,7 +101,7 @@ class Steady:
         self.why: tuple[Skip, ...] = ()
 
     def usages(self) -> dict[str, float]:
-        """What each broker carries without noise, as a part of its capacity."""
+        """The load of each broker without noise, as a part of its capacity."""
         carried = dict.fromkeys(self.brokers, 0.0)
         for bundle, broker in self.owner.items():
             carried[broker] += self._base[bundle]

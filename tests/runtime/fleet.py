@@ -106,7 +106,7 @@ class Tenant:
         self.open = self.open - set(parts) | {merged}
 
     def clients(self, bundle: str) -> int:
-        """As many as the traffic says."""
+        """The number of clients in the traffic."""
         stats = self.stats.get(bundle)
         return int(stats.producer_count + stats.consumer_count) if stats else 0
 
@@ -120,7 +120,7 @@ class Tenant:
         return {bundle: self.stats.get(bundle, NamespaceBundleStats()) for bundle in self.open}
 
     def topics(self, bundle: str) -> dict[str, TopicTraffic]:
-        """None."""
+        """Always empty."""
         return {}
 
     def usage(self) -> HostUsage:

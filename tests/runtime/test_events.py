@@ -13,7 +13,7 @@ from runtime.fleet import LoopClock
 from loadmanager.core.errors import OperationalError
 from loadmanager.runtime.shared import decisions, events
 from loadmanager.runtime.shared.decisions import Decisions
-from loadmanager.runtime.shared.events import Events, Listener
+from loadmanager.runtime.shared.events import EventQueue, Events
 
 
 def publish(hub: Events, *numbers: int) -> None:
@@ -22,13 +22,13 @@ def publish(hub: Events, *numbers: int) -> None:
         hub.publish("x", partial(dict, {"n": number}))
 
 
-async def taken(listener: Listener) -> list[tuple[str, Any]]:
-    """What waits for a listener: ids or kinds, and data."""
+async def taken(queue: EventQueue) -> list[tuple[str, Any]]:
+    """The events that wait for a listener: ids or kinds, and data."""
     found: list[tuple[str, Any]] = []
     while True:
         try:
             async with asyncio.timeout(0):
-                event = await listener.next()
+                event = await queue.next()
         except TimeoutError:
             return found
         if event is None:

@@ -1,4 +1,4 @@
-"""What a new leader knows, and when it begins to move bundles."""
+"""The memory of a new leader, and its first moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the load report is published, and how it is shortened."""
+"""The times at which the load report is published, and its shortening."""
 
 from __future__ import annotations
 

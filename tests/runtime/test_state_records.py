@@ -224,7 +224,7 @@ class Placer:
         self._broker = None if broker is None else broker.address.broker_id
 
     def choose_all(self, bundles: list[str]) -> list[Placement]:
-        """Where each bundle belongs."""
+        """Choose a broker for each bundle."""
         return [Placement(bundle, self._broker, (), {}) for bundle in bundles]
 
 

@@ -1,4 +1,4 @@
-"""When a reader fails, the other readers get the change, and the watch goes on."""
+"""A failing reader: the other readers get the change, and the watch goes on."""
 
 from __future__ import annotations
 

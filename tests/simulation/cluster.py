@@ -50,7 +50,7 @@ class Broker:
 
     @property
     def alive(self) -> bool:
-        """Whether a process exists, running or paused."""
+        """True if a process exists, running or paused."""
         return self.process is not None
 
     def start(self) -> None:
@@ -96,7 +96,7 @@ class Process:
 
     @property
     def leader_path(self) -> str:
-        """Where the leader of its load manager is."""
+        """The path of the leader's node in its load manager."""
         return paths.EXTENSIBLE_LEADER if self.extensible else paths.LEADER
 
     def _on_read(self, path: str, node: Node | None) -> None:
@@ -427,7 +427,7 @@ class Transport(asyncio.Transport):
             self._protocol.data_received(self._inbox.pop(0))
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Where the client is."""
+        """The client's address."""
         return ("127.0.0.1", 1) if name == "peername" else default
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
@@ -447,7 +447,7 @@ class Transport(asyncio.Transport):
         self._process.machine.call_soon(self._feed)
 
     def is_closing(self) -> bool:
-        """Whether the broker has closed the connection."""
+        """True if the broker has closed the connection."""
         return self._closing
 
     def write(self, data: Any) -> None:
@@ -508,12 +508,12 @@ class Cluster:
         """The disk that brokers share; None: topics are in memory."""
 
     def extensible_now(self) -> bool:
-        """Whether a process that starts now runs the extensible manager."""
+        """True if a process that starts now runs the extensible manager."""
         return self.world.now_s >= self.extensible_from_s
 
     @property
     def leader_path(self) -> str:
-        """Where to look for a leader."""
+        """The path of the leader's node."""
         return paths.EXTENSIBLE_LEADER if self.extensible_now() else paths.LEADER
 
     def storage(self, process: Process) -> LogFiles | None:
@@ -564,11 +564,11 @@ class Cluster:
         ]
 
     def loses_message(self) -> bool:
-        """Whether the next message between brokers is lost."""
+        """True if the next message between brokers is lost."""
         return self.message_loss > 0 and self.rng.random() < self.message_loss
 
     def message_delay_s(self) -> float:
-        """How long the next message between brokers takes."""
+        """The delay of the next message between brokers, in seconds."""
         return self.world.delay_s() + self.message_lag_s * self.rng.random()
 
     @staticmethod

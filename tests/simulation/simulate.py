@@ -268,7 +268,7 @@ class Observer:
         return session_of(path, node, overwritten) == process.store.session_id != 0
 
     def _excused(self, *bundles: str) -> bool:
-        """Whether the lock or session was deleted a moment ago, so that its owner cannot know."""
+        """True if the lock or session was deleted a moment ago, so that its owner cannot know."""
         now_s = self._world.now_s
         if now_s - self._operators.forgotten_s < NOTICE_S:
             return True
@@ -453,7 +453,7 @@ def _problems(cluster: Cluster) -> list[str]:
 
 
 def fails(plan: Plan) -> bool:
-    """Whether a run breaks an invariant."""
+    """True if a run breaks an invariant."""
     return run(plan).failure is not None
 
 

@@ -49,7 +49,7 @@ SETTLE_S = 60.0
 
 @dataclass(slots=True)
 class Kept:
-    """What the clients of one topic saw."""
+    """The messages that the clients of one topic saw."""
 
     receipts: set[int] = field(default_factory=set)
     consumed: set[int] = field(default_factory=set)

@@ -65,7 +65,7 @@ class Machine(asyncio.BaseEventLoop):
 
     @property
     def timer_s(self) -> float:
-        """When the next timer is due; infinite without one."""
+        """The time of the next timer; infinite without one."""
         scheduled = self._scheduled
         while scheduled and scheduled[0]._cancelled:
             heapq.heappop(scheduled)._scheduled = False

@@ -34,7 +34,7 @@ class Tree(MemoryTree):
     on_robbery: Callable[[str, int, int], None] = staticmethod(lambda path, owner, session_id: None)
 
     def apply(self, operations: Sequence[Operation], session_id: int) -> None:
-        """As the base class."""
+        """Apply the operations, and tell of nodes that one session deleted of another."""
         held = {
             operation.path: self.nodes[operation.path].ephemeral_owner
             for operation in operations

@@ -42,7 +42,7 @@ def of_keys(keys: Mapping[str, str]) -> StrategySettings:
 
 
 @dataclass
-class Journal:
+class RecordedHistory:
     """A history as it is read again: every record went through its JSON."""
 
     records: list[Record] = field(default_factory=list)
@@ -85,12 +85,12 @@ class _View(ClusterView):
 class _Leader(ClosedLoop):
     """The closed loop, whose cycles are recorded as the live leader records them."""
 
-    def __init__(self, journal: Journal, keys: Mapping[str, str]) -> None:
+    def __init__(self, history: RecordedHistory, keys: Mapping[str, str]) -> None:
         day = make_day(6, Shape(brokers=5, bundles=60, minutes=MINUTES))
         super().__init__(day, of_keys(keys))
         view = _View()
         self._view = view
-        self.log = view.log = CycleLog(journal, "leader:1", 7, view.clock)
+        self.log = view.log = CycleLog(history, "leader:1", 7, view.clock)
         self.log.begin(view)
         self._cycles = 0
 
@@ -114,12 +114,12 @@ class _Leader(ClosedLoop):
 
 
 def recorded(shedder: str) -> list[Record]:
-    """What a leader recorded in a day with a death, a newcomer and restarts."""
-    journal = Journal()
-    leader = _Leader(journal, {"loadBalancerLoadSheddingStrategy": shedder, **KEYS[shedder]})
+    """The records of a leader of a day with a death, a newcomer and restarts."""
+    history = RecordedHistory()
+    leader = _Leader(history, {"loadBalancerLoadSheddingStrategy": shedder, **KEYS[shedder]})
     for minute in range(MINUTES):
         leader.minute(minute)
-    return sorted(journal.records, key=when)
+    return sorted(history.records, key=when)
 
 
 @pytest.mark.parametrize("shedder", sorted(KEYS))

@@ -27,7 +27,7 @@ NONE = ResourceUsage()
 def samples(
     *, interval_ms: int = MINUTE_MS, silent: range = range(0), lies: float = 0.0
 ) -> Iterator[BrokerLoad | BundleLoad]:
-    """What brokers record while bundle i stays at broker i mod 4; broker 0 is silent for a while,
+    """The brokers' records while bundle i stays at broker i mod 4; broker 0 is silent for a while,
     and broker 1 has a sensor that is known to lie.
     """
     bundles, per_minute = traffic(DAY), max(MINUTE_MS // interval_ms, 1)
@@ -69,7 +69,7 @@ def samples(
 
 
 def carried(recording: Recording) -> np.ndarray:
-    """What the bundles carried, in the order of the synthetic day's bundles."""
+    """The traffic of the bundles, in the order of the synthetic day's bundles."""
     order = [recording.day.bundles.index(bundle) for bundle in DAY.bundles]
     assert isinstance(recording.day.carried, np.ndarray)
     return recording.day.carried[:, order]

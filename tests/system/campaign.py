@@ -34,7 +34,7 @@ Receipts = dict[str, list[tuple[int, float]]]
 
 @dataclass(slots=True)
 class Received:
-    """What the consumer of one topic got."""
+    """The messages that the consumer of one topic got."""
 
     last: int = -1
     seen: set[int] = field(default_factory=set)
@@ -133,7 +133,7 @@ def consume(url: str, topics: Sequence[str], ready: Any, stop: Any, out: Any) ->
 
 @dataclass(slots=True)
 class Outcome:
-    """What a campaign showed."""
+    """The results of a campaign."""
 
     acknowledged: int = 0
     rate: float = 0.0
@@ -309,7 +309,7 @@ class Campaign:
         return [_longest_gap_s(told, self._restarted_s) for told in self._receipts.values()]
 
     def latencies_s(self, since_s: float = 0, until_s: float = inf) -> list[float]:
-        """How long the messages that were due in a time waited for their receipts."""
+        """The waits for receipts of the messages that were due in a span of time."""
         found = []
         for index, topic in enumerate(self.topics):
             for number, answered_s in self._receipts[topic]:

@@ -36,7 +36,7 @@ def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -
 
 @dataclass(frozen=True)
 class Span:
-    """When a broker owned a bundle, in seconds of the machine's monotonic clock."""
+    """The time for which a broker owned a bundle, in seconds of the machine's monotonic clock."""
 
     broker: str
     since_s: float
@@ -213,7 +213,7 @@ class Cluster:
                 yield json.loads(line)
 
     def ownership(self) -> dict[str, list[Span]]:
-        """When each broker owned which bundle, from the brokers' logs, ascending."""
+        """The spans for which each broker owned each bundle, from the brokers' logs, ascending."""
         begun: dict[tuple[str, str], float] = {}
         spans: dict[str, list[Span]] = {}
         for event in self.events():

@@ -324,7 +324,7 @@ def link_flaps(scene: Scene) -> Iterator[None]:
 
 
 def link_flaps_expired(scene: Scene) -> Iterator[None]:
-    """As `link_flaps`, after the session expired: the broker must register between the losses."""
+    """Make links flap after the session expired: the broker must register between the losses."""
 
     def harm() -> None:
         scene.fleet.proxy.cut()

@@ -201,7 +201,7 @@ class Fleet(Cluster):
         return self._processes[f"broker-{index}"]
 
     def alive(self, name: str) -> bool:
-        """Whether a process (`broker-0`, `twin-0`, …) runs."""
+        """True if a process (`broker-0`, `twin-0`, …) runs."""
         return self._processes[name].poll() is None
 
     def signal(self, index: int, number: signal.Signals) -> None:

@@ -55,7 +55,7 @@ class Life:
     receipts: int = 1
 
     def overlaps(self, other: Life) -> bool:
-        """Whether both lives certainly existed at the same moment."""
+        """True if both lives certainly existed at the same moment."""
         begun_s = max(self.first_received_s, other.first_received_s)
         return begun_s <= min(self.last_sent_s, other.last_sent_s)
 

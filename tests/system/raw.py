@@ -40,7 +40,7 @@ class Raw:
         return frame
 
     def ended(self) -> bool:
-        """Whether the broker closes the connection without sending another frame."""
+        """True if the broker closes the connection without sending another frame."""
         try:
             data = self.socket.recv(65536)
         except ConnectionError:

@@ -23,12 +23,12 @@ class Secured(Fleet):
 
     @property
     def url(self) -> str:
-        """Of the binary protocol over TLS."""
+        """The URL of the binary protocol over TLS."""
         return f"pulsar+ssl://127.0.0.1:{self.tls_port}"
 
     @property
     def web_url(self) -> str:
-        """Of the HTTP API over TLS."""
+        """The URL of the HTTP API over TLS."""
         return f"https://127.0.0.1:{self.tls_port + 1}"
 
     def settings(self, index: int) -> dict[str, str]:

@@ -51,7 +51,7 @@ class Sides(Fleet):
 
 
 def _sides_of_client(sides: Sides) -> set[str]:
-    """Where the stock client in this process is connected to brokers."""
+    """The addresses of the connections from the stock client in this process to brokers."""
     ports = {
         *range(sides.pulsar_port, sides.pulsar_port + sides.count),
         *range(sides.outside_port, sides.outside_port + sides.count),
@@ -176,7 +176,7 @@ def test_a_cluster_of_several_brokers_has_not_one_address(tmp_path: Path) -> Non
 
 
 def _refused(*command: str) -> str:
-    """What a command says that cannot use its settings."""
+    """The message of a command that cannot use its settings."""
     done = subprocess.run(
         [sys.executable, "-m", "loadmanager", *command],
         check=False,

@@ -137,7 +137,7 @@ def _check_broker(page: Page) -> None:
 
 
 def _check_sums(page: Page) -> None:
-    """What dashboards add up is right, with and without topics."""
+    """Check that sums which dashboards add up are right, with and without topics."""
     space, sent = {"namespace": NAMESPACE}, len(TOPICS) * SENT
     for name, value in (
         ("pulsar_topics_count", 2),

@@ -40,7 +40,7 @@ def java_of(cluster: Cluster) -> psutil.Process:
 
 
 def lives(cluster: Cluster, count: int) -> bool:
-    """Whether so many brokers are registered, according to the first broker."""
+    """True if so many brokers are registered, according to the first broker."""
     try:
         status, brokers = cluster.request(0, "GET", "/admin/v2/brokers")
     except OSError:
@@ -49,7 +49,7 @@ def lives(cluster: Cluster, count: int) -> bool:
 
 
 def started(cluster: Cluster, times: int) -> bool:
-    """Whether brokers became ready so many times."""
+    """True if brokers became ready so many times."""
     return sum(event["event"] == "ready" for event in cluster.events()) == times
 
 

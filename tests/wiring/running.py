@@ -130,7 +130,7 @@ class Running:
 
     @property
     def throttling(self) -> BrokerThrottling:
-        """What enforces the limits."""
+        """The broker's limits."""
         return self.parts._throttling
 
     @property
@@ -142,7 +142,7 @@ class Running:
 
     @property
     def operations(self) -> LeaderOperations:
-        """What the leader does for operators, on the broker that leads."""
+        """The operators' API of the leader."""
         operations = self.parts._leading.operations
         assert operations is not None
         return operations
@@ -331,12 +331,12 @@ async def a_cluster(
 
 
 def _knows(broker: Running, brokers: int) -> bool:
-    """Whether a broker is ready and knows so many."""
+    """True if a broker is ready and knows so many."""
     return broker.use.health.ready() and len(broker.use.brokers.registered) == brokers
 
 
 def an_address(index: int) -> BrokerAddress:
-    """Of a broker that is asked directly, not over HTTP."""
+    """The address of a broker that is called directly, not over HTTP."""
     return BrokerAddress(f"b{index}:8080", f"pulsar://b{index}:6650", f"http://b{index}:8080")
 
 

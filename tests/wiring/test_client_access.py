@@ -1,4 +1,4 @@
-"""Who may do what over the binary protocol."""
+"""Permissions over the binary protocol."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ QUESTIONS: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 
 @asynccontextmanager
-async def guarded(checks: Verifier | None = None, **values: str) -> AsyncIterator[Cluster]:
+async def secured(checks: Verifier | None = None, **values: str) -> AsyncIterator[Cluster]:
     """A broker that asks clients who they are, with `GRANTS`."""
     async with a_cluster({**VALUES, **values}, verifier=checks or verifier()) as cluster:
         namespaces = cluster.brokers[0].use.namespaces
@@ -112,7 +112,7 @@ def refusal(frame: Frame) -> int | None:
 )
 async def test_who_proves_nothing_is_refused(method: str, credentials: str) -> None:
     """With an error, and the connection ends; nothing else was answered."""
-    async with guarded() as cluster:
+    async with secured() as cluster:
         with capture_logs() as logs:
             client, answer = await greet(cluster, credentials, method=method)
         assert answer.command.type == ERROR
@@ -126,7 +126,7 @@ async def test_who_proves_nothing_is_refused(method: str, credentials: str) -> N
 
 async def test_nothing_comes_before_connect() -> None:
     """A command before CONNECT ends the connection."""
-    async with guarded() as cluster:
+    async with secured() as cluster:
         port = await cluster.brokers[0].listen()
         client = Client(*await asyncio.open_connection("127.0.0.1", port))
         cluster.clients.append(client)
@@ -137,7 +137,7 @@ async def test_nothing_comes_before_connect() -> None:
 @pytest.mark.parametrize("role", [ADMIN, "boss", "reader", "writer", "stranger"])
 async def test_who_may(role: str) -> None:
     """Each command, for each role: what is not permitted is AuthorizationError."""
-    async with guarded() as cluster:
+    async with secured() as cluster:
         for name, (question, allowed) in QUESTIONS.items():
             client, connected = await greet(cluster, token(role))
             assert connected.command.type == CONNECTED
@@ -153,7 +153,7 @@ async def test_a_permission_acts_at_once() -> None:
     """A role that was permitted may, also on a connection that is open; one that is not any more
     may not.
     """
-    async with guarded() as cluster:
+    async with secured() as cluster:
         client, _ = await greet(cluster, token("late"))
         namespaces = cluster.brokers[0].use.namespaces
         question = encode(**QUESTIONS["lookup"][0])
@@ -174,7 +174,7 @@ async def test_a_permission_acts_at_once() -> None:
 
 async def test_proxies() -> None:
     """A proxy asks for a role; both must be permitted."""
-    async with guarded(superUserRoles=f"{ADMIN},proxy") as cluster:
+    async with secured(superUserRoles=f"{ADMIN},proxy") as cluster:
         for original, expected in (("reader", None), ("stranger", pb.AuthorizationError)):
             client, _ = await greet(cluster, token("proxy"), original_principal=original)
             await client.send(encode(**QUESTIONS["lookup"][0]))
@@ -186,7 +186,7 @@ async def test_proxies() -> None:
 
 async def test_an_anonymous_role() -> None:
     """Clients that prove nothing may have a role, if the operator wants that."""
-    async with guarded(anonymousUserRole="reader") as cluster:
+    async with secured(anonymousUserRole="reader") as cluster:
         client, answer = await greet(cluster, "", method="")
         assert answer.command.type == CONNECTED
         await client.send(encode(**QUESTIONS["lookup"][0]))
@@ -206,7 +206,7 @@ class Brief:
 async def test_a_proof_that_ends() -> None:
     """A client that can renew it is asked to, and stays; others are closed."""
     flags = pb.FeatureFlags(supports_auth_refresh=True)
-    async with guarded(Brief(), authenticationRefreshCheckSeconds="0.05") as cluster:
+    async with secured(Brief(), authenticationRefreshCheckSeconds="0.05") as cluster:
         client, _ = await greet(cluster, "writer for 0.2", feature_flags=flags)
         challenge = await client.take_of(CHALLENGE, within_s=20)
         assert challenge.command.auth_challenge.challenge.auth_method_name == "token"

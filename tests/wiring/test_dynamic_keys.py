@@ -116,7 +116,7 @@ def shed(**resource: float) -> Watch:
 
 
 async def shed_an_old_report(cluster: Cluster) -> Observe:
-    """As `shed`, by a report that is a minute and a half old."""
+    """Like `shed`, by a report that is a minute and a half old."""
     await reported(cluster, "hot:1", BUNDLES, cpu=usage(90), age_s=90)
 
     async def observe() -> object:
@@ -126,7 +126,7 @@ async def shed_an_old_report(cluster: Cluster) -> Observe:
 
 
 async def shed_by_policy(cluster: Cluster) -> Observe:
-    """As `shed`, of a namespace under an isolation policy that allows all brokers."""
+    """Like `shed`, for a namespace under an isolation policy that allows all brokers."""
     policy = {
         "namespaces": [str(NS)],
         "primary": [".*"],
@@ -142,7 +142,7 @@ async def shed_by_policy(cluster: Cluster) -> Observe:
 
 
 async def strategy(cluster: Cluster) -> Observe:
-    """Who decides."""
+    """The name of the strategy that decides."""
     await reported(cluster, "hot:1", BUNDLES, cpu=usage(90))
 
     async def observe() -> object:
@@ -162,8 +162,8 @@ async def reasons(cluster: Cluster) -> Observe:
 
 
 async def destination(cluster: Cluster) -> Observe:
-    """Where the hot broker's bundle would go: p:1 has few messages, much of the namespace and many
-    topics; this one is overloaded.
+    """The destination of the hot broker's bundle: p:1 has few messages, much of the namespace and
+    many topics; this one is overloaded.
     """
     await reported(cluster, "p:1", {D: a_bundle(1, 100, topics=100)}, cpu=usage(5), num_topics=100)
     await reported(
@@ -178,7 +178,7 @@ async def destination(cluster: Cluster) -> Observe:
 
 
 async def transfer_destination(cluster: Cluster) -> Observe:
-    """As `destination`, where the least used broker is not the one with the fewest messages."""
+    """Like `destination`, where the least used broker is not the one with the fewest messages."""
     await reported(cluster, "p:1", {D: a_bundle(0, 10_000)}, cpu=usage(5))
     await reported(cluster, "p:2", cpu=usage(30))
     await reported(cluster, "hot:1", BUNDLES, cpu=usage(90))
@@ -340,7 +340,7 @@ async def cool_down(cluster: Cluster) -> Observe:
 
 
 async def shed_after_a_quiet_cycle(cluster: Cluster) -> Observe:
-    """As `shed`, of a broker that was idle in the cycle before."""
+    """Like `shed`, for a broker that was idle in the cycle before."""
     await reported(cluster, "hot:1", BUNDLES, cpu=usage(10))
     await one_cycle(cluster)
     return await shed()(cluster)
@@ -402,7 +402,7 @@ async def candidates_of_a_group(cluster: Cluster) -> Observe:
 
 
 async def _members(cluster: Cluster) -> list[str]:
-    """As the leader knows them."""
+    """The namespaces of the group, as the leader knows them."""
     groups = cluster.brokers[0].parts.policies.groups
     return sorted(namespace for namespace, group in groups.items() if group == "g")
 
@@ -488,7 +488,7 @@ async def publish(cluster: Cluster, topics: list[TopicName], count: int = 100) -
 
 
 def stored_report(reads: Callable[[Running, bytes, int], object], cpu_percent: float = 15) -> Watch:
-    """What stands in the broker's published report after its CPU usage changed."""
+    """The broker's published report after its CPU usage changed."""
 
     async def watch(cluster: Cluster) -> Observe:
         broker = cluster.brokers[0]

@@ -56,18 +56,18 @@ def seeing(observe: Callable[[str, Report], str]) -> Iterator[None]:
 
 
 def usage_of(broker: str, report: Report) -> str:
-    """What the test's shedder remembers of a report."""
+    """The memory of the test's shedder after a report."""
     return f"{broker} {report.cpu.usage:.0f}"
 
 
 def remembered(cluster: Cluster) -> set[str]:
-    """What the leader's shedder remembers now, or why it was not asked."""
+    """The reasons of skips, in which the leader's shedder tells its memory."""
     plans = cluster.brokers[0].operations.plans
     return {skip["reason"] for skip in plans.dry_run(None, None, {})["plan"]["skipped"]}
 
 
 def failures(cluster: Cluster) -> float:
-    """How often the leader failed to show a report to the strategies."""
+    """The number of times that the leader failed to show a report to the strategies."""
     (count,) = (
         sample.value
         for sample in cluster.brokers[0].parts.telemetry.collect()
@@ -77,7 +77,7 @@ def failures(cluster: Cluster) -> float:
 
 
 def remembers(cluster: Cluster, *reports: str) -> bool:
-    """Whether the leader's shedder remembers these reports."""
+    """True if the leader's shedder remembers these reports."""
     return remembered(cluster) >= set(reports)
 
 

@@ -75,7 +75,7 @@ async def test_a_service_gets_what_it_has_methods_for(service: type[OwnService])
         namespaces, server = broker.use.namespaces, broker.parts.hosting.server
         await namespaces.create_tenant(NS.tenant, {})
         await namespaces.create_namespace(NS, {"bundles": {"numBundles": 4}})
-        assert (server.guard is not None, server.storing is not None) == (full, full)
+        assert (server.client_access is not None, server.storing is not None) == (full, full)
         if not full:
             assert broker.use.topic_host is None
             return

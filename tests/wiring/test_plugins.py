@@ -36,12 +36,12 @@ def answering(value: object) -> Callable[..., Any]:
 
 
 def shed(function: Callable[..., Any]) -> Any:
-    """What a checked shedder answers."""
+    """The answer of a checked shedder."""
     return checked_shedder(Shedder(name="Odd", shed=function)).shed(NOTHING, NOTHING, NOTHING)
 
 
 def place(function: Callable[..., Any]) -> Any:
-    """What a checked placement rule answers."""
+    """The answer of a checked placement rule."""
     return checked_placement(PlacementRule(name="Odd", candidates=function)).candidates(
         NOTHING, [], NOTHING, NOTHING
     )

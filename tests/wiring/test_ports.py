@@ -1,4 +1,4 @@
-"""Where a broker listens, and what it says of that."""
+"""The addresses on which a broker listens, and its warnings about them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from loadmanager import settings
 from loadmanager.runtime.broker.access import AccessSettings
 from loadmanager.runtime.shared.settings import BrokerSettings
-from loadmanager.wiring.ports import address_of, bind_all, guarded, urls_of, warn_if_guarded
+from loadmanager.wiring.ports import address_of, bind_all, restricted, urls_of, warn_if_restricted
 
 CONF = Path(__file__).parents[1] / "pulsar_conf" / "4.2.4.conf"
 OPEN = {"loadManagerAllowUnauthenticatedAccess": "true"}
@@ -21,10 +21,10 @@ def listening(**values: str) -> tuple[set[str], dict[str, str], list[str]]:
     """The addresses that a broker listens on, those that it advertises, and what it warns of."""
     loaded = settings.load(None, {"brokerServicePort": "0", "webServicePort": "0", **values})
     asked = loaded.leaf(BrokerSettings)
-    broker = guarded(asked, loaded.leaf(AccessSettings))
+    broker = restricted(asked, loaded.leaf(AccessSettings))
     with contextlib.ExitStack() as stack, capture_logs() as logs:
         ports = bind_all(broker, stack)
-        warn_if_guarded(asked, broker)
+        warn_if_restricted(asked, broker)
         hosts = {port.sock.getsockname()[0] for port in ports}
         return hosts, urls_of(address_of(broker, ports)), [entry["event"] for entry in logs]
 
@@ -64,7 +64,7 @@ def test_open_as_it_was_asked_for(values: dict[str, str]) -> None:
     assert not warnings
 
 
-def test_listeners_are_guarded_too() -> None:
+def test_listeners_are_restricted_too() -> None:
     """`bindAddresses` name other addresses; the advertised ones stay."""
     values = {
         "advertisedListeners": "a:pulsar://a.example.com:6650",
@@ -82,5 +82,5 @@ def test_pulsars_own_file() -> None:
     """Unchanged, it starts on loopback."""
     loaded = settings.load(CONF, {"brokerServicePort": "0", "webServicePort": "0"})
     assert loaded.leaf(BrokerSettings).bind_address == "0.0.0.0"
-    broker = guarded(loaded.leaf(BrokerSettings), loaded.leaf(AccessSettings))
+    broker = restricted(loaded.leaf(BrokerSettings), loaded.leaf(AccessSettings))
     assert broker.bind_address == "127.0.0.1"

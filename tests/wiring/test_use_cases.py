@@ -1,4 +1,4 @@
-"""What operators and other brokers may rely on, of complete brokers."""
+"""Use cases of complete brokers, for operators and other brokers."""
 
 from __future__ import annotations
 

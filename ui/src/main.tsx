@@ -68,7 +68,8 @@ function status(now: Cluster): { text: string; level: string } {
     const waiting = queue.waiting ? `, ${queue.waiting} wait` : "";
     return { text: `${plural(queue.running, "bundle is", "bundles are")} moving${waiting}.`, level: "busy" };
   }
-  const last = decisions.value?.find((decision) => decision.kind === "shed");
+  if (!decisions.value) return { text: "The decisions have not come yet.", level: "ok" };
+  const last = decisions.value.find((decision) => decision.kind === "shed");
   if (!last) return { text: `${now.shedder} has not run yet in this term.`, level: "ok" };
   const { mark, head } = sentence(last, String);
   return mark === "quiet"

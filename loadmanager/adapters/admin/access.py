@@ -1,4 +1,5 @@
-"""Who may use which route: each request must prove whose it is, and be allowed.
+"""Authentication and authorization of every route: a request must prove who sends it, and its role
+must be permitted.
 
 A route that is not named here needs a superuser.
 """
@@ -55,7 +56,7 @@ _ANY = (PRODUCE, CONSUME)
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Who asks for what."""
+    """A request's role, and the topic or namespace that it wants to use."""
 
     access: Access
     identity: Identity
@@ -92,7 +93,7 @@ def access_of(access: Access, refusals: Refusals, *, metrics: bool) -> Middlewar
     """
 
     @web.middleware
-    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def authorize(request: web.Request, handler: Handler) -> web.StreamResponse:
         resource = request.match_info.route.resource
         path = "" if resource is None else resource.canonical.rstrip("/")
         if path in OPEN or (path == METRICS and not metrics) or _of_page(request):
@@ -110,7 +111,7 @@ def access_of(access: Access, refusals: Refusals, *, metrics: bool) -> Middlewar
         request[PERMIT] = permit
         return await handler(request)
 
-    return guard
+    return authorize
 
 
 def _of_page(request: web.Request) -> bool:
@@ -160,7 +161,9 @@ async def _require(access: Access, roles: tuple[str, ...], request: web.Request,
 
 
 def _actions(path: str, rest: str, *, reads: bool) -> tuple[str, ...]:
-    """Which permissions of a topic allow this; none: its tenant's administrators may do it."""
+    """The permissions of a topic that allow a request, any of them; empty: only administrators of
+    its tenant may make it.
+    """
     if path.startswith("/lookup") or (reads and _READ.fullmatch(rest)):
         return _ANY
     return (CONSUME,) if _CONSUMED.fullmatch(rest) else ()

@@ -43,7 +43,7 @@ class ElsewhereError(Exception):
 
 
 def operations(use: LeaderUse) -> LeaderOperations:
-    """What the leader does for operators.
+    """The load manager's side of the operators' API, on the leader.
 
     Raises `ElsewhereError` on another broker, `OperationalError` (503) without a leader.
     """

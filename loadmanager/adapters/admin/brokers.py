@@ -94,7 +94,7 @@ class BrokerRoutes:
         also={404: "that broker is not active", 500: "the metadata store does not answer"},
     )
     async def health(self, request: web.Request) -> web.Response:
-        """Whether the broker can use the metadata store; `?brokerId=` names another broker."""
+        """Check that the broker can use the metadata store; `?brokerId=` names another broker."""
         redirect = self._at_broker(request.query.get("brokerId", ""), request)
         if redirect is not None:
             return redirect
@@ -116,7 +116,7 @@ class BrokerRoutes:
 
     @operation(str, media=TEXT, also={500: "not yet, or the broker has no session; as in Pulsar"})
     async def ready(self, _request: web.Request) -> web.Response:
-        """Whether the broker is registered, knows a leader and takes bundles."""
+        """Check that the broker is registered, knows a leader and takes bundles."""
         return (
             web.Response(text="ok")
             if self._use.health.ready()
@@ -135,7 +135,7 @@ class BrokerRoutes:
 
     @operation(Texts)
     async def internal_configuration(self, _request: web.Request) -> web.Response:
-        """Where the metadata store is."""
+        """The address of the metadata store."""
         url = self._use.settings()["metadataStoreUrl"]
         return web.json_response(
             {
@@ -227,7 +227,7 @@ class BrokerRoutes:
 
     @operation(str, media=TEXT, also={503: "not yet"})
     async def status(self, _request: web.Request) -> web.Response:
-        """Whether the broker is ready, for HTTP load balancers."""
+        """Check that the broker is ready, for HTTP load balancers."""
         return (
             web.Response(text="OK")
             if self._use.health.ready()

@@ -1,4 +1,4 @@
-"""How a broker asks others: with which credentials, and over TLS or not."""
+"""Requests from a broker to other brokers: their credentials and TLS."""
 
 from __future__ import annotations
 

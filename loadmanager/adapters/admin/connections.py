@@ -1,5 +1,5 @@
-"""Which HTTP connections are kept: none that says nothing, none that takes nothing of its answer,
-and none that keeps others out.
+"""Bounds on HTTP connections: idle ones, ones that do not read their answers and too many from one
+address are closed.
 
 When there are too many, the address that has the most gives up one: the connection on which nobody
 has asked anything for the longest time. So a few addresses cannot keep brokers and health checks of

@@ -11,7 +11,7 @@ from loadmanager.adapters.admin.answers import operations
 from loadmanager.adapters.admin.operation import of_leader
 from loadmanager.adapters.admin.streams import Streams, write
 from loadmanager.adapters.admin.use_cases import UseCases
-from loadmanager.ports.operating import Listener
+from loadmanager.ports.operating import EventStream
 
 HEARTBEAT_S = 15.0
 RETRY_MS = 1_000
@@ -19,7 +19,7 @@ RETRY_MS = 1_000
 
 
 class EventRoutes:
-    """What happens in the cluster, as it happens."""
+    """The stream of events in the cluster."""
 
     def __init__(self, use: UseCases, streams: Streams) -> None:
         self._use = use
@@ -31,8 +31,8 @@ class EventRoutes:
 
     @of_leader(str, media="text/event-stream", also={503: "too many listen"})
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """What happens in the cluster, as server-sent events, until the leader's term ends, or the
-        token of who listens.
+        """Stream the events of the cluster as server-sent events, until the leader's term or the
+        listener's token ends.
 
         Kinds: `decision`, `split` and `merge` (data as in `/loadmanager/v1/decisions`), `move` (as
         in `/loadmanager/v1/moves`, whenever its state changes), `ownership` (a broker reported that
@@ -44,14 +44,14 @@ class EventRoutes:
         """
         operations(self._use)
         with self._streams.counted(request.remote or ""):
-            listener = self._use.events.listen(request.headers.get("Last-Event-ID"))
+            stream = self._use.events.listen(request.headers.get("Last-Event-ID"))
             try:
-                return await _told(request, listener)
+                return await _told(request, stream)
             finally:
-                self._use.events.leave(listener)
+                self._use.events.leave(stream)
 
 
-async def _told(request: web.Request, listener: Listener) -> web.StreamResponse:
+async def _told(request: web.Request, stream: EventStream) -> web.StreamResponse:
     response = web.StreamResponse(
         headers={
             "Content-Type": "text/event-stream; charset=utf-8",
@@ -65,7 +65,7 @@ async def _told(request: web.Request, listener: Listener) -> web.StreamResponse:
         while (left_s := await permitted_s(request)) > 0:
             try:
                 async with asyncio.timeout(min(HEARTBEAT_S, left_s)):
-                    event = await listener.next()
+                    event = await stream.next()
             except TimeoutError:
                 await write(response, b": heartbeat\n\n")
                 continue

@@ -37,11 +37,11 @@ class _Alone:
 
     @property
     def registered(self) -> set[str]:
-        """None."""
+        """Always empty: the daemon is no broker."""
         return set()
 
     def address(self, broker_id: str) -> BrokerAddress | None:
-        """None."""
+        """Always None: other brokers are not known here."""
         return None
 
     def of_leader(self, leader: Leader) -> BrokerAddress:

@@ -1,4 +1,6 @@
-"""What the daemon knows of a Pulsar cluster, and what it would do."""
+"""The state of a Pulsar cluster as the daemon knows it, and the moves and splits that
+it advises.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ class FleetUse:
     metrics: Callable[[], Awaitable[tuple[bytes, str]]]
 
     def address_of(self, _leader: Leader) -> BrokerAddress:
-        """Where the leader is asked: there is one."""
+        """The daemon's own address: it is its only leader."""
         return self.self_address
 
 
@@ -77,12 +79,12 @@ class FleetRoutes:
 
     @operation(str, media=TEXT)
     async def health(self, _request: web.Request) -> web.Response:
-        """That the daemon leads and answers."""
+        """Answer 200: the daemon leads and answers."""
         return web.Response(text="ok")
 
     @operation(str, media=TEXT, also={503: "no broker answers"})
     async def ready(self, _request: web.Request) -> web.Response:
-        """Whether a broker of the cluster answered when it was last read."""
+        """Check that a broker of the cluster answered the last reading."""
         brokers = self._use.watched.picture()["brokers"].values()
         if not any(broker["answers"] for broker in brokers):
             return failed(503, "no broker of the cluster answers")

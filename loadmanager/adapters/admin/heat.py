@@ -1,4 +1,4 @@
-"""What the page shows besides the rest of our own API: heat of bundles, and who is throttled."""
+"""Routes only for the page: the heat of bundles, and who is throttled."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class HeatRoutes:
         return web.json_response(self._kept)
 
     async def _ask_all(self) -> dict[str, Any]:
-        """What all brokers answer. Brokers that hold nobody are left out."""
+        """Ask every broker, and collect the answers of those that hold somebody."""
         names = sorted(self._use.brokers.registered)
         first = self._first if self._first < len(names) else 0
         self._first = first + BROKERS_ASKED_MAX

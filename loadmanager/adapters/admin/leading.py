@@ -1,4 +1,4 @@
-"""What the leader sees, decides and plans. No route is Pulsar's."""
+"""The leader's load data, decisions and plans. None of these routes is Pulsar's."""
 
 from __future__ import annotations
 
@@ -52,8 +52,11 @@ SORT = Query(
 )
 NAMESPACE = Query(name="namespace", doc="Only of this namespace, `tenant/namespace`.")
 OWNER = Query(name="owner", doc="Only those of this broker, `host:port`.")
-BUNDLE = Query(name="bundle", doc="What concerns this bundle, `tenant/namespace/range`.")
-BROKER = Query(name="broker", doc="What concerns this broker, `host:port`.")
+BUNDLE = Query(
+    name="bundle",
+    doc="Only what concerns this bundle, `tenant/namespace/range`, its broker or the cluster.",
+)
+BROKER = Query(name="broker", doc="Only what concerns this broker, `host:port`, or the cluster.")
 SINCE = _time("since", "Not before this time, in milliseconds since the epoch.")
 UNTIL = _time("until", "Not after this time, in milliseconds since the epoch.")
 
@@ -145,7 +148,7 @@ class LeadingRoutes:
 
     @of_leader(SealedPlan, body=DryRun, body_required=False, also={412: "a value is not allowed"})
     async def dry_run(self, request: web.Request) -> web.Response:
-        """What a shedding cycle would do now with any strategy and settings; nothing is moved.
+        """Compute what a shedding cycle would do now with any strategy and settings; move nothing.
 
         The plan is kept under its `id`. A strategy that is not in force begins with an empty
         memory, as with a new leader.

@@ -119,7 +119,7 @@ class BrokerShown(Traffic):
 
 
 class MovesCount(Model):
-    """How many moves wait, and how many are under way."""
+    """The numbers of moves that wait and that are under way."""
 
     waiting: int
     running: int
@@ -172,7 +172,7 @@ class BundlesShown(Model):
 
 
 class Outcome(Model):
-    """What a move came to, as verified afterwards; or a split, which has `children`."""
+    """The verified result of a move; or of a split, which has `children`."""
 
     text: str
     children: list[str] | UnsetType = UNSET
@@ -266,6 +266,6 @@ class Merged(Model):
 
 
 class Cancelled(Model):
-    """How many moves were cancelled."""
+    """The number of cancelled moves."""
 
     cancelled: int

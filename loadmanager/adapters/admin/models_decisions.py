@@ -11,7 +11,7 @@ from loadmanager.adapters.admin.models import BundleShown, Model, MoveShown, Nam
 
 
 class MoveInShort(Model):
-    """What became of a move that a cycle decided."""
+    """A move that a cycle decided, in short."""
 
     id: str
     state: str
@@ -20,7 +20,7 @@ class MoveInShort(Model):
 
 
 class BundleLoad(Model):
-    """What a bundle carried when a plan was made."""
+    """The load of a bundle when a plan was made."""
 
     rate: float
     throughput: float
@@ -39,7 +39,7 @@ class UnloadShown(Model):
 
 
 class PlacementShown(Model):
-    """Where a bundle belongs; `rejected` says why the other brokers do not get it."""
+    """The broker chosen for a bundle; `rejected` says why the other brokers do not get it."""
 
     bundle: str
     broker: str | None
@@ -65,7 +65,7 @@ class SkipShown(Model):
 
 
 class PlanShown(Model):
-    """What a cycle decided."""
+    """The decisions of a cycle."""
 
     strategy: str
     unloads: list[UnloadShown]
@@ -75,7 +75,7 @@ class PlanShown(Model):
 
 
 class BrokerLoadShown(Model):
-    """What a cycle went by, of one broker."""
+    """The load of one broker that a cycle decided from."""
 
     usage: float
     rate: float
@@ -85,7 +85,9 @@ class BrokerLoadShown(Model):
 
 
 class Inputs(Model):
-    """What a cycle went by: the most used brokers, and those that its plan names."""
+    """The loads that a cycle decided from: of the most used brokers, and of those that its plan
+    names.
+    """
 
     brokers: int
     average_usage: float | None
@@ -107,7 +109,9 @@ class DecisionShown(Model):
     epoch: int
     cycle: int
     times: int | UnsetType = UNSET
-    """So many cycles in a row moved nothing, for the same reasons: from `firstAt` until `ts`."""
+    """The number of cycles in a row, from `firstAt` until `ts`, that moved nothing for the same
+    reasons.
+    """
     first_at: int | UnsetType = UNSET
     strategy: str | UnsetType = UNSET
     inputs: Inputs | UnsetType = UNSET
@@ -160,7 +164,7 @@ class Average(Model):
 
 
 class Averages(Model):
-    """What placement and shedding go by."""
+    """The averages that placement and shedding decide from."""
 
     short_term: Average
     long_term: Average
@@ -179,7 +183,7 @@ class BundleStory(BundleShown):
 
 
 class DryRun(Model):
-    """Which strategies to try, with which settings; what is not given is as it is in force."""
+    """The strategies and settings to try; those that are left out are the ones in force."""
 
     shedder: Name | None = None
     placement: Name | None = None
@@ -188,13 +192,13 @@ class DryRun(Model):
 
 
 class BasedOn(Inputs):
-    """What a plan was made from."""
+    """The data that a plan was made from."""
 
     at: int
 
 
 class Bounds(Model):
-    """How much may differ when a plan is carried out: a bundle's rate and throughput by
+    """The differences at which a plan is still carried out: a bundle's rate and throughput by
     `loadFraction` of the larger value, and in any case by `rate` and `throughput`; the usage of its
     brokers by `usage`.
     """

@@ -21,7 +21,7 @@ class WatchedBroker(Model):
 
 
 class Ages(Model):
-    """When each part was last read, in seconds ago; null: never."""
+    """The age of each part of the picture, in seconds; null: never read."""
 
     brokers: float | None
     policies: float | None
@@ -29,7 +29,9 @@ class Ages(Model):
 
 
 class ReadingCost(Model):
-    """What the daemon has asked of the cluster since it began to watch."""
+    """The requests to the cluster since the daemon began to watch, their failures and
+    their bytes.
+    """
 
     requests: int
     failures: int
@@ -37,7 +39,7 @@ class ReadingCost(Model):
 
 
 class FleetShown(Model):
-    """What is known of the cluster, and how old that is."""
+    """The state of the cluster as the daemon knows it, with its age."""
 
     name: str
     """The cluster's name in the daemon's configuration; `cluster` is Pulsar's own."""
@@ -89,7 +91,7 @@ class SplitAdvised(SplitShown, kw_only=True):
 
 
 class AdviceShown(Model):
-    """What the last cycle would do."""
+    """The advice of the last cycle."""
 
     held: str | None
     at: int | None

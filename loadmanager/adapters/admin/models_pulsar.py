@@ -17,7 +17,7 @@ class LeaderBroker(Shape):
 
 
 class Tenant(Shape):
-    """Who administrates a tenant, and its clusters: this one."""
+    """The administrators of a tenant, and its clusters: this one."""
 
     admin_roles: list[str] | None = None
     allowed_clusters: list[str] | None = None
@@ -31,7 +31,7 @@ class BundlesData(Shape):
 
 
 class Partitions(Shape):
-    """How many partitions a topic has; 0: it has none."""
+    """The number of partitions of a topic; 0: it is not partitioned."""
 
     partitions: int
 
@@ -52,7 +52,9 @@ class AddressesShown(Shape):
 
 
 class ReleasedShown(Shape):
-    """Whether the broker owned the bundle; then its clients, and how long it paused."""
+    """The answer to the release of a bundle: whether the broker owned it, its clients, and its
+    pause.
+    """
 
     released: bool
     clients: int | None = None

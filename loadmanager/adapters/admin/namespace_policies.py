@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from loadmanager.adapters.admin.answers import RefusedError
-from loadmanager.adapters.admin.routes_keeping import (
+from loadmanager.adapters.admin.routes_message_policies import (
     checked_flag,
     checked_quotas,
     checked_retention,
@@ -20,7 +20,7 @@ from loadmanager.core.throttling.policies import DispatchRate, plain
 
 Document = dict[str, Any]
 
-KEEPING: dict[str, Callable[[Any], Any]] = {
+MESSAGE_POLICIES: dict[str, Callable[[Any], Any]] = {
     RETENTION: checked_retention,
     QUOTAS: checked_quotas,
     TTL: checked_ttl,
@@ -96,7 +96,7 @@ class NamespacePolicies:
             "resource_group_name": self._group,
             "clusterDispatchRate": self._rates("clusterDispatchRate", DispatchRate),
             **{field: self._rates(field, kind) for field, kind in NAMESPACE_RATES.values()},
-            **{field: self._kept(check) for field, check in KEEPING.items()},
+            **{field: self._at_once(check) for field, check in MESSAGE_POLICIES.items()},
         }
 
     async def checked(self, policies: Document) -> Document:
@@ -135,7 +135,7 @@ class NamespacePolicies:
         return group
 
     @staticmethod
-    def _kept(check: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
+    def _at_once(check: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
         async def checked(value: Any) -> Any:
             return check(value)
 

@@ -33,7 +33,7 @@ from loadmanager.ports.hosting import BrokerAddress
 
 MODE = Query(
     name="mode",
-    doc="Which topics.",
+    doc="The kinds of topics to list.",
     choices=("PERSISTENT", "NON_PERSISTENT", "ALL"),
     default="PERSISTENT",
 )

@@ -1,4 +1,4 @@
-"""What Pulsar's admin API has and this one has not: it answers 501, never as if it were obeyed."""
+"""Routes of Pulsar's admin API that are not served here: they answer 501."""
 
 from __future__ import annotations
 

@@ -37,19 +37,18 @@ COMMON = {
     403: "Authorization is on, and the role may not do this; or a page in a browser asks, from "
     "elsewhere or under a name that is not the broker's.",
     500: "Stored data is corrupt, or a bug: the broker's log tells more.",
-    503: "What the answer needs is not there now, such as a leader or the metadata store: try "
-    "again.",
+    503: "The leader, the metadata store or another broker is not there now: try again.",
 }
 DAEMON_DESCRIPTION = """
-The API of `loadmanager fleet`, the daemon beside a Pulsar cluster: what it knows and would do, and
-the routes of a leading broker, of which the daemon is the only one. There is no authentication.
+The API of `loadmanager fleet`, the daemon beside a Pulsar cluster: its picture of the cluster, its
+advice, and the routes of a leading broker. There is no authentication.
 `GET` is also served as `HEAD`.
 """
 OF_DAEMON = {
     400: COMMON[400],
     403: "A page in a browser asks, from elsewhere or under a name that is not the daemon's.",
     500: "A bug: the daemon's log tells more.",
-    503: "What the answer needs is not there now, such as a broker of the cluster: try again.",
+    503: "The brokers of the cluster do not answer now: try again.",
 }
 
 

@@ -1,4 +1,5 @@
-"""What a route takes and answers, declared beside its handler: the source of the OpenAPI document.
+"""Declarations of what a route takes and answers, beside its handler: the source of the OpenAPI
+document.
 
 A handler without a declaration is not served: `tests/adapters/admin/test_openapi.py`.
 """
@@ -54,7 +55,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """What a handler takes and answers, beyond what its path and method say."""
+    """The parameters, body and answers of a handler, beyond what its path and method say."""
 
     answer: Any = None
     """The type of the JSON that 200 has, or a tuple of several; None: 204 without a body."""
@@ -78,9 +79,9 @@ Names = list[str]
 Texts = dict[str, str]
 Document = dict[str, Any]
 AUTHORITATIVE = Query(
-    name="authoritative", doc="Whether another broker sent the request here.", kind=bool
+    name="authoritative", doc="True if another broker sent the request here.", kind=bool
 )
-FORCE = Query(name="force", doc="Although it is in use.", kind=bool)
+FORCE = Query(name="force", doc="Do it although it is in use.", kind=bool)
 TEXT = "text/plain"
 
 
@@ -96,18 +97,18 @@ def operation(answer: Any = None, **fields: Any) -> Callable[[Handler], Handler]
 
 
 def operation_of(handler: Any) -> Operation | None:
-    """What a handler declares."""
+    """The declaration of a handler, if it has one."""
     declared: Operation | None = getattr(handler, ATTRIBUTE, None)
     return declared
 
 
 def of_leader(answer: Any = None, **fields: Any) -> Callable[[Handler], Handler]:
-    """As `operation`, of something that the leader answers."""
+    """Declare an operation that the leader answers; see `operation`."""
     return operation(answer, elsewhere="the leader", **fields)
 
 
 def of_owner(answer: Any = None, **fields: Any) -> Callable[[Handler], Handler]:
-    """As `operation`, of something that the owner of a topic's bundle answers."""
+    """Declare an operation that the owner of a topic's bundle answers; see `operation`."""
     query = (*fields.pop("query", ()), AUTHORITATIVE)
     return operation(answer, elsewhere="the owner", query=query, **fields)
 

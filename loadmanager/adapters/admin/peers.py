@@ -168,7 +168,7 @@ def _told(broker: BrokerAddress, text: str) -> Released | None:
 
 
 def _reason(text: str) -> str:
-    """What the document of an error says, or another text as it is."""
+    """The reason in an error's document; a text that is no such document is returned as it is."""
     try:
         return msgspec.json.decode(text, type=_Refusal).reason
     except ValueError:

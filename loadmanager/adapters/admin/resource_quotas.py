@@ -14,7 +14,7 @@ BUNDLE = PATH + "/{tenant}/{namespace}/{bundle}"
 
 
 class QuotaRoutes:
-    """What bundles are expected to carry before they are measured."""
+    """The expected load of bundles that have not been measured yet."""
 
     def __init__(self, use: UseCases) -> None:
         self._use = use

@@ -33,7 +33,7 @@ from loadmanager.adapters.admin.page import PageRoutes
 from loadmanager.adapters.admin.peers import PeerRoutes
 from loadmanager.adapters.admin.permissions import PermissionRoutes
 from loadmanager.adapters.admin.resource_quotas import QuotaRoutes
-from loadmanager.adapters.admin.routes_keeping import KeepingRoutes
+from loadmanager.adapters.admin.routes_message_policies import MessagePolicyRoutes
 from loadmanager.adapters.admin.routes_policies import PolicyRoutes
 from loadmanager.adapters.admin.routes_throttling import ThrottlingRoutes
 from loadmanager.adapters.admin.schemas import SchemaRoutes
@@ -111,7 +111,7 @@ class AdminServer:
             SchemaRoutes(use),
             ThrottlingRoutes(use, self._owners),
             PolicyRoutes(use, cluster=cluster),
-            KeepingRoutes(use),
+            MessagePolicyRoutes(use),
             QuotaRoutes(use),
             LeadingRoutes(use),
             EventRoutes(use, streams),

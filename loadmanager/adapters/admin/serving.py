@@ -47,7 +47,7 @@ class Serving:
 
     @property
     def application(self) -> web.Application:
-        """What is served."""
+        """The application that this server serves."""
         return self._runner.app
 
     async def start(self, spawn: Spawn) -> None:

@@ -62,7 +62,7 @@ class TopicOwners:
 
     @property
     def host(self) -> TopicHost:
-        """What hosts topics here. Raises `RefusedError` (501) when it is not Pulsar's broker."""
+        """The host of Pulsar's topics. Raises `RefusedError` (501) when this service hosts none."""
         if self._use.topic_host is None:
             raise RefusedError(501, "this service does not host Pulsar's topics")
         return self._use.topic_host

@@ -39,7 +39,7 @@ DOMAIN = "{domain:persistent|non-persistent}"
 LISTENER = Query(name="listenerName", doc="The advertised listener whose addresses are wanted.")
 OF_BUNDLE = Query(name="bundle", doc="Only those of this range.")
 AUTO_CREATION = Query(
-    name="checkAllowAutoCreation", doc="Whether it may be created when first used.", kind=bool
+    name="checkAllowAutoCreation", doc="True: create a missing topic if that may be.", kind=bool
 )
 
 
@@ -143,7 +143,7 @@ class TopicRoutes:
         also={404: "it does not exist, and is not created when first used"},
     )
     async def partitions(self, request: web.Request) -> web.Response:
-        """How many partitions a topic has; 0 for a topic without."""
+        """The number of partitions of a topic; 0 if it is not partitioned."""
         topic, creatable = topic_of(request), flag(request, "checkAllowAutoCreation")
         if not creatable and not await self._use.topics.exists(topic):
             if topic.persistent:
@@ -219,7 +219,7 @@ class TopicRoutes:
         return web.Response(status=204)
 
     async def _exists(self, topic: TopicName) -> bool:
-        """Whether a topic is recorded, or open here."""
+        """True if a topic is recorded, or open here."""
         return self._owners.host.is_open(topic) or await self._use.topics.exists(topic)
 
     @operation(query=(FORCE,), also={409: "it is partitioned", 412: "it is in use"})

@@ -36,7 +36,7 @@ class Brokers(Protocol):
 
 
 class Leading(Protocol):
-    """Who leads, and the load manager if this broker leads."""
+    """The leader, and the load manager if this broker leads."""
 
     @property
     def leader(self) -> Leader | None: ...
@@ -51,7 +51,7 @@ class Leading(Protocol):
 
 
 class Health(Protocol):
-    """Whether this broker works."""
+    """The checks of this broker's health."""
 
     def ready(self) -> bool: ...
     async def check(self) -> None: ...
@@ -195,8 +195,8 @@ class BundlesOf(Protocol):
 
 
 class LeaderUse(Protocol):
-    """What the routes of the leader need: those of our brokers, and of a daemon that steers a
-    Pulsar cluster.
+    """What the routes of the leader need; our brokers and the daemon beside a Pulsar cluster
+    implement it.
     """
 
     @property
@@ -241,5 +241,5 @@ class UseCases:
     """Begins a graceful stop that unloads at most so many bundles/s (0: any number)."""
 
     def address_of(self, leader: Leader) -> BrokerAddress:
-        """Where the leader is asked."""
+        """The address at which the leader answers."""
         return self.brokers.of_leader(leader)

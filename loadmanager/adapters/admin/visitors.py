@@ -45,7 +45,7 @@ def visitors(
         return {*own_names(me), *added}
 
     @web.middleware
-    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def refuse_foreign(request: web.Request, handler: Handler) -> web.StreamResponse:
         changes = request.method not in READS
         if not proven and (changes or _local(request)) and request.path not in ALWAYS_ANSWERED:
             host = host_of(f"//{request.headers.get('Host', '')}")
@@ -63,7 +63,7 @@ def visitors(
                 return failed(415, "the body must not be compressed: send no Content-Encoding")
         return await handler(request)
 
-    return guard
+    return refuse_foreign
 
 
 def own_names(me: BrokerAddress) -> Iterator[str]:
@@ -85,8 +85,8 @@ def host_of(url: str) -> str:
 
 
 def nobodys(host: str) -> bool:
-    """Whether a host is one that the owner of a page cannot point at others: an address, a name
-    without a dot, or none.
+    """True if the owner of a web page cannot point this host at other machines: an address, a name
+    without a dot, or no host.
     """
     try:
         ipaddress.ip_address(host)
@@ -96,12 +96,12 @@ def nobodys(host: str) -> bool:
 
 
 def _local(request: web.Request) -> bool:
-    """Whether a request came from this machine."""
+    """True if a request came from this machine."""
     return request.remote is not None and request.remote in ("127.0.0.1", "::1")
 
 
 def _from_elsewhere(request: web.Request, added: set[str], brokers: Brokers) -> bool:
-    """Whether the page that sent a request comes from another place than a broker."""
+    """True if the page that sent a request was not served by a broker."""
     origin = request.headers.get("Origin")
     if origin is None:
         return request.headers.get("Sec-Fetch-Site") == "cross-site"

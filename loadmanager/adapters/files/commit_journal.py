@@ -31,7 +31,7 @@ PIECES_MAX = (1 << 16) - 1
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a piece of a segment begins."""
+    """The place of a piece in a segment."""
 
     log_id: int
     run: int

@@ -57,7 +57,7 @@ CLEARER = WORKERS + 1
 THREADS = WORKERS + 2
 DIRECT_MAX = 2
 FLUSHED_AT_ONCE = 8
-"""So many segments are written before the next commit has its turn."""
+"""Segments that are written before the next commit has its turn."""
 RETIRED_MAX = 4
 """With so many full journals, commits wait until their segments are synced."""
 ID_MAX = 1 << 63

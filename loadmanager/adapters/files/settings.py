@@ -10,7 +10,7 @@ from loadmanager.core.history.layout import SEGMENT_BYTES_MAX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistorySettings:
-    """Where the history goes, and how much of it stays."""
+    """The directory of the history, and the limits of its size."""
 
     enabled: bool = conf(
         "loadManagerHistoryEnabled",
@@ -47,7 +47,7 @@ class HistorySettings:
     ship_url: str = conf(
         "loadManagerHistoryShipUrl",
         "",
-        "Where sealed segments are copied to: any fsspec URL (file://, s3://, hdfs://…); "
+        "The place to which sealed segments are copied: any fsspec URL (file://, s3://, hdfs://…); "
         "empty: nowhere",
     )
     ship_interval_s: float = conf(

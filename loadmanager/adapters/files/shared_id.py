@@ -69,7 +69,7 @@ class SharedId:
         return self.read() or new
 
     def has_topics(self) -> bool:
-        """Whether topics are stored in the directory."""
+        """True if topics are stored in the directory."""
         return any(_FOLDER_OF_LOG.fullmatch(path.name) for path in self.path.parent.iterdir())
 
 

@@ -20,7 +20,9 @@ from loadmanager.ports.telemetry import Sample, counter
 COMMITS = counter("loadmanager_storage_commits", "Writes to stored topics, of all that had come")
 COMMITTED = counter("loadmanager_storage_committed_bytes", "Bytes of these writes")
 COMMIT_S = counter("loadmanager_storage_commit_seconds", "Time of these writes in their thread")
-SYNC_S = counter("loadmanager_storage_sync_seconds", "Of that, the time until they were durable")
+SYNC_S = counter(
+    "loadmanager_storage_sync_seconds", "Part of the commits' time: until they were durable"
+)
 DAMAGED = counter("loadmanager_storage_damaged", "Damaged parts of segments that were read")
 FLUSH_S = 1.0
 """After so long the segments have what was committed."""

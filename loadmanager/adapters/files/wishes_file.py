@@ -36,7 +36,7 @@ class WishesFile:
         self._kept = self._read()
 
     def _read(self) -> _Kept:
-        """What is in the file; one that makes no sense is set aside, and the log says so. Raises
+        """Read the file. A file that cannot be understood is set aside and logged. Raises
         `OperationalError` for a file that cannot be read now.
         """
         try:

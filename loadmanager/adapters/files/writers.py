@@ -1,5 +1,5 @@
-"""Who writes log files: each storage has a folder `writers/<name>` with its journals, the marks by
-which others end its runs, and a file that it keeps locked.
+"""Folders of the processes that write log files: each storage has a folder `writers/<name>` with
+its journals, the marks by which others end its runs, and a file that it keeps locked.
 
 A name is used once. The folder of one whose lock is free belongs to a process that has ended:
 whoever finds it brings its journals into their segments and deletes it.
@@ -49,11 +49,11 @@ class Disk(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file or folder."""
+        """True if there is such a file or folder."""
         ...
 
     def has(self, path: str, size: int) -> bool:
-        """Whether a file that this thread writes still has its name, and so many bytes."""
+        """True if a file that this thread writes still has its name, and so many bytes."""
         ...
 
     def names(self, folder: str) -> list[str]:
@@ -87,13 +87,13 @@ class Disk(Protocol):
         ...
 
     def holds(self, path: str) -> bool:
-        """Whether the file of that name is the one that this process has locked."""
+        """True if the file of that name is the one that this process has locked."""
         ...
 
 
 class Buffer:
-    """What is in a journal but not in its segments yet. Used by the thread that commits; others may
-    ask whether a segment is in it.
+    """Data that is in a journal but not in its segments yet. The thread that commits uses it; other
+    threads may ask whether a segment is in it.
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -107,7 +107,7 @@ class Buffer:
 
     @property
     def full(self) -> bool:
-        """Whether it is to be flushed before more is added."""
+        """True if the buffer must be flushed before more is added."""
         return self._size >= BUFFER_BYTES
 
     def add(self, path: str, offset: int, data: bytes) -> None:
@@ -118,7 +118,9 @@ class Buffer:
             self._size += len(data)
 
     def written(self, path: str, end: int) -> int:
-        """How much of the first `end` bytes of a segment is not in here, but in its file."""
+        """The number of the first `end` bytes of a segment that are in its file, not in this
+        buffer.
+        """
         return min(self._offsets.get(path, end), end)
 
     def flush(self, paths: Iterable[str] | None) -> None:
@@ -207,7 +209,7 @@ class Writer:
                 self._begun = False
 
     def has_ended(self, log_id: int, run: int) -> bool:
-        """Whether a run was ended."""
+        """True if a run was ended."""
         return run <= self._fenced.get(log_id, -1)
 
     def commit(self, pieces: Iterable[tuple[Place, bytes]]) -> None:

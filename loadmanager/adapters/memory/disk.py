@@ -66,12 +66,12 @@ class MemoryDisk:
         return bytes(self._files.content[path][offset:end])
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file; folders always exist."""
+        """True if there is such a file; folders always exist."""
         self._check()
         return path in self._files.content or "/" not in path
 
     def has(self, path: str, size: int) -> bool:
-        """Whether there is a file of so many bytes."""
+        """True if there is a file of so many bytes."""
         self._check()
         return path in self._files.content and len(self._files.content[path]) >= size
 
@@ -88,7 +88,7 @@ class MemoryDisk:
         )
 
     def release(self, path: str) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no file is kept open."""
 
     def remove(self, path: str) -> None:
         """Delete a file, if it exists."""
@@ -117,7 +117,7 @@ class MemoryDisk:
         self._files.locks.pop(path, None)
 
     def holds(self, path: str) -> bool:
-        """Whether this machine has locked the file."""
+        """True if this machine has locked the file."""
         return path in self._files.content and self._files.locks.get(path) is self
 
     def _check(self) -> None:

@@ -1,4 +1,4 @@
-"""Which metrics the page shows."""
+"""Settings of the metrics page."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ class MetricsSettings:
 
     @property
     def detail(self) -> Detail:
-        """What is shown one by one."""
+        """The numbers of things that get samples of their own."""
         topics = self.shown_max if self.topics else 0
         return Detail(self.shown_max, topics, topics if self.consumers else 0)

@@ -1,4 +1,4 @@
-"""Who a connection is, and what its commands need to be allowed.
+"""The identity of a connection, and the permissions that its commands need.
 
 A command waits for its check; the commands behind it do not. Clients send nothing that relies on a
 producer or consumer before they have the answer that it was attached.
@@ -70,7 +70,7 @@ NEEDS: dict[int, Check] = {
 
 
 @dataclass(slots=True)
-class Guard:
+class ClientAccess:
     """Asks clients who they are, and checks what they may do."""
 
     access: Access
@@ -81,14 +81,14 @@ class Guard:
 
     def around(self, handlers: dict[int, Handler]) -> dict[int, Handler]:
         """The handlers with their checks."""
-        guarded = {
+        checked = {
             kind: self._checking(NEEDS[kind], handler) if kind in NEEDS else handler
             for kind, handler in handlers.items()
         }
         connect = handlers[COMMAND_TYPES["connect"]]
-        guarded[COMMAND_TYPES["connect"]] = self._connecting(connect)
-        guarded[COMMAND_TYPES["auth_response"]] = self._on_auth_response
-        return guarded
+        checked[COMMAND_TYPES["connect"]] = self._connecting(connect)
+        checked[COMMAND_TYPES["auth_response"]] = self._on_auth_response
+        return checked
 
     # Authentication
 

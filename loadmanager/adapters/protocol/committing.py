@@ -51,7 +51,7 @@ class Committer:
         self._running = False
 
     def add(self, topic: Committed) -> None:
-        """Something was appended to a topic's log."""
+        """Commit a topic to whose log something was appended."""
         self._due[topic] = None
         if not self._running:
             running = self._run()

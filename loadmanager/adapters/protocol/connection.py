@@ -18,7 +18,7 @@ import structlog
 from loadmanager.adapters.protocol.hosted import AttachedConsumer, AttachedProducer
 from loadmanager.adapters.protocol.registry import TopicRegistry
 from loadmanager.core.errors import LoadManagerError
-from loadmanager.core.throttling.tracker import Cause
+from loadmanager.core.throttling.tracker import HoldCause
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import (
     COMMAND_TYPES,
@@ -77,7 +77,7 @@ class Connection(asyncio.Protocol):
         self.listener = listener
         """The advertised listener whose addresses the client is given; empty: the internal one."""
         self.identity: Identity | None = None
-        """Who proved to be there; None without authentication."""
+        """The client's identity; None without authentication."""
         self.roles: tuple[str, ...] = ()
         """Its role, and the one for which a proxy asks."""
         self.refreshes = False
@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
         self.writable = False
         for consumer in self.consumers.values():
             consumer.core.writable = False
-        self._hold(Cause.OUTBOUND_BUFFER)
+        self._hold(HoldCause.OUTBOUND_BUFFER)
         self.stop_reading()
 
     def resume_writing(self) -> None:
@@ -158,17 +158,17 @@ class Connection(asyncio.Protocol):
         for consumer in self.consumers.values():
             consumer.subscription.written(consumer.core)
             self.server.dispatcher.touch(consumer.hosted, consumer.subscription)
-        self._release(Cause.OUTBOUND_BUFFER)
+        self._release(HoldCause.OUTBOUND_BUFFER)
 
     # Frames
 
     @property
     def open(self) -> bool:
-        """Whether the client is still there."""
+        """True if the client is still there."""
         return self._transport is not None
 
     def lost(self) -> bool:
-        """Whether the client is gone. While reading is paused, asks the system, and aborts the
+        """True if the client is gone. While reading is paused, asks the system, and aborts the
         connection of a client that is.
         """
         if self._transport is not None and not self._reading and _hung_up(self._transport):
@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def held(self) -> bool:
-        """Whether something holds the connection."""
+        """True if something holds the connection."""
         return self.throttle.paused
 
     @property
@@ -191,10 +191,10 @@ class Connection(asyncio.Protocol):
         """Bytes that were received and wait, because the connection is held."""
         return self._reader.pending_bytes
 
-    def _hold(self, cause: Cause) -> None:
+    def _hold(self, cause: HoldCause) -> None:
         self.throttle.hold(cause, self._clock.monotonic_ns())
 
-    def _release(self, cause: Cause) -> None:
+    def _release(self, cause: HoldCause) -> None:
         self.throttle.release(cause, self._clock.monotonic_ns())
         self.server.dispatcher.deliver()
 
@@ -211,7 +211,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def go_on(self) -> None:
-        """Nothing holds the connection any more: process what was read, then read on."""
+        """Process what was read, then read on: the last hold has ended."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -273,8 +273,10 @@ class Connection(asyncio.Protocol):
                 break
             self._handle(frame)
             if 0 < pending_max <= len(self._out):
-                self._hold(Cause.PENDING_PUBLISH_REQUESTS)
-                asyncio.get_running_loop().call_soon(self._release, Cause.PENDING_PUBLISH_REQUESTS)
+                self._hold(HoldCause.PENDING_PUBLISH_REQUESTS)
+                asyncio.get_running_loop().call_soon(
+                    self._release, HoldCause.PENDING_PUBLISH_REQUESTS
+                )
 
     def welcome(self) -> None:
         """CONNECT was accepted: from now on messages may come."""
@@ -294,7 +296,7 @@ class Connection(asyncio.Protocol):
         if working is not None:
             self.requests += 1
             if self.requests == REQUESTS_MAX:
-                self._hold(Cause.REQUESTS_IN_PROGRESS)
+                self._hold(HoldCause.REQUESTS_IN_PROGRESS)
             running = self._run(working)
             try:
                 self.server.spawn(running, f"command-{kind}")
@@ -314,7 +316,7 @@ class Connection(asyncio.Protocol):
         finally:
             self.requests -= 1
             if self.requests == REQUESTS_MAX - 1:
-                self.throttle.release(Cause.REQUESTS_IN_PROGRESS, self._clock.monotonic_ns())
+                self.throttle.release(HoldCause.REQUESTS_IN_PROGRESS, self._clock.monotonic_ns())
         self.server.dispatcher.deliver()
         self.flush()
 
@@ -360,13 +362,13 @@ class Connection(asyncio.Protocol):
             self.flush()
 
     def owe(self, receipts: int) -> None:
-        """So many receipts more, or fewer, wait for the storage; with too many it is not read."""
+        """Add to the receipts that wait for the storage; with too many, stop reading."""
         self._owed += receipts
         owed_max = self.server.throttling.settings.pending_publishes_per_connection
         if 0 < owed_max <= self._owed:
-            self._hold(Cause.PENDING_PUBLISH_REQUESTS)
+            self._hold(HoldCause.PENDING_PUBLISH_REQUESTS)
         elif receipts < 0 and self._owed == owed_max - 1:
-            self.throttle.release(Cause.PENDING_PUBLISH_REQUESTS, self._clock.monotonic_ns())
+            self.throttle.release(HoldCause.PENDING_PUBLISH_REQUESTS, self._clock.monotonic_ns())
 
     def error(self, request_id: int, code: pb.ServerError.ValueType, text: str) -> None:
         """Answer a request with an ERROR."""
@@ -451,7 +453,7 @@ class Connection(asyncio.Protocol):
             del self._closed_ids[next(iter(self._closed_ids))]
 
     def was_closed(self, producer_id: int) -> bool:
-        """Whether the broker closed the last producer of that id."""
+        """True if the broker closed the last producer of that id."""
         return producer_id in self._closed_ids
 
     def add_producer(self, producer: AttachedProducer) -> None:
@@ -461,7 +463,7 @@ class Connection(asyncio.Protocol):
 
 
 def _hung_up(transport: asyncio.Transport) -> bool:
-    """Whether the client closed its side, even while bytes before that are unread (Linux; elsewhere
+    """True if the client closed its side, even while bytes before that are unread (Linux; elsewhere
     False until it is read).
     """
     sock = transport.get_extra_info("socket")

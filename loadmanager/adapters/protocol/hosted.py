@@ -60,7 +60,7 @@ class Client(Protocol):
         ...
 
     def owe(self, receipts: int) -> None:
-        """So many receipts more, or fewer, wait for the storage."""
+        """Add to the receipts that wait for the storage; a negative number takes some away."""
         ...
 
     def flush(self) -> None:
@@ -68,7 +68,7 @@ class Client(Protocol):
         ...
 
     def lost(self) -> bool:
-        """Whether the client is gone, though nothing was read that shows it."""
+        """True if the client is gone, though nothing was read that shows it."""
         ...
 
     def keep_alive(self, now_s: float, keep_alive_s: float) -> None:
@@ -185,7 +185,7 @@ class HostedTopic:
         self.limits.set_published(PublishRates(int(rates[0]), int(rates[2])), now_ns)
 
     def counts(self) -> tuple[int, ...]:
-        """What the topic adds to the totals now; see `totals.COUNTS`."""
+        """The topic's part of the totals, in the order of `totals.COUNTS`."""
         core = self.core
         subscriptions = core.subscriptions.values()
         return (
@@ -268,7 +268,7 @@ class HostedTopic:
 
     @property
     def idle(self) -> bool:
-        """Whether no client is attached."""
+        """True if no client is attached."""
         return not self.producers and not self.attached
 
 
@@ -317,8 +317,8 @@ class AttachedConsumer:
     rates: Rates = field(default_factory=Rates)
 
     def blocked(self, unacked_max: int) -> bool:
-        """Whether it gets nothing until it acknowledges, with so many as
-        `maxUnackedMessagesPerConsumer`.
+        """True if the consumer gets nothing until it acknowledges: that many messages are
+        unacknowledged, as `maxUnackedMessagesPerConsumer` allows.
         """
         return (
             self.subscription.kind is SubscriptionType.SHARED

@@ -32,7 +32,7 @@ MODES = ("PERSISTENT", "NON_PERSISTENT", "ALL")
 
 
 def on_connect(connection: Connection, frame: Frame) -> None:
-    """CONNECT: answer CONNECTED. Where access is guarded, `access.Guard` has let it through."""
+    """CONNECT: answer CONNECTED. `access.ClientAccess` has checked it, if access is checked."""
     if connection.connected:
         raise FrameError("CONNECT came twice")
     request = frame.command.connect

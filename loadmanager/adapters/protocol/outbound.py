@@ -46,11 +46,11 @@ class Outbound:
 
     @property
     def limit_bytes(self) -> int:
-        """How much may wait."""
+        """The most bytes that may wait for clients of all connections."""
         return self._settings.value.topics_memory_mb * MIB // SHARE
 
     def written(self, connection: Reader) -> None:
-        """Something was written to a connection."""
+        """Count what was written to a connection; close others if too much waits."""
         self._count(connection)
         if self.used_bytes > self.limit_bytes:
             self._relieve()

@@ -131,7 +131,7 @@ class TopicRegistry:
         )
 
     def may_serve(self, now_s: float) -> bool:
-        """Whether the session is proven. If it is not, everything is fenced before this returns."""
+        """True if the session is proven. If it is not, everything is fenced before this returns."""
         if self.directory.lease.held(now_s):
             return True
         self.directory.fence()

@@ -86,7 +86,7 @@ async def check_consumer_schema(
 
 
 def schema_code_of(error: LoadManagerError) -> pb.ServerError.ValueType:
-    """As `code_of`, with Pulsar's code for a schema that does not fit."""
+    """Pulsar's error code of an exception, for commands with a schema; see `code_of`."""
     return pb.IncompatibleSchema if isinstance(error, IncompatibleSchemaError) else code_of(error)
 
 

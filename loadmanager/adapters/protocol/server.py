@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from loadmanager.adapters.listener import Listener, Tls
-from loadmanager.adapters.protocol.access import Guard
+from loadmanager.adapters.protocol.access import ClientAccess
 from loadmanager.adapters.protocol.connection import Connection, Handler
 from loadmanager.adapters.protocol.consumers import (
     on_ack,
@@ -24,8 +24,8 @@ from loadmanager.adapters.protocol.consumers import (
     on_subscribe,
     on_unsubscribe,
 )
+from loadmanager.adapters.protocol.expiry import MessageExpiry
 from loadmanager.adapters.protocol.hosted import Client, HostedTopic
-from loadmanager.adapters.protocol.keeping import Keeping
 from loadmanager.adapters.protocol.lookups import (
     on_connect,
     on_get_topics,
@@ -74,14 +74,14 @@ HANDLERS: dict[int, Handler] = {
 class BrokerServer(TopicRegistry):
     """A topic registry that listens, measures traffic and probes silent clients."""
 
-    guard: Guard | None = None
+    client_access: ClientAccess | None = None
     """None: clients need not say who they are."""
     _listeners: tuple[Listener, ...] = ()
     _tasks: tuple[asyncio.Task[Any], ...] = ()
 
     def protect(self, access: Access) -> None:
         """Ask clients who they are from now on; called before the first connection."""
-        self.guard = Guard(access, self.clock)
+        self.client_access = ClientAccess(access, self.clock)
 
     @property
     def topic_host(self) -> RegistryTopics:
@@ -91,7 +91,7 @@ class BrokerServer(TopicRegistry):
     @property
     def handlers(self) -> dict[int, Handler]:
         """Type of a command → its handler."""
-        return HANDLERS if self.guard is None else self.guard.around(HANDLERS)
+        return HANDLERS if self.client_access is None else self.client_access.around(HANDLERS)
 
     def begin(self, directory: Directory) -> None:
         """Serve what `directory` says, and start the timers.
@@ -102,15 +102,15 @@ class BrokerServer(TopicRegistry):
         stats = self._repeat_work(lambda: self.settings.value.stats_interval_s, self.measure)
         keep_alive = self._repeat(lambda: self.settings.value.keep_alive_s / 2, self._keep_alive)
         self._tasks += (self.spawn(stats, "traffic"), self.spawn(keep_alive, "keep-alive"))
-        keeping, settings = self._build_keeping(), self.settings
+        expiry, settings = self._build_expiry(), self.settings
         for interval_s, work, name in (
-            (lambda: settings.value.expiry_minutes * 60, keeping.check_ages, "ages"),
-            (lambda: settings.value.quota_check_s, keeping.check_quotas, "quotas"),
+            (lambda: settings.value.expiry_minutes * 60, expiry.check_ages, "ages"),
+            (lambda: settings.value.quota_check_s, expiry.check_quotas, "quotas"),
         ):
             self._tasks += (self.spawn(self._repeat_work(interval_s, work), name),)
-        if (guard := self.guard) is not None:
+        if (checks := self.client_access) is not None:
             refresh = self._repeat(
-                lambda: guard.access.refresh_s, lambda: guard.refresh(_ours(self.connections))
+                lambda: checks.access.refresh_s, lambda: checks.refresh(_ours(self.connections))
             )
             self._tasks += (self.spawn(refresh, "proofs"),)
         if (storing := self.storing) is not None:
@@ -151,8 +151,8 @@ class BrokerServer(TopicRegistry):
         except Exception as error:  # noqa: BLE001 - contained: the next turn may succeed
             self.failures.report("a periodic step failed and is tried again", error)
 
-    def _build_keeping(self) -> Keeping:
-        return Keeping(
+    def _build_expiry(self) -> MessageExpiry:
+        return MessageExpiry(
             self._topics.values,
             dispatcher=self.dispatcher,
             clock=self.clock,
@@ -175,10 +175,10 @@ class BrokerServer(TopicRegistry):
             connection.close("the broker stops")
 
     def samples(self, detail: Detail) -> Iterator[Sample]:
-        """The metrics of the registry, and of the guard."""
+        """The metrics of the registry, and of the access checks."""
         yield from super().samples(detail)
-        if self.guard is not None:
-            yield from self.guard.refusals.samples()
+        if self.client_access is not None:
+            yield from self.client_access.refusals.samples()
 
     def _keep_alive(self) -> None:
         """Probe silent connections; close those that stay silent."""

@@ -30,7 +30,7 @@ class RegistryTopics:
         self._registry = registry
 
     def is_open(self, topic: TopicName) -> bool:
-        """Whether the topic is open here."""
+        """True if the topic is open here."""
         return self._registry.served(str(topic)) is not None
 
     async def stats(self, topic: TopicName) -> Document:

@@ -170,7 +170,9 @@ CONNECTIONS = {
 }
 LOADING = _plain_gauge("pulsar_broker_topic_load_pending_requests", "Topics that are being opened")
 LEFT_OUT = gauge(
-    "loadmanager_metrics_left_out", "What is not shown one by one: see the setting", "what"
+    "loadmanager_metrics_left_out",
+    "Things beyond loadManagerMetricsMaxTopics, which the page only sums",
+    "what",
 )
 
 

@@ -83,7 +83,7 @@ class Writes:
         counts[-2] += size
 
     def take(self) -> Sequence[int]:
-        """What was counted since the last call."""
+        """Return the counts since the last call, and begin again."""
         if not any(self.counts):
             return _NO_WRITES
         taken, self.counts = self.counts, [0] * len(WRITES)
@@ -92,7 +92,7 @@ class Writes:
 
 
 class Figures:
-    """What one topic adds to the totals, and the rates of its subscriptions."""
+    """The part of one topic in the totals, and the rates of its subscriptions."""
 
     __slots__ = (
         "_entries",
@@ -107,9 +107,9 @@ class Figures:
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
         self.counts = NO_COUNTS
-        """As last counted; in the order of `COUNTS`."""
+        """The last counts, in the order of `COUNTS`."""
         self.rates = NO_RATES
-        """Over the last stats period; in the order of `RATES`."""
+        """The rates over the last stats period, in the order of `RATES`."""
         self.subscription_rates: dict[str, tuple[float, ...]] = {}
         """In the order of `SUBSCRIPTION_RATES`."""
         self.writes = Writes()

@@ -54,7 +54,7 @@ _USAGE_LINE = re.compile(rb"^(pulsar_lb_\w+)(?:\{.*\})?[ \t]+([^\s]+)", re.MULTI
 
 
 class _Topic(msgspec.Struct, rename="camel"):
-    """What `broker-stats/topics` says of a topic."""
+    """The figures of a topic in `broker-stats/topics`."""
 
     msg_rate_in: float = 0.0
     msg_rate_out: float = 0.0
@@ -73,7 +73,7 @@ class _Subscription(msgspec.Struct):
 
 
 class _Stats(msgspec.Struct):
-    """What `stats` says of a topic."""
+    """The figures of a topic in its `stats`."""
 
     publishers: list[_Object] = []
     subscriptions: dict[str, _Subscription] = {}
@@ -212,8 +212,8 @@ def load_report(raw: bytes, now_ms: int, *, stored: bool = False) -> LocalBroker
 
 
 def is_registration(raw: bytes) -> bool:
-    """Whether a broker's node in ZooKeeper says where it is and nothing of its load, because it
-    runs the extensible load manager.
+    """True if a broker's node in ZooKeeper has its address and no load: the broker runs the
+    extensible load manager.
     """
     registration = _decode(_REGISTRATION, raw, "the broker's node in ZooKeeper")
     return Manager.of(registration.load_manager_class_name) is Manager.EXTENSIBLE

@@ -27,7 +27,7 @@ class Bodies:
         self._large = asyncio.Lock()
         self.bytes_read = 0
         self.bytes_held = 0
-        """Of answers that have not ended yet."""
+        """Bytes of answers that have not ended yet."""
 
     async def read(
         self, answer: aiohttp.ClientResponse, limit: int, time_limit: asyncio.Timeout

@@ -34,7 +34,7 @@ REDIRECTS_MAX = 5
 CONNECT_TIMEOUT_S = 3.0
 CONNECTIONS_MAX = 8
 TRIED_MAX = 8
-"""Of the brokers that the cluster lists, and of those that are configured, until one answers."""
+"""Brokers that are tried until one answers: listed by the cluster, and as many configured ones."""
 BYTES_PER_S = 16 << 20
 """More than this is not asked for: decoding it would keep the daemon from its other clusters."""
 SECRET_BYTES_MAX = 64 * 1024
@@ -129,7 +129,7 @@ class PulsarClient:
         return await self.send("GET", path, at)
 
     async def get_large(self, path: str, at: str) -> bytes:
-        """As `get`, of an answer that grows with the load: `answerBytesMax` bounds it."""
+        """Get an answer that grows with the load; `answerBytesMax` bounds it. See `get`."""
         limit = self._settings.answer_bytes_max
         return (await self._follow("GET", self.url_of(at) + path, None, limit))[1]
 
@@ -344,7 +344,7 @@ def _shown(url: str) -> str:
 
 
 def _same_order(url: str, target: str) -> bool:
-    """Whether a redirect changes the host only, and what Pulsar changes: it adds `authoritative`,
+    """True if a redirect changes the host only, and what Pulsar changes: it adds `authoritative`,
     and leaves out a destination that the leader knows by then.
     """
     before, after = urlsplit(url), urlsplit(target)
@@ -364,7 +364,7 @@ def _reason(raw: bytes) -> str | None:
 
 
 def _beginning(raw: bytes) -> str:
-    """Of a body that is not Pulsar's."""
+    """The beginning of a body that is not Pulsar's, for a message."""
     text = " ".join(raw[:REASON_MAX].decode(errors="replace").split())[:80]
     return printable(text) or "no reason"
 

@@ -41,7 +41,7 @@ TOPICS_MAX = 100
 
 
 async def _always(_bundle: str) -> None:
-    """What lets every order pass."""
+    """A gate that is always open."""
 
 
 class AdminOrders:
@@ -68,7 +68,7 @@ class AdminOrders:
         """The brokers of the last move: they are asked first who owns its bundle."""
 
     async def owner(self, bundle: str) -> str | None:
-        """Who owns a bundle, of all live brokers; None if none does.
+        """The owner of a bundle among all live brokers; None if no broker owns it.
 
         Raises `OperationalError` when a broker that might own it does not answer.
         """

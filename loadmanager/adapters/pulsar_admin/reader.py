@@ -96,7 +96,7 @@ class AdminReader:
             return None
 
     async def _extensible(self, broker_id: str) -> bool:
-        """Whether a broker runs the extensible manager; another one's 500 is a failure."""
+        """True if a broker runs the extensible manager. Another broker's 500 is a failure."""
         values = answers.balancing_settings(await self._client.get(RUNTIME, broker_id))
         return Manager.of(values.get("loadManagerClassName")) is Manager.EXTENSIBLE
 

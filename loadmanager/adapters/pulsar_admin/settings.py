@@ -1,4 +1,4 @@
-"""How a Pulsar cluster's admin API is reached."""
+"""Settings of the connection to a Pulsar cluster's admin API."""
 
 from __future__ import annotations
 

@@ -28,11 +28,11 @@ class TokenSettings:
         "How that key signs",
         choices=("RS256", "RS384", "RS512", "ES256", "ES384", "ES512"),
     )
-    role_claim: str = conf("tokenAuthClaim", "sub", "Which claim of a token is the role")
+    role_claim: str = conf("tokenAuthClaim", "sub", "The claim of a token that is the role")
     audience_claim: str = conf(
-        "tokenAudienceClaim", "", "Which claim must have tokenAudience; empty: none"
+        "tokenAudienceClaim", "", "The claim that must have tokenAudience; empty: none"
     )
-    audience: str = conf("tokenAudience", "", "For whom a token must be meant")
+    audience: str = conf("tokenAudience", "", "The audience that a token must be made for")
     clock_skew_s: int = conf(
         "tokenAllowedClockSkewSeconds",
         0,
@@ -43,7 +43,7 @@ class TokenSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerClientSettings:
-    """How this broker proves to others who it is."""
+    """The credentials with which this broker connects to others."""
 
     plugin: str = conf(
         "brokerClientAuthenticationPlugin",

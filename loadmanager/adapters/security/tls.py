@@ -130,7 +130,9 @@ class Contexts:
             context.refresh()
 
     def samples(self) -> Iterator[Sample]:
-        """When each certificate ends, and how many changes could not be used."""
+        """The end of each certificate's validity, and the number of changes that could
+        not be used.
+        """
         for context in self._all:
             if context.ends_s is not None:
                 yield ENDS.sample(context.ends_s, context.what)
@@ -261,7 +263,7 @@ def _load_trust(context: ssl.SSLContext, file: str) -> None:
 
 
 def _mark_of(file: Path) -> tuple[int, int, int] | None:
-    """What changes with the content of a file; None while it cannot be looked at."""
+    """The time of change, size and inode of a file; None if they cannot be read."""
     try:
         found = file.stat()
     except OSError:
@@ -270,7 +272,7 @@ def _mark_of(file: Path) -> tuple[int, int, int] | None:
 
 
 def _end_of(certificate: str) -> float | None:
-    """When a certificate ends, in seconds since the epoch; None without one."""
+    """The end of a certificate's validity, in seconds since the epoch; None without one."""
     try:
         first = (
             x509.load_pem_x509_certificate(read_file(certificate, CERTIFICATE_BYTES_MAX))

@@ -25,7 +25,7 @@ SECRET_ALGORITHMS = ("HS256", "HS384", "HS512")
 PUBLIC_ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512")
 TOKEN_BYTES_MAX = 64 * 1024
 SECRET_BYTES = 32
-"""Of a new secret key: as long as the digest of HS256."""
+"""The size of a new secret key: as long as the digest of HS256."""
 RSA_BITS = 2048
 KEY_BYTES_MAX = 64 * 1024
 CURVES: Mapping[str, type[ec.EllipticCurve]] = {
@@ -165,7 +165,7 @@ def create_token(role: str, key: bytes, *, algorithm: str, expires_s: float | No
 
 
 def expiry(identity: Identity) -> str:
-    """When a proof ends, for people."""
+    """The time at which a proof expires, as text."""
     if identity.expires_s is None:
         return "never"
     return dt.datetime.fromtimestamp(identity.expires_s, dt.UTC).isoformat()

@@ -57,7 +57,7 @@ class BrokerProcess:
 
     @property
     def running(self) -> bool:
-        """Whether the process lives."""
+        """True if the process lives."""
         return self._process is not None and self._process.returncode is None
 
     async def ended(self) -> int:

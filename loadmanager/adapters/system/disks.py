@@ -1,4 +1,4 @@
-"""How full the disks are that a broker writes to."""
+"""The fill levels of the disks that a broker writes to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from loadmanager.ports.telemetry import Sample, gauge
 
 INTERVAL_S = 30.0
-FREE = gauge("loadmanager_disk_free_bytes", "What a broker may still write there", "folder")
+FREE = gauge("loadmanager_disk_free_bytes", "Bytes that a broker may still write there", "folder")
 SIZE = gauge("loadmanager_disk_size_bytes", "Size of the file system of that folder", "folder")
 
 

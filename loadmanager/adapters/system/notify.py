@@ -24,7 +24,7 @@ def notify(state: str) -> None:
 
 
 def watchdog_interval_s() -> float | None:
-    """How often the service manager wants to hear of this process: a third of its `WatchdogSec`.
+    """The interval at which to notify the service manager: a third of its `WatchdogSec`.
 
     None if it does not watch, or watches another process, from which this one has the variables.
     """

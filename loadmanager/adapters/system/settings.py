@@ -1,4 +1,4 @@
-"""How a broker's usage is measured."""
+"""Settings of how a broker's usage is measured."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ class SamplerSettings:
     scope: str = conf(
         "loadBalancerSamplingScope",
         "auto",
-        "Whose usage is measured; auto: the cgroup's if it has a CPU quota, else the host's",
+        "Scope of the measured usage; auto: the cgroup's if it has a CPU quota, else the host's",
         choices=("auto", "host", "cgroup", "process"),
     )

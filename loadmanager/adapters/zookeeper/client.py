@@ -27,7 +27,7 @@ from kazoo.protocol.states import Callback, WatchedEvent
 _PERSISTENT_RECURSIVE = 1
 
 ROUNDS_PER_TIMEOUT = 6
-"""So many times each server can be tried without success within the session timeout."""
+"""How often each server can be tried without success within the session timeout."""
 PATIENCE_MIN_S = 1.0
 """A server has at least this time to accept a connection, and as much to answer its first request,
 unless the session timeout is too short to try each server once.
@@ -60,7 +60,7 @@ class _NumberedTransaction(Transaction):  # type: ignore[misc]
     """A transaction whose results end with its id, which kazoo does not return."""
 
     def __new__(cls, operations: list[Any], _client: KazooClient) -> _NumberedTransaction:
-        """As a tuple of the operations."""
+        """Make the tuple of the operations."""
         made: _NumberedTransaction = super().__new__(cls, operations)
         return made
 
@@ -130,7 +130,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return made
 
     def async_result(self) -> _Result:
-        """What an answer will be."""
+        """A result that does not exist yet."""
         return _Result(self)
 
     def dispatch_callback(self, callback: Callback) -> None:
@@ -140,7 +140,9 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def select(
         self, reading: list[Any], writing: list[Any], _: list[Any], timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Those of the sockets that are ready to be read and written, within some seconds."""
+        """The sockets that are ready to be read, and those ready to be written, within `timeout`
+        seconds.
+        """
         poll = select.poll()
         for sockets, events in ((reading, select.POLLIN), (writing, select.POLLOUT)):
             for each in sockets:

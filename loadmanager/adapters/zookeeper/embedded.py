@@ -35,7 +35,7 @@ JARS = (
     "commons-cli-*.jar",
     "commons-io-*.jar",
 )
-"""Those of pyspark's jars that the server needs."""
+"""The jars of pyspark that the server needs."""
 
 HEAP_MB, HEAP_MAX_MB = 256, 2048
 """At first, and after a server has run out of memory again and again."""
@@ -219,7 +219,7 @@ class EmbeddedZooKeeper:
 
     @property
     def running(self) -> bool:
-        """Whether the server's process lives."""
+        """True if the server's process lives."""
         return self._process is not None and self._process.poll() is None
 
     def wait_until_ready(self) -> None:
@@ -257,7 +257,7 @@ However our process dies, the kernel closes the pipe. The shell ends when the se
 
 
 def _answers(host: str, port: int) -> bool:
-    """Whether the server answers the four-letter word `srvr`, which it does once it serves."""
+    """True if the server answers the four-letter word `srvr`, which it does once it serves."""
     try:
         with socket.create_connection((host, port), timeout=1) as connection:
             connection.sendall(b"srvr")

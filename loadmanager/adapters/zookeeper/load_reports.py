@@ -39,7 +39,7 @@ class LoadReports:
                 self._store = asyncio.get_running_loop().create_future()
 
     async def of(self, broker_id: str) -> bytes:
-        """What a broker published last. Raises `OperationalError`."""
+        """The last report of a broker, undecoded. Raises `OperationalError`."""
         path = f"{self._root}/{broker_id}"
         try:
             async with asyncio.timeout(self._settings.operation_timeout_s):

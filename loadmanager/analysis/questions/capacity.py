@@ -27,7 +27,7 @@ COLUMNS: Columns = {
 }
 AHEAD_DAYS = 30
 TARGET = 0.8
-"""Of the overload threshold."""
+"""The wanted usage at most, as a part of the overload threshold."""
 SOON_DAYS = 60
 
 

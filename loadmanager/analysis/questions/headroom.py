@@ -53,7 +53,7 @@ def table(day: Day) -> list[Row]:
 
 
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
-    """When losing one broker would overload the others."""
+    """Find out when the loss of one broker would overload the others."""
     fewer = next((row for row in rows if row.case == "one fewer"), None)
     if fewer is None or fewer.enough:
         return []

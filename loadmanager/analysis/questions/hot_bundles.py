@@ -38,7 +38,7 @@ COLUMNS: Columns = {
     **QUANTILES,
 }
 BROKERS_WORTH = 1.0
-"""A bundle, or a topic, that alone fills so many brokers' even shares of the traffic is hot."""
+"""A bundle or topic that alone fills this many brokers' even shares of the traffic is hot."""
 
 
 def table(day: Day) -> pa.Table:

@@ -1,4 +1,4 @@
-"""What questions over several days are answered from: loads by the hour."""
+"""Loads by the hour, for questions over several days."""
 
 from __future__ import annotations
 
@@ -55,5 +55,5 @@ def _row(kind: str, name: str, hour: int, values: Sequence[float]) -> Row:
 
 
 def findings(_rows: Sequence[Any], _day: Day) -> list[Finding]:
-    """None."""
+    """Empty: the loads by themselves are no finding."""
     return []

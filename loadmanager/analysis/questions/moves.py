@@ -121,7 +121,7 @@ class _Orders:
                 self._others.setdefault(key, []).append(row)
 
     def of(self, change: Change) -> Row:
-        """What the leader recorded of this change of owners."""
+        """The leader's record of this change of owners."""
         before, after = change
         row = self._by_life.get((before.bundle, before.life))
         if row is None:

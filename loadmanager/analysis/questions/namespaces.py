@@ -108,7 +108,7 @@ def _row(
 
 
 def _rest(present: Sequence[str]) -> int:
-    """How many bundles the rest of the hash space has, of the same size."""
+    """The number of bundles of the same size that the rest of the hash space has."""
     known = [edge for name in present if (edge := edges(name)) is not None]
     covered = sum(high - low for low, high in known)
     if covered <= 0:

@@ -45,7 +45,7 @@ NAMESPACES_MAX = 20
 
 
 def gaps(day: Day) -> list[Silence]:
-    """When brokers recorded nothing."""
+    """The spans in which brokers recorded nothing."""
     spans = {
         broker: [
             (step["first_ts"], step["last_ts"], step["interval_ms"] // step["samples"])

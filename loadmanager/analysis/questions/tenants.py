@@ -59,5 +59,5 @@ def _row(tenant: str, rows: Sequence[Row], everything: float, broker_hours: floa
 
 
 def findings(_rows: Sequence[Any], _day: Day) -> list[Finding]:
-    """None: a bill is no finding."""
+    """Empty: a bill is no finding."""
     return []

@@ -1,5 +1,5 @@
-"""What the plots show, and small: the time axis fits the day's records, the busiest bundles, a
-bounded number of lines.
+"""Small data for the plots: the time axis fits the day's records; only the busiest bundles and a
+bounded number of lines are shown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Line = list[float | None]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something on the timeline."""
+    """An event on the timeline."""
 
     ts: float
     lane: str
@@ -57,7 +57,7 @@ class Plots:
 
 
 def gather(day: Day, told: Callable[[Exception], str]) -> Plots:
-    """Everything that is drawn. What fails is left out, with the reason that `told` gives."""
+    """Draw all plots. A plot that fails is left out, with the reason that `told` gives."""
     plots = Plots(PlotSteps(day.start_ms, 900_000, 96))
     for draw in (_axis, _heat_map, _usage, _imbalance, _limits, _timeline):
         try:

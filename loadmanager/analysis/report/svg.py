@@ -25,7 +25,7 @@ LANES = ("brokers", "leader", "splits", "moves")
 
 
 class _Time:
-    """Where a time is on the axis of a plot."""
+    """The horizontal position of a time in a plot."""
 
     def __init__(self, axis: PlotSteps, left: int) -> None:
         self.axis, self.left = axis, left
@@ -84,7 +84,7 @@ def heat_map(plots: Plots) -> str:
 
 
 def timeline(events: Sequence[Event], axis: PlotSteps) -> str:
-    """What happened when, a lane for each kind."""
+    """A timeline of events, with a lane for each kind."""
     time, height = _Time(axis, LABELS), TOP + LANE * len(LANES) + BOTTOM
     parts = [_open(height, "Timeline")]
     for index, lane in enumerate(LANES):

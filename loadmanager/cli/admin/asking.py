@@ -1,4 +1,4 @@
-"""What several `loadmanager admin` commands ask brokers."""
+"""Requests to brokers that several `loadmanager admin` commands make."""
 
 from __future__ import annotations
 

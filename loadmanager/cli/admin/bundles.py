@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -36,6 +38,9 @@ from loadmanager.core.errors import BadInputError
 
 POSITIONS = "specified_positions_divide"
 """The split algorithm for --at; its module would import numpy."""
+HEARD_S = 5.0
+"""A broker hears within this time of the boundaries that another one wrote."""
+POLL_S = 0.05
 
 group = AdminGroup("bundles", help="List with owners, move, pin, unload, split, merge.")
 group.command("move")(bundles_move)
@@ -141,11 +146,22 @@ def bundles_split(
         f"{base}/{quote(bundle_range, safe='')}/split{how}",
         hashes or None,
     )
-    new = [bound for bound in admin.get(f"{base}/bundles")["boundaries"] if bound not in before]
+    new = added_boundaries(lambda: admin.get(f"{base}/bundles")["boundaries"], before)
     low = max(bound for bound in before if bound < new[0]) if new else ""
     if low:
         bundle = f"{namespace}/{low}_{before[before.index(low) + 1]}"
-    return done(f"{bundle} split at {', '.join(new)}", bundle=bundle, boundaries=new)
+    text = f"{bundle} split at {', '.join(new)}" if new else f"{bundle} is split"
+    return done(text, bundle=bundle, boundaries=new)
+
+
+def added_boundaries(read: Callable[[], Sequence[str]], before: Sequence[str]) -> list[str]:
+    """The boundaries that a split added; empty if the broker does not hear of them in time."""
+    until_s = time.monotonic() + HEARD_S
+    while True:
+        new = [bound for bound in read() if bound not in before]
+        if new or time.monotonic() > until_s:
+            return new
+        time.sleep(POLL_S)
 
 
 def _require_inside(bundle_range: str, hashes: list[int]) -> None:

@@ -142,8 +142,8 @@ class AdminClient:
         return self._followed(method, path, data, {}, _whole)
 
     def listen(self, path: str, after: str, take: Callable[[Iterable[bytes]], T]) -> T:
-        """What `take` makes of the lines of a stream, as they come; `after`: the id of the last
-        event that is known. Raises as `send` does.
+        """Pass the lines of a stream to `take` as they come, and return its result; `after`: the id
+        of the last event that was seen. Raises as `send` does.
         """
         headers = {"Accept": "text/event-stream", **({"Last-Event-ID": after} if after else {})}
         return self._followed("GET", path, None, headers, take)

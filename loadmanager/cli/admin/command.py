@@ -1,4 +1,4 @@
-"""How `loadmanager admin …` runs a command: its options, its client, its output."""
+"""The frame of every `loadmanager admin …` command: its options, its client, its output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a command prints, and the exit status."""
+    """The text that a command prints, and its exit status."""
 
     data: Any
     """Printed with --json."""
@@ -33,7 +33,7 @@ class Output:
 
 
 def done(text: str, **data: Any) -> Output:
-    """Something was done."""
+    """The output of a command that did something."""
     return Output({"done": text, **data}, text)
 
 
@@ -46,7 +46,7 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def unchanged(text: str, **data: Any) -> Output:
-    """Nothing was done, because it is so already."""
+    """The output of a command that did nothing, because it is so already."""
     return Output({"unchanged": text, **data}, f"{text}: nothing was done", status=1)
 
 
@@ -157,12 +157,12 @@ _OPTIONS: tuple[click.Parameter, ...] = (
 
 
 def given_url() -> str | None:
-    """What --url says in the running command."""
+    """The value of --url in the running command."""
     return _given("url") or None
 
 
 def given_trust() -> str:
-    """What --tls-trust-certs says in the running command; empty: nothing."""
+    """The value of --tls-trust-certs in the running command; empty: not given."""
     return _given("tls_trust_certs")
 
 

@@ -35,7 +35,7 @@ class Contexts(msgspec.Struct):
 
 
 def path() -> Path:
-    """Where the file is (XDG base directories)."""
+    """The path of the file (XDG base directories)."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / (
         "loadmanager/contexts.json"
     )

@@ -39,7 +39,7 @@ def decisions(admin: AdminClient, limit: int, **wanted: str | int | None) -> Out
 
 
 def decision_lines(decision: dict[str, Any]) -> str:
-    """When and what; below it, indented, the other fields."""
+    """A decision in lines: its time and kind, and below them, indented, the other fields."""
     at = ""
     if "ts" in decision:
         at = f"{datetime.fromtimestamp(decision['ts'] / 1000, UTC):%Y-%m-%d %H:%M:%SZ}  "

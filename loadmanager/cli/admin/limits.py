@@ -30,7 +30,9 @@ FIELDS = {
 }
 """Limit → its fields for messages (or requests), bytes and period."""
 limits = AdminGroup("limits", help="Rate limits: list, why, show, set, remove.")
-isolation = AdminGroup("isolation", help="Which brokers serve which namespaces: list, set, delete.")
+isolation = AdminGroup(
+    "isolation", help="List, set, delete rules for which brokers serve which namespaces."
+)
 _target = click.argument("target", metavar="TENANT/NAMESPACE|TOPIC")
 _limit = click.argument("limit", type=click.Choice(tuple(FIELDS)), metavar="LIMIT")
 

@@ -178,7 +178,9 @@ def bundles_pin(admin: AdminClient, bundle: str, duration: float, note: str) -> 
 
 
 def pin_text(admin: AdminClient, bundle: str) -> str:
-    """That a bundle is pinned, for the end of a sentence; empty if it is not, or nobody leads."""
+    """The end of a sentence that says that a bundle is pinned; empty if it is not, or without a
+    leader.
+    """
     pin = None
     with contextlib.suppress(OperationalError):
         pin = admin.get(f"{OWN}/bundles/{bundle}{query(limit=1)}")["pin"]

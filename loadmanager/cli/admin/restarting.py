@@ -97,8 +97,8 @@ def drain(
 
 
 def how_drained(broker: str, progress: dict[str, Any]) -> str:
-    """How a drain ended. A leader counts its own moves only, so `moved` misses those under the
-    leaders before it.
+    """A sentence about the end of a drain. A leader counts its own moves only, so `moved` misses
+    those under the leaders before it.
     """
     total, moved = progress["total"], progress["moved"]
     if not total and not moved:
@@ -179,7 +179,7 @@ def cordon_of(admin: AdminClient, broker: str) -> dict[str, Any] | None:
 
 
 def progress_text(progress: dict[str, Any]) -> str:
-    """How far a drain is."""
+    """A sentence about the progress of a drain."""
     if progress["state"] == "cordoned":
         return "cordoned"
     left, seconds = progress["left"], progress["secondsLeft"]
@@ -325,7 +325,7 @@ def _start_of(at: AdminClient) -> int:
 
 
 def _is_back(admin: AdminClient, broker: str, before: int) -> bool:
-    """Whether a newer process of the broker is ready and registered."""
+    """True if a newer process of the broker is ready and registered."""
     at = admin.at(broker)
     return _quietly(
         lambda: (
@@ -338,7 +338,7 @@ def _is_back(admin: AdminClient, broker: str, before: int) -> bool:
 
 
 def _quietly(step: Callable[[], object]) -> bool:
-    """Whether a step succeeded; brokers that restart do not answer for a while."""
+    """Run a step; False if it failed: brokers that restart do not answer for a while."""
     try:
         return step() is not False
     except OperationalError:

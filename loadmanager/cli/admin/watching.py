@@ -23,7 +23,7 @@ NAMED_MAX = 3
 
 
 class _Enough(Exception):  # noqa: N818 - no error
-    """As many events as wanted were shown."""
+    """The wanted number of events was shown."""
 
 
 class _Watching:

@@ -71,7 +71,7 @@ class Demo:
         self._began_s = 0.0
 
     def run(self) -> int:
-        """Run until Ctrl-C, or for so many seconds; returns the exit status."""
+        """Run until Ctrl-C, or for that many seconds; returns the exit status."""
         with ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="loadmanager-demo-"))
             log_path = self._log or Path(folder, "brokers.log")

@@ -1,4 +1,4 @@
-"""What happens in the demo, as lines for people: from the leader's decisions, moves and loads."""
+"""Lines for people about the demo: the leader's decisions, moves and loads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Teller:
     def lines(
         self, now_s: float, cluster: Document, decisions: Sequence[Document]
     ) -> Iterator[str]:
-        """What is new, `now_s` after the clients began."""
+        """The lines about everything new, `now_s` after the clients began."""
         period = int(now_s / PERIOD_S)
         if period > self._period:
             self._period, self._settled, self._acted_s = period, False, now_s

@@ -163,4 +163,4 @@ def _print(findings: list[Finding]) -> None:
         if count
     ]
     end = " and ".join(counted) or "nothing to do"
-    show(table(("level", "where", "what is so", "what to do"), rows), end)
+    show(table(("level", "where", "finding", "advice"), rows), end)

@@ -1,4 +1,4 @@
-"""What the brokers of a cluster tell the doctor. Nothing here waits longer than it is told to."""
+"""Requests of the doctor to the brokers of a cluster, each within a time limit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LABELS = ("certificate", "kind", "folder", "sensor", "step")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """What one broker told, or why it did not."""
+    """The answers of one broker, or the reason why there are none."""
 
     broker: str
     failure: str = ""
@@ -66,7 +66,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """What a cluster told."""
+    """The answers of a cluster."""
 
     url: str
     failure: str = ""
@@ -119,7 +119,7 @@ def _few_bundles(admin: AdminClient, loaded: int, brokers: int) -> int | None:
 
 
 def _advice(admin: AdminClient, error: Exception) -> str:
-    """What to do about a port that does not say which brokers there are."""
+    """Advice for a port that does not say which brokers there are."""
     if not isinstance(error, AnsweredError):
         if "--tls-trust-certs" in str(error):
             return "name the file with those who vouch for it: --tls-trust-certs FILE"

@@ -43,7 +43,7 @@ SAME_KEYS = frozenset(("clusterName", "loadManagerStorageDirectory"))
 
 
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """What is wrong with a cluster."""
+    """Findings about a cluster."""
     if cluster.failure:
         yield problem(
             PART,
@@ -169,7 +169,7 @@ def _same(key: str) -> str:
 
 
 def _seen(cluster: Cluster, told: Mapping[str, Broker]) -> Iterator[Finding]:
-    """What the leader sees."""
+    """Findings about what the leader sees."""
     seen = cluster.seen
     if seen is None:
         if any(broker.leader for broker in told.values()):
@@ -222,7 +222,7 @@ def _report(each: Mapping[str, Any], told: Mapping[str, Broker]) -> Iterator[Fin
 
 
 def of_broker(broker: Broker) -> Iterator[Finding]:
-    """What the metrics of one broker say."""
+    """Findings from the metrics of one broker."""
     if broker.no_metrics:
         advice = "a token that may read metrics is needed if authenticateMetricsEndpoint=true"
         yield warning(PART, broker.broker, f"no metrics: {broker.no_metrics}", advice)

@@ -28,7 +28,7 @@ GRACE_MINUTES_MAX = 24 * 60.0
 def check(
     settings: Settings, brokers: int | None = None, hidden: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """What is wrong with these settings, in a cluster of so many brokers, if that is known.
+    """Findings about these settings, in a cluster of that many brokers, if the number is known.
 
     `hidden` keys have values that running brokers do not tell, and started with.
     """

@@ -1,4 +1,4 @@
-"""What the doctor says: a finding has a level, a place, what is so, and what to do."""
+"""The doctor's findings: each has a level, a place, an observation and advice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Level(Enum):
-    """How bad a finding is, the worst first."""
+    """The severity of a finding, the worst first."""
 
     PROBLEM = "problem"
     """Something does not work, or soon will not."""

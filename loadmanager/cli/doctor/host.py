@@ -31,12 +31,12 @@ MEMORY_MIN = 512 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What was read of this machine."""
+    """The state of this machine."""
 
     cores: int
-    """Of the machine."""
+    """Cores of the machine."""
     cores_here: float
-    """That a process here may use: by its quota and its set of cores."""
+    """Cores that a process here may use: by its quota and its set of cores."""
     memory: int
     """Bytes of the machine."""
     memory_here: int
@@ -104,7 +104,7 @@ def _disks(
 
 
 def check(host: Host) -> Iterator[Finding]:
-    """What is wrong with this machine, or fine."""
+    """Findings about this machine."""
     yield from _cores_and_memory(host)
     yield from _open_files(host)
     if host.nic_fault:
@@ -157,7 +157,7 @@ def _open_files(host: Host) -> Iterator[Finding]:
 
 
 def disk(part: str, subject: str, free: int, size: int) -> Finding:
-    """Whether enough of a disk is free."""
+    """A finding about the free space of a disk."""
     text = f"{free / GIB:.1f} of {size / GIB:.1f} GiB are free"
     if free < DISK_FREE_BYTES_MIN or free < DISK_FREE_MIN * size:
         advice = (

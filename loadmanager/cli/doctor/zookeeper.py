@@ -23,7 +23,7 @@ _FIELD = re.compile(r"^([\w/ ]+?):\s+(.+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What one server told."""
+    """The answers of one server."""
 
     address: str
     failure: str = ""
@@ -93,7 +93,7 @@ def _word(host: str, port: int, word: str, timeout_s: float) -> str:
 
 
 def check(servers: Sequence[Server], session_timeout_ms: int) -> Iterator[Finding]:
-    """What is wrong with an ensemble of which these are the servers in `metadataStoreUrl`."""
+    """Findings about an ensemble whose servers stand in `metadataStoreUrl`."""
     dead = [server for server in servers if server.failure]
     alive = [server for server in servers if not server.failure]
     for server in dead:

@@ -64,7 +64,7 @@ def check_part(text: str, what: str) -> str:
 
 @lru_cache(maxsize=100_000)
 def is_monitoring_namespace(namespace: str) -> bool:
-    """Whether a namespace belongs to one broker: its heartbeat or its SLA monitor.
+    """True if a namespace belongs to one broker: its heartbeat or its SLA monitor.
 
     With a cluster's name between tenant and broker (until Pulsar 4.0) and without (from 4.2 on).
     """
@@ -72,14 +72,16 @@ def is_monitoring_namespace(namespace: str) -> bool:
 
 
 def is_monitoring_bundle(bundle: str) -> bool:
-    """Whether a bundle belongs to a monitoring namespace; fast for all others."""
+    """True if a bundle belongs to a monitoring namespace; fast for all others."""
     return bundle.startswith(MONITORING_PREFIXES) and is_monitoring_namespace(
         bundle.rpartition("/")[0]
     )
 
 
 def no_monitoring_bundle(bundles: Iterable[str]) -> bool:
-    """Whether surely none of these is a monitoring bundle: one search for thousands."""
+    """True if none of these is a monitoring bundle; may be False by mistake. One search for
+    thousands.
+    """
     text = " ".join(bundles)
     for prefix in MONITORING_PREFIXES:  # noqa: SIM110 - a generator takes twice the time
         if prefix in text:
@@ -88,7 +90,7 @@ def no_monitoring_bundle(bundles: Iterable[str]) -> bool:
 
 
 def is_system_namespace(namespace: str) -> bool:
-    """Whether a namespace serves Pulsar itself: the system namespace, heartbeats, SLA monitors."""
+    """True if a namespace serves Pulsar itself: the system namespace, heartbeats, SLA monitors."""
     return namespace == SYSTEM_NAMESPACE or is_monitoring_namespace(namespace)
 
 
@@ -152,7 +154,7 @@ class TopicName:
 
     @property
     def persistent(self) -> bool:
-        """Whether the topic's domain is `persistent`."""
+        """True if the topic's domain is `persistent`."""
         return self.domain == "persistent"
 
     @property

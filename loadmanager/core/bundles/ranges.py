@@ -34,7 +34,7 @@ def bundles_text(count: float) -> str:
 
 
 class NoSuchBundleError(ConflictError):
-    """A namespace has no such bundle, or no longer: it was split."""
+    """A namespace does not have this bundle, or no longer has it because it was split."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -71,7 +71,7 @@ class BundleRange:
 
     @property
     def splittable(self) -> bool:
-        """Whether a boundary fits strictly inside (Pulsar
+        """True if a boundary fits strictly inside (Pulsar
         `NamespaceBundleFactory.canSplitBundle`).
         """
         return self.upper - self.lower > 1

@@ -30,7 +30,7 @@ from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
 
 FORMAT = 1
-"""Of these records; a reader passes over those of a later one."""
+"""The version of these records; a reader passes over those of a later one."""
 DIGITS = 7
 RESOURCES = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
 AVERAGED = ("msg_throughput_in", "msg_throughput_out", "msg_rate_in", "msg_rate_out")
@@ -61,8 +61,8 @@ class Seen(Record, kw_only=True):
     idle: list[str] | None = None
     """Bundles without statistics; None: as before."""
     figures: list[list[float]] = msgspec.field(default_factory=list)
-    """Of each bundle: bytes/s in, out, messages/s in, out, topics, consumers, producers; an empty
-    list for a figure that is 0 everywhere.
+    """The figures of each bundle: bytes/s in, out, messages/s in, out, topics, consumers,
+    producers; an empty list for a figure that is 0 everywhere.
     """
 
 
@@ -78,13 +78,13 @@ class Averages(Record, kw_only=True):
     """
     bundles: list[str]
     figures: list[list[float]]
-    """Of each bundle, short term then long term: most samples, samples, bytes/s in, out, messages/s
-    in, out; then topics. An empty list for a figure that is 0 everywhere.
+    """The averages of each bundle, short term then long term: most samples, samples, bytes/s in,
+    out, messages/s in, out; then topics. An empty list for a figure that is 0 everywhere.
     """
 
 
 class Cycle(Record, kw_only=True):
-    """What a cycle used beside the reports, and what it decided."""
+    """A leader's cycle: its input beside the reports, and its decisions."""
 
     kind: ClassVar[str] = "cycle"
     format: int = FORMAT
@@ -92,8 +92,8 @@ class Cycle(Record, kw_only=True):
     cycle: int
     strategy: str
     brokers: list[str] | None = None
-    """Those with a report; this and what follows up to `failure_domains`: None: as in the cycle
-    before, in this term.
+    """The brokers with a report; this and what follows up to `failure_domains`: None: as in the
+    cycle before, in this term.
     """
     settings: dict[str, str] | None = None
     """Keys of broker.conf that strategies read and that differ from their defaults."""

@@ -1,4 +1,4 @@
-"""What comes next: forecasts from the pattern of the day and of the week, with their own error.
+"""Forecasts from the pattern of the day and of the week, with their own error.
 
 A series is a value an hour, the oldest first; `None` where nothing was recorded. Hours are counted
 from the epoch, so that an hour's place in the day and in the week follows from its number.
@@ -19,7 +19,7 @@ TREND_DAYS_MIN = 4
 GROWTH_PER_DAY_MAX = 0.2
 """A faster growth is not extended into the future."""
 SIGNIFICANT = 2.0
-"""A trend counts when it is so many of its standard errors."""
+"""A trend counts from this many of its standard errors on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Forecast:
     values: list[float]
     """The next hours."""
     error: float | None
-    """Of the back-test: mean absolute error over the mean of what came, for the last day, foretold
-    from the days before it; None: too few days.
+    """The error of the back-test: mean absolute error over the mean of what came, for the last day,
+    foretold from the days before it; None: too few days.
     """
     naive_error: float | None
     """The same of the naive forecast: each hour as a day before."""
@@ -143,12 +143,12 @@ def forecast(first_hour: int, series: Sequence[float | None], hours: int) -> For
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """When a cluster is full, and how many brokers it needs."""
+    """The day on which a cluster is full, and the number of brokers that it needs."""
 
     peak_now: float
     """The highest sum of the brokers' usages in the last seven days, in brokers."""
     growth_per_day: float
-    """Of the daily peak, in brokers a day; 0: no clear trend."""
+    """The growth of the daily peak, in brokers a day; 0: no clear trend."""
     full_in_days: float | None
     """When the peak reaches what the brokers can take; 0: it does; None: never at this pace."""
     brokers_needed: int
@@ -179,7 +179,8 @@ def capacity(
 def changed(
     before: Mapping[str, float], now: Mapping[str, float], *, factor: float, share_min: float
 ) -> list[tuple[str, float, float]]:
-    """What changed by more than `factor`: name, value before and now; the largest change first.
+    """The names whose value changed by more than `factor`: name, value before and now; the largest
+    change first.
 
     Leaves out what is less than `share_min` of everything, both times.
     """

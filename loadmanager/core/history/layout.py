@@ -1,4 +1,5 @@
-"""Where records are: `cluster=<c>/kind=<kind>/date=<UTC day>/<broker>-<start ms>-<sequence>.jsonl`.
+"""Names of record files: `cluster=<c>/kind=<kind>/date=<UTC day>/<broker>-<start
+ms>-<sequence>.jsonl`.
 
 A segment that is being written ends in `.jsonl.open`, a sealed one in `.jsonl`, a compressed one in
 `.jsonl.gz`. All segments of a broker are numbered, so that a stem names one segment in any state.

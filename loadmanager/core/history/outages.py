@@ -1,4 +1,4 @@
-"""Which brokers were lost, stopped, restarted or joined, and which bundles had no owner meanwhile.
+"""Brokers that were lost, stopped, restarted or joined, and bundles that had no owner meanwhile.
 
 A broker records its load at intervals, so a gap says that it was away. How it went is told by its
 bundles: one that stops gives them up, one that crashes does not.
@@ -13,7 +13,7 @@ from statistics import median
 from loadmanager.core.history.tenures import Tenure
 
 GAP_INTERVALS = 3.0
-"""A broker that is silent for so many of its intervals was away."""
+"""A broker that is silent for this many of its intervals was away."""
 GAP_MS_MIN = 120_000
 NEAR_MS = 300_000
 """A bundle that its broker gave up, or lost, so near to the broker's end belongs to it."""
@@ -54,7 +54,7 @@ class Outage:
     how: str
     """`crash`, `session lost`, `stop`, or `silent`: it recorded nothing, and lost no bundle."""
     at_ms: float
-    """The last that is known of it."""
+    """The time at which it was last known to be there."""
     back_ms: float | None
     bundles: list[Unowned] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Who owned which bundle when, from the brokers' ownership records: tenures, moves, clocks.
+"""Tenures: who owned which bundle when, from the brokers' ownership records; moves and clocks.
 
 A *tenure* is one broker's ownership of one bundle. Each broker's records are in the order of its
 own clock; tenures of several brokers are put in order by their lives, which the store numbered, and
@@ -62,12 +62,12 @@ class Tenure:
 
     @property
     def stopped(self) -> bool:
-        """Whether its broker stopped in good order."""
+        """True if its broker stopped in good order."""
         return self.cause == Cause.STOP.value
 
     @property
     def lost(self) -> bool:
-        """Whether the broker lost the bundle: its session ended, or it recorded no end at all."""
+        """True if the broker lost the bundle: its session ended, or it recorded no end at all."""
         return self.until_ms is None or self.cause == Cause.LOSS.value
 
 
@@ -169,7 +169,7 @@ def ordered(tenures: Iterable[Tenure], clocks: Mapping[str, float]) -> dict[str,
 
 
 def changes(of_bundles: Mapping[str, Sequence[Tenure]]) -> list[Change]:
-    """Each tenure with the one before it."""
+    """Pairs of a tenure and the one before it."""
     return [
         Change(before, after)
         for of_bundle in of_bundles.values()
@@ -178,7 +178,7 @@ def changes(of_bundles: Mapping[str, Sequence[Tenure]]) -> list[Change]:
 
 
 def pause_ms(change: Change, clocks: Mapping[str, float]) -> float | None:
-    """How long nobody owned the bundle; None where no record tells.
+    """How long the bundle had no owner, in ms; None if no record tells.
 
     A release that names its destination ends when that has acquired the bundle. Any other leaves it
     to the next lookup: one that comes late says that no client waited.

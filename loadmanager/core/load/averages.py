@@ -49,7 +49,7 @@ class Ordered:
     plain: bool
     """Whether surely none is a monitoring bundle."""
     _carried: list[float] | None = None
-    """What the first bundles carry together, or fewer of them if that is more."""
+    """The load of the first n bundles together, or of fewer of them if that is more."""
     _names: list[str] = field(default_factory=list)
     """The first bundles, as many as were asked for: of thousands, few are moved."""
 
@@ -61,7 +61,7 @@ class Ordered:
         return name
 
     def first(self, count: int) -> list[str]:
-        """So many of the largest bundles; all if there are fewer."""
+        """The `count` largest bundles; all if there are fewer."""
         more = self.order[len(self._names) : count].tolist()
         self._names += [self.listed[at] for at in more]
         return self._names[:count]
@@ -75,7 +75,7 @@ class Ordered:
 
 @dataclass(slots=True)
 class _Listed:
-    """Where the bundles of a list are in the table."""
+    """The rows of a list of bundles in the table."""
 
     bundles: Sequence[str]
     names: list[str]
@@ -309,16 +309,16 @@ class BundleAverages(Mapping[str, BundleData]):
         return bundle in self._row_of
 
     def by_throughput(self, broker_id: str, bundles: Sequence[str]) -> Ordered:
-        """Those of a broker's bundles that have averages, by short-term throughput (bytes/s)."""
+        """A broker's bundles that have averages, by short-term throughput (bytes/s)."""
         return self._ordered(broker_id, bundles, "throughput", SHORT + 2)
 
     def by_rate(self, broker_id: str, bundles: Sequence[str]) -> Ordered:
-        """Those of a broker's bundles that have averages, by short-term rate (messages/s)."""
+        """A broker's bundles that have averages, by short-term rate (messages/s)."""
         return self._ordered(broker_id, bundles, "rate", SHORT + 4)
 
     def quick(self, broker_id: str, bundles: Sequence[str]) -> tuple[Sequence[str], Array]:
-        """Those of a broker's bundles that have averages, in order of name, and a quick average of
-        the bytes/s of each: of the last few samples.
+        """A broker's bundles that have averages, in order of name, and the average bytes/s of each
+        over its last few samples.
         """
         listed = self._list(broker_id, bundles)
         return listed.names, self._table[QUICK, listed.rows]
@@ -383,7 +383,9 @@ class BundleAverages(Mapping[str, BundleData]):
         )
 
     def _rows(self, broker_id: str, bundles: Collection[str]) -> tuple[Rows, int]:
-        """Where the bundles of a broker's last report are, and how many are nowhere."""
+        """The rows of the bundles in a broker's last report, and the number of those
+        without a row.
+        """
         known = self._reported.get(broker_id)
         if known is not None and known.at[1] == self._forgotten:
             return known.rows, 0
@@ -406,7 +408,7 @@ class BundleAverages(Mapping[str, BundleData]):
         return ordered
 
     def _list(self, broker_id: str, bundles: Sequence[str]) -> _Listed:
-        """Where a broker's bundles are, in order of name; kept while nothing changes."""
+        """The rows of a broker's bundles, in order of name; kept while nothing changes."""
         self._flush()
         known = self._listed.get(broker_id)
         if (

@@ -51,7 +51,7 @@ class ViewSettings(Protocol):
 
     @property
     def failure_domains(self) -> bool:
-        """Whether failure domains count."""
+        """True if failure domains count."""
         ...
 
 
@@ -327,7 +327,7 @@ class ClusterView:
         )
 
     def _published_owners(self) -> dict[str, str]:
-        """Of the bundles that brokers published."""
+        """The owners of the bundles that brokers published; `NOBODY` for those without one."""
         return {
             bundle.bundle_name: self._owners.get(bundle.bundle_name, NOBODY)
             for top in self._top_bundles.values()
@@ -384,7 +384,7 @@ class ClusterView:
                 self.bundle_data.forget(bundle)
 
     def _reported(self, bundles: set[str]) -> set[str]:
-        """Those of the bundles that a broker reports."""
+        """The given bundles that a broker reports."""
         return {
             bundle
             for report in self.reports.values()

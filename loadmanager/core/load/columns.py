@@ -1,4 +1,4 @@
-"""What the brokers' reports say, in columns: one array operation for all brokers."""
+"""The brokers' reports in columns: one array operation for all brokers."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ FIGURES = 14
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What traffic costs the brokers, as `BalancedShedder` and its placement reckon.
+    """The usage that traffic costs each broker, for `BalancedShedder` and its placement.
 
     Arrays are `[resource, row]`, but for `size`.
     """
 
     usages: Array
-    """As `BrokerColumns.usages`."""
+    """See `BrokerColumns.usages`."""
     per_byte: Array
     """The usage that each byte/s adds: the cluster's amount for each of its bytes/s, as a part of
     the broker's limit. 0 where there is no limit, and below 1 byte/s, which says nothing of what a
@@ -130,7 +130,7 @@ class BrokerColumns:
 
     @property
     def persistent(self) -> NDArray[np.bool_]:
-        """Which brokers serve persistent topics."""
+        """True for brokers that serve persistent topics."""
         return np.array([persistent for _, persistent in self._traits.values()], np.bool_)
 
     @property
@@ -165,7 +165,7 @@ class BrokerColumns:
 
     @property
     def updated_ms(self) -> Array:
-        """When the report was made; 0: not known."""
+        """The times of the reports in ms since the epoch; 0: not known."""
         return self._column(UPDATED)
 
     def _column(self, figure: int) -> Array:
@@ -174,7 +174,7 @@ class BrokerColumns:
 
     @property
     def idle(self) -> NDArray[np.bool_]:
-        """Which brokers have no bundle, or no messages."""
+        """True for brokers that have no bundle, or no messages."""
         if self._idle is None:
             self._idle = (self._figures[RATE_IN] == 0) & (self._figures[RATE_OUT] == 0)
             self._idle[[self.row_of[broker] for broker in self._empty]] = True
@@ -182,7 +182,7 @@ class BrokerColumns:
 
     @property
     def all_idle(self) -> bool:
-        """Whether no broker has both a bundle and messages: a cluster that starts."""
+        """True if no broker has both a bundle and messages: a cluster that starts."""
         if self._all_idle is None:
             self._all_idle = bool(self.idle.all())
         return self._all_idle
@@ -215,7 +215,7 @@ class BrokerColumns:
         return fractions
 
     def costs(self, weights: Weights) -> Costs:
-        """What traffic costs each broker."""
+        """The usage that traffic costs each broker."""
         costs = self._costs.get(weights)
         if costs is None:
             usages, limits = self.usages(weights), self._figures[1:USAGES:2]
@@ -294,7 +294,7 @@ class Brokers(Sequence[str]):
         return self if row is None else self.where(self.rows != row)
 
     def where(self, which: NDArray[np.bool_]) -> Brokers:
-        """Those of these brokers for which `which` is true: one value for each."""
+        """The brokers for which `which`, one value for each, is true."""
         chosen = which.nonzero()[0]
         return self._of_rows(chosen if len(self.rows) == len(self._names) else self.rows[chosen])
 
@@ -303,7 +303,7 @@ class Brokers(Sequence[str]):
 
 
 def some(values: Array | NDArray[np.bool_]) -> bool:
-    """Whether any of these values, none of which is negative, is not 0: faster than `any`."""
+    """True if any of these values, none of which is negative, is not 0: faster than `any`."""
     return bool(len(values) and values[values.argmax()])
 
 

@@ -26,7 +26,7 @@ class Pending(Mapping[str, Mapping[str, BundleData]]):
         self._broker_of: dict[str, str] = {}
         self._sums: dict[str, Sums] = {}
         self.topics_total: float = 0
-        """Of all brokers together."""
+        """The topics of all brokers together."""
         self._columns: tuple[Mapping[str, int], Array] | None = None
         """brokerId → its row, and the sums: `[sum, row]`; kept up to date."""
         for broker, bundles in (pending or {}).items():

@@ -55,13 +55,13 @@ _UNSEEN = default_bundle_data()
 
 
 class Expected:
-    """What each bundle without averages is expected to carry."""
+    """The expected load of each bundle without averages."""
 
     def __init__(self) -> None:
         self.quotas: dict[str, ResourceQuota] = {}
         """By bundle."""
         self.default: ResourceQuota | None = None
-        """Of the other bundles."""
+        """The quota of the other bundles."""
 
     def copy(self) -> Expected:
         """The same quotas; changes of one do not show in the other."""

@@ -1,4 +1,4 @@
-"""How many bundles of each namespace the brokers serve or will serve."""
+"""The numbers of bundles of each namespace that the brokers serve or will serve."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from loadmanager.core.load.columns import Array, BrokerColumns
 
 ARRAYS_MAX = 1_000
-"""So many namespaces have an array; the others are counted when they are asked for."""
+"""Namespaces that have an array; the others are counted when they are asked for."""
 
 
 def namespace_of(bundle: str) -> str:
@@ -96,7 +96,9 @@ class Served:
         self._count(broker, [bundle for bundle in bundles if bundle not in reported], -1)
 
     def counts(self, namespace: str, columns: BrokerColumns) -> Array:
-        """How many bundles of a namespace each broker serves. Not to be changed."""
+        """The numbers of bundles of a namespace that the brokers serve, by row. Callers must not
+        change it.
+        """
         if self._row_of is not columns.row_of:
             self._row_of = columns.row_of
             self._arrays.clear()

@@ -116,8 +116,8 @@ class ClusterSnapshot:
 
     @property
     def served(self) -> Served:
-        """How many bundles of each namespace the brokers serve: by their reports (in the extensible
-        manager, by what they published), by `pending` and by `owners`.
+        """The numbers of bundles of each namespace that the brokers serve: by their reports (in the
+        extensible manager, by what they published), by `pending` and by `owners`.
         """
         known = self._derived.served
         if (

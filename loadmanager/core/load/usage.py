@@ -10,7 +10,7 @@ from loadmanager.core.load.reports import LocalBrokerData
 
 
 class Weights(NamedTuple):
-    """How much each resource counts."""
+    """The weight of each resource."""
 
     cpu: float = 1.0
     direct_memory: float = 0.0

@@ -1,4 +1,4 @@
-"""What operators want of the balancer for a while: pins, cordons, a pause. All are stored."""
+"""Wishes of operators for a while: pins, cordons, a pause. All are stored."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a subscription has acknowledged above its mark. No operation takes time in how much that
-is, except for giving it out, which takes time in the number of ranges.
+"""The entries that a subscription has acknowledged above its mark. No operation takes time in how
+many they are, except for giving them out, which takes time in the number of ranges.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _runs(bits: int) -> Iterable[tuple[int, int]]:
 
 
 def _ones(bits: int) -> int:
-    """How many 1s there are from the lowest place on."""
+    """The number of 1s from the lowest place on."""
     return (~bits & (bits + 1)).bit_length() - 1
 
 
@@ -161,7 +161,7 @@ class AckSets:
         self._words.clear()
 
     def oldest(self, entries_max: int) -> dict[int, Words]:
-        """Those that were changed longest ago, at most so many."""
+        """The entries that were changed longest ago, at most `entries_max`."""
         return dict(islice(self._words.items(), entries_max))
 
     def _count(self, size_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""Whether a text is a schema of Avro, as far as that can be said without Avro.
+"""A check that a text is a schema of Avro, as far as possible without Avro.
 
 Types, names and references are checked; defaults and logical types are not (nor does Pulsar).
 """
@@ -16,7 +16,7 @@ _NAMED = (*_RECORDS, "enum", "fixed")
 
 
 def is_avro(data: bytes) -> bool:
-    """Whether this is the JSON text of an Avro schema that is not a union (Pulsar takes none)."""
+    """True if this is the JSON text of an Avro schema that is not a union (Pulsar takes none)."""
     try:
         document = json.loads(data)
         return not isinstance(document, list) and _is_type(document, set())

@@ -107,7 +107,7 @@ class Rotation:
 
 
 def able(consumer: Consumer, unacked_max: int) -> bool:
-    """Whether a consumer of a shared subscription can take something."""
+    """True if a consumer of a shared subscription can take something."""
     return (
         consumer.permits > 0
         and consumer.writable

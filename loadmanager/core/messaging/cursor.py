@@ -1,4 +1,4 @@
-"""What a durable subscription has acknowledged, as it is stored.
+"""The stored form of a durable subscription's acknowledgements.
 
 The JSON has Pulsar's ideas: a mark below which all is acknowledged, ranges above it, and the batch
 indexes of entries that are acknowledged in part.

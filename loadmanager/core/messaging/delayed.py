@@ -28,7 +28,7 @@ class DelayedEntries:
 
     @property
     def full(self) -> bool:
-        """Whether no more can be held."""
+        """True if no more can be held."""
         return self._memory.delayed_full(len(self._heap))
 
     def __len__(self) -> int:
@@ -36,7 +36,7 @@ class DelayedEntries:
 
     @property
     def next_ms(self) -> int | None:
-        """When the earliest is due."""
+        """The time at which the earliest entry is due, in ms since the epoch."""
         return self._heap[0][0] if self._heap else None
 
     @property
@@ -45,7 +45,7 @@ class DelayedEntries:
         return self._heap[0][1]
 
     def due(self, now_ms: int) -> bool:
-        """Whether an entry is due."""
+        """True if an entry is due."""
         return bool(self._heap) and self._heap[0][0] <= now_ms
 
     def pop(self) -> int:

@@ -10,7 +10,9 @@ from loadmanager.core.messaging.memory import ENTRY_OVERHEAD_BYTES, TopicMemory
 
 @dataclass(slots=True)
 class Entry:
-    """What one SEND stored: its tail as it came, and how many messages it holds. Never changed."""
+    """The entry that one SEND stored: its tail as it came, and its number of messages. Never
+    changed.
+    """
 
     entry_id: int
     tail: bytes
@@ -53,11 +55,11 @@ class MessageLog(Protocol):
         ...
 
     def loading(self, entry_id: int) -> bool:
-        """Whether an entry that is not in memory exists: it is read now, which takes a while."""
+        """True if an entry that is not in memory exists: it is being read, which takes a while."""
         ...
 
     def messages_of(self, entry_id: int) -> int:
-        """How many messages an entry holds; 0 if it does not exist."""
+        """The number of messages in an entry; 0 if it does not exist."""
         ...
 
     def drop_until(self, entry_id: int, bytes_kept: int) -> None:
@@ -65,11 +67,11 @@ class MessageLog(Protocol):
         ...
 
     def messages_from(self, entry_id: int) -> int:
-        """How many messages the entries at and above `entry_id` hold."""
+        """The number of messages in the entries at and above `entry_id`."""
         ...
 
     def bytes_from(self, entry_id: int) -> int:
-        """How many bytes the entries at and above `entry_id` hold."""
+        """The number of bytes in the entries at and above `entry_id`."""
         ...
 
     def close(self) -> None:
@@ -125,11 +127,11 @@ class EntryLog:
         return self._entries[entry_id - self.first_id + self._dropped]
 
     def loading(self, entry_id: int) -> bool:
-        """Everything is in memory."""
+        """Always False: all entries are in memory."""
         return False
 
     def messages_of(self, entry_id: int) -> int:
-        """How many messages an entry holds; 0 if it does not exist."""
+        """The number of messages in an entry; 0 if it does not exist."""
         entry = self.get(entry_id)
         return 0 if entry is None else entry.messages
 
@@ -155,11 +157,11 @@ class EntryLog:
             self._dropped = 0
 
     def messages_from(self, entry_id: int) -> int:
-        """How many messages the entries at and above `entry_id` hold."""
+        """The number of messages in the entries at and above `entry_id`."""
         entry = self.get(max(entry_id, self.first_id))
         return 0 if entry is None else self._messages - entry.messages_before
 
     def bytes_from(self, entry_id: int) -> int:
-        """How many bytes the entries at and above `entry_id` hold."""
+        """The number of bytes in the entries at and above `entry_id`."""
         entry = self.get(max(entry_id, self.first_id))
         return 0 if entry is None else self._bytes - entry.bytes_before

@@ -31,7 +31,7 @@ class TopicMemory:
     delayed_reserved: int = DELAYED_RESERVED
 
     def delayed_full(self, entries: int) -> bool:
-        """Whether no more entries of a subscription may wait, of which so many do."""
+        """True if a subscription that already holds this many entries may hold no more."""
         if entries < self.delayed_reserved:
             return False
         share = self.delayed_entries_max // DELAYED_SHARE
@@ -39,7 +39,7 @@ class TopicMemory:
 
     @property
     def full(self) -> bool:
-        """Whether nothing more may be stored."""
+        """True if nothing more may be stored."""
         return self.used_bytes >= self.limit_bytes
 
 

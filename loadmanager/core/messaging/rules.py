@@ -1,5 +1,5 @@
-"""How long messages are kept, how many may wait, and whether they are de-duplicated: by a
-namespace's policies (in Pulsar's fields) or else broker.conf.
+"""Retention, backlog quotas and de-duplication: from a namespace's policies (in Pulsar's fields) or
+else broker.conf.
 
 Policies come from operators and from metadata, which others may have written. A field that cannot
 be read counts as not set.
@@ -48,12 +48,12 @@ class Rules:
 
     @property
     def evicts(self) -> bool:
-        """Whether the oldest messages go when the backlog is too large."""
+        """True if the oldest messages go when the backlog is too large."""
         return self.quota_policy == CONSUMER_EVICTION
 
     @property
     def holds(self) -> bool:
-        """Whether producers wait when the backlog is too large; else they get an exception."""
+        """True if producers wait when the backlog is too large; else they get an exception."""
         return self.quota_policy == REQUEST_HOLD
 
 

@@ -65,7 +65,7 @@ def record(
 
 @dataclass(slots=True)
 class SegmentIndex:
-    """Where the entries of one segment are. It takes 16 bytes of memory for each entry."""
+    """The places of a segment's entries. It takes 16 bytes of memory for each entry."""
 
     run: int
     """Which opening of the topic wrote it."""
@@ -90,7 +90,7 @@ class SegmentIndex:
         del self.messages[max(end_id - self.first_id, 0) :]
 
     def messages_before(self, entry_id: int) -> int:
-        """How many messages the entries of the segment below `entry_id` hold."""
+        """The number of messages in the segment's entries below `entry_id`."""
         at = min(entry_id - self.first_id, len(self.messages)) - 1
         return self.messages[at] if at >= 0 else 0
 
@@ -164,7 +164,7 @@ def _whole(data: bytes, at: int, index: SegmentIndex) -> tuple[int, ...] | None:
 
 
 def _next_whole(data: bytes, at: int, index: SegmentIndex) -> int:
-    """Where the next whole record begins; the end of the data without one."""
+    """The position of the next whole record; the end of the data without one."""
     while (at := data.find(_MAGIC_BYTES, at)) >= 0:
         if _whole(data, at, index) is not None:
             return at

@@ -177,7 +177,7 @@ class MessagingSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSettings:
-    """Where `persistent://` topics are stored."""
+    """The storage of `persistent://` topics."""
 
     directory: str = conf(
         "loadManagerStorageDirectory",

@@ -34,7 +34,7 @@ _keys = count()
 
 @dataclass(frozen=True, slots=True)
 class Rollover:
-    """When a segment is finished."""
+    """The limits at which a segment is finished."""
 
     entries_max: int
     bytes_max: int
@@ -54,7 +54,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a record is, and how much to read from there."""
+    """The position of a record, and the number of bytes to read from there."""
 
     segment: SegmentIndex
     offset: int
@@ -185,8 +185,8 @@ class StoredLog:
             self._pieces.append(Piece(active, active.size - len(data), data, finished))
 
     def take(self) -> tuple[list[Piece], int, int]:
-        """What the writer has to store next, the id after its last entry, and the bytes of its
-        messages. `stored` is called before the next call.
+        """The pieces that the writer has to store next, the id after their last entry, and the
+        bytes of their messages. `stored` must be called before the next call.
         """
         self._cut_piece(finished=False)
         pieces, self._pieces = self._pieces, []
@@ -218,7 +218,7 @@ class StoredLog:
         return self._cache.get((self._key, entry_id))
 
     def loading(self, entry_id: int) -> bool:
-        """Whether the entry exists and has to be read; asks for that."""
+        """True if the entry exists and is not in memory; its reading is requested."""
         if self.place(entry_id) is None:
             return False
         self.request(entry_id)
@@ -228,7 +228,7 @@ class StoredLog:
         return self._segments[max(bisect_right(self._firsts, entry_id) - 1, 0)]
 
     def place(self, entry_id: int) -> Place | None:
-        """Where an entry is stored; None if it does not exist."""
+        """The place where an entry is stored; None if it does not exist."""
         if not self.first_id <= entry_id < self.end_id:
             return None
         segment = self._segment_of(entry_id)
@@ -256,7 +256,7 @@ class StoredLog:
         segment.offsets[entry_id - segment.first_id] = ABSENT
 
     def messages_of(self, entry_id: int) -> int:
-        """How many messages an entry holds; 0 if it does not exist."""
+        """The number of messages in an entry; 0 if it does not exist."""
         segment = self._segment_of(entry_id)
         return segment.messages_before(entry_id + 1) - segment.messages_before(entry_id)
 
@@ -270,11 +270,11 @@ class StoredLog:
         return messages + segment.messages_before(entry_id), total(earlier) + within
 
     def messages_from(self, entry_id: int) -> int:
-        """How many messages the entries at and above `entry_id` hold."""
+        """The number of messages in the entries at and above `entry_id`."""
         return self._before(self.end_id)[0] - self._before(max(entry_id, self.first_id))[0]
 
     def bytes_from(self, entry_id: int) -> int:
-        """How many bytes the entries at and above `entry_id` take."""
+        """The bytes that the entries at and above `entry_id` take."""
         if entry_id >= self.end_id:
             return 0
         return self.bytes - self._before(max(entry_id, self.first_id))[1]

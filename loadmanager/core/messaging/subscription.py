@@ -23,11 +23,13 @@ from loadmanager.core.messaging.log import Entry, MessageLog
 PERMITS_MAX = (1 << 31) - 1
 ACK_SET_WORD_BITS = 64
 PASSED_OVER_MAX = 1_000
-"""So many entries that are acknowledged or wait for their time are passed over at once."""
+"""Entries that are acknowledged or wait for their time and are passed over at once."""
 
 
 class SubscriptionType(IntEnum):
-    """How the consumers of a subscription share its messages (`CommandSubscribe.SubType`)."""
+    """The way in which the consumers of a subscription share its messages
+    (`CommandSubscribe.SubType`).
+    """
 
     EXCLUSIVE = 0
     SHARED = 1
@@ -68,7 +70,7 @@ class Subscription:
         self.bytes_out = 0
         self.messages_redelivered = 0
         self.entries_expired = 0
-        """Those that were too old, or too many."""
+        """Entries that were dropped because they were too old, or too many."""
         self.consumers: dict[Consumer, None] = {}
         """In order of arrival."""
         self.active: Consumer | None = None
@@ -215,7 +217,7 @@ class Subscription:
     # Dispatch
 
     def ready(self, unacked_max: int, now_ms: int) -> bool:
-        """Whether there may be an entry to deliver, and a consumer that can take it."""
+        """True if there may be an entry to deliver, and a consumer that can take it."""
         if not (self._replay or self._delayed.due(now_ms) or self._readable(now_ms)):
             return False
         if self.kind is SubscriptionType.SHARED:
@@ -223,13 +225,13 @@ class Subscription:
         return self.active is not None and self.active.permits > 0 and self.active.writable
 
     def _readable(self, now_ms: int) -> bool:
-        """Whether new entries can be read; not while too many wait for their time."""
+        """True if new entries can be read; not while too many wait for their time."""
         waits = now_ms < self._waits_until_ms and self._delayed.full
         return self.read_id < self._log.end_id and not waits
 
     @property
     def wake_ms(self) -> int | None:
-        """When an entry is due that cannot be delivered yet, in ms since the epoch."""
+        """The time at which a delayed entry becomes deliverable, in ms since the epoch; or None."""
         due_ms = self._delayed.next_ms
         if self._waits_until_ms and self.read_id < self._log.end_id:
             return min(due_ms or self._waits_until_ms, self._waits_until_ms)
@@ -295,7 +297,7 @@ class Subscription:
         return None
 
     def _absent(self, entry_id: int) -> bool:
-        """Whether an entry that is not in memory has to be read first; one that does not exist
+        """True if an entry that is not in memory has to be read first. An entry that does not exist
         counts as acknowledged.
         """
         if self._is_acked(entry_id):
@@ -307,7 +309,7 @@ class Subscription:
         return False
 
     def _waits(self, entry: Entry, now_ms: int) -> bool:
-        """Whether an entry must not be delivered yet. It is passed over, or stops reading."""
+        """True if an entry must not be delivered yet. It is passed over, or stops reading."""
         self._waits_until_ms, at_ms = 0, entry.deliver_at_ms
         if at_ms <= now_ms or self.kind is not SubscriptionType.SHARED:
             return False

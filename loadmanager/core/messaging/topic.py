@@ -48,7 +48,9 @@ class ProducerFencedError(ConflictError):
 
 
 class Access(IntEnum):
-    """How a producer shares its topic (`CommandProducer.producer_access_mode`, PIP 68)."""
+    """The way in which a producer shares its topic (`CommandProducer.producer_access_mode`, PIP
+    68).
+    """
 
     SHARED = 0
     EXCLUSIVE = 1
@@ -167,7 +169,7 @@ class Topic:
         return publisher
 
     def _must_wait(self, name: str, access: Access) -> bool:
-        """Whether a producer must wait to be exclusive. Raises as `attach_publisher` does."""
+        """True if a producer must wait to be exclusive. Raises as `attach_publisher` does."""
         ahead = [self._exclusive] if self._exclusive else list(islice(self._waiting.values(), 2))
         blocking = next((found.name for found in ahead if found.name != name), None)
         others = len(self.publishers) - (name in self.publishers)
@@ -272,12 +274,12 @@ class Topic:
 
     @property
     def rules(self) -> Rules:
-        """How long its messages are kept, and how many may wait."""
+        """The rules for how long its messages are kept, and how many may wait."""
         return self._rules.of(stored=self._stored)
 
     @property
     def quota_bytes(self) -> int:
-        """How many bytes may wait in it; −1: any."""
+        """The most bytes that may wait in it; −1: any."""
         return self.rules.quota_bytes
 
     @property
@@ -288,8 +290,8 @@ class Topic:
 
     @property
     def backlog_bytes(self) -> int:
-        """What counts towards the quota: what waits for a durable subscription; of a topic in
-        memory, all that it holds.
+        """The bytes that count towards the quota: those that wait for a durable subscription; of a
+        topic in memory, all that it holds.
         """
         return self.log.bytes_from(self.slowest) if self._stored else self.log.bytes
 
@@ -360,7 +362,7 @@ class Topic:
 
     @property
     def retention_bytes(self) -> int:
-        """How many bytes are kept after every subscription acknowledged them; −1: all."""
+        """The bytes that are kept after every subscription acknowledged them; −1: all."""
         return self.rules.retention_bytes
 
     def trim(self, retention_bytes: int | None = None) -> None:

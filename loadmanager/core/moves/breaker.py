@@ -15,19 +15,20 @@ NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """When the breaker opens, and for how long."""
+    """The limits at which the breaker opens, and how long it stays open."""
 
     failures: int
     rate_drop_percent: float
     open_ms: float
     steady_ms: float
-    """For how long it is open after brokers disappeared, if no other one does; at most `open_ms`.
+    """For how long it is open after brokers disappeared, if no other one does; at most
+    `open_ms`.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a move should come to, once its figures are true."""
+    """The predicted effect of a move, to be compared with the figures afterwards."""
 
     move: str
     check_ms: int
@@ -77,7 +78,7 @@ class Breaker:
 
     @property
     def until_ms(self) -> int:
-        """When it closes by itself, if it is open."""
+        """The time at which an open breaker closes by itself."""
         return round(self._until_ms)
 
     def open(self, why: str, now_ms: int, rules: Rules) -> bool:

@@ -26,7 +26,7 @@ ENDED = frozenset(
 
 
 class Author(Enum):
-    """Who wants a move."""
+    """The one who wants a move."""
 
     CYCLE = "cycle"
     """A shedding cycle of the leader."""
@@ -42,7 +42,7 @@ class Author(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a move came to, as verified afterwards."""
+    """The verified result of a move."""
 
     text: str
     owner: str | None = None
@@ -79,7 +79,7 @@ class Move:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more happens to this move."""
+        """True if nothing more happens to this move."""
         return self.state in ENDED
 
 

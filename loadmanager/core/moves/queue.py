@@ -42,12 +42,12 @@ class Group:
 
     @property
     def urgent(self) -> bool:
-        """Whether an operator asked for this very move."""
+        """True if an operator asked for this very move."""
         return self.moves[0].author is Author.OPERATOR
 
     @property
     def ended(self) -> bool:
-        """Whether all its moves have ended."""
+        """True if all its moves have ended."""
         return all(move.ended for move in self.moves)
 
 

@@ -1,4 +1,4 @@
-"""How fast bundles may move."""
+"""Limits of the pace of moves."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def handed_over(before: StateRecord, now_ms: int) -> StateRecord:
 
 
 def freed(before: StateRecord, now_ms: int, *, force: bool = False) -> StateRecord:
-    """Nobody owns the bundle from now on."""
+    """Free the bundle: from now on nobody owns it."""
     source = before.dst_broker if before.state is UnitState.OWNED else before.source_broker
     return _next(before, UnitState.FREE, now_ms, force=force, source_broker=source)
 

@@ -117,7 +117,7 @@ class BundleLife:
 
     @property
     def served(self) -> bool:
-        """Whether clients of this bundle are served here."""
+        """True if clients of this bundle are served here."""
         return self.state in (BundleState.OWNED, BundleState.SPLITTING)
 
 

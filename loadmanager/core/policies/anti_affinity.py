@@ -57,7 +57,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def may_unload(broker: str, candidates: Sequence[str], counts: Mapping[str, int]) -> bool:
-    """Whether a bundle of a group may leave its broker without making the group's spread worse
+    """True if a bundle of a group may leave its broker without making the group's spread worse
     (Pulsar `shouldAntiAffinityNamespaceUnload`).
     """
     if not any(counts.values()):

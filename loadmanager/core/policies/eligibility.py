@@ -1,4 +1,4 @@
-"""Which brokers qualify by their load manager's class and their version (Pulsar's `BrokerFilter`
+"""The brokers that qualify by their load manager's class and their version (Pulsar's `BrokerFilter`
 pipeline).
 """
 
@@ -19,7 +19,7 @@ VersionKey = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
 
 @lru_cache(maxsize=100)  # each placement asks
 def same_class(class_name: str | None, other: str) -> bool:
-    """Whether two class names agree in their last part; a broker may not report one."""
+    """True if two class names agree in their last part; a broker may not report one."""
     return class_name is None or class_name.rpartition(".")[2] == other.rpartition(".")[2]
 
 

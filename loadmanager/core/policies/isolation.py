@@ -26,7 +26,7 @@ DIGITS_MAX = 9
 EXPRESSION_LENGTH_MAX = 2_100
 """Characters of one expression: the longest name of a namespace has 2,049."""
 EXPRESSIONS_MAX = 2_000
-"""Of all policies together."""
+"""Expressions of all policies together."""
 EXPRESSION_BYTES_MAX = 65_536
 """Memory that RE2 may use for one expression."""
 SIZE_MAX = 200_000
@@ -50,7 +50,7 @@ class AutoFailover(msgspec.Struct):
 
     @property
     def min_limit(self) -> int:
-        """How many primaries are enough."""
+        """The number of primaries that is enough."""
         return int(self.parameters.get("min_limit", 1))
 
 
@@ -178,7 +178,7 @@ def _matches(expression: str, text: str) -> bool:
 
 
 def matches_broker(expressions: Sequence[str], broker: str) -> bool:
-    """Whether an expression matches a broker's host. One with a colon may match its id, too
+    """True if an expression matches a broker's host. One with a colon may match its id, too
     (`host:port`).
 
     Deviation: Pulsar matches hosts only.
@@ -259,7 +259,7 @@ class Policies(Mapping[str, IsolationPolicy]):
         return reasons
 
     def leave(self, namespace: str, columns: BrokerColumns) -> NDArray[np.bool_]:
-        """Which brokers `rejected` leaves to a namespace, but for those without persistent topics:
+        """True for brokers that `rejected` leaves to a namespace, topics' persistence aside:
         `[row]`, not to be changed.
         """
         of, known = self._rows
@@ -292,7 +292,7 @@ class _Matching(dict[str, bool]):
         return found
 
     def rows(self, brokers: Sequence[str]) -> NDArray[np.bool_]:
-        """Whether it matches: one value for each broker."""
+        """True for the brokers that match."""
         return np.fromiter(map(self.__getitem__, brokers), np.bool_, len(brokers))
 
 

@@ -1,4 +1,4 @@
-"""What roles may do with topics: the grants of namespaces and topics, as Pulsar stores them in
+"""Permissions of roles on topics: the grants of namespaces and topics, as Pulsar stores them in
 `auth_policies` (`PulsarAuthorizationProvider`).
 """
 
@@ -18,7 +18,7 @@ ACTIONS = frozenset({PRODUCE, CONSUME, "functions", "sources", "sinks", "package
 """What can be granted. Only `produce` and `consume` have an effect here."""
 ROLE_BYTES_MAX = 1024
 ROLES_MAX = 10_000
-"""Of one namespace or topic."""
+"""Roles with grants on one namespace or topic."""
 
 Roles = Mapping[str, frozenset[str]]
 """Role → what it may do."""
@@ -60,7 +60,7 @@ class Grants:
         subscription: str = "",
         wildcards: bool = False,
     ) -> bool:
-        """Whether a role may do one of the actions; with a topic of the namespace, or with any."""
+        """True if a role may do one of the actions; with a topic of the namespace, or with any."""
         if subscription and role not in self.subscriptions.get(subscription, (role,)):
             return False
         wanted = frozenset(actions)

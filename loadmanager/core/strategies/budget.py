@@ -1,4 +1,4 @@
-"""How many moves a daemon may make by itself: in an hour, at one broker, and at which hours."""
+"""The moves that a daemon may make by itself: in an hour, at one broker, and at which hours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SPAN = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)", re.AS
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is allowed. `quiet`: spans of minutes of the day (UTC) without moves."""
+    """The budget's limits. `quiet`: spans of minutes of the day (UTC) without moves."""
 
     per_hour: int
     per_broker: int
@@ -38,7 +38,7 @@ def quiet_spans(texts: Sequence[str]) -> tuple[tuple[int, int], ...]:
 
 
 def is_quiet(now_ms: int, spans: Sequence[tuple[int, int]]) -> bool:
-    """Whether no move may begin now. A span may pass midnight; equal ends mean the whole day."""
+    """True if no move may begin now. A span may pass midnight; equal ends mean the whole day."""
     minute = now_ms // 60_000 % DAY_MINUTES
     return any(
         begin <= minute < end if begin < end else minute >= begin or minute < end
@@ -82,7 +82,9 @@ class Budget:
         self._moves = deque(sorted((Counter(self._moves) | before).elements()))
 
     def full_until_ms(self, now_ms: int, per_hour: int) -> int | None:
-        """When the next move may begin, if an hour's moves (at least one) are made; else None."""
+        """The time at which the next move may begin, if an hour's moves (at least one) are made;
+        else None.
+        """
         self._forget_old(now_ms)
         return self._moves[-per_hour][0] + HOUR_MS if len(self._moves) >= per_hour else None
 

@@ -25,7 +25,7 @@ from loadmanager.core.strategies.strategy import PlacementRule, Shed, Strategy
 
 
 class Rng(Protocol):
-    """What decisions need of a random generator, so that a seed fixes every choice."""
+    """The part of a random generator that decisions use, so that a seed fixes every choice."""
 
     def randrange(self, stop: int, /) -> int:
         """A number from 0 to stop − 1."""
@@ -52,8 +52,8 @@ def observe(
 def shed(
     snapshot: ClusterSnapshot, settings: StrategySettings, memories: Memories
 ) -> tuple[Plan, Memories]:
-    """Which bundles to move, and why every other one stays: the shedder decides, then the guards
-    that all shedders share.
+    """Choose bundles to move, and say why every other one stays: the shedder decides, then the
+    guards that all shedders share.
     """
     shedder, rule = registry.acting(settings, extensible=snapshot.extensible)
     if shedder.keep is not None:
@@ -143,7 +143,7 @@ def place(
     memories: Memories,
     rng: Rng,
 ) -> tuple[list[Placement], Memories]:
-    """Where each bundle belongs; each placement is pending for the next.
+    """Choose brokers for bundles; each placement is pending for the next.
 
     The placement rule says in which order. A bundle that is on its way stays on its way.
     """
@@ -196,7 +196,7 @@ def _place(
     acting: PlacementRule,
     leaving: str | None = None,
 ) -> tuple[Placement, Memories]:
-    """Where one bundle belongs: the filters, then the placement rule, then chance (Pulsar's
+    """Choose a broker for one bundle: the filters, then the placement rule, then chance (Pulsar's
     selection pipeline).
     """
     if snapshot.placing != bundle:

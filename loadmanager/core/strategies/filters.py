@@ -1,4 +1,4 @@
-"""Which brokers may take a bundle: the filters of Pulsar's two load managers.
+"""The brokers that may take a bundle: the filters of Pulsar's two load managers.
 
 Modular: `ModularLoadManagerImpl.selectBroker` before it asks the strategy. Extensible: the
 `BrokerFilter`s, in order of their registration. Every broker that a filter removes gets a reason,
@@ -152,8 +152,8 @@ def able(
 
 
 def fit_all(snapshot: ClusterSnapshot, settings: StrategySettings) -> bool:
-    """Whether surely each filter but evenness leaves every broker, whatever bundle leaves whichever
-    broker: a cycle over a large cluster asks for thousands (modular manager).
+    """True if all filters but evenness leave every broker to every bundle; may be False by mistake.
+    A cycle over a large cluster asks for thousands (modular manager).
     """
     columns = snapshot.columns
     return (
@@ -222,7 +222,7 @@ def policies_of(snapshot: ClusterSnapshot, namespace: str) -> tuple[int, str | N
 
 
 def has_policy(snapshot: ClusterSnapshot, namespace: str) -> bool:
-    """Whether an isolation policy or an anti-affinity group concerns a namespace."""
+    """True if an isolation policy or an anti-affinity group concerns a namespace."""
     return (
         namespace in snapshot.anti_affinity_groups
         or isolation.kept(snapshot.isolation_policies).of(namespace) is not None
@@ -230,8 +230,8 @@ def has_policy(snapshot: ClusterSnapshot, namespace: str) -> bool:
 
 
 def group_counts(snapshot: ClusterSnapshot, group: str) -> dict[str, int]:
-    """How much of an anti-affinity group each broker serves: namespaces; bundles in the extensible
-    manager.
+    """The size of an anti-affinity group at each broker, in namespaces; in the extensible manager,
+    in bundles.
     """
     members = anti_affinity.members(group, snapshot.anti_affinity_groups)
     served = snapshot.served
@@ -248,7 +248,7 @@ def _drop(brokers: Brokers, drop_outs: Filter, rejected: list[Mapping[str, str]]
 
 
 def _all_persistent(snapshot: ClusterSnapshot) -> bool:
-    """Whether every broker serves persistent topics."""
+    """True if every broker serves persistent topics."""
     return all(persistent for _, persistent in snapshot.columns.traits)
 
 

@@ -122,7 +122,8 @@ class Guards:
         return True
 
     def _plainly_owns(self, source: str, bundles: list[str]) -> bool:
-        """Whether surely a broker serves all of the bundles, and none is a monitoring bundle.
+        """True if a broker serves all of the bundles and none of them is a monitoring bundle; may
+        be False by mistake.
 
         Of the largest bundles of a broker, that is known from the order by throughput.
         """
@@ -229,13 +230,10 @@ class Guards:
 
         None if placement may choose it, or if no destination is planned.
         """
-        destination, cordons = unload.destination, self._snapshot.wishes.cordons
-        if destination is None or (self._filtered and destination not in cordons):
-            return None
-        if self._snapshot.extensible:
-            if destination in cordons:
-                return filters.CORDONED
-        elif self._fit_all:
+        destination = unload.destination
+        if destination in self._snapshot.wishes.cordons:
+            return filters.CORDONED  # placement takes one if nobody else may serve: no move has to
+        if destination is None or self._filtered or self._fit_all:
             return None
         able, rejected = self._able(unload)
         if destination in able:
@@ -243,7 +241,7 @@ class Guards:
         return rejected.get(destination, "Filtered: placement would not choose it")
 
     def _able(self, unload: Unload) -> tuple[Sequence[str], Mapping[str, str]]:
-        """What the filters leave to a bundle, and why not the others."""
+        """The brokers that the filters leave to a bundle, and why not the others."""
         namespace = split_bundle_name(unload.bundle)[0]
         policies = filters.policies_of(self._snapshot, namespace)
         key = unload.source, namespace if namespace == SYSTEM_NAMESPACE else policies

@@ -1,4 +1,4 @@
-"""What is remembered from one cycle to the next: a value passed in and returned."""
+"""The memories of strategies from one cycle to the next: a value passed in and returned."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from loadmanager.core.strategies.strategy import Strategy
 
 
 def plain(value: object) -> Any:
-    """What `msgspec` does not know as it is written: mappings and sequences that compute."""
+    """Convert mappings and sequences that compute their values into plain ones, for `msgspec`."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Sequence):

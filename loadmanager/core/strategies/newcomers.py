@@ -44,14 +44,14 @@ def _barred(snapshot: ClusterSnapshot, broker: str) -> str | None:
 
 
 def _bundles(snapshot: ClusterSnapshot) -> Mapping[str, int]:
-    """How many bundles each live broker has."""
+    """The number of bundles of each live broker."""
     if snapshot.extensible:
         return {broker: int(data.bundle_count) for broker, data in snapshot.load_data.items()}
     return {broker: len(report.bundles) for broker, report in snapshot.reports.items()}
 
 
 def _why(plan: Plan) -> str:
-    """What the strategy says: of the cluster, else of the first thing that stays."""
+    """The strategy's reason: about the cluster, else about the first thing that stays."""
     if plan.unloads:
         return f"{plan.strategy} moves {bundles_text(len(plan.unloads))}, none of them there"
     reasons = [skip.reason for skip in plan.skipped if skip.what == "cluster"]

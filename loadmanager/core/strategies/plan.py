@@ -1,5 +1,5 @@
-"""What strategies decide: every action and every refusal is a value with its reason and the numbers
-behind it.
+"""The decisions of strategies: every action and every refusal is a value with its reason and the
+numbers behind it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Unload(msgspec.Struct, frozen=True, gc=False):
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False):
-    """Where an unowned bundle belongs.
+    """The broker chosen for an unowned bundle.
 
     `candidates` are the equally good brokers; `broker` is one of them, picked at random, or None if
     there are no candidates. `rejected` says why each other broker is not a candidate.
@@ -44,7 +44,7 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class SplitEnd:
-    """What a split came to: the bundles that replaced the old one, or why it was not split."""
+    """The result of a split: the bundles that replaced the old one, or why it was not split."""
 
     children: tuple[str, ...]
     text: str

@@ -69,7 +69,7 @@ def split_decision(split: Split, broker: str) -> dict[str, Any]:
 
 
 def split_end(children: Sequence[str]) -> SplitEnd:
-    """What a split came to that raised no error."""
+    """The result of a split that raised no error."""
     if not children:
         return SplitEnd((), "its owner found no boundary that divides its topics")
     spans = ", ".join(child.rpartition("/")[2] for child in children)
@@ -77,7 +77,7 @@ def split_end(children: Sequence[str]) -> SplitEnd:
 
 
 def split_outcome(split: Split) -> dict[str, Any]:
-    """Whether a split is over, and what it came to."""
+    """The state and result of a split, as a document."""
     end = split.end
     if end is None:
         return {"state": "running", "outcome": None}

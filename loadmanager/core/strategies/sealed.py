@@ -46,7 +46,7 @@ class Sealed:
 
     @property
     def expires_ms(self) -> int:
-        """When it can no longer be carried out."""
+        """The time after which it can no longer be carried out, in ms since the epoch."""
         return self.made_ms + LIFE_MS
 
 
@@ -115,7 +115,9 @@ def drift(
 
 
 def _refused(sealed: Sealed, snapshot: ClusterSnapshot, moves: Sequence[Unload]) -> Iterator[Drift]:
-    """What brokers, operators and policies no longer allow: the guards of every cycle say it."""
+    """The moves that brokers, operators and policies no longer allow, by the guards of
+    every cycle.
+    """
     usable = guards.usable(snapshot, sealed.settings)
     allowed, refused = guards.Guards(usable, sealed.settings).admit(moves)
     for skip in refused:
@@ -157,7 +159,7 @@ def _other_usage(sealed: Sealed, snapshot: ClusterSnapshot) -> Iterator[Drift]:
 
 
 def bounds_document() -> dict[str, Any]:
-    """What may differ when a plan is carried out."""
+    """The differences at which a plan is still carried out, as a document."""
     return {
         "lifeMs": LIFE_MS,
         "loadFraction": LOAD_CHANGE_MAX,

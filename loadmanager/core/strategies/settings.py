@@ -37,7 +37,7 @@ class StrategySettings:
 
     @cached_property
     def weights(self) -> Weights:
-        """How much each resource counts in a broker's usage."""
+        """The weight of each resource in a broker's usage."""
         return Weights(
             self.cpu_weight,
             self.direct_memory_weight,
@@ -71,13 +71,13 @@ class StrategySettings:
     shedder: str = conf(
         "loadBalancerLoadSheddingStrategy",
         "org.apache.pulsar.broker.loadbalance.impl.ThresholdShedder",
-        "Which strategy sheds: a full class name of Pulsar or its last part",
+        "The shedder: a full class name of Pulsar or its last part",
         dynamic=True,
     )
     placement: str = conf(
         "loadBalancerLoadPlacementStrategy",
         "org.apache.pulsar.broker.loadbalance.impl.LeastLongTermMessageRate",
-        "Which strategy places: a full class name of Pulsar or its last part",
+        "The placement rule: a full class name of Pulsar or its last part",
     )
     overloaded_percent: float = conf(
         "loadBalancerBrokerOverloadedThresholdPercentage",

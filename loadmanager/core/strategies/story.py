@@ -1,4 +1,4 @@
-"""What a decision says of one bundle or broker: the parts of its document that concern it."""
+"""The parts of a decision's document that concern one bundle or broker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 Document = dict[str, Any]
 CLUSTER = "cluster"
-"""What a skip names that concerns everything."""
+"""The name in a skip that concerns the whole cluster."""
 LINES_MAX = 200
 """Moves, placements, splits and skips each that a listed decision shows at most."""
 REJECTED_MAX = 50
@@ -45,7 +45,7 @@ def concerning(
 
 
 def names(decision: Mapping[str, Any], bundle: str) -> bool:
-    """Whether a decision, or a part of it, names a bundle."""
+    """True if a decision, or a part of it, names a bundle."""
     parts = [decision, *(part for name in _LISTS for part in decision.get(name, ()))]
     return any(
         bundle in (part.get("bundle"), part.get("what"), *part.get("parts", ())) for part in parts

@@ -1,4 +1,4 @@
-"""What a strategy is: an object with its name, its needs and its functions.
+"""A strategy: an object with its name, its needs and its functions.
 
 A strategy keeps its own memory: a value that its functions get and return. No other strategy sees
 it. A leader stores it for the next one, if the strategy says how.
@@ -25,8 +25,8 @@ def no_memory() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Shed:
-    """What a shedder answers: moves, which the guards have yet to allow, a reason for everything
-    that stays, and its memory.
+    """A shedder's answer: moves, which the guards have yet to allow, a reason for everything that
+    stays, and its memory.
     """
 
     unloads: tuple[Unload, ...]
@@ -89,11 +89,11 @@ class PlacementRule:
     """
     memory: Callable[[], Any] = no_memory
     stored: Any = None
-    """As a shedder's."""
+    """See `Shedder`."""
     settings: type | None = None
-    """As a shedder's."""
+    """See `Shedder`."""
     observe: Observe | None = None
-    """As a shedder's: called with every report while this rule is the one that acts."""
+    """See `Shedder`; called with every report while this rule is the one that acts."""
     advance: Callable[[ClusterSnapshot, StrategySettings, Any], Any] | None = None
     """Snapshot, settings and memory in, memory out; called once for each request."""
     follows: str | None = None

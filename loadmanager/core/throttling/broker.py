@@ -136,7 +136,7 @@ class BrokerThrottling:
                 self.wakeups += 1
 
     def next_wakeup_ns(self) -> int | None:
-        """When to call `release` next; None while nobody waits."""
+        """The time at which to call `release` next; None while nobody waits."""
         return self.schedule.next_ns()
 
     # Connections and topics
@@ -365,7 +365,9 @@ class TopicThrottling:
 
     @property
     def held_times(self) -> int:
-        """How often producers of this topic were held (Pulsar's publishRateLimitedTimes)."""
+        """The number of times that producers of this topic were held (Pulsar's
+        publishRateLimitedTimes).
+        """
         return self._held_times + sum(sender.times_held for sender in self.senders)
 
     def all_limits(self) -> list[Limit]:

@@ -107,7 +107,7 @@ class TokenBucket:
         return self._granted - self._consumed
 
     def throttling_duration_ns(self, now_ns: int, required: int = 1) -> int:
-        """How long to wait until `required` tokens are there; 0 when they are there now.
+        """The time until `required` tokens are there, in ns; 0 when they are there now.
 
         A wait never ends before the next grant, and lasts until the tokens of one resolution are
         there, so that a waiter can send more than one frame.

@@ -33,7 +33,7 @@ class PublishRates(NamedTuple):
 
 
 class Charge(NamedTuple):
-    """What was sent to consumers."""
+    """The amount that was sent to consumers."""
 
     entries: int
     messages: int
@@ -131,12 +131,12 @@ class DispatchGate:
 
     @property
     def blocked(self) -> bool:
-        """Whether a limit holds it."""
+        """True if a limit holds it."""
         return self._holding > 0
 
     @property
     def may_go_on(self) -> bool:
-        """Whether no limit holds it and it is not closed."""
+        """True if no limit holds it and it is not closed."""
         return not self._holding and not self._closed
 
     def turn_max(self, consumers: int) -> int:
@@ -244,7 +244,7 @@ class DispatchPace:
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing may be sent now."""
+        """True if nothing may be sent now."""
         return not self._messages_left or not self._bytes_left
 
     def sent(self, messages: int, size_bytes: int) -> bool:

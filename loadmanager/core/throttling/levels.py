@@ -1,4 +1,4 @@
-"""What limits belong to, how they behave, and what they set aside."""
+"""Levels of limits, their tuning and their reserves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class Level(enum.StrEnum):
-    """What a limit belongs to."""
+    """The kind of thing that a limit belongs to."""
 
     BROKER = "broker"
     TOPIC = "topic"
@@ -17,7 +17,7 @@ class Level(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How limits behave (see `ThrottlingSettings`)."""
+    """The tuning of limits (see `ThrottlingSettings`)."""
 
     burst_ns: int
     """What an idle limit saves up, as time of its rate; at least one token."""

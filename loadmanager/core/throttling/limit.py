@@ -168,7 +168,7 @@ class Limit:
 
     @property
     def active(self) -> bool:
-        """Whether there is any rate."""
+        """True if there is any rate."""
         return self._messages is not None or self._bytes is not None
 
     def message_rate(self) -> float:
@@ -273,7 +273,7 @@ class Limit:
         ticket.discarded_bytes = 0 if self._bytes is None else self._bytes.discarded
 
     def must_wait(self, ticket: Ticket, now_ns: int) -> bool:
-        """Whether the ticket may not send now: all tokens are used or set aside for others, or its
+        """True if the ticket may not send now: all tokens are used or set aside for others, or its
         turn is over while others wait.
         """
         if self.length and ticket.turn_ns > TURN_NS:
@@ -296,8 +296,8 @@ class Limit:
         return messages, size
 
     def turn(self, ticket: Ticket, now_ns: int) -> tuple[int, int]:
-        """As `available`; while others wait, at most what is left of the ticket's turn, but at
-        least 1.
+        """The messages and bytes that the ticket may send (see `available`); while others wait, at
+        most what is left of its turn, but at least 1.
         """
         messages, size = self.available(now_ns, ticket)
         if not self.length:
@@ -364,17 +364,17 @@ class Limit:
         return ticket
 
     def places(self) -> dict[Ticket, int]:
-        """How many go before each ticket that waits."""
+        """The number of tickets before each one that waits."""
         return {ticket: place for place, ticket in enumerate(self._waiting())}
 
     def _waiting(self) -> list[Ticket]:
-        """Those who wait, in the order that they go."""
+        """The tickets that wait, in the order that they go."""
         waiting = sorted(entry[:2] for entry in self._heap if entry[2].place == entry[1])
         tickets = dict(self._arrivals)
         return [tickets[place] for _, place in waiting]
 
     def _first(self, now_ns: int) -> Ticket:
-        """Who goes first. Somebody waits."""
+        """The ticket that goes first. There must be one."""
         arrivals, heap = self._arrivals, self._heap
         while arrivals[0][1].place != arrivals[0][0]:
             arrivals.popleft()

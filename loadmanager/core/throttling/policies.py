@@ -233,7 +233,7 @@ def applied(
 
 
 def is_set(rate: PublishRate | DispatchRate | SubscribeRate) -> bool:
-    """Whether a rate limits anything."""
+    """True if a rate limits anything."""
     if isinstance(rate, SubscribeRate):
         return rate.subscribes > 0
     if isinstance(rate, PublishRate):

@@ -13,12 +13,12 @@ from loadmanager.core.throttling.levels import Level, Tuning
 from loadmanager.core.throttling.limit import Limit, Ticket
 from loadmanager.core.throttling.policies import PublishRate
 from loadmanager.core.throttling.schedule import Schedule
-from loadmanager.core.throttling.tracker import Cause, ConnectionThrottle
+from loadmanager.core.throttling.tracker import ConnectionThrottle, HoldCause
 
 CAUSES = {
-    Level.BROKER: Cause.BROKER_PUBLISH_RATE,
-    Level.TOPIC: Cause.TOPIC_PUBLISH_RATE,
-    Level.RESOURCE_GROUP: Cause.RESOURCE_GROUP_PUBLISH_RATE,
+    Level.BROKER: HoldCause.BROKER_PUBLISH_RATE,
+    Level.TOPIC: HoldCause.TOPIC_PUBLISH_RATE,
+    Level.RESOURCE_GROUP: HoldCause.RESOURCE_GROUP_PUBLISH_RATE,
 }
 """Under which cause a limit of a level holds connections."""
 

@@ -1,4 +1,4 @@
-"""What limits do, in words and numbers, as JSON for the admin API."""
+"""The state of limits, in words and numbers, as JSON for the admin API."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _figures(figures: LimitSnapshot) -> dict[str, Any]:
 
 
 def _producer(sender: Sender, waiting: Waiting, now_ns: int) -> dict[str, Any]:
-    """What holds a producer now, what held it so far, and why in one sentence."""
+    """The holds of a producer, now and so far, and the reason in one sentence."""
     throttle, holds = sender.throttle, sender.throttle.holds(now_ns)
     held_s = {cause.value: ns / 1e9 for cause, ns in throttle.throttled_ns.items()}
     for hold in holds:

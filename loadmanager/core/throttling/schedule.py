@@ -1,4 +1,4 @@
-"""What limits answer: who may go on (`Ready`), and when to ask again (`Schedule`).
+"""The answers of limits: who may go on (`Ready`), and when to ask again (`Schedule`).
 
 Limits make no callbacks. The owner of the connections takes them from `Ready` and calls `go_on` of
 each.
@@ -23,24 +23,24 @@ class Resumable(Protocol):
 
 
 class Held(Protocol):
-    """What limits know of a `Resumable`."""
+    """A `Resumable`, as limits see it."""
 
     announced: bool
     """Whether it is in `Ready`; written by `Ready` only."""
 
     @property
     def owner(self) -> Resumable:
-        """Who is handed out."""
+        """The connection or consumer that may go on."""
         ...
 
     @property
     def may_go_on(self) -> bool:
-        """Whether nothing holds it and it still exists."""
+        """True if nothing holds it and it still exists."""
         ...
 
 
 class Ready:
-    """Those whose last hold ended, in order, each once."""
+    """The connections and consumers whose last hold ended, in order, each once."""
 
     def __init__(self) -> None:
         self._queue: deque[Held] = deque()
@@ -63,7 +63,7 @@ class Ready:
 
 RECENT_NS = 10_000_000_000
 RECENT_MAX = 2_000
-"""So many waiters that limits held are remembered, for this long."""
+"""Waiters that limits held and that are remembered, for this long."""
 
 
 class Schedule:

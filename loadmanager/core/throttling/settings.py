@@ -9,7 +9,7 @@ from loadmanager.core.conf import conf, without_effect
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
-"""What Pulsar's int and long hold."""
+"""The largest values of Pulsar's int and long."""
 
 
 def _messages(name: str, limit: str) -> Any:

@@ -1,5 +1,5 @@
-"""What a limit delivered, what was configured, and how long waiters waited: counters for metrics
-and for "why is this producer slow?".
+"""Counters of a limit: what it delivered, what was configured, and how long waiters waited; for
+metrics and for "why is this producer slow?".
 """
 
 from __future__ import annotations

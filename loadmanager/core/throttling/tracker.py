@@ -16,8 +16,8 @@ from typing import Protocol
 from loadmanager.core.throttling.schedule import Ready, Resumable
 
 
-class Cause(enum.StrEnum):
-    """The causes that can hold a connection."""
+class HoldCause(enum.StrEnum):
+    """A cause that can hold a connection."""
 
     TOPIC_PUBLISH_RATE = "topic publish rate"
     BROKER_PUBLISH_RATE = "broker publish rate"
@@ -29,14 +29,18 @@ class Cause(enum.StrEnum):
 
 
 COUNTED = frozenset(
-    {Cause.TOPIC_PUBLISH_RATE, Cause.BROKER_PUBLISH_RATE, Cause.RESOURCE_GROUP_PUBLISH_RATE}
+    {
+        HoldCause.TOPIC_PUBLISH_RATE,
+        HoldCause.BROKER_PUBLISH_RATE,
+        HoldCause.RESOURCE_GROUP_PUBLISH_RATE,
+    }
 )
 """Causes that are counted, one for each producer that is held; the others are on or off."""
 
 
 @dataclass(slots=True)
-class CauseTotals:
-    """How often and how long one cause held connections; `connections`: those it holds now."""
+class HoldTotals:
+    """The number and duration of one cause's holds; `connections`: those that it holds now."""
 
     connections: int = 0
     times: int = 0
@@ -51,8 +55,8 @@ class PauseTotals:
     paused_connections: int = 0
     pauses: int = 0
     resumes: int = 0
-    by_cause: dict[Cause, CauseTotals] = field(
-        default_factory=lambda: {cause: CauseTotals() for cause in Cause}
+    by_cause: dict[HoldCause, HoldTotals] = field(
+        default_factory=lambda: {cause: HoldTotals() for cause in HoldCause}
     )
 
 
@@ -60,7 +64,7 @@ class PauseTotals:
 class Hold:
     """One cause that holds a connection now."""
 
-    cause: Cause
+    cause: HoldCause
     count: int
     for_ns: int
     """How long it has held so far."""
@@ -111,19 +115,19 @@ class ConnectionThrottle:
         self._paused_since_ns = 0
         self.throttled_times = 0
         """How often it was paused."""
-        self.throttled_ns: dict[Cause, int] = {}
+        self.throttled_ns: dict[HoldCause, int] = {}
         """Time held by each cause, in holds that are over."""
         self._totals = totals
         self._ready = ready
-        self._counts: dict[Cause, int] = {}
-        self._since_ns: dict[Cause, int] = {}
+        self._counts: dict[HoldCause, int] = {}
+        self._since_ns: dict[HoldCause, int] = {}
 
     @property
     def may_go_on(self) -> bool:
-        """Whether nothing holds it and it is not closed."""
+        """True if nothing holds it and it is not closed."""
         return not self.paused and not self.closed
 
-    def hold(self, cause: Cause, now_ns: int) -> None:
+    def hold(self, cause: HoldCause, now_ns: int) -> None:
         """A cause begins to hold, or a counted one holds once more. Ignored once closed."""
         if self.closed:
             return
@@ -145,7 +149,7 @@ class ConnectionThrottle:
             self._totals.pauses += 1
             self._totals.paused_connections += 1
 
-    def release(self, cause: Cause, now_ns: int) -> None:
+    def release(self, cause: HoldCause, now_ns: int) -> None:
         """A cause ends, or a counted one holds once less. Ignored when it does not hold."""
         count = self._counts.get(cause, 0)
         if count > 1:
@@ -175,14 +179,14 @@ class ConnectionThrottle:
             self._totals.paused_connections -= 1
 
     def holds(self, now_ns: int) -> list[Hold]:
-        """What holds the connection now, in the order of `Cause`."""
+        """The present holds of the connection, in the order of `HoldCause`."""
         return [
             Hold(cause, self._counts[cause], now_ns - self._since_ns[cause])
-            for cause in Cause
+            for cause in HoldCause
             if cause in self._counts
         ]
 
-    def _end(self, cause: Cause, now_ns: int) -> None:
+    def _end(self, cause: HoldCause, now_ns: int) -> None:
         del self._counts[cause]
         held_ns = now_ns - self._since_ns.pop(cause)
         self.throttled_ns[cause] = self.throttled_ns.get(cause, 0) + held_ns
@@ -230,7 +234,7 @@ class PublishBuffer:
         elif self.exceeded and not size_bytes:
             empty = [throttle]
         for other in empty:
-            other.hold(Cause.PUBLISH_BUFFER, now_ns)
+            other.hold(HoldCause.PUBLISH_BUFFER, now_ns)
         self._settle(now_ns)
         return empty
 
@@ -243,4 +247,4 @@ class PublishBuffer:
         if self.exceeded and (self.limit_bytes <= 0 or self.pending_bytes <= self.limit_bytes // 2):
             self.exceeded = False
             for throttle in self._bytes:
-                throttle.release(Cause.PUBLISH_BUFFER, now_ns)
+                throttle.release(HoldCause.PUBLISH_BUFFER, now_ns)

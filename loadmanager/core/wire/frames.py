@@ -27,15 +27,15 @@ COMMAND_BYTES_MAX = 1024 * 1024
 FRAME_PADDING_BYTES = 10 * 1024
 """Room for command and metadata beside the largest message (Pulsar's padding)."""
 MESSAGE_BYTES_MIN = 6
-"""Of a message in a batch: the size of its metadata (4 bytes), and the size of its payload."""
+"""A message in a batch has at least two sizes: of its metadata (4 bytes), and of its payload."""
 COMPRESSION_RATIO_MAX = {1: 255, 2: 1032, 4: 64}
 """How much LZ4, ZLIB and SNAPPY can compress at best; ZSTD has no practical bound."""
 PLAIN_BYTES_MAX = 128 * 1024 * 1024
 CHUNKED_BYTES_MAX = (1 << 31) - 1
 BATCH_MESSAGES_MAX = 100_000
-"""What the compressed payload of one SEND may become; what that of a message in chunks may, as much
-as Java clients can tell; and how many messages a batch may have. Consumers reserve memory for what
-the metadata tells.
+"""Limits of the uncompressed size of one SEND's payload; of a message in chunks, as much as Java
+clients can tell; and of the messages in a batch. Consumers reserve memory for what the metadata
+tells.
 """
 TAIL_START_BYTES = 4096
 """Enough of a tail for its publish time: clients write it behind the producer's name and the
@@ -136,8 +136,8 @@ class FrameReader:
         self._later = bytearray()
 
     def _has(self, needed: int) -> bool:
-        """Whether `needed` bytes, more than `_buffer` holds from `_at` on, were fed; then
-        `_buffer` holds them afterwards.
+        """Buffer `needed` bytes from `_at` on, more than `_buffer` holds; False if they were not
+        fed yet.
         """
         if self.pending_bytes < needed:
             self._needed = needed
@@ -210,7 +210,7 @@ def _tail_head(tail: bytes) -> tuple[int, int]:
 
 
 def check_tail(tail: bytes) -> bool:
-    """Whether the tail of a SEND has the right magic number and checksum.
+    """True if the tail of a SEND has the right magic number and checksum.
 
     True also for a complete tail without checksum (protocol before v6).
     """
@@ -285,7 +285,7 @@ def _check_numbers(metadata: pb.MessageMetadata, payload: int) -> None:
 
 
 def publish_time_of(tail: bytes) -> int:
-    """When a message was published, in milliseconds since the epoch; 0 if the first
+    """The publish time of a message, in milliseconds since the epoch; 0 if the first
     `TAIL_START_BYTES` of its tail do not tell. The rest of the tail is not looked at.
     """
     start = tail[:TAIL_START_BYTES]
@@ -319,8 +319,8 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _after_field(data: bytes, key: int, at: int) -> int:
-    """Where the field after one of that key ends. Raises `IndexError` at the end of the data, and
-    for groups, which Pulsar has not.
+    """The position after the next field with that key. Raises `IndexError` at the end of the data,
+    and for groups, which Pulsar has not.
     """
     kind = key & 7
     if kind == 0:

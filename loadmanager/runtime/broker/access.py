@@ -1,4 +1,4 @@
-"""Who may do what here: superusers, proxies, administrators of tenants, and the grants of
+"""The permissions of roles here: superusers, proxies, administrators of tenants, and the grants of
 namespaces and topics (Pulsar `PulsarAuthorizationProvider`).
 
 What the store says of a namespace or a tenant is kept until a watch reports a change.
@@ -45,15 +45,15 @@ class AccessSettings:
     providers: tuple[str, ...] = conf(
         "authenticationProviders",
         (),
-        "How they do that: org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+        "Verifiers of clients: org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
     )
     metrics: bool = conf(
-        "authenticateMetricsEndpoint", False, "Also whoever reads /metrics must do so"
+        "authenticateMetricsEndpoint", False, "Reading /metrics needs authentication, too"
     )
     refresh_s: float = conf(
         "authenticationRefreshCheckSeconds",
         60.0,
-        "How often connections are checked whose proof has ended",
+        "Interval of the check for connections whose token has expired",
         minimum=0.05,
     )
     anonymous: str = conf(
@@ -68,7 +68,9 @@ class AccessSettings:
     authorization: bool = conf(
         "authorizationEnabled", False, "Roles may do only what they are permitted to do"
     )
-    provider: str = conf("authorizationProvider", AUTHORIZATION, "Who decides that")
+    provider: str = conf(
+        "authorizationProvider", AUTHORIZATION, "The class that decides this; there is one only"
+    )
     wildcards: bool = conf(
         "authorizationAllowWildcardsMatching",
         False,
@@ -191,7 +193,7 @@ class BrokerAccess:
             raise ForbiddenError(f"Client is not authorized to {what}")
 
     async def _administers(self, role: str, tenant: str) -> bool:
-        """Whether a role is a superuser, or an administrator of a tenant."""
+        """True if a role is a superuser, or an administrator of a tenant."""
         if role in self.settings.value.superusers:
             return True
         admins = self._admins.get(tenant)

@@ -92,7 +92,7 @@ class Assigning:
         )
 
     def _in_transit(self, record: StateRecord | None) -> bool:
-        """Whether a live broker is about to change a record."""
+        """True if a live broker is about to change a record."""
         if record is None or record.state not in IN_FLIGHT:
             return False
         if record.state is UnitState.ASSIGNING:
@@ -158,7 +158,7 @@ class Assigning:
         return choice
 
     def choose_all(self, bundles: list[str]) -> list[Placement]:
-        """Where each of many bundles belongs; each choice counts for the next."""
+        """Choose brokers for many bundles; each choice counts for the next."""
         settings = self.strategies.value
         choices, self._memories = cycle.place(
             self.snapshot(passing=False), bundles, settings, self._memories, self.rng

@@ -1,4 +1,4 @@
-"""How the store says which session owns a bundle: a *claim*, which is a lock or a state record.
+"""Claims: how the store says which session owns a bundle, by a lock or a state record.
 
 There is one kind for each load manager: `runtime.broker.locks` for the modular one, and
 `runtime.broker.state_records` for the extensible one. Everything else about the life of a bundle on
@@ -81,7 +81,7 @@ class Claims(Protocol):
         ...
 
     async def holds(self, bundle: str, token: int) -> bool:
-        """Whether this session holds the claim with this token."""
+        """True if this session holds the claim with this token."""
         ...
 
     async def held_in_session(self, bundle: str) -> int | None:

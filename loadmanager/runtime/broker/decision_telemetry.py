@@ -1,4 +1,4 @@
-"""What the leader decided, by result and reason: metrics of Pulsar's extensible load manager.
+"""The leader's decisions, by result and reason: metrics of Pulsar's extensible load manager.
 
 The reasons are the words that our decisions begin with. Of Pulsar's `sunit_state_chn` metrics only
 the number of owned bundles is here: locks in ZooKeeper take the place of that channel.

@@ -24,7 +24,7 @@ class Health:
     leading: Leading
 
     def ready(self) -> bool:
-        """Whether this broker is registered, knows a leader and takes lookups."""
+        """True if this broker is registered, knows a leader and takes lookups."""
         registered = self.self_address.broker_id in self.brokers.registered
         return self.ownership.accepting and registered and self.leading.leader is not None
 

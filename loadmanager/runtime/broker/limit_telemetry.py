@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.stats import LimitSnapshot
-from loadmanager.core.throttling.tracker import Cause
+from loadmanager.core.throttling.tracker import HoldCause
 from loadmanager.ports.telemetry import Sample, counter, gauge
 
 PENDING_PUBLISHES = gauge(
@@ -96,7 +96,7 @@ def samples(throttling: BrokerThrottling, now_ns: int, topics_max: int) -> Itera
 def _connections(throttling: BrokerThrottling) -> Iterator[Sample]:
     pauses = throttling.pauses
     by_cause = pauses.by_cause
-    yield PENDING_PUBLISHES.sample(by_cause[Cause.PENDING_PUBLISH_REQUESTS].connections)
+    yield PENDING_PUBLISHES.sample(by_cause[HoldCause.PENDING_PUBLISH_REQUESTS].connections)
     yield PAUSED.sample(pauses.paused_connections)
     yield PAUSES.sample(pauses.pauses, "paused")
     yield PAUSES.sample(pauses.resumes, "resumed")

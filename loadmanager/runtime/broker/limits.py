@@ -66,7 +66,7 @@ class DynamicSettings(Protocol):
 
 
 class MessageRules(Protocol):
-    """Who keeps the messages of topics (`core.messaging.rules.MessageRules`)."""
+    """The rules for how long messages are kept (`core.messaging.rules.MessageRules`)."""
 
     def set_policies(self, namespace: str, policies: Mapping[str, Any]) -> None:
         """The policies of a namespace changed."""

@@ -31,7 +31,7 @@ class Lives:
         return list(self._lives.values())
 
     def reserved(self, bundle: str) -> bool:
-        """Whether the bundle has a life here, or a split in progress creates it."""
+        """True if the bundle has a life here, or a split in progress creates it."""
         return bundle in self._lives or bundle in self.split_children
 
     def lock_changed(self, bundle: str) -> None:

@@ -54,7 +54,7 @@ class LoadPublisher:
     strategies: Live[StrategySettings]
     _averages: tuple[float, float] | None = None
     _last: BrokerLoadData | None = None
-    """As last published."""
+    """The load data published last."""
     _published_s: float = -math.inf
     _top: bytes = b""
     epoch: Callable[[], int] = lambda: 0

@@ -194,7 +194,9 @@ class Locks:
     # Brokers of the extensible manager
 
     async def _learned_of_records(self, *, unless: Node | None = None) -> bool:
-        """Whether a refusal is news of state records. `unless`: a lock that explains it, too."""
+        """Look for state records after a refusal; True if they are news. `unless`: a lock that
+        explains the refusal, too.
+        """
         if self._records_exist or unless is not None:
             return False
         self._records_exist = await self._store.get(paths.UNIT_STATES) is not None
@@ -277,7 +279,7 @@ class Locks:
         await self._peers.acquire_bundle(destination, bundle, epoch=epoch)
 
     async def holds(self, bundle: str, token: int) -> bool:
-        """Whether this session holds the lock with this token."""
+        """True if this session holds the lock with this token."""
         return self._is_ours(await self._store.get(paths.lock(bundle)), token)
 
     async def held_in_session(self, bundle: str) -> int | None:

@@ -38,7 +38,7 @@ PlaceCall = Callable[[str], Awaitable[str]]
 
 
 class Search(Protocol):
-    """How the extensible manager finds or makes an owner."""
+    """The way in which the extensible manager finds or makes an owner."""
 
     placed: int
     """Bundles that this broker placed; `unplaced`: without finding a broker."""
@@ -76,7 +76,9 @@ class Lookups:
 
     @property
     def placements(self) -> tuple[int, int]:
-        """How many bundles this broker placed, and how often it found no broker for one."""
+        """The number of bundles that this broker placed, and of those that it found no
+        broker for.
+        """
         chosen = self if self.search is None else self.search
         return chosen.placed, chosen.unplaced
 

@@ -1,4 +1,4 @@
-"""Which bundles this broker owns: acquiring, releasing, splitting and losing them.
+"""The bundles that this broker owns: acquiring, releasing, splitting and losing them.
 
 Theory of operation. The owner of a bundle is the broker that holds its claim: a lock or a state
 record (`runtime.broker.claims`). Each acquisition is a *life* with its own token. Four rules ensure
@@ -89,7 +89,7 @@ class Ownership:
     # State
 
     def served(self, bundle: str) -> bool:
-        """Whether this broker serves the bundle now: it is owned, and the session is proven."""
+        """True if this broker serves the bundle now: it is owned, and the session is proven."""
         life = self._lives.get(bundle)
         return life is not None and life.served and self._proven
 
@@ -108,7 +108,7 @@ class Ownership:
 
     @property
     def holds_any(self) -> bool:
-        """Whether this broker owns a bundle, or a bundle is in transit here."""
+        """True if this broker owns a bundle, or a bundle is in transit here."""
         return bool(self._lives.all())
 
     def state(self, bundle: str) -> BundleState:

@@ -1,4 +1,4 @@
-"""How long bundles were without an owner when they moved: a histogram for the metrics page."""
+"""A histogram for the metrics page of how long bundles had no owner when they moved."""
 
 from __future__ import annotations
 

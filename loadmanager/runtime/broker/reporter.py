@@ -330,8 +330,8 @@ def _usage(reading: Reading) -> ResourceUsage:
 
 
 def percent_change(before: float, after: float) -> float:
-    """How much a figure changed, by Pulsar's rule: relative to the old value; infinite if that is 0
-    and the new value is not.
+    """The change of a figure in percent, by Pulsar's rule: relative to the old value; infinite if
+    that is 0 and the new value is not.
     """
     if before == 0:
         return 0.0 if after == 0 else math.inf

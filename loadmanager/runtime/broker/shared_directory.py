@@ -97,7 +97,7 @@ async def _present(directory: Directory) -> str | None:
 
 
 async def _id_of_cluster(store: Store, directory: Directory) -> str | None:
-    """None if none was chosen yet."""
+    """The stored id; None if none was chosen yet."""
     node = await store.get(paths.STORAGE)
     if node is None:
         return None

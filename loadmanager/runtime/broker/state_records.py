@@ -70,7 +70,7 @@ class StateRecords:
 
     @property
     def in_flight_s(self) -> float:
-        """How long a bundle may be in transit."""
+        """The longest time for which a bundle may be in transit, in seconds."""
         return self._settings.value.in_flight_ms / 1000
 
     # Owners
@@ -86,7 +86,7 @@ class StateRecords:
         self._parents.clear()
 
     def lives(self, broker_id: str | None, session_id: int) -> bool:
-        """Whether a broker is registered in this session, as far as this broker knows."""
+        """True if a broker is registered in this session, as far as this broker knows."""
         return (
             session_id == self._store.session_id != 0
             or self._brokers.sessions.get(broker_id or "") == session_id
@@ -237,7 +237,7 @@ class StateRecords:
         return Check(paths.local_policies(_namespace(bundle)), version)
 
     async def _stored(self, bundle: str, *, again: bool = False) -> Stored | None:
-        """What is known of a record; read unless it is in the cache."""
+        """The record of a bundle: from the cache, else read from the store."""
         stored = self.cache.get(bundle)
         return await self.cache.fresh(bundle) if again or stored is None else stored
 
@@ -295,7 +295,7 @@ class StateRecords:
         return writes
 
     def _follows_records(self, broker_id: str | None) -> bool:
-        """Whether a live broker runs this load manager."""
+        """True if a live broker runs this load manager."""
         report = self._brokers.reports.get(broker_id or "")
         return (
             report is not None and Manager.of(report.load_manager_class_name) is not Manager.MODULAR
@@ -322,7 +322,7 @@ class StateRecords:
     # What this session holds
 
     async def holds(self, bundle: str, token: int) -> bool:
-        """Whether this session owns the bundle: in a session, a bundle has one life at a time."""
+        """True if this session owns the bundle: in a session, a bundle has one life at a time."""
         return await self.held_in_session(bundle) is not None
 
     async def held_in_session(self, bundle: str) -> int | None:
@@ -451,7 +451,7 @@ class StateRecords:
 
 
 def _owned_in(record: StateRecord | None, session_id: int) -> bool:
-    """Whether a record says that a session owns the bundle."""
+    """True if a record says that a session owns the bundle."""
     return (
         record is not None
         and record.owner is not None

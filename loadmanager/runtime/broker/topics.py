@@ -173,7 +173,7 @@ class Topics:
         return tuple(paths.decode(name) for name in names)
 
     async def exists(self, topic: TopicName) -> bool:
-        """Whether a topic is recorded: by itself, as partitioned, or as a partition of one that is.
+        """True if a topic is recorded: by itself, as partitioned, or as a partition of one that is.
 
         Non-persistent topics without partitions have no record. Raises `NotFoundError` for a
         missing namespace.
@@ -251,7 +251,7 @@ class Topics:
         return TopicRecords(subscriptions, log_record)
 
     async def _exists(self, topic: TopicName) -> bool:
-        """Whether a topic is recorded. Raises `BadInputError` as `_require_partition`."""
+        """True if a topic is recorded. Raises `BadInputError` as `_require_partition`."""
         await self._require_partition(topic)
         return await self._store.get(paths.managed_ledger(topic)) is not None
 

@@ -34,13 +34,13 @@ knows; fewer if their names are long.
 WHY_MAX = 1_000
 """Characters of a kept reason."""
 SILENT_READINGS = 2.5
-"""A broker that did not answer for so many intervals of reading has disappeared."""
+"""A broker that did not answer for this many intervals of reading has disappeared."""
 
 log = structlog.get_logger("fleet")
 
 
 class Acted(msgspec.Struct):
-    """What is kept for the next daemon. Times are milliseconds since the epoch."""
+    """The deeds of this daemon, kept for the next one. Times are milliseconds since the epoch."""
 
     moves: list[tuple[int, str, str]] = []
     """Moves of the last hour: when each began, its source and destination."""
@@ -66,14 +66,14 @@ class Acting:
     settings: Live[FleetSettings]
     clock: Clock
     url: str
-    """Where the daemon is asked."""
+    """The address of the daemon's API."""
     load_manager: LoadManager
-    kept: str
-    """Where is kept what the next daemon must know."""
-    on_keep: list[Callable[[bytes], None]] = field(default_factory=list)
+    note_name: str
+    """The place of the note, for operators."""
+    on_note: list[Callable[[bytes], None]] = field(default_factory=list)
     """Called with what the next daemon must know; see `recall`."""
-    unkept: str | None = None
-    """Why it is not kept, or not known what was kept before."""
+    note_problem: str | None = None
+    """Why the note could not be written, or read; None: it could."""
     budget: Budget = field(default_factory=Budget)
     breaker: Breaker = field(default_factory=Breaker)
 
@@ -93,8 +93,8 @@ class Acting:
             acted = msgspec.json.decode(kept, type=Acted)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             told = "what was kept of the budget, the breaker and the moves makes no sense"
-            log.error(told, kept=self.kept, error=str(error))
-            why = f"{self.kept} makes no sense, and what was done lately is not known"
+            log.error(told, note=self.note_name, error=str(error))
+            why = f"{self.note_name} makes no sense, and what was done lately is not known"
             if self.steers() and self.breaker.open(why, self.clock.now_ms(), self.rules()):
                 self._opened()
             return
@@ -111,16 +111,16 @@ class Acting:
             log.warning("moves stop as before", reason=self.reason())
 
     def steers(self) -> bool:
-        """Whether anything may be moved in this mode."""
+        """True if anything may be moved in this mode."""
         return self.settings.value.mode in (APPROVE, ACT)
 
-    def keep_now(self) -> None:
-        """Have kept what the next daemon must know."""
+    def write_note(self) -> None:
+        """Have what the next daemon must know written."""
         kept, names_max = self._encoded(KEPT_MAX), KEPT_MAX
         while len(kept) > NOTE_BYTES_MAX and names_max > 0:
             names_max //= 2
             kept = self._encoded(names_max)
-        for listener in self.on_keep:
+        for listener in self.on_note:
             listener(kept)
 
     def _encoded(self, names_max: int) -> bytes:
@@ -130,7 +130,7 @@ class Acting:
         return msgspec.json.encode(acted)
 
     def rules(self) -> Rules:
-        """When the breaker opens."""
+        """The limits at which the breaker opens."""
         settings = self.settings.value
         return Rules(
             settings.failures_max,
@@ -185,7 +185,7 @@ class Acting:
             return
         if move.author is Author.CYCLE:
             self.budget.began(move.source, move.destination, self.clock.now_ms())
-            self.keep_now()
+            self.write_note()
         if move.author in (Author.CYCLE, Author.PLAN) and self.settings.value.mode == ACT:
             self.breaker.expect(self._expectation(move))
 
@@ -212,7 +212,7 @@ class Acting:
             self._carry(move)
         text = move.outcome.text if move.outcome else ""
         if move.state is MoveState.DONE:
-            self.keep_now()
+            self.write_note()
         if text.startswith(NOT_SENT):
             self._not_made(move)
         if text == NOT_OWNED or text.startswith(NOT_SENT):
@@ -229,7 +229,7 @@ class Acting:
         self.breaker.not_made(move.bundle)
         if move.author is Author.CYCLE:
             self.budget.not_made(move.source, move.destination)
-            self.keep_now()
+            self.write_note()
 
     def _carry(self, move: Move) -> None:
         report = self.picture.reports.get(move.source)
@@ -272,13 +272,13 @@ class Acting:
         cancelled = self.moves.cancel(None, f"cancelled: {why}", urgent=False)
         log.error("moves stop", reason=why, cancelled=cancelled)
         self.load_manager.told(Plan("CircuitBreaker", skipped=(Skip("cluster", why),)))
-        self.keep_now()
+        self.write_note()
 
     def resume(self) -> bool:
         """An operator ends what the breaker began; returns whether it was open."""
         was_open = self.breaker.close()
         if was_open:
-            self.keep_now()
+            self.write_note()
         return was_open
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.moves.move import Author, Move
 from loadmanager.ports.mover import NotSentError
-from loadmanager.runtime.fleet.guarded import FleetHold
-from loadmanager.runtime.fleet.keeping import Keeping
+from loadmanager.runtime.fleet.daemon_note import DaemonNote
+from loadmanager.runtime.fleet.operating import FleetHold
 from loadmanager.runtime.fleet.settings import ACT
 from loadmanager.runtime.fleet.watching import Watching
 from loadmanager.runtime.leader.moves import Moves
@@ -21,7 +21,7 @@ class Gate:
     watching: Watching
     hold: FleetHold
     moves: Moves
-    keeping: Keeping
+    note: DaemonNote
 
     async def first(self, bundle: str) -> None:
         """Before an order to move or to split a bundle. Raises `NotSentError` where Pulsar moves
@@ -30,14 +30,14 @@ class Gate:
         """
         move = self.moves.queue.move_of(bundle)
         if move is None:
-            self.keeping.acting.keep_now()  # a split
+            self.note.acting.write_note()  # a split
         if move.author is Author.CYCLE if move else self.hold.settings.value.mode == ACT:
-            await self._kept()
+            await self._write_note()
         await self._pulsar_stays_still()
 
-    async def _kept(self) -> None:
+    async def _write_note(self) -> None:
         try:
-            await self.keeping.write()
+            await self.note.write()
         except OperationalError as error:
             raise NotSentError(str(error)) from None
 

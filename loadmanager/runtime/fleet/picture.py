@@ -1,4 +1,4 @@
-"""What the daemon knows of a Pulsar cluster, how old it is, and what is missing."""
+"""The daemon's picture of a Pulsar cluster: its data, their age, and what is missing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OWN_BALANCING = (SHEDDING, SPLITTING)
 
 
 def is_on(settings: Mapping[str, str], name: str) -> bool:
-    """Whether a switch of Pulsar's is on: it is by default."""
+    """True if a switch of Pulsar's is on, which is the default."""
     return settings.get(name, "true") != "false"
 
 
@@ -39,7 +39,7 @@ class Picture:
     """Brokers that answered when they were last read."""
     leader: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Those of load balancing in force on the leader, or on another broker if none is known."""
+    """Settings of load balancing in force on the leader, or on another broker if it is unknown."""
     own: dict[str, list[str]] = field(default_factory=dict)
     """Broker → which of Pulsar's own switches are on there, as far as that was read."""
     policies: PoliciesReading = field(default_factory=PoliciesReading)
@@ -82,7 +82,7 @@ class Picture:
 
     @property
     def extensible(self) -> bool:
-        """Whether the brokers run the extensible load manager."""
+        """True if the brokers run the extensible load manager."""
         return Manager.of(self.settings.get("loadManagerClassName")) is Manager.EXTENSIBLE
 
     def own_balancing(self) -> list[str]:

@@ -11,7 +11,7 @@ OBSERVE, ADVISE, APPROVE, ACT = MODES = ("observe", "advise", "approve", "act")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSettings:
-    """What the daemon does with the cluster."""
+    """The daemon's mode, and what it may do to the cluster."""
 
     mode: str = conf(
         "mode",

@@ -23,7 +23,7 @@ from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.mover import NOT_SENT
 from loadmanager.runtime.fleet.acting import Acting
 from loadmanager.runtime.fleet.advice import Advice
-from loadmanager.runtime.fleet.guarded import FleetHold, FleetPlans
+from loadmanager.runtime.fleet.operating import FleetHold, FleetPlans
 from loadmanager.runtime.fleet.settings import ACT, APPROVE, FleetSettings
 from loadmanager.runtime.leader.load_manager import LoadManager
 from loadmanager.runtime.leader.plans import Kept, refusal
@@ -32,7 +32,7 @@ log = structlog.get_logger("fleet")
 
 
 @dataclass(slots=True, kw_only=True)
-class Splitting:
+class FleetSplitting:
     """Carries out, or only shows, the splits that the leader wants."""
 
     load_manager: LoadManager
@@ -72,13 +72,13 @@ class Splitting:
                     await self.split(owner, split)
 
     def _waits(self) -> bool:
-        """Whether no split may begin: as moves, they wait for a pause to end, and quiet hours."""
+        """True if no split may begin: as moves, they wait for a pause to end, and quiet hours."""
         quiet = quiet_spans(self.settings.value.quiet_hours)
         return (
             self.acting.moves.wishes.pause() is not None
             or is_quiet(self.acting.clock.now_ms(), quiet)
             or self.hold.reason() is not None
-            or self.acting.unkept is not None
+            or self.acting.note_problem is not None
         )
 
     def _sealed(self, split: Split) -> str:
@@ -104,13 +104,13 @@ class Splitting:
             self._split_ms[split.bundle] = self.acting.clock.now_ms()
         if ended.end is not None and ended.end.text.startswith(NOT_SENT):
             self.load_manager.split_ms.pop(split.bundle, None)
-            self.acting.keep_now()
+            self.acting.write_note()
         if stats is not None and ended.end is not None:
             self.acting.carry_parts(ended.end.children, stats)
         return ended
 
     def is_busy(self, bundle: str, broker: str) -> bool:
-        """Whether a bundle is being split, or was after its broker was last read."""
+        """True if a bundle is being split, or was split after its broker was last read."""
         report = self.acting.picture.reports.get(broker)
         read_ms = 0 if report is None else report.last_update
         return self._split_ms.get(bundle, -math.inf) >= read_ms

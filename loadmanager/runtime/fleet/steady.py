@@ -1,4 +1,4 @@
-"""Whether the machine's clock was set: ages and deadlines count by it."""
+"""A check that the machine's clock was not set: ages and deadlines count by it."""
 
 from __future__ import annotations
 

@@ -14,10 +14,14 @@ BROKERS = gauge("loadmanager_fleet_brokers", "Brokers of the watched cluster, by
 AGE = gauge(
     "loadmanager_fleet_report_age_seconds", "Age of the oldest report that the view has of a broker"
 )
-READ_SECONDS = gauge("loadmanager_fleet_read_seconds", "How long the last reading of all took")
+READ_SECONDS = gauge(
+    "loadmanager_fleet_read_seconds", "Duration of the last reading of the cluster"
+)
 REQUESTS = counter("loadmanager_fleet_requests", "Requests to the watched cluster's admin API")
-REQUEST_FAILURES = counter("loadmanager_fleet_request_failures", "Those that failed")
-BYTES = counter("loadmanager_fleet_bytes_read", "Bytes of the answers")
+REQUEST_FAILURES = counter(
+    "loadmanager_fleet_request_failures", "Requests to the watched cluster that failed"
+)
+BYTES = counter("loadmanager_fleet_bytes_read", "Bytes of the watched cluster's answers")
 MODE = gauge("loadmanager_fleet_mode", "1 for the daemon's mode, else 0", "mode")
 PROPOSED = gauge(
     "loadmanager_fleet_proposed_moves", "Moves in the last plan of a strategy", "strategy"
@@ -26,7 +30,7 @@ IMBALANCE = gauge(
     "loadmanager_fleet_imbalance", "Standard deviation of the brokers' messages/s in and out"
 )
 HELD = gauge("loadmanager_fleet_held", "1 while nothing is decided or moved; the log says why")
-BREAKER = counter("loadmanager_fleet_breaker_openings", "How often the circuit breaker opened")
+BREAKER = counter("loadmanager_fleet_breaker_openings", "Times that the circuit breaker opened")
 PULSAR_BALANCES = gauge(
     "loadmanager_fleet_pulsar_balances", "1 while Pulsar's own shedding or splitting is on"
 )

@@ -34,12 +34,12 @@ from loadmanager.ports.wishes import WishBook
 from loadmanager.runtime.broker.decision_telemetry import Counts
 from loadmanager.runtime.fleet.acting import Acting
 from loadmanager.runtime.fleet.advice import Advice, Shadow
+from loadmanager.runtime.fleet.daemon_note import DaemonNote, Unwritten
 from loadmanager.runtime.fleet.gate import Gate
-from loadmanager.runtime.fleet.guarded import FleetHold, FleetOperations, FleetPlans, NoMerging
-from loadmanager.runtime.fleet.keeping import Keeping, Unwritten
+from loadmanager.runtime.fleet.operating import FleetHold, FleetOperations, FleetPlans, NoMerging
 from loadmanager.runtime.fleet.picture import Picture
 from loadmanager.runtime.fleet.settings import ACT, APPROVE, OBSERVE, FleetSettings
-from loadmanager.runtime.fleet.splitting import Splitting
+from loadmanager.runtime.fleet.splitting import FleetSplitting
 from loadmanager.runtime.fleet.watching import Watching
 from loadmanager.runtime.leader.draining import INTERVAL_S, Draining
 from loadmanager.runtime.leader.load_manager import LoadManager
@@ -74,13 +74,13 @@ class Orders(Mover, Protocol):
     """Called instead before the further orders of a move."""
 
     async def owner(self, bundle: str) -> str | None:
-        """Who owns a bundle; None if nobody does."""
+        """The owner of a bundle; None without one."""
         ...
 
 
 @dataclass(slots=True, kw_only=True)
 class FleetOutside:
-    """What is outside."""
+    """The parts outside of the daemon's work."""
 
     name: str
     """The cluster's name in the daemon's configuration."""
@@ -89,7 +89,7 @@ class FleetOutside:
     that no plan of an earlier term can be approved.
     """
     checks: Sequence[Check] = ()
-    """Those of its term, if it leads by a lock in the metadata store."""
+    """The checks of its term, if it leads by a lock in the metadata store."""
     lives: Callable[[], None] = lambda: None
     """A sign of life: the daemon may move bundles, and the cluster answers it."""
     reader: ClusterReader
@@ -135,10 +135,10 @@ class FleetWork:
     load_manager: LoadManager = field(init=False)
     moves: Moves = field(init=False)
     acting: Acting = field(init=False)
-    keeping: Keeping = field(init=False)
+    note: DaemonNote = field(init=False)
     advice: Advice = field(init=False)
     operations: Operations = field(init=False)
-    splitting: Splitting = field(init=False)
+    splitting: FleetSplitting = field(init=False)
     watching: Watching = field(init=False)
     hold: FleetHold = field(init=False)
     owners: OwnersSeen = field(init=False)
@@ -188,9 +188,9 @@ class FleetWork:
             clock=clock,
             url=outside.me.service_url,
             load_manager=self.load_manager,
-            kept=outside.note.name,
+            note_name=outside.note.name,
         )
-        self.keeping = Keeping(
+        self.note = DaemonNote(
             note=lambda: outside.note,
             acting=self.acting,
             unwritten=outside.unwritten,
@@ -210,7 +210,7 @@ class FleetWork:
             settings=settings.fleet,
             record=self._record,
         )
-        gate = Gate(watching=self.watching, hold=self.hold, moves=self.moves, keeping=self.keeping)
+        gate = Gate(watching=self.watching, hold=self.hold, moves=self.moves, note=self.note)
         outside.orders.may_order, outside.orders.may_repeat = gate.first, gate.again
 
     def _build_splitting(self) -> FleetPlans:
@@ -223,7 +223,7 @@ class FleetWork:
             hold=self.hold,
             execute_split=self._execute_split,
         )
-        self.splitting = Splitting(
+        self.splitting = FleetSplitting(
             load_manager=self.load_manager,
             acting=self.acting,
             hold=self.hold,
@@ -327,7 +327,7 @@ class FleetWork:
         """Read the brokers, and the policies of namespaces that are new; before all, what was done
         lately.
         """
-        await self.steps.run("keep", self.keeping.write)
+        await self.steps.run("write-note", self.note.write)
         await self.watching.read_brokers()
         if not self._began and self.picture.answering:
             self.owners.begin()
@@ -445,5 +445,7 @@ class FleetWork:
 
 
 def _moves(plan: Plan) -> list[tuple[str, str, str | None]]:
-    """What is moved, without the figures that change all the time."""
+    """The bundles, sources and destinations of a plan's moves, without the figures that change all
+    the time.
+    """
     return [(move.bundle, move.source, move.destination) for move in plan.unloads]

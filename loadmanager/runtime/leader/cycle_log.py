@@ -149,9 +149,7 @@ class CycleLog:
 
 
 def _memories(settings: StrategySettings, memories: Memories) -> dict[str, msgspec.Raw]:
-    """What the configured strategies remember, as it is stored; a strategy whose memory cannot be
-    stored has none here.
-    """
+    """The configured strategies' memories in stored form, without those that cannot be stored."""
     stored = {}
     for strategy in (registry.shedder(settings.shedder), registry.placement(settings.placement)):
         if strategy.stored is not None:

@@ -125,7 +125,7 @@ class Draining:
             drain.problem = f"{move.bundle}: {move.outcome.text if move.outcome else ''}"
 
     def document(self, broker: str, cordon: Cordon) -> dict[str, Any]:
-        """How far the drain of a cordoned broker is; the rate is that of the last minute."""
+        """The progress of a cordoned broker's drain; the rate is that of the last minute."""
         drain = self.drains.get(broker, Drain()) if cordon.drain else None
         active = self.brokers.address(broker) is not None or broker in self.brokers.reports
         document: dict[str, Any] = {

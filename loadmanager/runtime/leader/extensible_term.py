@@ -110,7 +110,7 @@ class ExtensibleLeaderWork(LeaderWork):
     """Whether a broker is registered in a session."""
     placer: Placer
     decisions: Decisions
-    """Those of this broker, which places bundles and splits, too."""
+    """This broker's decisions: it places bundles and splits, too."""
     leader_splits: bool = False
 
     def new_view(self) -> ClusterView:
@@ -150,7 +150,7 @@ class ExtensibleLeaderWork(LeaderWork):
         return None
 
     async def _last_release(self, owner: BrokerAddress, bundle: str) -> Released:
-        """What the source says of the release, which may end there a little later than it is seen
+        """The source's report of the release, which may end there a little later than it is seen
         here.
         """
         with contextlib.suppress(OperationalError):

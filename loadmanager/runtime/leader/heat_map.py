@@ -16,7 +16,7 @@ from loadmanager.runtime.shared.settings import BrokerSettings
 
 INTERVAL_MIN_S = 2.0
 WATCHED_S = 60.0
-"""What costs reads of the store is read only so long after somebody looked."""
+"""For this long after somebody looked, data that cost reads of the store are read."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from loadmanager.runtime.tasks import Steps
 
 STORED_BUNDLES_MAX = 10_000
 WRITES_PER_TRANSACTION = 200
-"""Of about 5 KB each: well below the size of a transaction."""
+"""Each write is about 5 KB: together they are well below the size of a transaction."""
 
 
 async def stored_bundles(store: Store, root: str) -> list[str]:

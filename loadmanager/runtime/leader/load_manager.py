@@ -49,7 +49,7 @@ from loadmanager.runtime.shared.decisions import Decision, Decisions
 from loadmanager.runtime.tasks import Steps
 
 NEWCOMERS_AGAIN = 10
-"""Brokers that stay nearly empty are told again after so many cycles."""
+"""Brokers that stay nearly empty are reported again after this many cycles."""
 
 log = structlog.get_logger("leader")
 
@@ -154,7 +154,7 @@ class LoadManager:
         )
 
     def _is_pinned_elsewhere(self, bundle: str, broker_id: str) -> bool:
-        """Whether the bundle is pinned to another broker, and placement may send it there."""
+        """True if the bundle is pinned to another broker, and placement may send it there."""
         pin = self.moves.wishes.now().pin_of(bundle)
         if pin is None or pin.broker == broker_id:
             return False
@@ -232,7 +232,7 @@ class LoadManager:
         self._remember("newcomers", lambda: plan_document(plan))
 
     def _holds(self, hold: Hold | None, settings: StrategySettings) -> bool:
-        """Whether something holds the cycles; says so, and when that is over."""
+        """Record that something holds the cycles, and that this is over; True while it does."""
         reason = None if hold is None else hold.reason()
         if reason is not None or self._held:
             over = "WarmUpOver: cycles begin"
@@ -387,7 +387,9 @@ class LoadManager:
     def destinations(
         self, source: str, bundles: Sequence[str], reason: str
     ) -> tuple[tuple[Unload, ...], tuple[Skip, ...]]:
-        """Where the placement rule would have these bundles of a broker; and why some stay."""
+        """Choose destinations for bundles of a broker by the placement rule; the skips say why some
+        stay.
+        """
         settings = self.strategies.value
         snapshot = self.snapshot(settings)
         why = {"broker": source}
@@ -404,7 +406,7 @@ class LoadManager:
 
 
 def _word_of(skip: Skip) -> tuple[str, str]:
-    """What stays, and the word that its reason begins with."""
+    """The thing that stays, and the word that its reason begins with."""
     return skip.what, skip.reason.partition(":")[0]
 
 

@@ -31,7 +31,7 @@ log = structlog.get_logger("memories")
 
 
 class _Memory(msgspec.Struct, rename="camel"):
-    """What one strategy remembers."""
+    """The stored memory of one strategy."""
 
     format: int
     saved_ms: int
@@ -39,7 +39,7 @@ class _Memory(msgspec.Struct, rename="camel"):
 
 
 class _Cycle(msgspec.Struct, rename="camel"):
-    """What the cycle itself remembers; times are milliseconds since the epoch."""
+    """The stored memory of the cycle itself; times are milliseconds since the epoch."""
 
     format: int
     saved_ms: int

@@ -47,7 +47,9 @@ log = structlog.get_logger("moves")
 
 
 class Release(Protocol):
-    """How a load manager moves a bundle: `ports.mover.Mover.release_bundle` of the modular one."""
+    """The load manager's way to move a bundle: `ports.mover.Mover.release_bundle` of the modular
+    one.
+    """
 
     async def __call__(
         self,
@@ -333,7 +335,9 @@ class Moves:
         destination: BrokerAddress | None,
         problem: str | None,
     ) -> tuple[str | None, str | None]:
-        """Who owns the bundle now, after a repair if nobody does; and what went wrong."""
+        """Repair a move that left the bundle without an owner; returns its owner now, and what went
+        wrong.
+        """
         owner = await self._owner(move.bundle)
         if owner is not None or destination is None or problem == NOT_OWNED:
             return owner, problem

@@ -243,7 +243,7 @@ class Overview:
         }
 
     def has_decided_about(self, bundle: str) -> bool:
-        """Whether a decision that is still kept names this bundle."""
+        """True if a decision that is still kept names this bundle."""
         return any(
             story.names(decision.document(), bundle) for decision in self.load_manager.kept.kept()
         )

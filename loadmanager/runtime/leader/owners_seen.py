@@ -80,7 +80,7 @@ class OwnersSeen:
         return {bundle for bundle in self.view.coming() if bundle not in self.seen}
 
     def measured(self, bundle: str, broker: str) -> bool:
-        """Whether the broker's last report is so much later than its first one with the bundle that
+        """True if the broker's last report is so much later than its first one with the bundle that
         it has measured the bundle's traffic. Until then, zeros say nothing.
         """
         seen = self.seen.get(bundle)

@@ -35,7 +35,7 @@ MOVES_KEPT = 20_000
 """Moves and refusals of all kept plans together."""
 SHEDDING = "loadBalancerLoadSheddingStrategy"
 PLACING = "loadBalancerLoadPlacementStrategy"
-"""What it says is not used by the extensible manager unless a dry run names it."""
+"""The extensible manager does not use this key unless a dry run names it."""
 NAMED_MAX = 5
 """Differences that the reason of a refusal names; the answer lists all."""
 
@@ -56,7 +56,7 @@ class Kept:
 
     @property
     def weight(self) -> int:
-        """How much of the memory for plans it takes."""
+        """The share of the memory for plans that it takes: 1, and 1 for each unload and skip."""
         return 1 + len(self.sealed.plan.unloads) + len(self.sealed.plan.skipped)
 
 
@@ -190,7 +190,7 @@ class Plans:
         return kept
 
     def is_ready(self, plan_id: str) -> bool:
-        """Whether a plan is kept, and neither carried out nor expired."""
+        """True if a plan is kept, and neither carried out nor expired."""
         kept = self._kept.get(plan_id)
         return kept is not None and self._state(kept) == "ready"
 

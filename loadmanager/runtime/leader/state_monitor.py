@@ -39,7 +39,7 @@ class Placer(Protocol):
     """Chooses brokers (`runtime.broker.assigning.Assigning`)."""
 
     def choose_all(self, bundles: list[str]) -> list[Placement]:
-        """Where each bundle belongs."""
+        """Choose a broker for each bundle."""
         ...
 
 

@@ -13,7 +13,9 @@ from loadmanager.ports.fleet import Fleet
 
 @dataclass(slots=True, kw_only=True)
 class WarmUp:
-    """Whether enough brokers have reported since the term began; stays over once it is over."""
+    """The wait until enough brokers have reported since the term began; once over, it
+    stays over.
+    """
 
     brokers: Fleet
     heard: Callable[[], Set[str]]

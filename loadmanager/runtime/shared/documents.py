@@ -29,7 +29,7 @@ from loadmanager.ports.store import Node, Store, VersionConflictError
 
 ATTEMPTS_MAX = 7
 CORRUPT_PATHS_MAX = 1_000
-"""So many corrupt paths are remembered. Further ones are not logged, and counted at each read."""
+"""Corrupt paths that are remembered. Further ones are not logged, and counted at each read."""
 KINDS = (
     "averages",
     "boundaries",
@@ -83,13 +83,13 @@ class Corrupt:
 
     @contextmanager
     def left_out(self, kind: str, path: str) -> Iterator[None]:
-        """As `counted`, but suppress the error: the block ends, and the caller goes on."""
+        """Like `counted`, but suppress the error: the block ends, and the caller goes on."""
         with suppress(CorruptDataError), self.counted(kind, path):
             yield
 
     @contextmanager
     def counted(self, kind: str, path: str) -> Iterator[None]:
-        """As `stored`, and log and count the first error at a path.
+        """Like `stored`, and log and count the first error at a path.
 
         A block without an error marks the path as mended.
         """

@@ -173,7 +173,7 @@ class StoreElection:
         return self._term
 
     def _taken(self, node: Node | None) -> bool:
-        """Whether another session holds the leader's node."""
+        """True if another session holds the leader's node."""
         return node is not None and node.ephemeral_owner not in (0, self._store.session_id)
 
     @property

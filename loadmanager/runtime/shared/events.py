@@ -40,8 +40,8 @@ class Event:
 
 
 @dataclass(slots=True, eq=False)
-class Listener:
-    """Implements `ports.operating.Listener`."""
+class EventQueue:
+    """Implements `ports.operating.EventStream`."""
 
     _queue: deque[Event]
     _lost: int = 0
@@ -81,7 +81,7 @@ class Events:
 
     def __init__(self) -> None:
         self._kept: deque[Event] = deque(maxlen=KEPT)
-        self._listeners: list[Listener] = []
+        self._queues: list[EventQueue] = []
         self._number = 0
         self._epoch = 0
 
@@ -95,22 +95,22 @@ class Events:
         self._number += 1
         event = Event(f"{self._epoch}-{self._number}", kind, details)
         self._kept.append(event)
-        for listener in self._listeners:
-            listener.put(event)
+        for queue in self._queues:
+            queue.put(event)
 
-    def listen(self, after: str | None) -> Listener:
+    def listen(self, after: str | None) -> EventQueue:
         """Begin after the event of that id, as far as it is kept; None: now.
 
         Raises `OperationalError` when there are too many listeners.
         """
-        if len(self._listeners) >= LISTENERS_MAX:
+        if len(self._queues) >= LISTENERS_MAX:
             raise OperationalError(f"{LISTENERS_MAX} listen already; try again")
-        listener = Listener(deque())
+        queue = EventQueue(deque())
         if after is not None:
             missed, lost = self._since(after)
-            listener = Listener(deque(missed), lost)
-        self._listeners.append(listener)
-        return listener
+            queue = EventQueue(deque(missed), lost)
+        self._queues.append(queue)
+        return queue
 
     def _since(self, after: str) -> tuple[list[Event], int]:
         """The events after one, and how many of them are not kept any more.
@@ -126,13 +126,13 @@ class Events:
             0, missed - len(self._kept)
         )
 
-    def leave(self, listener: Listener) -> None:
+    def leave(self, stream: EventQueue) -> None:
         """Listen no more."""
-        if listener in self._listeners:
-            self._listeners.remove(listener)
+        if stream in self._queues:
+            self._queues.remove(stream)
 
     def end(self) -> None:
         """The term is over: listeners get what waits for them, and no more."""
-        for listener in self._listeners:
-            listener.close()
-        self._listeners.clear()
+        for queue in self._queues:
+            queue.close()
+        self._queues.clear()

@@ -40,11 +40,11 @@ class Leading:
     leader: Leader | None = None
     load_manager: LoadManagement | None = None
     quotas: Quotas | None = None
-    """Those of the last term of this broker."""
+    """Set by the last term of this broker."""
     operations: LeaderOperations | None = None
-    """Those of the last term of this broker."""
+    """Set by the last term of this broker."""
     heat: HeatMap | None = None
-    """That of the last term of this broker."""
+    """Set by the last term of this broker."""
     epoch: int = 0
     """The epoch of the latest term that this broker has read."""
 

@@ -1,4 +1,4 @@
-"""Who owns a bundle, read from the store itself."""
+"""The owner of a bundle, read from the store itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may use which route."""
+"""Permissions to use routes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ CASES: list[tuple[str, str, Any, set[str]]] = [
 
 
 @asynccontextmanager
-async def guarded() -> AsyncIterator[Served]:
+async def secured() -> AsyncIterator[Served]:
     """One broker, on which everybody has the permissions of `CASES`."""
     async with serving(1, values=VALUES, verifier=verifier(), token=token(ADMIN)) as served:
         for method, path, body in (
@@ -108,7 +108,7 @@ async def guarded() -> AsyncIterator[Served]:
 
 async def test_who_may() -> None:
     """401 for whoever does not prove who he is, 403 for whoever may not, before anything else."""
-    async with guarded() as served:
+    async with secured() as served:
         for method, path, body, allowed in CASES:
             for who, credentials in WHO.items():
                 headers = {"Authorization": f"Bearer {credentials}" if credentials else ""}
@@ -133,7 +133,7 @@ async def test_who_reads_metrics() -> None:
 
 async def test_no_route_is_open_by_accident() -> None:
     """A stranger is let in nowhere but where it is meant, an unknown one nowhere else at all."""
-    async with guarded() as served:
+    async with secured() as served:
         application = served.servers[0].application
         for route in application.router.routes():
             resource = route.resource
@@ -156,7 +156,7 @@ async def test_no_route_is_open_by_accident() -> None:
 
 async def test_proxies_ask_for_others() -> None:
     """A proxy names the role for which it asks; both must be allowed. Nobody else may."""
-    async with guarded() as served:
+    async with secured() as served:
         path = "/admin/v2/namespaces/acme/orders"
 
         async def ask(role: str, original: str) -> int:
@@ -181,7 +181,7 @@ async def test_proxies_ask_for_others() -> None:
 
 async def test_permissions_are_shown_and_taken_away() -> None:
     """As Pulsar shows them; what was taken away does not count any more."""
-    async with guarded() as served:
+    async with secured() as served:
         base, headers = (
             "/admin/v2/namespaces/acme/orders",
             {"Authorization": f"Bearer {token('temp')}"},
@@ -227,7 +227,7 @@ async def store_permissions(served: Served, stored: Any) -> None:
 
 async def test_subscriptions_with_permissions_of_their_own() -> None:
     """Only the roles that they name, and administrators, may change them; others are for all."""
-    async with guarded() as served:
+    async with secured() as served:
         await store_permissions(
             served,
             {
@@ -264,7 +264,7 @@ async def test_subscriptions_with_permissions_of_their_own() -> None:
 )
 async def test_stored_permissions_of_another_form(stored: Any, where: str) -> None:
     """The answer names the node and what is wrong with it; the log has no traceback."""
-    async with guarded() as served:
+    async with secured() as served:
         await store_permissions(served, stored)
         base = "/admin/v2/namespaces/acme/orders/permissions"
         with capture_logs() as logs:
@@ -285,7 +285,7 @@ async def test_stored_permissions_of_another_form(stored: Any, where: str) -> No
 @pytest.mark.parametrize("parts", [{}, {"namespace_auth": None, "destination_auth": None}])
 async def test_permissions_without_their_parts(parts: dict[str, Any]) -> None:
     """What is missing is nothing; what nobody here knows stays."""
-    async with guarded() as served:
+    async with secured() as served:
         await store_permissions(served, {**parts, "later": 1})
         path = f"{TOPIC}/permissions"
         assert await served.get(path) == {}
@@ -298,7 +298,7 @@ async def test_permissions_without_their_parts(parts: dict[str, Any]) -> None:
 @pytest.mark.parametrize("role", ["", "*", "team-*", "a\nb", " boss", "x" * 1025])
 async def test_administrators_that_are_no_roles(role: str) -> None:
     """412, as for permissions: nobody can have that role."""
-    async with guarded() as served:
+    async with secured() as served:
         body = {**ADMINS, "adminRoles": ["boss", role]}
         assert (await served.ask("POST", "/admin/v2/tenants/acme", body)).status == 412
         assert (await served.get("/admin/v2/tenants/acme"))["adminRoles"] == ["boss"]
@@ -306,7 +306,7 @@ async def test_administrators_that_are_no_roles(role: str) -> None:
 
 async def test_refusals_over_http_are_counted() -> None:
     """Apart: who did not prove who he is, and who was not permitted."""
-    async with guarded() as served:
+    async with secured() as served:
         for who in ("nobody", "expired", "stranger"):
             headers = {"Authorization": f"Bearer {WHO[who]}"}
             await served.ask("GET", f"{TOPIC}/stats", headers=headers)

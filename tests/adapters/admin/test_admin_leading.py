@@ -77,7 +77,7 @@ async def a_plan(served: Served, body: Any = HOT) -> Any:
 
 
 async def refused(served: Served, plan: Any) -> list[str]:
-    """What has drifted; nothing is queued then."""
+    """The kinds of drift with which a plan is refused; nothing is queued then."""
     answer = await served.ask("POST", f"{V1}/plans/{plan['id']}/execute")
     assert answer.status == 409, answer
     moves = await served.get(f"{V1}/moves")
@@ -271,7 +271,7 @@ async def test_a_sealed_plan_is_carried_out_exactly() -> None:
 
 
 async def refused_again(served: Served, plan: Any) -> list[str]:
-    """What is said when a plan is carried out once more."""
+    """The kinds of drift with which a plan that was carried out is refused."""
     answer = await served.ask("POST", f"{V1}/plans/{plan['id']}/execute")
     assert answer.status == 409
     return sorted({one["what"] for one in answer.body["drift"]} | {"owner", "refused"})
@@ -377,12 +377,12 @@ async def test_a_listener_that_goes_is_forgotten() -> None:
         timeout = aiohttp.ClientTimeout(total=60)
         async with served.session.get(f"{served.url()}{V1}/events", timeout=timeout) as answer:
             await answer.content.readline()
-            assert len(hub._listeners) == 1
+            assert len(hub._queues) == 1
             answer.close()
 
         def forgotten() -> bool:
             hub.publish("x", dict)
-            return not hub._listeners
+            return not hub._queues
 
         await until(forgotten)
 
@@ -416,8 +416,8 @@ async def test_a_stream_that_is_passed_on_ends_with_the_term() -> None:
         url = f"{served.url(1)}{V1}/events"
         async with served.session.get(url, headers={FOLLOW: "true"}) as answer:
             await answer.content.readline()
-            assert len(hub._listeners) == 1
+            assert len(hub._queues) == 1
             await served.depose()
             rest = await answer.content.read()
             assert b"leadership" in rest
-        assert not hub._listeners
+        assert not hub._queues

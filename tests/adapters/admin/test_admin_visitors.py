@@ -1,4 +1,4 @@
-"""What a web page can make the browser of a visitor send to a broker."""
+"""Requests that a web page can make the browser of a visitor send to a broker."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ needs_memory = pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no file
 
 HUNG = """
 import asyncio, os, sys, time
-from loadmanager.adapters.files.journal import Journal
+from loadmanager.adapters.files.history import FileHistory
 from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.core.history.records import OwnershipStep
 
@@ -36,26 +36,26 @@ class Clock:
         return time.monotonic()
 
 async def run():
-    journal = Journal(
+    history = FileHistory(
         HistorySettings(directory=sys.argv[1]),
         cluster="c",
         broker="b1:8080",
         clock=Clock(),
         close_s=float(sys.argv[2]),
     )
-    await journal.start()
+    await history.start()
     folder = os.path.join(sys.argv[1], "cluster=c", "kind=ownership", "date=2026-11-20")
     if sys.argv[3] == "hang":
         os.makedirs(folder)
         # Opening a FIFO waits for a reader, who never comes.
         os.mkfifo(os.path.join(folder, "b1_8080-1795132800000-1.jsonl.open"))
         step = dict(bundle="t/n/1", before="Free", after="Owned", reason="x")
-        journal.append(OwnershipStep(ts=1_795_132_800_000, broker="b1:8080", **step))
-        flush = asyncio.ensure_future(journal.flush())
+        history.append(OwnershipStep(ts=1_795_132_800_000, broker="b1:8080", **step))
+        flush = asyncio.ensure_future(history.flush())
         await asyncio.sleep(0.1)
         assert not flush.done()
-    await journal.close()
-    print("written", journal.written, flush=True)
+    await history.close()
+    print("written", history.written, flush=True)
 
 asyncio.run(run())
 """
@@ -106,7 +106,7 @@ async def test_the_worker_runs_one_call_after_the_other() -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """Where a history is; its spool is removed afterwards."""
+    """The folder of a history; its spool is removed afterwards."""
     yield tmp_path
     Spool(tmp_path, "b").close()
 

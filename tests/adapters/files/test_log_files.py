@@ -236,7 +236,7 @@ def test_a_crash_at_any_moment_loses_nothing_that_was_acknowledged(
 
 
 def is_between(kept: list[bytes], found: list[bytes], sent: list[bytes]) -> bool:
-    """Whether `found` begins with `kept` and is a beginning of `sent`."""
+    """True if `found` begins with `kept` and is a beginning of `sent`."""
     return found[: len(kept)] == kept and sent[: len(found)] == found
 
 
@@ -548,7 +548,7 @@ async def test_a_directory_that_was_replaced_by_a_copy_is_noticed(tmp_path: Path
 
 
 def files_open() -> int:
-    """How many files this process has open."""
+    """The number of files that this process has open."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 

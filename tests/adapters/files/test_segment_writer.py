@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from loadmanager.adapters.files.journal import Journal
+from loadmanager.adapters.files.history import FileHistory
 from loadmanager.adapters.files.segment_writer import SegmentWriter
 from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.files.shipping import Shipper
@@ -228,9 +228,9 @@ def test_what_cannot_be_sealed_goes_on_being_written(tmp_path: Path) -> None:
     assert lines_of(tmp_path) == ["1", "2"]
 
 
-def a_journal(root: Path, **settings: object) -> Journal:
-    """A journal below a folder."""
-    return Journal(
+def a_history(root: Path, **settings: object) -> FileHistory:
+    """A history below a folder."""
+    return FileHistory(
         HistorySettings(directory=str(root), **settings),
         cluster="c",
         broker="b1:8080",
@@ -238,18 +238,18 @@ def a_journal(root: Path, **settings: object) -> Journal:
     )  # type: ignore[arg-type]
 
 
-async def test_journal(tmp_path: Path) -> None:
+async def test_file_history(tmp_path: Path) -> None:
     """Records become lines of their kind and day; a buffer that is full drops and counts."""
-    journal = a_journal(tmp_path, buffer_bytes_max=1024)
-    await journal.start()
-    journal.append(*(a_step(number) for number in range(20)))
-    await journal.close()
+    history = a_history(tmp_path, buffer_bytes_max=1024)
+    await history.start()
+    history.append(*(a_step(number) for number in range(20)))
+    await history.close()
     lines = [json.loads(line) for line in lines_of(tmp_path)]
     assert [line["bundle"] for line in lines] == [f"t/n/{number}" for number in range(len(lines))]
-    assert journal.written == len(lines) > 0
-    assert journal.written + journal.dropped == 20
+    assert history.written == len(lines) > 0
+    assert history.written + history.dropped == 20
     assert lines[0] | {"v": 2, "before": "Free"} == lines[0]
-    assert {sample.name: sample.value for sample in journal.samples()}[
+    assert {sample.name: sample.value for sample in history.samples()}[
         "loadmanager_history_records"
     ] == len(lines)
 
@@ -260,14 +260,14 @@ async def test_a_disk_that_fails_harms_nobody(tmp_path: Path) -> None:
     """
     root = tmp_path / "history"
     root.write_text("in the way")
-    journal = a_journal(root)
-    await journal.start()
-    journal.append(a_step(1))
-    await journal.flush()
-    assert (journal.written, journal.dropped) == (0, 1)
+    history = a_history(root)
+    await history.start()
+    history.append(a_step(1))
+    await history.flush()
+    assert (history.written, history.dropped) == (0, 1)
     root.unlink()
-    journal.append(a_step(2))
-    await journal.close()
+    history.append(a_step(2))
+    await history.close()
     assert [json.loads(line)["bundle"] for line in lines_of(root)] == ["t/n/2"]
 
 
@@ -277,22 +277,22 @@ async def test_shipping(tmp_path: Path) -> None:
     """
     target = tmp_path / "far"
     target.write_text("in the way")
-    journal = a_journal(tmp_path / "near", ship_url=f"file://{target}/history")
-    await journal.start()
-    journal.append(a_step(1))
-    await journal.close()
+    history = a_history(tmp_path / "near", ship_url=f"file://{target}/history")
+    await history.start()
+    history.append(a_step(1))
+    await history.close()
     with pytest.raises(OperationalError):
-        await journal.ship()
-    assert journal.ship_failures == 2, "once when it closed"
+        await history.ship()
+    assert history.ship_failures == 2, "once when it closed"
     target.unlink()
-    await journal.ship()
-    await journal.ship()
+    await history.ship()
+    await history.ship()
     (local,), (shipped,) = (tmp_path / "near").rglob("*.jsonl.gz"), target.rglob("*.jsonl.gz")
-    assert journal.shipped == 1
+    assert history.shipped == 1
     assert shipped.relative_to(target / "history") == local.relative_to(tmp_path / "near")
     assert shipped.read_bytes() == local.read_bytes()
     shipped.unlink()  # somebody took it
-    again = a_journal(tmp_path / "near", ship_url=f"file://{target}/history")
+    again = a_history(tmp_path / "near", ship_url=f"file://{target}/history")
     await again.start()
     await again.ship()
     assert again.shipped == 0
@@ -316,43 +316,43 @@ def test_a_crash_between_copy_and_mark_ships_nothing_twice(tmp_path: Path) -> No
 
 async def test_what_is_sealed_at_the_end_is_shipped(tmp_path: Path) -> None:
     """A broker that stops leaves nothing on a machine that may be gone afterwards."""
-    journal = a_journal(tmp_path / "near", ship_url=f"file://{tmp_path}/far")
-    await journal.start()
-    journal.append(a_step(1))
-    await journal.close()
+    history = a_history(tmp_path / "near", ship_url=f"file://{tmp_path}/far")
+    await history.start()
+    history.append(a_step(1))
+    await history.close()
     assert [json.loads(line)["bundle"] for line in lines_of(tmp_path / "far")] == ["t/n/1"]
 
 
 async def test_a_marker_that_cannot_be_written_harms_nobody(tmp_path: Path) -> None:
     """A segment whose marker cannot be written is an operational error, and is tried again."""
-    journal = a_journal(tmp_path / "near", ship_url=f"file://{tmp_path}/far")
-    await journal.start()
-    journal.append(a_step(1))
-    await journal.flush()
+    history = a_history(tmp_path / "near", ship_url=f"file://{tmp_path}/far")
+    await history.start()
+    history.append(a_step(1))
+    await history.flush()
     (opened,) = (tmp_path / "near").rglob("*.open")
     folder = opened.parent
     (folder / (opened.name.replace(".open", ".gz.shipped"))).symlink_to(tmp_path / "nowhere" / "x")
-    await journal.close()
+    await history.close()
     with pytest.raises(OperationalError, match="its marker cannot be written"):
-        await journal.ship()
+        await history.ship()
 
 
 KILLED = """
 import asyncio, os, sys
-from loadmanager.adapters.files.journal import Journal
+from loadmanager.adapters.files.history import FileHistory
 from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.core.history.records import OwnershipStep
 
 async def run():
     settings = HistorySettings(directory=sys.argv[1])
-    journal = Journal(settings, cluster="c", broker="b1:8080", clock=SystemClock())
-    await journal.start()
+    history = FileHistory(settings, cluster="c", broker="b1:8080", clock=SystemClock())
+    await history.start()
     for number in range(2000):
         step = dict(bundle=f"t/n/{number}", before="Free", after="Owned", reason="x")
-        journal.append(OwnershipStep(ts=1_795_132_800_000, broker="b1:8080", **step))
+        history.append(OwnershipStep(ts=1_795_132_800_000, broker="b1:8080", **step))
         if number % 700 == 699:
-            await journal.flush()
+            await history.flush()
     os.kill(os.getpid(), 9)
 
 asyncio.run(run())
@@ -364,13 +364,13 @@ async def test_a_killed_broker_loses_no_record(tmp_path: Path) -> None:
     """The next start finds each record that was not written yet, once."""
     killed = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, str(tmp_path))
     assert await killed.wait() == -signal.SIGKILL
-    journal = a_journal(tmp_path)
-    await journal.start()
-    await journal.close()
+    history = a_history(tmp_path)
+    await history.start()
+    await history.close()
     assert sorted(json.loads(line)["bundle"] for line in lines_of(tmp_path)) == sorted(
         f"t/n/{number}" for number in range(2000)
     )
-    again = a_journal(tmp_path)
+    again = a_history(tmp_path)
     await again.start()
     await again.close()
     assert len(lines_of(tmp_path)) == 2000
@@ -390,7 +390,7 @@ async def test_a_crash_between_writing_and_noting_repeats_nothing(tmp_path: Path
 def test_urls_that_cannot_be(tmp_path: Path) -> None:
     """Are refused at the start."""
     with pytest.raises(ConfigError, match="nosuch"):
-        a_journal(tmp_path, ship_url="nosuch://x")
+        a_history(tmp_path, ship_url="nosuch://x")
 
 
 def test_names() -> None:

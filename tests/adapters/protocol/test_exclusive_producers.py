@@ -28,7 +28,7 @@ async def join(broker: Broker, name: str, access: Access, **fields: int) -> tupl
 
 
 def answers(wire: Wire) -> list[tuple[bool, int]]:
-    """Of each PRODUCER_SUCCESS: ready, topic epoch."""
+    """Ready and topic epoch of each PRODUCER_SUCCESS."""
     found = [frame.command.producer_success for frame in wire.frames]
     return [
         (success.producer_ready, success.topic_epoch) for success in found if success.producer_name

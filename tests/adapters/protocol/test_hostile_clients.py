@@ -137,7 +137,7 @@ HOSTILE: dict[str, list[bytes]] = {
 async def neighbour_is_served(
     broker: Broker, neighbour: tuple[Connection, Wire], number: int = 0
 ) -> bool:
-    """Whether another client can publish."""
+    """True if another client can publish."""
     connection, wire = neighbour
     before = wire.count(RECEIPT)
     await broker.say(connection, a_send(number))

@@ -1,4 +1,4 @@
-"""What is refused, with the error that Pulsar gives: clients decide by it whether to come back."""
+"""Refusals, with the error that Pulsar gives: clients decide by it whether to come back."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def a_schema(kind: int, data: bytes = b"", **fields: Any) -> pb.Schema:
 
 
 async def stored(broker: Broker, version: bytes = b"") -> pb.CommandGetSchemaResponse:
-    """What GET_SCHEMA answers."""
+    """The answer of GET_SCHEMA."""
     connection, wire = await broker.connect()
     asked = pb.CommandGetSchema(topic=NAME, request_id=9, schema_version=version)
     await broker.say(connection, encode(get_schema=asked))
@@ -31,7 +31,7 @@ async def stored(broker: Broker, version: bytes = b"") -> pb.CommandGetSchemaRes
 
 
 def refused(wire: Wire) -> bool:
-    """Whether the last answer is Pulsar's error for a schema that does not fit."""
+    """True if the last answer is Pulsar's error for a schema that does not fit."""
     last = wire.frames[-1].command
     return last.type == ERROR and last.error.error == pb.IncompatibleSchema
 

@@ -13,7 +13,7 @@ from system.raw import a_send
 
 from loadmanager.core.messaging.subscription import SubscriptionType
 from loadmanager.core.throttling.policies import DispatchRate, PublishRate, SubscribeRate
-from loadmanager.core.throttling.tracker import Cause
+from loadmanager.core.throttling.tracker import HoldCause
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import encode
 
@@ -74,7 +74,7 @@ async def test_other_connections_have_their_turn_after_a_thousand_publishes(brok
     connection.data_received(b"".join(a_send(number) for number in range(1500)))
     assert (wire.count(RECEIPT), wire.reading) == (1000, False)
     assert [hold.cause for hold in connection.throttle.holds(broker.clock())] == [
-        Cause.PENDING_PUBLISH_REQUESTS
+        HoldCause.PENDING_PUBLISH_REQUESTS
     ]
     await asyncio.sleep(0)
     assert (wire.count(RECEIPT), wire.reading) == (1500, True)
@@ -92,7 +92,9 @@ async def test_a_full_publish_buffer_stops_those_who_would_fill_it(broker: Broke
     assert modest_wire.reading
     greedy, _ = await broker.producer()
     await broker.say(greedy, *(a_send(number) for number in range(500)))
-    assert [hold.cause for hold in modest.throttle.holds(broker.clock())] == [Cause.PUBLISH_BUFFER]
+    assert [hold.cause for hold in modest.throttle.holds(broker.clock())] == [
+        HoldCause.PUBLISH_BUFFER
+    ]
     broker.forward(6000)
     assert modest_wire.reading
     assert greedy.throttle.paused is (greedy.unprocessed_bytes > 0)
@@ -172,9 +174,9 @@ async def test_two_limits_and_a_full_outbound_buffer_must_all_let_go(broker: Bro
     await broker.say(connection, a_send(0), a_send(1))
     connection.pause_writing()
     assert {hold.cause for hold in connection.throttle.holds(broker.clock())} == {
-        Cause.TOPIC_PUBLISH_RATE,
-        Cause.BROKER_PUBLISH_RATE,
-        Cause.OUTBOUND_BUFFER,
+        HoldCause.TOPIC_PUBLISH_RATE,
+        HoldCause.BROKER_PUBLISH_RATE,
+        HoldCause.OUTBOUND_BUFFER,
     }
     broker.forward(60_000)
     assert not wire.reading

@@ -88,7 +88,7 @@ def test_pairs_of_keys(algorithm: str, tmp_path: Path) -> None:
 
 
 def _signed_with_public(public: bytes) -> str:
-    """What an attacker makes who takes the public key for a secret one."""
+    """A token of an attacker who takes the public key for a secret one."""
     head = base64.urlsafe_b64encode(b'{"alg":"HS256","typ":"JWT"}').rstrip(b"=")
     body = base64.urlsafe_b64encode(b'{"sub":"admin"}').rstrip(b"=")
     signature = jwt.algorithms.HMACAlgorithm(jwt.algorithms.HMACAlgorithm.SHA256).sign(

@@ -22,7 +22,7 @@ VALUES = {
 
 
 def verifier() -> TokenVerifier:
-    """Of `SECRET`."""
+    """A verifier with `SECRET`."""
     return TokenVerifier(TokenSettings(secret_key=KEY))
 
 

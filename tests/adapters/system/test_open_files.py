@@ -1,4 +1,4 @@
-"""How many connections the limit of open files allows."""
+"""The number of connections that the limit of open files allows."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 @dataclass
 class World:
-    """What a sampler sees; tests change it between samples."""
+    """The machine that a sampler sees; tests change it between samples."""
 
     folder: Path
     now_s: float = 1000.0

@@ -154,7 +154,7 @@ def java_of(server: EmbeddedZooKeeper) -> psutil.Process:
 
 
 def gone(process: psutil.Process) -> bool:
-    """Whether a process has ended, even if its parent has not waited for it yet."""
+    """True if a process has ended, even if its parent has not waited for it yet."""
     try:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

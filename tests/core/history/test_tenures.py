@@ -1,4 +1,4 @@
-"""Who owned what when: crashes, clocks, midnights."""
+"""Tenures, with crashes, clocks and midnights."""
 
 from __future__ import annotations
 

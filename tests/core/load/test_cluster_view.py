@@ -42,7 +42,7 @@ def snapshot_of(
 
 
 def pending(view: ClusterView, now_ms: int = NOW_MS) -> dict[str, set[str]]:
-    """What is under way."""
+    """The placements under way."""
     return {broker: set(bundles) for broker, bundles in snapshot_of(view, now_ms).pending.items()}
 
 

@@ -1,4 +1,4 @@
-"""What the view keeps between events is what a snapshot would compute from the events anew."""
+"""The figures that the view keeps between events equal those that a snapshot would compute anew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Apache Pulsar itself stored, of three versions and both load managers: `real/`.
+"""Documents that Apache Pulsar itself stored, of three versions and both load managers: `real/`.
 
 The files are as a standalone of each version wrote them, with one bundle split and one unloaded
 under traffic. Every field of every value is read, or is listed here with the reason why not.
@@ -206,7 +206,7 @@ def unread(kind: str, stored: Mapping[str, Any], written: Mapping[str, Any]) -> 
 
 
 def _same(stored: Any, written: Any) -> bool:
-    """Whether every field of what is stored is in what is written, with the same value."""
+    """True if every field of what is stored is in what is written, with the same value."""
     if isinstance(stored, dict):
         return isinstance(written, dict) and all(
             key in written and _same(value, written[key]) for key, value in stored.items()

@@ -1,4 +1,4 @@
-"""What is acknowledged above a mark: like a set of ids, and small."""
+"""The acknowledgements above a mark: like a set of ids, and small."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def messages_of(entry_id: int) -> int:
 
 
 def messages_from(entry_id: int) -> int:
-    """How many messages the entries from an id on have."""
+    """The number of messages in the entries from an id on."""
     return sum(messages_of(other) for other in range(entry_id, 10_000))
 
 

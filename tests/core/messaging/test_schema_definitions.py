@@ -1,4 +1,4 @@
-"""Which definitions define a schema."""
+"""Definitions that define a schema."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from loadmanager.core.messaging.schema import TYPES, InvalidSchemaError, Schema
 
 
 def defines(kind: str, data: bytes) -> bool:
-    """Whether the data define a schema of a type."""
+    """True if the data define a schema of a type."""
     try:
         Schema(TYPES.index(kind), data).check_definition()
     except InvalidSchemaError as error:

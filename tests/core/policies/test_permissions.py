@@ -1,4 +1,4 @@
-"""What grants allow."""
+"""The permissions that grants give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What strategies get from the cycle: reports, the bundle to place, and the bundles that wait."""
+"""The strategies' input from the cycle: reports, the bundle to place, and the bundles that wait."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def candidates(
 
 
 def count(_broker: str, _report: object, _settings: StrategySettings, memory: int) -> int:
-    """How many reports there were."""
+    """Count a report."""
     return memory + 1
 
 

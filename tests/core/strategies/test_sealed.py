@@ -55,7 +55,7 @@ def drifted(
     owners: Mapping[str, str | None] = OWNERS,
     gone: Mapping[str, str] | None = None,
 ) -> list[tuple[str, str | None]]:
-    """What has drifted, and of which bundle."""
+    """The kinds and bundles of the drifts."""
     plan = sealed.seal(PLAN, a_snapshot(), StrategySettings())
     return [(one.what, one.bundle) for one in sealed.drift(plan, snapshot, owners, gone or {})]
 

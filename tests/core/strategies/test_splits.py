@@ -1,4 +1,4 @@
-"""Which bundles are split, by both managers' rules."""
+"""The bundles that are split, by both managers' rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a decision says of one bundle or broker."""
+"""The part of a decision that concerns one bundle or broker."""
 
 from __future__ import annotations
 

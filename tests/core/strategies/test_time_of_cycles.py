@@ -1,4 +1,4 @@
-"""How the work of a cycle grows with the cluster, counted in calls of functions."""
+"""The growth of a cycle's work with the cluster, counted in calls of functions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def a_cluster(count: int) -> ClusterSnapshot:
 
 
 def calls_of_a_cycle(count: int) -> tuple[int, int]:
-    """How many calls of Python functions a cycle takes, and how many bundles it moves."""
+    """The number of calls of Python functions in a cycle, and of the bundles that it moves."""
     settings = StrategySettings(
         shedder="TransferShedder",
         shed_policy_bundles=True,

@@ -102,7 +102,7 @@ class Sharing:
             self.senders[at].charge(self.topics[at].publish, 1, 100, self.clock())
 
     def counts(self, since_ns: int, until_ns: int) -> list[int]:
-        """How many messages of each producer came in that time."""
+        """The number of messages of each producer that came in that time."""
         return [sum(since_ns <= at < until_ns for at in times) for times in self.sent]
 
 

@@ -1,4 +1,4 @@
-"""Who was held lately: what an operator is shown."""
+"""The list of who was held lately, for operators."""
 
 from __future__ import annotations
 

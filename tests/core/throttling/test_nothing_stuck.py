@@ -25,7 +25,7 @@ from loadmanager.core.throttling.dispatch import DispatchPace
 from loadmanager.core.throttling.policies import DispatchRate, PublishRate, ResourceGroup, plain
 from loadmanager.core.throttling.publish import Sender
 from loadmanager.core.throttling.settings import ThrottlingSettings
-from loadmanager.core.throttling.tracker import Cause
+from loadmanager.core.throttling.tracker import HoldCause
 
 NAMES = [TOPIC, TopicName.parse("persistent://public/default/other")]
 RATES = st.builds(
@@ -170,7 +170,7 @@ class Throttled(RuleBasedStateMachine):
         paused = sum(link.throttle.paused for link in self.links)
         assert self.broker.pauses.paused_connections == paused
         assert (self.broker.next_wakeup_ns() is not None) == (paused > 0)
-        for cause in Cause:
+        for cause in HoldCause:
             held = sum(
                 any(hold.cause is cause for hold in link.throttle.holds(0)) for link in self.links
             )

@@ -1,4 +1,4 @@
-"""Which rate applies, and what request bodies are refused."""
+"""The rates that apply, and the request bodies that are refused."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.throttling.policies import PublishRate, ResourceGroup, plain
 from loadmanager.core.throttling.settings import ThrottlingSettings
-from loadmanager.core.throttling.tracker import Cause
+from loadmanager.core.throttling.tracker import HoldCause
 
 START = 100 * SECOND
 
@@ -275,7 +275,7 @@ def test_a_resource_group_is_shared_and_lets_go_when_deleted() -> None:
     run_until(broker, clock, START + 5 * SECOND)
     assert sum(c.messages() for c in clients) == pytest.approx(500, abs=5)
     assert {hold.cause for c in clients for hold in c.throttle.holds(clock())} == {
-        Cause.RESOURCE_GROUP_PUBLISH_RATE
+        HoldCause.RESOURCE_GROUP_PUBLISH_RATE
     }
     broker.set_resource_group("g", None, clock())
     settle(broker, clock)
@@ -364,7 +364,7 @@ def test_a_snapshot_has_rates_queue_and_places() -> None:
         1,
         2,
     ]
-    assert broker.pauses.by_cause[Cause.TOPIC_PUBLISH_RATE].connections == 3
+    assert broker.pauses.by_cause[HoldCause.TOPIC_PUBLISH_RATE].connections == 3
     assert figures.wakeups <= 15 * 70
 
 

@@ -6,8 +6,8 @@ from core.throttling.driven import DrivenClock
 
 from loadmanager.core.throttling.schedule import Ready
 from loadmanager.core.throttling.tracker import (
-    Cause,
     ConnectionThrottle,
+    HoldCause,
     PauseTotals,
     PublishBuffer,
 )
@@ -27,27 +27,27 @@ class Connection:
 
     go_on = stop_reading
 
-    def hold(self, cause: Cause) -> None:
+    def hold(self, cause: HoldCause) -> None:
         self.throttle.hold(cause, self.clock())
 
-    def release(self, cause: Cause) -> None:
+    def release(self, cause: HoldCause) -> None:
         self.throttle.release(cause, self.clock())
 
     @property
     def resumed(self) -> bool:
-        """Whether it was handed out since the last look."""
+        """True if it was handed out since the last look."""
         return self.ready.take() is self
 
 
 def test_reading_resumes_when_the_last_cause_is_gone() -> None:
     """Two causes pause once, and only the end of the second resumes."""
     connection = Connection()
-    connection.hold(Cause.TOPIC_PUBLISH_RATE)
-    connection.hold(Cause.OUTBOUND_BUFFER)
-    connection.release(Cause.TOPIC_PUBLISH_RATE)
+    connection.hold(HoldCause.TOPIC_PUBLISH_RATE)
+    connection.hold(HoldCause.OUTBOUND_BUFFER)
+    connection.release(HoldCause.TOPIC_PUBLISH_RATE)
     assert connection.throttle.paused
     assert not connection.resumed
-    connection.release(Cause.OUTBOUND_BUFFER)
+    connection.release(HoldCause.OUTBOUND_BUFFER)
     assert not connection.throttle.paused
     assert connection.resumed
     assert (connection.totals.pauses, connection.totals.resumes) == (1, 1)
@@ -57,18 +57,18 @@ def test_rates_are_counted_and_states_are_not() -> None:
     """Two holds of a rate need two releases; a state set twice is ended by one."""
     connection = Connection()
     for _ in range(2):
-        connection.hold(Cause.BROKER_PUBLISH_RATE)
-        connection.hold(Cause.PUBLISH_BUFFER)
+        connection.hold(HoldCause.BROKER_PUBLISH_RATE)
+        connection.hold(HoldCause.PUBLISH_BUFFER)
     holds = connection.throttle.holds(connection.clock())
     assert [(hold.cause, hold.count) for hold in holds] == [
-        (Cause.BROKER_PUBLISH_RATE, 2),
-        (Cause.PUBLISH_BUFFER, 1),
+        (HoldCause.BROKER_PUBLISH_RATE, 2),
+        (HoldCause.PUBLISH_BUFFER, 1),
     ]
-    connection.release(Cause.PUBLISH_BUFFER)
-    connection.release(Cause.BROKER_PUBLISH_RATE)
+    connection.release(HoldCause.PUBLISH_BUFFER)
+    connection.release(HoldCause.BROKER_PUBLISH_RATE)
     assert connection.throttle.paused
-    connection.release(Cause.BROKER_PUBLISH_RATE)
-    connection.release(Cause.BROKER_PUBLISH_RATE)
+    connection.release(HoldCause.BROKER_PUBLISH_RATE)
+    connection.release(HoldCause.BROKER_PUBLISH_RATE)
     assert (connection.totals.pauses, connection.totals.resumes) == (1, 1)
     assert connection.resumed
 
@@ -79,11 +79,11 @@ def test_a_connection_that_is_held_again_is_not_resumed() -> None:
     """
     connection = Connection()
     for _ in range(2):
-        connection.hold(Cause.TOPIC_PUBLISH_RATE)
-        connection.release(Cause.TOPIC_PUBLISH_RATE)
-    connection.hold(Cause.OUTBOUND_BUFFER)
+        connection.hold(HoldCause.TOPIC_PUBLISH_RATE)
+        connection.release(HoldCause.TOPIC_PUBLISH_RATE)
+    connection.hold(HoldCause.OUTBOUND_BUFFER)
     assert not connection.resumed
-    connection.release(Cause.OUTBOUND_BUFFER)
+    connection.release(HoldCause.OUTBOUND_BUFFER)
     assert connection.resumed
     assert not connection.resumed
 
@@ -91,31 +91,31 @@ def test_a_connection_that_is_held_again_is_not_resumed() -> None:
 def test_time_by_cause_is_added_up() -> None:
     """Each cause's time counts from its first hold to its last release."""
     connection = Connection()
-    connection.hold(Cause.TOPIC_PUBLISH_RATE)
+    connection.hold(HoldCause.TOPIC_PUBLISH_RATE)
     connection.clock.forward_ms(5)
-    connection.hold(Cause.TOPIC_PUBLISH_RATE)
+    connection.hold(HoldCause.TOPIC_PUBLISH_RATE)
     connection.clock.forward_ms(5)
-    connection.release(Cause.TOPIC_PUBLISH_RATE)
+    connection.release(HoldCause.TOPIC_PUBLISH_RATE)
     connection.clock.forward_ms(5)
-    connection.release(Cause.TOPIC_PUBLISH_RATE)
-    totals = connection.totals.by_cause[Cause.TOPIC_PUBLISH_RATE]
+    connection.release(HoldCause.TOPIC_PUBLISH_RATE)
+    totals = connection.totals.by_cause[HoldCause.TOPIC_PUBLISH_RATE]
     assert (totals.connections, totals.times, totals.held_ns) == (0, 1, 15_000_000)
-    assert connection.throttle.throttled_ns == {Cause.TOPIC_PUBLISH_RATE: 15_000_000}
+    assert connection.throttle.throttled_ns == {HoldCause.TOPIC_PUBLISH_RATE: 15_000_000}
     assert connection.throttle.throttled_times == 1
 
 
 def test_a_closed_connection_is_neither_paused_nor_resumed() -> None:
     """Closing ends all holds, and later holds are ignored."""
     connection = Connection()
-    connection.hold(Cause.TOPIC_PUBLISH_RATE)
+    connection.hold(HoldCause.TOPIC_PUBLISH_RATE)
     connection.throttle.close(connection.clock())
-    connection.release(Cause.TOPIC_PUBLISH_RATE)
-    connection.hold(Cause.TOPIC_PUBLISH_RATE)
+    connection.release(HoldCause.TOPIC_PUBLISH_RATE)
+    connection.hold(HoldCause.TOPIC_PUBLISH_RATE)
     assert not connection.throttle.paused
     assert not connection.resumed
     assert (
         connection.totals.paused_connections,
-        connection.totals.by_cause[Cause.TOPIC_PUBLISH_RATE].connections,
+        connection.totals.by_cause[HoldCause.TOPIC_PUBLISH_RATE].connections,
     ) == (0, 0)
 
 

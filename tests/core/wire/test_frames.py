@@ -40,7 +40,7 @@ def frames_of(data: bytes, frame_bytes_max: int) -> Iterator[Frame]:
 
 
 def a_tail(payload: bytes = b"hello", checksum: bool = True) -> bytes:
-    """What follows the command of a SEND."""
+    """The bytes after the command of a SEND."""
     metadata = pb.MessageMetadata(
         producer_name="p", sequence_id=1, publish_time=7
     ).SerializeToString()

@@ -84,7 +84,7 @@ class _Learned(Mapping[str, Beside]):
 
 @dataclass(frozen=True, slots=True)
 class BalancedMemory:
-    """What the shedder learned."""
+    """The traffic and costs that the shedder learned."""
 
     beside: Mapping[str, Beside] = field(default_factory=dict)
     """By brokerId."""
@@ -93,7 +93,7 @@ class BalancedMemory:
 
 
 def objective(usage: Array) -> Array:
-    """What a broker of size 1 with this usage (a fraction) adds to the objective."""
+    """The part of the objective that a broker of size 1 with this usage (a fraction) adds."""
     worth: Array = usage * usage
     if usage.size and usage.flat[usage.argmax()] > KNEE:
         worth += KNEE_WEIGHT * np.maximum(usage - KNEE, 0) ** 2
@@ -147,7 +147,7 @@ class _Model:
         """What is remembered for the next cycle."""
 
     def _learned(self, before: BalancedMemory, samples: Array) -> Array:
-        """What brokers use beside their bundles, with the samples of new reports."""
+        """The usage that brokers have beside their bundles, with the samples of new reports."""
         if isinstance(before.beside, _Learned) and before.beside.row_of is self._row_of:
             known = before.beside.columns
         else:
@@ -180,15 +180,15 @@ class _Model:
         return order[: -LOOKED_AT - 1 : -1], order[:LOOKED_AT]
 
     def relief(self, source: int, bytes_s: Array) -> Array:
-        """What the objective falls by when a broker carries one of these less: `[bundle]`."""
+        """The fall of the objective when a broker carries one of these less: `[bundle]`."""
         before = objective(self.usage[source : source + 1])
         left = self._usages[:, source, None] - self._per_byte[:, source, None] * bytes_s
         relief: Array = self.size[source] * (before - objective(self._most(left)))
         return relief
 
     def burden(self, takers: Sequence[int], bytes_s: Array) -> tuple[Array, NDArray[np.bool_]]:
-        """What the objective rises by, below 0, when a broker carries one of these, too; and
-        whether that is more than it takes in one cycle: `[broker, bundle]`.
+        """The rise of the objective (below 0) when a broker also carries one of these; and whether
+        that is more than it takes in one cycle: `[broker, bundle]`.
         """
         before, intake = self.usage[takers, None], self.intake[takers, None]
         more = self._per_byte[:, takers, None] * bytes_s
@@ -379,8 +379,8 @@ def _movable(snapshot: ClusterSnapshot, settings: StrategySettings, broker: str)
 def _stays(
     snapshot: ClusterSnapshot, settings: StrategySettings, broker: str
 ) -> Callable[[str], bool] | None:
-    """Whether the guards would keep a bundle that is not pinned at this broker, wherever it was to
-    go; None: no bundle. Else the same move would be proposed and refused in each cycle.
+    """A test for bundles without a pin that the guards keep at this broker, wherever they would go;
+    None if they keep none. Without it the same move would be proposed and refused in each cycle.
     """
     groups = snapshot.anti_affinity_groups
     if broker in snapshot.leaving.values():

@@ -106,7 +106,7 @@ def _weighted_max(report: LocalBrokerData, settings: StrategySettings) -> float:
 def movable_namespaces(
     snapshot: ClusterSnapshot, settings: StrategySettings
 ) -> Callable[[str], bool]:
-    """Whether bundles of a namespace may be moved; remembers its answers."""
+    """A test for namespaces whose bundles may be moved, which remembers its answers."""
 
     @cache
     def movable(namespace: str) -> bool:

@@ -1,4 +1,4 @@
-"""Which bundles a modular shedder may shed, and the choice of the largest."""
+"""The bundles that a modular shedder may shed, and the choice of the largest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sheddable(
 
 
 def movable(snapshot: ClusterSnapshot, broker: str) -> Callable[[str], bool]:
-    """Whether the broker may shed a bundle."""
+    """A test for bundles that the broker may shed."""
     recently, owners = snapshot.recently_unloaded_ms, snapshot.owners
     keep = snapshot.wishes.keep
 
@@ -42,13 +42,15 @@ def movable(snapshot: ClusterSnapshot, broker: str) -> Callable[[str], bool]:
 
 
 def plainly_movable(snapshot: ClusterSnapshot, bundles: Sequence[str]) -> bool:
-    """Whether `movable` surely is true for all: a cycle over a large cluster asks for thousands."""
+    """True if `movable` is true for all of the bundles; may be False by mistake. It is faster: a
+    cycle over a large cluster asks for thousands.
+    """
     return undisturbed(snapshot, bundles) and no_monitoring_bundle(bundles)
 
 
 def undisturbed(snapshot: ClusterSnapshot, bundles: Sequence[str]) -> bool:
-    """Whether surely none of the bundles was moved lately, is pinned, or belongs to another broker
-    by now.
+    """True if none of the bundles was moved lately, is pinned, or belongs to another broker by now;
+    may be False by mistake.
     """
     if snapshot.owners or snapshot.wishes.pins:
         return False

@@ -68,7 +68,7 @@ class TransferSettings:
 
 @dataclass(frozen=True, slots=True)
 class TransferMemory:
-    """What TransferShedder remembers."""
+    """TransferShedder's memory."""
 
     hits: int = 0
     """Cycles in a row in which the cluster was out of balance."""
@@ -195,7 +195,7 @@ class _Cycle:
         self.skipped: list[Skip] = []
 
     def underloaded(self, least: str, most: str) -> bool:
-        """Whether a broker has far less load than the average, or far less throughput than the most
+        """True if a broker has far less load than the average, or far less throughput than the most
         loaded broker.
         """
         part = min(0.5, max(0.0, self._own.target_std / 2))
@@ -206,7 +206,7 @@ class _Cycle:
         )
 
     def overloaded(self, most: str) -> bool:
-        """Whether a broker is above the overload threshold and well above the average."""
+        """True if a broker is above the overload threshold and well above the average."""
         load = self._stats.loads[most]
         return (
             load > self._settings.overloaded_percent / 100
@@ -312,7 +312,7 @@ class _Cycle:
         return able
 
     def _may_move(self, bundle: str, owner: str, target: str) -> bool:
-        """Whether the publishing broker owns the bundle, the bundle was not moved recently, is not
+        """True if the publishing broker owns the bundle, the bundle was not moved recently, is not
         pinned and not excluded, and the filters allow the move (Pulsar
         `TransferShedder.isTransferable`).
         """

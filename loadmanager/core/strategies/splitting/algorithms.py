@@ -1,4 +1,4 @@
-"""Where to split a bundle, in Pulsar's integer arithmetic
+"""Boundaries for splits, in Pulsar's integer arithmetic
 (`org.apache.pulsar.common.naming.*BundleSplitAlgorithm`).
 """
 
@@ -31,7 +31,7 @@ class HashedTopic:
 
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
-    """What a bundle may carry (`flow_or_qps_equally_divide`), in messages/s and bytes/s.
+    """The limits of a bundle (`flow_or_qps_equally_divide`), in messages/s and bytes/s.
 
     `difference` is the tolerated excess, a fraction.
     """

@@ -1,4 +1,4 @@
-"""Which neighbouring bundles to merge: those that have stayed idle together (not in Pulsar).
+"""Pairs of neighbouring bundles to merge: those that have stayed idle together (not in Pulsar).
 
 A bundle that is too big is split within a few checks. Two neighbours are merged only after a long
 idle time, which begins anew when either of them is made, and whenever they carry too much together:
@@ -76,7 +76,7 @@ def idle(
     splits: SplitSettings,
     settings: MergeSettings,
 ) -> bool:
-    """Whether two bundles together carry so little that one bundle could."""
+    """True if two bundles together carry so little that one bundle could."""
     fraction = settings.fraction
     sessions = sum(stats.producer_count + stats.consumer_count for stats in (left, right))
     return (

@@ -43,7 +43,7 @@ class SplitSettings:
     algorithm: str = conf(
         "defaultNamespaceBundleSplitAlgorithm",
         RANGE,
-        "Where a bundle is split",
+        "The algorithm that chooses the boundaries of a split",
         choices=ALGORITHMS,
         dynamic=True,
     )
@@ -92,7 +92,7 @@ class SplitSettings:
 
     @property
     def flow_limits(self) -> FlowLimits:
-        """What a bundle may carry, for `flow_or_qps_equally_divide`."""
+        """The limits of a bundle, for `flow_or_qps_equally_divide`."""
         return FlowLimits(
             self.msg_rate_max,
             self.bandwidth_mib_max * MIB,

@@ -1,4 +1,4 @@
-"""Which bundles are too big: the modular manager's rule (Pulsar `impl.BundleSplitterTask`) and the
+"""Bundles that are too big: the modular manager's rule (Pulsar `impl.BundleSplitterTask`) and the
 extensible one's (`extensions.strategy.DefaultNamespaceBundleSplitStrategyImpl`).
 
 Deviations: a bundle that no boundary can help (one topic, one hash) is reported, not split again

@@ -17,13 +17,15 @@ TIMEOUT_S = 10.0
 
 @dataclass(slots=True)
 class Unwritten:
-    """What is not in the note yet. It outlives a term, of which the next one must know it."""
+    """The value that is not in the note yet. It outlives a term, because the next one
+    must know it.
+    """
 
     value: bytes | None = None
 
 
 @dataclass(slots=True, kw_only=True)
-class Keeping:
+class DaemonNote:
     """The note of one daemon. It is read before it is written first, and there is one write at a
     time: an older one never comes after a newer one.
     """
@@ -39,14 +41,14 @@ class Keeping:
 
     def __post_init__(self) -> None:
         """Count what an earlier term could not write, whatever the note says."""
-        self.acting.on_keep.append(self._keep)
+        self.acting.on_note.append(self._write_soon)
         if self.unwritten.value is not None:
             self.acting.recall(self.unwritten.value)
 
-    def _keep(self, acted: bytes) -> None:
-        """Have it written soon; if that fails, it is tried again at each reading."""
+    def _write_soon(self, acted: bytes) -> None:
+        """Have the value written soon; if that fails, it is tried again at each reading."""
         self.unwritten.value = acted
-        self.scope.spawn(self.steps.run("keep", self.write), "keep")
+        self.scope.spawn(self.steps.run("write-note", self.write), "write-note")
 
     async def write(self) -> None:
         """Write what is not written yet. Raises `OperationalError` when the note cannot be read or
@@ -62,12 +64,12 @@ class Keeping:
         except TimeoutError:
             problem = f"{self.note().name}: no answer within {self.timeout_s:g} s"
         if self._was_read:
-            self.acting.unkept = (
+            self.acting.note_problem = (
                 f"NotKept: the next daemon would not know of these moves: {problem}"
             )
         else:
-            self.acting.unkept = f"NotRead: what was done lately is not known: {problem}"
-        raise OperationalError(self.acting.unkept)
+            self.acting.note_problem = f"NotRead: what was done lately is not known: {problem}"
+        raise OperationalError(self.acting.note_problem)
 
     async def _read(self) -> None:
         if self._was_read:
@@ -76,7 +78,7 @@ class Keeping:
         self._was_read = True
         self.acting.recall(kept)
         if self.unwritten.value is not None or (kept and self.acting.steers()):
-            self.acting.keep_now()  # both in one, without times of a clock that was ahead
+            self.acting.write_note()  # both in one, without times of a clock that was ahead
 
     async def _write(self) -> None:
         acted = self.unwritten.value
@@ -84,4 +86,4 @@ class Keeping:
             await self.note().write(acted)
             if self.unwritten.value is acted:
                 self.unwritten.value = None
-        self.acting.unkept = None
+        self.acting.note_problem = None

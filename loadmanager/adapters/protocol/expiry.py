@@ -24,15 +24,15 @@ from loadmanager.core.wire.frames import publish_time_of
 from loadmanager.ports.clock import Clock
 
 AT_ONCE = 20
-"""So many topics are looked at before clients have their turn."""
+"""Topics that are looked at before clients have their turn."""
 
 log = structlog.get_logger("storage")
 
 Look = Callable[[HostedTopic], Coroutine[Any, Any, None]]
 
 
-class Keeping:
-    """Looks after the topics that are served."""
+class MessageExpiry:
+    """Enforces time to live, retention and backlog quotas in the topics that are served."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Keeping:
         self._dispatcher.touch(hosted)
 
     async def _older(self, hosted: HostedTopic, entry_id: int, age_s: float) -> bool:
-        """Whether there is an entry from that id on, and it is older."""
+        """True if an entry at or above that id exists and is older."""
         if entry_id >= hosted.core.log.end_id:
             return False
         entry = await hosted.fetch(max(entry_id, hosted.core.log.first_id))

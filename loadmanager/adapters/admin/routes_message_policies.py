@@ -1,4 +1,4 @@
-"""How long the messages of a namespace are kept, and whether they are de-duplicated."""
+"""Retention, time to live, backlog quotas and de-duplication of namespaces."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUOTA_TYPE = Query(
 )
 
 
-class KeepingRoutes:
+class MessagePolicyRoutes:
     """Policies of namespaces about their messages; they act at once on all brokers."""
 
     def __init__(self, use: UseCases) -> None:

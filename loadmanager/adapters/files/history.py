@@ -53,7 +53,7 @@ BYTES = gauge("loadmanager_history_bytes", "Bytes of compressed segments on this
 log = structlog.get_logger("history")
 
 
-class Journal:
+class FileHistory:
     """The history of one broker.
 
     Whatever the disk does, the broker goes on: what cannot be written is dropped, counted and

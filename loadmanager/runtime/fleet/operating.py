@@ -18,7 +18,7 @@ from loadmanager.runtime.leader.operations import Operations
 from loadmanager.runtime.leader.plans import Kept, Plans
 
 STALE_READINGS = 2.5
-"""What could not be read for so many intervals is not known any more."""
+"""Data that could not be read for this many intervals are no longer used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class FleetHold:
         why = self.reason() or self.acting.reason()
         if why is not None or author is not Author.CYCLE:
             return why
-        return self.quiet() or self.acting.unkept
+        return self.quiet() or self.acting.note_problem
 
     def told(self) -> str | None:
         """Why nothing is moved now, for operators."""
@@ -62,7 +62,7 @@ class FleetHold:
         return self.held(Author.PLAN) if mode == APPROVE else self.reason()
 
     def quiet(self) -> str | None:
-        """Whether these are quiet hours."""
+        """The reason if these are quiet hours, else None."""
         hours = self.settings.value.quiet_hours
         if not is_quiet(self.picture.clock.now_ms(), quiet_spans(hours)):
             return None
@@ -111,7 +111,7 @@ class FleetPlans(Plans):
         return self.plan(plan_id)
 
     def is_split(self, plan_id: str) -> bool:
-        """Whether a plan is kept, and splits a bundle."""
+        """True if a plan is kept, and splits a bundle."""
         return plan_id in self._kept and bool(self.find(plan_id).sealed.plan.splits)
 
 

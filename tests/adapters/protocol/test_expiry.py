@@ -32,7 +32,7 @@ async def a_broker(policies: dict[str, Any], published_s_ago: list[int]) -> tupl
 async def test_messages_beyond_their_time_to_live_count_as_acknowledged() -> None:
     """The others wait."""
     broker, _ = await a_broker({"message_ttl_in_seconds": 50}, [100, 60, 40, 20])
-    await broker.server._build_keeping().check_ages()
+    await broker.server._build_expiry().check_ages()
     hosted = broker.server.served(str(TOPIC))
     assert hosted is not None
     (subscription,) = hosted.core.subscriptions.values()
@@ -47,10 +47,10 @@ async def test_acknowledged_messages_are_kept_as_long_as_the_retention_says() ->
     hosted = broker.server.served(str(TOPIC))
     assert hosted is not None
     (subscription,) = hosted.core.subscriptions.values()
-    keeping = broker.server._build_keeping()
+    expiry = broker.server._build_expiry()
     for acknowledged, first_id in ((0, 0), (2, 2), (4, 3)):
         subscription.expire_until(acknowledged)
-        await keeping.check_ages()
+        await expiry.check_ages()
         assert hosted.core.log.first_id == first_id
 
 
@@ -60,8 +60,8 @@ async def test_a_backlog_that_is_too_old_costs_its_producers(policy: str) -> Non
     """They are closed, and refused with the code of the policy, until it is consumed."""
     quota = {"message_age": {"limitTime": 50, "policy": policy}}
     broker, wire = await a_broker({"backlog_quota_map": quota}, [100, 20])
-    keeping = broker.server._build_keeping()
-    await keeping.check_quotas()
+    expiry = broker.server._build_expiry()
+    await expiry.check_quotas()
     assert wire.count(CLOSE_PRODUCER) == 1
     _, refused = await broker.producer()
     codes = [frame.command.error.error for frame in refused.frames if frame.command.type == ERROR]
@@ -74,7 +74,7 @@ async def test_a_backlog_that_is_too_old_costs_its_producers(policy: str) -> Non
     assert hosted is not None
     (subscription,) = hosted.core.subscriptions.values()
     subscription.expire_until(1)
-    await keeping.check_quotas()
+    await expiry.check_quotas()
     _, welcome = await broker.producer()
     assert welcome.count(ERROR) == 0
 
@@ -84,7 +84,7 @@ async def test_a_backlog_that_is_too_old_is_evicted_if_the_policy_says_so() -> N
     """The young ones are delivered."""
     quota = {"message_age": {"limitTime": 50, "policy": "consumer_backlog_eviction"}}
     broker, wire = await a_broker({"backlog_quota_map": quota}, [100, 60, 20])
-    await broker.server._build_keeping().check_quotas()
+    await broker.server._build_expiry().check_quotas()
     hosted = broker.server.served(str(TOPIC))
     assert hosted is not None
     (subscription,) = hosted.core.subscriptions.values()
