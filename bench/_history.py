@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from loadmanager.core.history import layout
+from loadmanager.core.units import DAY_MS
 
 CLUSTER = "made-up"
 DATE = "2026-11-20"
@@ -383,7 +384,7 @@ def large(root: Path, rows: int, seed: int = 1) -> None:
 
 def _large_segment(root: Path, number: int, sequences: int, rows: int, seed: int) -> None:
     rng = random.Random(f"{seed} {number}")
-    span_ms = layout.DAY_MS // sequences
+    span_ms = DAY_MS // sequences
     first_ms, broker = START_MS + number * span_ms, f"b{number % BROKERS:02}"
     offset = number * rows
     waves = [rng.random() for _ in range(997)]

@@ -15,11 +15,12 @@ import statistics
 import sys
 from pathlib import Path
 
+from loadmanager.core.units import MIB
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from properties.steady import BROKERS, BUNDLES, Phase, resized, run, strategies
 
-MIB = 1024 * 1024
 HEADERS = ("cycles", "moves", "MiB/s", "gap", "still")
 
 

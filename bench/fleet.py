@@ -115,7 +115,7 @@ async def _measured(ports: list[int], readings: int) -> tuple[float, float, floa
                     time.monotonic() - began_s,
                 )
                 cpu_s = time.process_time()
-                await work.load_manager.shed()
+                await work.shed()
                 figures.append((*read, time.process_time() - cpu_s))
             assert not work.picture.problems, work.picture.problems
             assert work.advice.plan is not None

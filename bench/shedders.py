@@ -32,7 +32,7 @@ SHAPES = {
     "large": Shape(brokers=60, bundles=3000),
 }
 OURS = "BalancedShedder+BalancedPlacement"
-FIVE = [name for name in candidates.SHEDDERS if name != "BalancedShedder"]
+FIVE = [name for name in candidates.GRID if name != "BalancedShedder"]
 TUNING_SEED, HELD_OUT_SEED = 1, 10_001
 FIGURES = ("spread", "gap", "hot_minutes", "moves", "pause_s", "again", "settle_minutes")
 HEADERS = ("spread", "gap", "hot min", "moves", "pause s", "again", "settle", "cost")

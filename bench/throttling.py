@@ -21,12 +21,13 @@ import sys
 from contextlib import ExitStack, contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
+from loadmanager.core.units import MIB
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TOPIC = "persistent://public/default/throttled"
 NEIGHBOUR = "persistent://public/default/neighbour"
-MIB = 1024 * 1024
 LIMITS = {
     "100": (100, -1),
     "1000": (1000, -1),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+import theirs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from loadmanager import settings
 from loadmanager.adapters.files.properties import write_private
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
+from loadmanager.core.conf import conf
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.avg import AvgSettings
@@ -220,6 +222,37 @@ def test_what_a_broker_cannot_run_with(values: dict[str, str], reason: str) -> N
     """
     with pytest.raises(ConfigError, match=reason):
         settings.check(settings.load(None, values))
+
+
+@dataclass(frozen=True)
+class TheirSettings:
+    """Of a strategy of third parties."""
+
+    least: int = conf("theirLeast", 1, "The least")
+    most: int = conf("theirMost", 2, "The most")
+
+    def contradictions(self) -> list[tuple[tuple[str, ...], str]]:
+        """The least is not above the most; 0 finds a bug."""
+        if 10 / self.most < self.least:
+            return [(("theirLeast", "theirMost"), f"theirLeast = {self.least} is too much")]
+        return []
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"theirLeast": "6"}, "theirLeast = 6 is too much"),
+        ({"theirMost": "0"}, r"TheirSettings cannot check its values: ZeroDivisionError\("),
+    ],
+)
+def test_what_a_strategy_of_third_parties_cannot_run_with(
+    values: dict[str, str], reason: str
+) -> None:
+    """Its own settings say which values contradict each other, as ours do."""
+    with theirs.registered(settings=TheirSettings):
+        settings.check(settings.load(None, {"theirLeast": "5"}))
+        with pytest.raises(ConfigError, match=reason):
+            settings.check(settings.load(None, values))
 
 
 def test_defaults_and_free_ports_can_be_used() -> None:

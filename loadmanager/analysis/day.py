@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from loadmanager.analysis.facts import BUCKET_MS, HOUR_MS, Facts
+from loadmanager.analysis.facts import BUCKET_MS, Facts
 from loadmanager.core.errors import OperationalError
-from loadmanager.core.history.layout import DAY_MS, day_of, day_start_ms
+from loadmanager.core.history.layout import day_of, day_start_ms
 from loadmanager.core.history.tenures import (
     Clock,
     Tenure,
@@ -22,6 +22,7 @@ from loadmanager.core.history.tenures import (
     tenures_of,
 )
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.units import DAY_MS, HOUR_MS
 
 PAST_DAYS = 28
 """Days before that questions over several days look at."""

@@ -17,10 +17,10 @@ from loadmanager.analysis.ingest import Ingest
 from loadmanager.analysis.schema import RESOURCES
 from loadmanager.core.history.tenures import Step
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.units import HOUR_MS
 
 BUCKET_MS = 300_000
 """Comparisons go in steps of five minutes."""
-HOUR_MS = 3_600_000
 PLOT_STEPS_MAX = 96
 PLOT_STEPS_MS = tuple(minutes * 60_000 for minutes in (1, 2, 5, 10, 15))
 BUSIEST = 200

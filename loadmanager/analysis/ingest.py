@@ -25,9 +25,10 @@ from loadmanager.analysis.history_source import (
 from loadmanager.analysis.schema import CORRUPT, measured_of, numbers_of, required_of, schema_of
 from loadmanager.analysis.session import stored
 from loadmanager.core.errors import OperationalError
-from loadmanager.core.history.layout import COMPRESSED, DAY_MS, day_of, day_start_ms
+from loadmanager.core.history.layout import COMPRESSED, day_of, day_start_ms
 from loadmanager.core.history.records import KINDS, OwnershipStep
 from loadmanager.core.ownership.states import Cause
+from loadmanager.core.units import DAY_MS
 
 CLOCK_TOLERANCE_MS = 600_000
 """A record may be this far outside of its day: clocks differ."""

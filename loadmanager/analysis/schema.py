@@ -22,9 +22,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from loadmanager.core.history.layout import DAY_MS
 from loadmanager.core.history.records import KINDS
 from loadmanager.core.load.reports import NUMBER_MAX
+from loadmanager.core.units import DAY_MS
 
 CORRUPT = "_corrupt_record"
 RESOURCES = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")

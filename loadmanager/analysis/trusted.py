@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from loadmanager.analysis.day import Day, Row
-from loadmanager.analysis.facts import HOUR_MS
 from loadmanager.analysis.schema import RESOURCES
+from loadmanager.core.units import HOUR_MS
 
 STUCK_MS_MIN = HOUR_MS
 STUCK_SAMPLES_MIN = 30

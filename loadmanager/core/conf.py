@@ -11,9 +11,9 @@ changed dynamic key acts at once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, make_dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 T = TypeVar("T")
 
@@ -61,6 +61,15 @@ def without_effect(name: str, doc: str, keys: Mapping[str, tuple[Any, str]]) -> 
         for key, (default, why) in keys.items()
     ]
     return make_dataclass(name, fields, namespace={"__doc__": doc}, frozen=True, kw_only=True)
+
+
+@runtime_checkable
+class Checked(Protocol):
+    """A leaf that says which of its values cannot be in force together."""
+
+    def contradictions(self) -> Iterable[tuple[tuple[str, ...], str]]:
+        """The keys of such values, and what to tell of them."""
+        ...
 
 
 class Live(Generic[T]):

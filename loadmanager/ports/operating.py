@@ -1,4 +1,5 @@
-"""Shows operators what the leader sees, and does what they order, beyond Pulsar's API.
+"""Shows operators what the leader sees, and does what they order; quotas aside, beyond
+Pulsar's API.
 
 Documents are plain data for JSON, of the shapes in `adapters.admin.models`. Times are milliseconds
 since the epoch, rates messages/s, throughputs bytes/s, usages fractions of 1.
@@ -86,6 +87,91 @@ class Plans(Protocol):
         Raises `NotFoundError`, `DriftError` naming every difference, and `ConflictError` if the
         queue of moves has no room. Then no move is queued.
         """
+        ...
+
+
+class LeaderOperations(Protocol):
+    """Does what operators ask of the leader."""
+
+    @property
+    def overview(self) -> Overview:
+        """The cluster as the leader sees it."""
+        ...
+
+    @property
+    def plans(self) -> Plans:
+        """Dry runs and sealed plans."""
+        ...
+
+    async def move(
+        self, bundle: str, destination: str, *, pin_s: float | None = None, note: str = ""
+    ) -> Document:
+        """Move a bundle, and pin it; returns the move."""
+        ...
+
+    def list_moves(self, limit: int) -> Document:
+        """The moves, and the pause."""
+        ...
+
+    def cancel(self, move_id: str | None) -> int:
+        """Cancel a move that waits, or all; returns how many."""
+        ...
+
+    async def pause(self, seconds: float | None, note: str = "") -> Document | None:
+        """Pause the queue of moves, or let it go on."""
+        ...
+
+    def pins(self) -> Document:
+        """Bundle → its pin."""
+        ...
+
+    async def unpin(self, bundle: str) -> None:
+        """Remove a pin."""
+        ...
+
+    def cordons(self) -> list[Document]:
+        """The cordoned brokers with the progress of their drains."""
+        ...
+
+    async def cordon(
+        self, broker: str, *, drain: bool, until_restart: bool = False, note: str = ""
+    ) -> Document:
+        """Cordon a broker, and drain it."""
+        ...
+
+    async def uncordon(self, broker: str) -> None:
+        """End a cordon."""
+        ...
+
+    async def merge(self, left: str, right: str) -> str:
+        """Merge two neighbouring bundles; returns the name of the new one."""
+        ...
+
+
+class HeatMap(Protocol):
+    """The hottest bundles over time."""
+
+    def document(self, limit: int) -> Document:
+        """Samples of that many bundles."""
+        ...
+
+
+class Quotas(Protocol):
+    """Pulsar's resource quotas: the loads that bundles are expected to carry.
+
+    None stands for the bundles without a quota of their own.
+    """
+
+    def quota(self, bundle: str | None) -> Document:
+        """The quota of a bundle, or the default one."""
+        ...
+
+    async def set_quota(self, bundle: str | None, document: Document) -> None:
+        """Store a quota. Raises `BadInputError`."""
+        ...
+
+    async def reset_quota(self, bundle: str) -> None:
+        """Delete a quota. Raises `NotFoundError`."""
         ...
 
 

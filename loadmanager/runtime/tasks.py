@@ -102,8 +102,8 @@ class Steps:
     """Runs steps, and contains their failures.
 
     A failure is logged once for each step, type and line of code, with its traceback unless it is
-    an `OperationalError`: the outside world fails. A failure that persists is logged once a minute,
-    and so is its end. `on_failure` is called for every failure.
+    an `OperationalError`: the outside world fails. A failure that persists or comes again is logged
+    once a minute, and so is its end. `on_failure` is called for every failure.
     """
 
     def __init__(self, on_failure: Callable[[str, Exception], None] | None = None) -> None:
@@ -115,6 +115,8 @@ class Steps:
         self._places_logged: set[tuple[str, str, str]] = set()
         """Step, type of the error, and line of code: as many as the code has."""
         self._last_logged_s: dict[str, float] = {}
+        self._unlogged: set[str] = set()
+        """Steps whose present failures in a row the log does not have."""
 
     async def run(self, name: str, step: Callable[[], Awaitable[object]]) -> bool:
         """Run a step; False when it failed."""
@@ -145,11 +147,15 @@ class Steps:
             yield
         except Exception as error:  # noqa: BLE001 - contained, as `run` does
             self.failed(name, error)
+        else:
+            self.succeeded(name)
 
     def succeeded(self, name: str) -> None:
-        """Forget the failures in a row; `run` does it."""
-        if failures := self.in_a_row.pop(name, 0):
+        """Forget the failures in a row; `run` and `contained` do it."""
+        failures = self.in_a_row.pop(name, 0)
+        if failures and name not in self._unlogged:
             log.info("the step succeeds again", step=name, failures=failures)
+        self._unlogged.discard(name)
 
     def failed(self, name: str, error: Exception) -> None:
         """Count and log a failure."""
@@ -160,9 +166,13 @@ class Steps:
         seen_before = place in self._places_logged
         self._places_logged.add(place)
         now_s = asyncio.get_running_loop().time()
-        persists = seen_before and self.in_a_row[name] > 1
-        if not persists or now_s - self._last_logged_s.get(name, float("-inf")) >= LOG_INTERVAL_S:
+        last_s = self._last_logged_s.get(name, float("-inf"))
+        if seen_before and now_s - last_s < LOG_INTERVAL_S:
+            if self.in_a_row[name] == 1:
+                self._unlogged.add(name)
+        else:
             self._last_logged_s[name] = now_s
+            self._unlogged.discard(name)
             log.warning(
                 "a step failed; the next turn runs",
                 step=name,

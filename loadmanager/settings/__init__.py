@@ -33,13 +33,13 @@ from loadmanager.adapters.security.settings import (
 )
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
-from loadmanager.core.conf import NO_EFFECT, Key
+from loadmanager.core.conf import NO_EFFECT, Checked, Key
 from loadmanager.core.errors import ConfigError
+from loadmanager.core.load.manager import Manager
 from loadmanager.core.messaging.settings import MessagingSettings, StorageSettings
 from loadmanager.core.moves.settings import MoveSettings
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.settings import OtherManagerSettings, StrategySettings
-from loadmanager.core.strategies.shedding.avg import AvgSettings
 from loadmanager.core.strategies.splitting.merging import MergeSettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.throttling.settings import IgnoredSettings, ThrottlingSettings
@@ -89,8 +89,6 @@ HIDDEN = "*****"
 
 Leaf = TypeVar("Leaf")
 
-MODULAR = "ModularLoadManagerImpl"
-EXTENSIBLE = "ExtensibleLoadManagerImpl"
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -390,10 +388,11 @@ def _strategy_problems(strategies: StrategySettings) -> Iterator[Problem]:
     }
     if not any(texts.values()):
         texts[names] = _refusal(lambda: registry.check(strategies.shedder, strategies.placement))
-    if registry.short_name(strategies.load_manager_class) not in (MODULAR, EXTENSIBLE):
+    if Manager.of(strategies.load_manager_class) is None:
+        allowed = " and ".join(manager.short_name for manager in Manager)
         texts[("loadManagerClassName",)] = (
-            f"loadManagerClassName = {strategies.load_manager_class[:SHOWN_MAX]!r}: {MODULAR} and "
-            f"{EXTENSIBLE} are allowed"
+            f"loadManagerClassName = {strategies.load_manager_class[:SHOWN_MAX]!r}: {allowed} are "
+            "allowed"
         )
     yield from (Problem(names, text) for names, text in texts.items() if text)
 
@@ -407,28 +406,13 @@ def _refusal(check: Callable[[], object]) -> str:
 
 
 def _contradictions(settings: Settings) -> Iterator[Problem]:
-    broker = settings.leaf(BrokerSettings)
-    low, high = "loadBalancerAvgShedderLowThreshold", "loadBalancerAvgShedderHighThreshold"
-    avg = settings.leaf(AvgSettings)
-    if avg.low > avg.high:
-        text = f"{low} = {avg.low:g} is above {high} = {avg.high:g}"
-        yield Problem((low, high), text)
-    states = settings.leaf(StateSettings)
-    if states.tombstone_delay_s * 1000 < states.in_flight_ms:
-        low = "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis"
-        high = "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds"
-        text = f"{low} = {states.in_flight_ms} is longer than {high} = {states.tombstone_delay_s}"
-        yield Problem((low, high), text)
-    low, high = (
-        "loadBalancerReportUpdateMinIntervalMillis",
-        "loadBalancerReportUpdateMaxIntervalMinutes",
-    )
-    if broker.report_interval_min_ms > broker.report_interval_max_minutes * 60_000:
-        text = (
-            f"{low} = {broker.report_interval_min_ms} is longer than {high} = "
-            f"{broker.report_interval_max_minutes:g}"
-        )
-        yield Problem((low, high), text)
+    for kind, leaf in settings.by_leaf.items():
+        if isinstance(leaf, Checked):
+            try:
+                yield from [Problem(names, text) for names, text in leaf.contradictions()]
+            except Exception as error:  # noqa: BLE001 - whatever a third party's leaf raises
+                names = tuple(key.name for _, key in _keys(kind))
+                yield Problem(names, f"{kind.__name__} cannot check its values: {error!r}")
 
 
 def spell(value: Any) -> str:

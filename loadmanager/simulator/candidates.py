@@ -1,6 +1,7 @@
 """Candidates of a tournament: strategies with settings, as `replay --try` spells them.
 
-`SHEDDER+PLACEMENT,KEY=VALUE…`; what a candidate leaves out is as it is in force.
+`SHEDDER+PLACEMENT,KEY=VALUE…`; what a candidate leaves out is as it is in force. Shedders of third
+parties, of whose keys nothing is known here, are tried with the values in force.
 """
 
 from __future__ import annotations
@@ -10,20 +11,14 @@ import random
 from collections.abc import Mapping, Sequence
 from itertools import product
 
+from loadmanager.core.strategies import registry
+
 LIVE = ""
 """The settings in force."""
 USAGE_PLACEMENT = "LeastResourceUsageWithWeight"
 RATE_PLACEMENT = "LeastLongTermMessageRate"
 ANY_PLACEMENT = (RATE_PLACEMENT, USAGE_PLACEMENT, "BalancedPlacement")
-SHEDDERS: Mapping[str, Sequence[str]] = {
-    "AvgShedder": ("AvgShedder",),
-    "BalancedShedder": ("BalancedPlacement",),
-    "OverloadShedder": ANY_PLACEMENT,
-    "ThresholdShedder": ANY_PLACEMENT,
-    "TransferShedder": ANY_PLACEMENT,
-    "UniformLoadShedder": ANY_PLACEMENT,
-}
-"""Shedder → the placement rules to try with it."""
+"""The placement rules to try with a shedder that every rule fits."""
 GRID: Mapping[str, Mapping[str, Sequence[float]]] = {
     "AvgShedder": {
         "loadBalancerAvgShedderLowThreshold": (8, 15),
@@ -71,17 +66,23 @@ WHOLE = frozenset(
 """Keys whose values are whole numbers."""
 
 
-def grid(shedders: Sequence[str] = tuple(SHEDDERS)) -> list[str]:
-    """Every combination of the grid's values, for each of these shedders."""
+def grid(shedders: Sequence[str] | None = None) -> list[str]:
+    """Every combination of the grid's values, for these shedders (None: for all that there are)."""
     return [
-        spell(shedder, placement, dict(zip(GRID[shedder], values, strict=True)))
-        for shedder in shedders
-        for placement in SHEDDERS[shedder]
-        for values in product(*GRID[shedder].values())
+        spell(shedder, placement, dict(zip(keys, values, strict=True)))
+        for shedder in (sorted(registry.SHEDDERS) if shedders is None else shedders)
+        for placement in _placements(shedder)
+        for keys in [GRID.get(shedder, {})]
+        for values in product(*keys.values())
     ]
 
 
-def drawn(count: int, seed: int, shedders: Sequence[str] = tuple(SHEDDERS)) -> list[str]:
+def _placements(shedder: str) -> Sequence[str]:
+    fitting = registry.SHEDDERS[shedder].goes_with
+    return ANY_PLACEMENT if fitting is None else (fitting,)
+
+
+def drawn(count: int, seed: int, shedders: Sequence[str] = tuple(GRID)) -> list[str]:
     """Draw `count` candidates, the same ones for the same seed; small values are as likely as
     large ones (logarithmically).
     """
@@ -89,7 +90,7 @@ def drawn(count: int, seed: int, shedders: Sequence[str] = tuple(SHEDDERS)) -> l
     made = []
     for number in range(count):
         shedder = shedders[number % len(shedders)]
-        placement = rng.choice(SHEDDERS[shedder])
+        placement = rng.choice(_placements(shedder))
         made.append(spell(shedder, placement, {key: _value(rng, key) for key in GRID[shedder]}))
     return made
 

@@ -20,11 +20,11 @@ from loadmanager.core.strategies import cycle
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.units import MINUTE_MS
 from loadmanager.simulator.days import Day, Event, Kind, traffic
 from loadmanager.simulator.fleet import NOBODY, Fleet, Reports
 from loadmanager.simulator.measures import FLAP_MINUTES, Minute
 
-MS_PER_MINUTE = 60_000
 START_MS = 1_700_000_000_000
 
 
@@ -71,7 +71,7 @@ class ClosedLoop:
 
     def minute(self, minute: int) -> Minute:
         """Run the next minute."""
-        now_ms = START_MS + minute * MS_PER_MINUTE
+        now_ms = START_MS + minute * MINUTE_MS
         events = tuple(event for event in self._day.events if event.minute == minute)
         for event in events:
             self._happens(event, now_ms)

@@ -15,6 +15,7 @@ from loadmanager.core.bundles.ranges import (
     topic_hash,
 )
 from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.manager import Manager
 from loadmanager.core.load.reports import BrokerLoadData, LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies.isolation import decode_policies
@@ -131,7 +132,7 @@ class Deciding:
         if not settings.enabled:
             return (), (Skip("cluster", "SplitDisabled: loadBalancerAutoBundleSplitEnabled"),)
         counts = _bundle_counts(line, snapshot)
-        if snapshot.extensible or registry.short_name(load_manager) == "ExtensibleLoadManagerImpl":
+        if snapshot.extensible or Manager.of(load_manager) is Manager.EXTENSIBLE:
             splits, self._memories = threshold.extensible(
                 snapshot, settings, topics, counts, self._memories
             )

@@ -13,11 +13,11 @@ import numpy as np
 
 from loadmanager.core.load.bundle_columns import FIGURES, BundleColumns
 from loadmanager.core.load.columns import Array, Rows
+from loadmanager.core.load.manager import Manager
 from loadmanager.core.load.reports import LocalBrokerData, ResourceUsage
 from loadmanager.simulator.days import CPU_OF_A_CORE, NIC_KBIT_S
 
 NOBODY = -1
-MODULAR_CLASS = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
 
 
 class Fleet:
@@ -64,7 +64,7 @@ class Fleet:
                 web_service_url=f"http://{name}",
                 pulsar_service_url=f"pulsar://{name}",
                 broker_id=name,
-                load_manager_class_name=MODULAR_CLASS,
+                load_manager_class_name=Manager.MODULAR.value,
                 bundles=bundles,
                 num_bundles=len(bundles),
                 num_topics=len(bundles),

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from loadmanager.core.errors import BadInputError
 from loadmanager.core.history.records import BrokerLoad, BundleLoad
 from loadmanager.core.load.columns import Array
+from loadmanager.core.units import MINUTE_MS
 from loadmanager.simulator.days import CPU_OF_A_CORE, Day, Event, Kind
 
-MS_PER_MINUTE = 60_000
 SILENT_MINUTES = 3
 """A broker without samples for longer than this was gone."""
 MESSAGE_BYTES = 1024.0
@@ -162,7 +162,7 @@ class _Recorder:
                 for at, bundle in enumerate(bundles)
             ),
         )
-        return Recording(day, start * MS_PER_MINUTE, explained)
+        return Recording(day, start * MINUTE_MS, explained)
 
     def _cores(self, names: Sequence[str]) -> dict[str, float]:
         known = [self._brokers[name].cores for name in names if self._brokers[name].cores > 0]
@@ -220,11 +220,11 @@ def _parts(load: BrokerLoad | BundleLoad) -> list[tuple[int, float]]:
     """The minutes that a sample stands for, each with the part of it; a sample shorter than a
     minute belongs to the one in which its middle is.
     """
-    if load.interval_ms <= MS_PER_MINUTE:
-        middle = (load.ts - load.interval_ms // 2) // MS_PER_MINUTE
-        return [(middle, load.interval_ms / MS_PER_MINUTE)]
-    last = (load.ts - 1) // MS_PER_MINUTE
-    count = min(round(load.interval_ms / MS_PER_MINUTE), MINUTES_MAX)
+    if load.interval_ms <= MINUTE_MS:
+        middle = (load.ts - load.interval_ms // 2) // MINUTE_MS
+        return [(middle, load.interval_ms / MINUTE_MS)]
+    last = (load.ts - 1) // MINUTE_MS
+    count = min(round(load.interval_ms / MINUTE_MS), MINUTES_MAX)
     return [(minute, 1.0) for minute in range(last - count + 1, last + 1)]
 
 

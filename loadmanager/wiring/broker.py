@@ -20,7 +20,7 @@ from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.adapters.admin.settings import AdminSettings
 from loadmanager.adapters.files.history import FLUSH_S, FileHistory
 from loadmanager.adapters.files.settings import HistorySettings
-from loadmanager.adapters.files.shared_id import SharedId
+from loadmanager.adapters.files.shared_id import SharedDirectory, SharedId
 from loadmanager.adapters.files.storage import DirectoryStorage
 from loadmanager.adapters.logs.configure import configure
 from loadmanager.adapters.metrics.page import MetricsPage
@@ -47,6 +47,7 @@ from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.log import Storage
 from loadmanager.ports.telemetry import Telemetry
 from loadmanager.runtime.broker.access import AccessSettings
+from loadmanager.runtime.broker.shared_directory import require_shared
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import LoopBusy, Scope, every
@@ -67,7 +68,6 @@ from loadmanager.wiring.ports import (
     urls_of,
     warn_if_restricted,
 )
-from loadmanager.wiring.shared_directory import require_shared
 
 CERTIFICATES_S_MIN = 1.0
 """Changed certificates are looked for at most this often."""
@@ -274,8 +274,9 @@ class _Broker:
     ) -> None:
         if isinstance(storage, DirectoryStorage):
             settings = self._settings.leaf(StorageSettings)
-            directory = SharedId(Path(settings.directory))
-            await require_shared(store, directory, me.broker_id, settings.timeout_s)
+            shared = SharedId(Path(settings.directory))
+            with SharedDirectory(shared, settings.timeout_s) as directory:
+                await require_shared(store, directory, me.broker_id)
             await storage.remember_id()
 
     @staticmethod

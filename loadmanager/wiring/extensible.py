@@ -152,14 +152,18 @@ class ExtensibleParts:
     def leader_work(self, work: LeaderWork) -> ExtensibleLeaderWork:
         """Build the leader's work in this manager from that in the modular one."""
         common = {field.name: getattr(work, field.name) for field in fields(work)}
-        common.update(leader_splits=False, owner=self.claims.stored_owner)
+        common.update(
+            leader_splits=False,
+            owner=self.claims.stored_owner,
+            assign=self._assign,
+            records=self._cache.listeners,
+        )
         return ExtensibleLeaderWork(
             **common,
             states=self._states,
             view=self._view,
             published=self._loads,
             orders=self.claims,
-            assign=self._assign,
             cache=self._cache,
             lives=self.claims.lives,
             placer=self._assigning,

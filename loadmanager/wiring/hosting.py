@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from loadmanager.adapters.protocol.registry import TopicRegistry
-from loadmanager.adapters.protocol.server import BrokerServer
+import structlog
+
 from loadmanager.core.messaging.settings import MessagingSettings, StorageSettings
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.runtime.broker.access import AccessSettings, BrokerAccess
@@ -11,7 +11,9 @@ from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.topics import Topics
 from loadmanager.runtime.tasks import Scope
 from loadmanager.settings.live import LiveSettings
-from loadmanager.wiring.outside import Outside, Service
+from loadmanager.wiring.outside import AsksClients, Outside, Service, StoresTopics
+
+log = structlog.get_logger("hosting")
 
 
 def build_access(
@@ -35,7 +37,7 @@ def build_hosting(
     topics: Topics,
     access: BrokerAccess | None,
 ) -> Service:
-    """The service, with its storage and its access checks if it is Pulsar's broker."""
+    """The service, with its storage and its access checks if it takes them, as our broker does."""
     hosting = outside.service(
         settings.live(MessagingSettings),
         clock=outside.clock,
@@ -43,9 +45,16 @@ def build_hosting(
         throttling=throttling,
         connections_cap=outside.connections_cap,
     )
-    if outside.storage is not None and isinstance(hosting, TopicRegistry):
+    if outside.storage is not None and isinstance(hosting, StoresTopics):
         hosting.store_in(outside.storage, settings.live(StorageSettings))
         topics.storage = outside.storage
-    if access is not None and isinstance(hosting, BrokerServer):
-        hosting.protect(access)
+    if access is not None:
+        if isinstance(hosting, AsksClients):
+            hosting.protect(access)
+        else:
+            log.warning(
+                "the service does not ask its clients who they are, in spite of "
+                "authenticationEnabled",
+                service=type(hosting).__name__,
+            )
     return hosting

@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from loadmanager.adapters.listener import Tls
 from loadmanager.adapters.protocol.server import BrokerServer
-from loadmanager.ports.access import Verifier
+from loadmanager.core.conf import Live
+from loadmanager.core.messaging.settings import StorageSettings
+from loadmanager.ports.access import Access, Verifier
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.directory import Directory
 from loadmanager.ports.history import History
@@ -19,6 +21,8 @@ from loadmanager.ports.peers import Peers
 from loadmanager.ports.sampler import OwnTraffic, Sampler
 from loadmanager.ports.store import Store
 from loadmanager.ports.telemetry import Detail, Sample
+from loadmanager.ports.topics import TopicHost
+from loadmanager.runtime.broker.limits import MessageRules
 from loadmanager.runtime.tasks import LoopBusy
 
 
@@ -45,6 +49,39 @@ class Service(Hosting, Protocol):
 
     def samples(self, detail: Detail) -> Iterable[Sample]:
         """The service's own metrics now; see `ports.telemetry.Source`."""
+        ...
+
+
+@runtime_checkable
+class StoresTopics(Protocol):
+    """A `Service` that keeps topics in the storage."""
+
+    def store_in(self, storage: Storage, settings: Live[StorageSettings]) -> None:
+        """Store persistent topics from now on; called before `Service.begin`."""
+        ...
+
+
+@runtime_checkable
+class AsksClients(Protocol):
+    """A `Service` that asks its clients who they are."""
+
+    def protect(self, access: Access) -> None:
+        """Ask clients who they are from now on; called before `Service.begin`."""
+        ...
+
+
+@runtime_checkable
+class HostsTopics(Protocol):
+    """A `Service` whose topics operators can ask, and give rules, as those of Pulsar's brokers."""
+
+    @property
+    def rules(self) -> MessageRules:
+        """Who keeps messages; told of the policies of namespaces."""
+        ...
+
+    @property
+    def topic_host(self) -> TopicHost:
+        """What operators ask of topics."""
         ...
 
 

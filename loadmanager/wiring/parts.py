@@ -7,26 +7,20 @@ memory. `wiring.broker` adds what a process has: ports, signals, metrics page, h
 
 from __future__ import annotations
 
-import asyncio
-
-import structlog
-
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.adapters.metrics.settings import MetricsSettings
-from loadmanager.adapters.protocol.registry import TopicRegistry
-from loadmanager.adapters.protocol.topic_host import RegistryTopics
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
-from loadmanager.core.errors import LoadManagerError
+from loadmanager.core.load.manager import Manager
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.moves.move import Move
-from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.settings import ThrottlingSettings
+from loadmanager.core.units import MIB
 from loadmanager.ports.sampler import OwnTraffic
 from loadmanager.ports.telemetry import Telemetry
 from loadmanager.runtime.broker.decision_telemetry import Counts
@@ -46,7 +40,7 @@ from loadmanager.runtime.broker.reporter import Reporter
 from loadmanager.runtime.broker.schemas import Schemas
 from loadmanager.runtime.broker.session_keeper import SessionKeeper
 from loadmanager.runtime.broker.splitting import Splitting
-from loadmanager.runtime.broker.stopping import release_all
+from loadmanager.runtime.broker.stopping import stop
 from loadmanager.runtime.broker.telemetry import BrokerTelemetry
 from loadmanager.runtime.broker.topics import Topics
 from loadmanager.runtime.broker.unloading import Unloading
@@ -63,16 +57,11 @@ from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.shared.watching import Watcher
 from loadmanager.runtime.shared.wishes import OperatorWishes
 from loadmanager.runtime.tasks import Interval, Scope, Steps, every, for_each, retrying
-from loadmanager.settings import EXTENSIBLE
 from loadmanager.settings.live import LiveSettings
 from loadmanager.wiring.extensible import Common, ExtensibleParts
 from loadmanager.wiring.hosting import build_access, build_hosting
 from loadmanager.wiring.leading import leader_work
-from loadmanager.wiring.outside import Outside
-
-MIB = 1024 * 1024
-
-log = structlog.get_logger("broker")
+from loadmanager.wiring.outside import HostsTopics, Outside
 
 
 class Parts:
@@ -115,7 +104,7 @@ class Parts:
             in_force=throttling,
             changed=self.hosting.limits_changed,
             corrupt=self._corrupt,
-            rules=self.hosting.rules if isinstance(self.hosting, TopicRegistry) else None,
+            rules=self.hosting.rules if isinstance(self.hosting, HostsTopics) else None,
         )
         self._locks = self._build_locks()
         self._extensible = self._build_extensible()
@@ -153,8 +142,8 @@ class Parts:
 
     def _build_extensible(self) -> ExtensibleParts | None:
         """Build the parts of the extensible manager; returns None if the other one is to run."""
-        name = registry.short_name(self._strategies.value.load_manager_class)
-        if name != EXTENSIBLE:
+        manager = Manager.of(self._strategies.value.load_manager_class)
+        if manager is not Manager.EXTENSIBLE:
             return None
         common = Common(
             settings=self.settings,
@@ -305,9 +294,7 @@ class Parts:
             ownership=self._ownership,
             namespaces=self._namespaces,
             topics=self._topics,
-            topic_host=RegistryTopics(self.hosting)
-            if isinstance(self.hosting, TopicRegistry)
-            else None,
+            topic_host=self.hosting.topic_host if isinstance(self.hosting, HostsTopics) else None,
             directory=self._directory,
             hosting=self.hosting,
             unloading=unloading,
@@ -462,23 +449,16 @@ class Parts:
             scope.spawn(every(recording, self._recorder.sample, "record", steps), "record")
 
     async def stop(self, unloads_per_s_max: int) -> None:
-        """Accept no bundles, resign, release the bundles, close the connections.
-
-        What takes longer than `brokerShutdownTimeoutMs` is left to the end of the session.
-        """
-        clock = self._outside.clock
-        try:
-            async with asyncio.timeout(self._broker.value.shutdown_timeout_ms / 1000):
-                self._ownership.accepting = False
-                await self._reporter.unregister()
-                await self._election.resign()
-                await release_all(
-                    self._ownership, clock, self._broker, unloads_per_s_max=unloads_per_s_max
-                )
-                await self.hosting.stop()
-        except (TimeoutError, LoadManagerError) as error:
-            reason = str(error) or "brokerShutdownTimeoutMs is over"
-            log.warning("the stop was cut short; locks go with the session", error=reason)
+        """Stop gracefully; see `runtime.broker.stopping`."""
+        await stop(
+            ownership=self._ownership,
+            reporter=self._reporter,
+            election=self._election,
+            hang_up=self.hosting.stop,
+            clock=self._outside.clock,
+            settings=self._broker,
+            unloads_per_s_max=unloads_per_s_max,
+        )
 
     def _on_broker(self, broker_id: str, report: LocalBrokerData | None) -> None:
         if report is None and broker_id == self._outside.me.broker_id:

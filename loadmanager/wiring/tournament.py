@@ -31,6 +31,7 @@ from loadmanager.simulator.day_files import dump, load
 from loadmanager.simulator.days import Day
 from loadmanager.simulator.measures import Measures, measure
 from loadmanager.simulator.tournament import Results
+from loadmanager.wiring.plugins import register_plugins
 
 MS_PER_CYCLE, MS_PER_BROKER, MS_PER_BUNDLE = 1.0, 0.03, 0.001
 """What a minute of a day costs, measured (`python -m bench replay`)."""
@@ -166,7 +167,8 @@ def _on_spark(spark: Any, tasks: Sequence[Task]) -> Iterator[tuple[Task, Measure
 
 
 def _played(keys: str, day_file: str) -> str:
-    """On a worker, which reads the day from where all machines see it."""
+    """On a worker, which reads the day from where all machines see it, in a process of its own."""
+    register_plugins()
     measures = _measured(day_file, msgspec.json.decode(keys, type=dict[str, str]))
     return msgspec.json.encode(asdict(measures)).decode()
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import theirs
 
 from loadmanager import cli, settings
 from loadmanager.adapters.security.settings import PROVIDER
@@ -467,6 +468,14 @@ MANAGER = {"loadManagerClassName": "ExtensibleLoadManagerImpl"}
 def test_settings(values: dict[str, str], expected: dict[str, Level]) -> None:
     """Values that are allowed each, and do together what nobody wants."""
     assert _said(configuration.check(settings.load(None, STORED | values))) == expected
+
+
+def test_a_strategy_of_third_parties_names_its_placement_rule() -> None:
+    """The doctor warns of another one."""
+    chosen = {"loadBalancerLoadSheddingStrategy": theirs.NAME}
+    with theirs.registered(goes_with="BalancedPlacement"):
+        found = _said(configuration.check(settings.load(None, STORED | chosen)))
+    assert found == {"loadBalancerLoadPlacementStrategy": WARNING}
 
 
 def test_bundles_of_a_new_namespace_are_compared_with_the_brokers() -> None:

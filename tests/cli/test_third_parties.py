@@ -6,14 +6,21 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cli.piped import piped
 
+from loadmanager.simulator.day_files import dump
+from loadmanager.simulator.days import Shape, make_day
+
 PACKAGE = Path(__file__).parents[1] / "packages" / "busiest"
+ROOT = PACKAGE.parents[2]
 CHOSEN = (
     "--set",
     "loadBalancerLoadSheddingStrategy=org.example.BusiestShedder",
@@ -63,7 +70,7 @@ def run(
     path: Path, *arguments: str, lines: list[dict[str, Any]] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command with the package on its path."""
-    folders = os.pathsep.join((str(path), str(PACKAGE.parents[2])))
+    folders = os.pathsep.join((str(path), str(ROOT)))
     return piped(*arguments, lines=lines or [], path=folders)
 
 
@@ -205,3 +212,23 @@ def test_a_name_must_be_its_own(installed: Path) -> None:
         result.returncode,
         "minUnloadMessage is declared by StrategySettings and by BusiestSettings" in result.stderr,
     ) == (2, True)
+
+
+def test_workers_of_a_tournament_know_the_strategies(installed: Path, tmp_path: Path) -> None:
+    """Each is a process of its own."""
+    made = make_day(1, Shape(brokers=3, bundles=12, minutes=90, events=False))
+    day = tmp_path / "day.npz"
+    day.write_bytes(dump(replace(made, carried=np.full((90, 12), 1e8, np.float32))))
+    keys = {"loadBalancerLoadSheddingStrategy": "BusiestShedder", "busiestShedderCycles": "1"}
+    code = "import sys; from loadmanager.wiring.tournament import _played as play; "
+    code += "print(play(*sys.argv[1:]))"
+    played = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(keys), str(day)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(installed), str(ROOT)))},
+        timeout=60,
+    )
+    assert played.returncode == 0, played.stderr
+    assert json.loads(played.stdout)["moves"] > 0

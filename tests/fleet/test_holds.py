@@ -31,7 +31,7 @@ async def one_of_several(daemon: Watching) -> None:
     """One move of a cycle is made, and others wait for the pace."""
     daemon.pulsar.switch_off()
     await daemon.work.read()
-    await daemon.work.load_manager.shed()
+    await daemon.work.shed()
     queue = daemon.work.moves.queue
     while not daemon.pulsar.moved or queue.running():
         await daemon.work.moves._changed.wait()
@@ -197,7 +197,7 @@ async def test_a_move_that_never_began_promises_nothing(tmp_path: Path) -> None:
         await daemon.work.read()
         until_ms = daemon.clock.now_ms() + 600_000
         await daemon.work.outside.wishes.set_pause(Pause(until_ms, ""), ())
-        await daemon.work.load_manager.shed()
+        await daemon.work.shed()
         assert daemon.work.moves.queue.waiting > 0
         await traffic_falls(daemon)
         assert daemon.work.acting.reason() is None
@@ -213,14 +213,14 @@ async def test_the_same_moves_are_the_same_plan(tmp_path: Path) -> None:
         for seconds in (0, 30, 601):
             daemon.clock.pass_s(seconds)
             await daemon.work.read()
-            await daemon.work.load_manager.shed()
+            await daemon.work.shed()
             ids.append(daemon.work.advice.plan_id)
         assert ids[0] is not None
         assert ids[0] == ids[1] != ids[2]
         daemon.pulsar.spread([2, 12, 2])
         daemon.clock.pass_s(30)
         await daemon.work.read()
-        await daemon.work.load_manager.shed()
+        await daemon.work.shed()
         assert daemon.work.advice.plan_id not in (None, *ids)
 
 
@@ -320,7 +320,7 @@ async def test_settings_of_which_nothing_was_heard(tmp_path: Path) -> None:
     async with watching(tmp_path, settings=ACT) as daemon:
         daemon.pulsar.switch_off()
         await daemon.work.read()
-        await daemon.work.load_manager.shed()
+        await daemon.work.shed()
         while daemon.work.moves.queue.running():
             await daemon.work.moves._changed.wait()
         daemon.clock.pass_s(80)
@@ -334,7 +334,7 @@ async def test_an_order_after_pulsar_was_switched_on(tmp_path: Path) -> None:
         daemon.pulsar.switch_off()
         await daemon.work.read()
         daemon.pulsar.settings[OWN] = "true"
-        await daemon.work.load_manager.shed()
+        await daemon.work.shed()
         queue = daemon.work.moves.queue
         while not queue.ended:
             await daemon.work.moves._changed.wait()
@@ -358,7 +358,7 @@ async def test_moves_that_were_never_made_cost_no_budget(tmp_path: Path) -> None
         await daemon.work.outside.wishes.set_pause(Pause(until_ms, ""), ())
         for _ in range(3):
             await daemon.work.read()
-            await daemon.work.load_manager.shed()
+            await daemon.work.shed()
             assert 0 < daemon.work.moves.queue.waiting <= 4
             daemon.clock.pass_s(900)
             await daemon.work.read()
@@ -382,7 +382,7 @@ async def test_approve_has_a_breaker_too(tmp_path: Path) -> None:
         assert work.acting.breaker.opened == 1
         daemon.clock.pass_s(60)
         await work.read()
-        await work.load_manager.shed()
+        await work.shed()
         plan = work.advice.plan_id
         assert plan is not None
         with pytest.raises(ConflictError, match="CircuitBreaker"):
@@ -467,7 +467,7 @@ async def test_a_bundle_that_is_split_is_not_moved(tmp_path: Path) -> None:
         await work.read()
         await work.splitting.step()
         assert too_big not in pulsar.owners
-        await work.load_manager.shed()
+        await work.shed()
         await work.moves.idle()
         assert {move["state"] for move in work.operations.list_moves(99)["moves"]} == {"done"}
         assert work.acting.reason() is None
@@ -484,7 +484,7 @@ async def test_a_bundle_that_left_before_its_move_opens_no_breaker(tmp_path: Pat
         await daemon.work.read()
         for bundle in daemon.pulsar.owners:
             daemon.pulsar.owners[bundle] = daemon.pulsar.brokers[2]
-        await daemon.work.load_manager.shed()
+        await daemon.work.shed()
         await daemon.work.moves.idle()
         states = {move["state"] for move in daemon.work.operations.list_moves(99)["moves"]}
         assert "failed" in states

@@ -357,7 +357,7 @@ async def test_a_pause_and_pins_outlive_the_daemon(tmp_path: Path) -> None:
     async with watching(tmp_path, settings=ACT) as daemon:
         daemon.pulsar.switch_off()
         await daemon.work.read()
-        await daemon.work.load_manager.shed()
+        await daemon.work.shed()
         async with asyncio.timeout(5):
             while not daemon.work.moves.queue.waiting:
                 await asyncio.sleep(0.01)

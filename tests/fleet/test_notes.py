@@ -113,7 +113,7 @@ async def test_an_order_waits_until_its_move_is_kept(tmp_path: Path) -> None:
         await work.read()
         gate = asyncio.Event()
         note.gates = [gate]
-        await work.load_manager.shed()
+        await work.shed()
         await note.hangs.wait()
         work.note.timeout_s = 0.0
         with pytest.raises(OperationalError, match="no answer within 0 s"):
@@ -169,7 +169,7 @@ async def test_a_move_whose_order_was_not_sent_costs_no_budget(tmp_path: Path) -
         daemon.pulsar.switch_off()
         await daemon.work.read()
         daemon.pulsar.settings[OWN] = "true"
-        await daemon.work.load_manager.shed()
+        await daemon.work.shed()
         await daemon.work.moves.idle()
         assert ended(daemon)[0][1].startswith("not sent: PulsarBalances")
         await daemon.work.note.write()
@@ -198,7 +198,7 @@ async def test_a_note_that_cannot_be_read(tmp_path: Path, mode: str) -> None:
         daemon.pulsar.switch_off()
         for _ in range(2):
             await daemon.work.read()
-            await daemon.work.load_manager.shed()
+            await daemon.work.shed()
             await daemon.work.moves._turn()
         assert len(daemon.work.picture.reports) == 3
         told = str(daemon.work.hold.told())

@@ -40,7 +40,7 @@ async def test_settings_that_cannot_be_read_before_an_order(
         daemon.pulsar.settings[OWN] = "true"
         daemon.pulsar.nonsense["/configuration/runtime"] = answer
         daemon.clock.pass_s(60)
-        await daemon.work.load_manager.shed()
+        await daemon.work.shed()
         await daemon.work.moves.idle()
         assert ordered(daemon) == 0
         state, text = ended(daemon)[0]
@@ -61,7 +61,7 @@ async def test_a_lock_that_is_not_proven_at_an_order_opens_no_breaker(tmp_path: 
             return len(asked) > 1
 
         daemon.client.leads = leads
-        await daemon.work.load_manager.shed()
+        await daemon.work.shed()
         await daemon.work.moves.idle()
         assert ("failed", "not sent: another daemon may lead") in ended(daemon)
         assert daemon.work.acting.reason() is None
@@ -172,7 +172,7 @@ async def missing(folder: Path, happens: Any) -> AsyncIterator[Watching]:
 async def test_a_move_is_not_ordered_again_after_that(tmp_path: Path, happens: Any) -> None:
     """Its first order was sent: it has failed, and counts as a failure."""
     async with missing(tmp_path, happens) as daemon:
-        await daemon.work.load_manager.shed()
+        await daemon.work.shed()
         await daemon.work.moves.idle()
         assert ordered(daemon) == 1
         ((state, text),) = ended(daemon)

@@ -7,8 +7,10 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import theirs
 from adapters.security.certificates import Authority
 from aiohttp import web
 from fleet.fake_pulsar import NAMESPACE, NONSENSE, RANGES, Nonsense, a_pulsar, empty, failed
@@ -50,6 +52,25 @@ async def test_only_reads_are_sent_while_observing(tmp_path: Path) -> None:
         assert {line.partition(" ")[0] for line in daemon.pulsar.log} == {"GET"}
         assert not any("lookup" in line for line in daemon.pulsar.log)
         assert daemon.work.advice.document()["plan"]["unloads"]
+
+
+async def test_a_strategy_that_fails_to_see_a_report_costs_no_reading(tmp_path: Path) -> None:
+    """The broker was read, and its report is recorded; the failures in a row are counted."""
+
+    def observe(broker: str, *_: Any) -> object:
+        if broker == one:
+            raise ZeroDivisionError("a bug in a plug-in")
+        return None
+
+    with theirs.registered(observe=observe):
+        settings = {"loadBalancerLoadSheddingStrategy": theirs.NAME}
+        async with watching(tmp_path, settings=settings) as daemon:
+            one = daemon.pulsar.brokers[0]
+            await daemon.work.read()
+            assert not daemon.work.picture.problems
+            kinds = Counter(record.kind for record in daemon.history.records)
+            assert kinds["broker_load"] == 3
+            assert daemon.work.steps.failures["observe"] == 1
 
 
 async def test_a_token_is_read_again_and_does_not_leave_the_cluster(tmp_path: Path) -> None:

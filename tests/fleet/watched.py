@@ -83,7 +83,7 @@ class Watching:
     async def cycle(self) -> None:
         """Read, decide, and wait for the moves."""
         await self.work.read()
-        await self.work.load_manager.shed()
+        await self.work.shed()
         await self.work.moves.idle()
 
 

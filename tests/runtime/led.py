@@ -32,7 +32,7 @@ from loadmanager.runtime.broker.load_data import LoadStore
 from loadmanager.runtime.leader.draining import Draining
 from loadmanager.runtime.leader.extensible_term import PublishedFeed
 from loadmanager.runtime.leader.load_feed import LoadFeed
-from loadmanager.runtime.leader.load_manager import LoadManager
+from loadmanager.runtime.leader.load_manager import Hold, LoadManager
 from loadmanager.runtime.leader.merging import Merging
 from loadmanager.runtime.leader.moves import Moves
 from loadmanager.runtime.leader.operations import Operations
@@ -42,6 +42,7 @@ from loadmanager.runtime.leader.plans import Plans
 from loadmanager.runtime.leader.preferred import Preferred
 from loadmanager.runtime.leader.term import Feed
 from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.decisions import Decisions
 from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.events import Events
 from loadmanager.runtime.shared.owners import stored_owner
@@ -86,7 +87,6 @@ class Led:
             clock=clock,
             scope=fleet.scope,
             steps=self.steps,
-            observe=self._on_move,
         )
         self.load_manager = LoadManager(
             epoch=1,
@@ -99,8 +99,11 @@ class Led:
             splits=self.splits,
             bundle_count=bundle_count,
             steps=self.steps,
-            observe=lambda _cycle, plan: self.observed.append(plan),
+            planned=lambda _cycle, plan: self.observed.append(plan),
+            kept=Decisions(clock),
         )
+        self.moves.on_record.append(self.ended.append)
+        self.hold: Hold | None = None
         self.feed: Feed
         if self.loads is not None:
             first.cache.listeners.append(self.loads.on_record)
@@ -126,7 +129,6 @@ class Led:
             mover=fleet,
             clock=clock,
         )
-        self.moves.ended = self.draining.moved
         self.merge_settings = Live(MergeSettings(enabled=True))
         self.merging = Merging(
             moves=self.moves,
@@ -175,10 +177,6 @@ class Led:
         shedder = changed.get("loadBalancerLoadSheddingStrategy", self.strategies.value.shedder)
         return replace(self.strategies.value, shedder=shedder)
 
-    def _on_move(self, move: Move) -> None:
-        self.ended.append(move)
-        self.load_manager.moved(move)
-
     async def _order_release(
         self,
         owner: BrokerAddress,
@@ -194,7 +192,7 @@ class Led:
     async def shed(self) -> None:
         """A cycle, and all its moves."""
         await self.feed.refresh()
-        await self.load_manager.shed()
+        await self.load_manager.shed(self.hold)
         await self.moves.idle()
 
     async def until(self, condition: Callable[[], bool]) -> None:

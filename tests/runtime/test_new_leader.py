@@ -170,7 +170,7 @@ async def test_nothing_moves_before_a_quorum_has_reported() -> None:
     for enough in (True, False):
         async with led_fleet(3) as led:
             led.move_settings.set(MoveSettings(warm_up_s=60))
-            led.load_manager.warm_up = WarmUp(
+            led.hold = WarmUp(
                 brokers=led.fleet.brokers[0].brokers,
                 heard=lambda: led.feed.heard,
                 settings=led.move_settings,

@@ -105,3 +105,16 @@ async def test_a_step_that_fails_repeatedly_is_logged_once_a_minute() -> None:
         ("succeeds", False),
     ]
     assert lines[2]["failures"] == 53
+
+
+async def test_a_block_that_succeeds_ends_the_failures_in_a_row() -> None:
+    """All failures are counted, and the log has those that come again once a minute."""
+    steps = Steps()
+    with capture_logs() as lines:
+        for turn in range(10):
+            with steps.contained("observe"):
+                if turn % 2 == 0:
+                    raise ZeroDivisionError("x")
+            assert steps.in_a_row["observe"] == (turn + 1) % 2
+    assert steps.failures["observe"] == 5
+    assert [line["event"].split()[2] for line in lines] == ["failed;", "succeeds"]

@@ -16,9 +16,9 @@ from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.bundles.ranges import BundleRange, topic_hash
 from loadmanager.core.errors import BadInputError
 from loadmanager.core.ownership.state_records import decode_record
+from loadmanager.ports.operating import LeaderOperations
 from loadmanager.ports.store import Create, Delete, Node, Put
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.leading import LeaderOperations
 from loadmanager.wiring.parts import Parts
 
 NAMESPACES = ("public/default", "public/second")

@@ -11,9 +11,10 @@ from loadmanager.core.errors import BadInputError
 from loadmanager.core.history.records import BrokerLoad, BundleLoad
 from loadmanager.core.load.reports import ResourceUsage
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.units import MINUTE_MS
 from loadmanager.simulator.closed_loop import run
 from loadmanager.simulator.days import Kind, Shape, make_day, traffic
-from loadmanager.simulator.recorded import MS_PER_MINUTE, Recording, record
+from loadmanager.simulator.recorded import Recording, record
 
 MINUTES = 60
 START = 28_000_000
@@ -24,18 +25,18 @@ NONE = ResourceUsage()
 
 
 def samples(
-    *, interval_ms: int = MS_PER_MINUTE, silent: range = range(0), lies: float = 0.0
+    *, interval_ms: int = MINUTE_MS, silent: range = range(0), lies: float = 0.0
 ) -> Iterator[BrokerLoad | BundleLoad]:
     """The brokers' records while bundle i stays at broker i mod 4; broker 0 is silent for a while,
     and broker 1 has a sensor that is known to lie.
     """
-    bundles, per_minute = traffic(DAY), max(MS_PER_MINUTE // interval_ms, 1)
+    bundles, per_minute = traffic(DAY), max(MINUTE_MS // interval_ms, 1)
     for minute in range(MINUTES):
         carried = bundles.minute(minute)
-        if interval_ms > MS_PER_MINUTE and (minute + 1) * MS_PER_MINUTE % interval_ms:
+        if interval_ms > MINUTE_MS and (minute + 1) * MINUTE_MS % interval_ms:
             continue
         for part in range(1, per_minute + 1):
-            ts = (START + minute) * MS_PER_MINUTE + part * min(interval_ms, MS_PER_MINUTE)
+            ts = (START + minute) * MINUTE_MS + part * min(interval_ms, MINUTE_MS)
             for number, name in enumerate(DAY.brokers):
                 if number == 0 and minute in silent:
                     continue
@@ -74,19 +75,19 @@ def carried(recording: Recording) -> np.ndarray:
     return recording.day.carried[:, order]
 
 
-@pytest.mark.parametrize("interval_ms", [MS_PER_MINUTE, 15_000])
+@pytest.mark.parametrize("interval_ms", [MINUTE_MS, 15_000])
 def test_what_bundles_carried(interval_ms: int) -> None:
     """Every minute of every bundle, whatever the interval of the samples."""
     recording = record(samples(interval_ms=interval_ms))
     bundles = traffic(DAY)
     expected = np.array([bundles.minute(minute) for minute in range(MINUTES)])
     assert carried(recording) == pytest.approx(expected, rel=1e-5)
-    assert recording.start_ms == START * MS_PER_MINUTE
+    assert recording.start_ms == START * MINUTE_MS
 
 
 def test_a_long_sample_stands_for_its_minutes() -> None:
     """Samples of five minutes: each minute has its sample's value."""
-    minutes = carried(record(samples(interval_ms=5 * MS_PER_MINUTE)))
+    minutes = carried(record(samples(interval_ms=5 * MINUTE_MS)))
     assert (minutes[:5] == minutes[4]).all()
     assert (minutes > 0).all()
 
@@ -137,4 +138,4 @@ def test_too_little_is_refused() -> None:
     with pytest.raises(BadInputError, match="no samples"):
         record([])
     with pytest.raises(BadInputError, match="10 minutes"):
-        record(sample for sample in samples() if sample.ts <= (START + 10) * MS_PER_MINUTE)
+        record(sample for sample in samples() if sample.ts <= (START + 10) * MINUTE_MS)

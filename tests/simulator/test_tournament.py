@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import theirs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -138,3 +139,10 @@ def test_candidates_are_settings() -> None:
         registry.check(strategies.shedder, strategies.placement)
         assert not loaded.unknown
     assert candidates.drawn(60, 3) == candidates.drawn(60, 3) != candidates.drawn(60, 4)
+
+
+def test_a_shedder_of_third_parties_is_tried() -> None:
+    """With the placement rule that it names, and the values in force."""
+    with theirs.registered(goes_with="BalancedPlacement"):
+        made = [text for text in candidates.grid() if theirs.NAME in text]
+    assert made == [f"{theirs.NAME}+BalancedPlacement"]

@@ -17,6 +17,7 @@ from runtime.fleet import LoopClock
 
 from loadmanager import settings
 from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
+from loadmanager.adapters.protocol.server import BrokerServer
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.history.records import Record
@@ -26,14 +27,16 @@ from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import Frame, FrameReader, encode
 from loadmanager.ports.access import Verifier
 from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.log import Storage
 from loadmanager.ports.mover import Released
+from loadmanager.ports.operating import LeaderOperations
 from loadmanager.ports.peers import Peers
 from loadmanager.ports.sampler import OwnTraffic, Reading, SystemUsage
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.leading import LeaderOperations, LoadManagement
+from loadmanager.runtime.shared.leading import LoadManagement
 from loadmanager.runtime.tasks import Scope
 from loadmanager.settings.live import LiveSettings
-from loadmanager.wiring.outside import Outside
+from loadmanager.wiring.outside import Outside, Service
 from loadmanager.wiring.parts import Parts
 
 NS = NamespaceName("public", "default")
@@ -96,6 +99,9 @@ class Running:
         cpu_percent: float = 10,
         peers: Peers | None = None,
         verifier: Verifier | None = None,
+        *,
+        service: Callable[..., Service] = BrokerServer,
+        storage: Storage | None = None,
     ) -> None:
         self.address = address
         self.store: MemoryStore = cluster.tree.session(timeout_s=60)
@@ -116,6 +122,8 @@ class Running:
             stop=self.stopped_with.append,
             history=self.history,
             verifier=verifier,
+            service=service,
+            storage=storage,
         )
         self.parts = Parts(self.settings, outside, cluster.scope)
         self.use = self.parts.use_cases

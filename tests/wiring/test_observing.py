@@ -16,6 +16,7 @@ from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.plan import Skip
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.strategy import Shed, Shedder
+from loadmanager.runtime.leader.leadership import FAILURES_IN_A_ROW_MAX
 from loadmanager.wiring.plugins import checked_shedder
 
 NAME = "SeeingShedder"
@@ -121,3 +122,25 @@ async def test_a_failure_to_see_a_report_is_contained(manager: str, error: BaseE
                 for sample in leader.parts.telemetry.collect()
                 if sample.name == "loadmanager_corrupt_data"
             )
+
+
+@both_managers
+async def test_only_failures_in_a_row_cost_the_leadership(manager: str) -> None:
+    """A strategy that cannot read a report now and then does not make its leader resign."""
+
+    def observe(broker: str, report: Report) -> str:
+        if report.cpu.usage > 80:
+            raise RuntimeError("a bug")
+        return usage_of(broker, report)
+
+    with seeing(observe):
+        async with a_cluster({**VALUES, "loadManagerClassName": manager}, brokers=2) as cluster:
+            leader, other = cluster.brokers
+            await until(partial(remembers, cluster, "b1:8080 10"))
+            elected = leader.use.leading.leader
+            for turn in range(1, FAILURES_IN_A_ROW_MAX + 2):
+                other.sampler.cpu_percent = 90
+                await until(lambda turn=turn: failures(cluster) == turn)
+                other.sampler.cpu_percent = 10 + 10 * turn
+                await until(partial(remembers, cluster, f"b1:8080 {10 + 10 * turn}"))
+            assert leader.use.leading.leader == elected

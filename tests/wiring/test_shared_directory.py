@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from loadmanager.adapters.files.shared_id import SharedId
+from loadmanager.adapters.files.shared_id import SharedDirectory, SharedId
 from loadmanager.adapters.memory.store import MemoryTree
 from loadmanager.core.errors import OperationalError
 from loadmanager.ports.store import Store
+from loadmanager.runtime.broker import shared_directory
 from loadmanager.runtime.shared import paths
-from loadmanager.wiring.shared_directory import require_shared
 
 ME, OTHER = "b0:8080", "b1:8080"
 ONE, TWO = "1" * 16, "2" * 16
@@ -27,6 +27,12 @@ async def store() -> AsyncIterator[Store]:
     """A store whose sessions, with the margin, end within no time."""
     async with MemoryTree().session(timeout_s=-4.5) as session:
         yield session
+
+
+async def require_shared(store: Store, shared: SharedId, me: str, timeout_s: float = 60.0) -> None:
+    """A broker starts on a directory."""
+    with SharedDirectory(shared, timeout_s) as directory:
+        await shared_directory.require_shared(store, directory, me)
 
 
 def made(folder: Path) -> SharedId:

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from loadmanager.adapters.admin.use_cases import LeaderOperations, LeaderUse
+from loadmanager.adapters.admin.use_cases import LeaderUse
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import BadInputError, OperationalError
 from loadmanager.core.nesting import REQUEST_LEVELS_MAX, nests_deeper
 from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.operating import LeaderOperations
 
 TOPIC = "{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic:[^/]+}"
 """A topic in a path. aiohttp's own pattern of a variable would exclude braces."""

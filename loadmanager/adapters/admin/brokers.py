@@ -12,6 +12,7 @@ from loadmanager.adapters.admin.models_pulsar import AddressesShown, LeaderBroke
 from loadmanager.adapters.admin.operation import TEXT, Document, Names, Query, Texts, operation
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.errors import NotFoundError
+from loadmanager.core.load.manager import Manager
 
 UNLOADS_PER_S_MAX = 1_000_000
 HEALTH_TIMEOUT_S = 10.0
@@ -176,7 +177,7 @@ class BrokerRoutes:
     async def load_report(self, _request: web.Request) -> web.Response:
         """The load report of this broker, as it is in the metadata store."""
         if self._use.extensible:
-            return failed(501, "ExtensibleLoadManagerImpl publishes no load report")
+            return failed(501, f"{Manager.EXTENSIBLE.short_name} publishes no load report")
         return await self.own_load_report(_request)
 
     @operation(Document)

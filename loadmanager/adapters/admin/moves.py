@@ -21,9 +21,10 @@ from loadmanager.adapters.admin.models import (
     Pin,
 )
 from loadmanager.adapters.admin.operation import Query, body_as, of_leader
-from loadmanager.adapters.admin.use_cases import LeaderOperations, LeaderUse
+from loadmanager.adapters.admin.use_cases import LeaderUse
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import split_bundle_name
+from loadmanager.ports.operating import LeaderOperations
 
 MOVES = "/loadmanager/v1/moves"
 PINS = "/loadmanager/v1/pins"

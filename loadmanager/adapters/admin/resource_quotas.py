@@ -6,7 +6,8 @@ from aiohttp import web
 
 from loadmanager.adapters.admin.answers import body_object, namespace_of, operations
 from loadmanager.adapters.admin.operation import Document, of_leader
-from loadmanager.adapters.admin.use_cases import Quotas, UseCases
+from loadmanager.adapters.admin.use_cases import UseCases
+from loadmanager.ports.operating import Quotas
 
 PATH = "/admin/v2/resource-quotas"
 BUNDLE = PATH + "/{tenant}/{namespace}/{bundle}"

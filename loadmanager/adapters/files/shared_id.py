@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import re
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
+
+from loadmanager.adapters.files.worker import Worker
+
+T = TypeVar("T")
 
 NAME = "shared.id"
 BYTES_MAX = 100
 _ID = re.compile(rb"[0-9a-f]{16}")
 _FOLDER_OF_LOG = re.compile(r"[0-9a-f]{16}")
-
-
-def new_id() -> str:
-    """An id that no other directory has."""
-    return secrets.token_hex(8)
 
 
 def id_in(data: bytes) -> str | None:
@@ -43,8 +46,11 @@ class SharedId:
             raise OSError(errno.EINVAL, f"there is no id in {self.path}")
         return found
 
-    def give(self, new: str) -> str:
-        """Give the directory this id, durably, unless it has one; returns the one that it has."""
+    def give(self, new: str | None) -> str:
+        """Give the directory this id (None: one that no other directory has), durably, unless it
+        has one; returns the one that it has.
+        """
+        new = new or secrets.token_hex(8)
         draft = self.path.with_name(f"{NAME}.{secrets.token_hex(8)}.draft")
         try:
             with draft.open("x") as file:
@@ -65,3 +71,45 @@ class SharedId:
     def has_topics(self) -> bool:
         """True if topics are stored in the directory."""
         return any(_FOLDER_OF_LOG.fullmatch(path.name) for path in self.path.parent.iterdir())
+
+
+class SharedDirectory:
+    """As `SharedId`, for the event loop. Implements `runtime.broker.shared_directory.Directory`.
+
+    A call that takes longer than `timeout_s` raises `TimeoutError`. As a context manager, it ends
+    its thread.
+    """
+
+    def __init__(self, shared: SharedId, timeout_s: float) -> None:
+        self._shared = shared
+        self._timeout_s = timeout_s
+        self._worker = Worker("shared-id")
+        self.path = shared.path
+
+    def __enter__(self) -> SharedDirectory:
+        """The thread begins with the first call."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the thread."""
+        self._worker.close()
+
+    def id_in(self, data: bytes) -> str | None:
+        """See the function."""
+        return id_in(data)
+
+    async def read(self) -> str | None:
+        """See `SharedId`; so for the others."""
+        return await self._run(self._shared.read)
+
+    async def give(self, new: str | None) -> str:
+        """See `SharedId`."""
+        return await self._run(partial(self._shared.give, new))
+
+    async def has_topics(self) -> bool:
+        """See `SharedId`."""
+        return await self._run(self._shared.has_topics)
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        async with asyncio.timeout(self._timeout_s):
+            return await self._worker.run(call)

@@ -8,8 +8,8 @@ import structlog
 
 from loadmanager.core.conf import Live
 from loadmanager.core.messaging.settings import MessagingSettings
+from loadmanager.core.units import MIB
 
-MIB = 1024 * 1024
 SHARE = 4
 """All connections together keep at most this part (1/4) of `topicsMemoryLimitMB`."""
 LEFT_PERCENT = 90

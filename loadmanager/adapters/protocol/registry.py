@@ -41,6 +41,7 @@ from loadmanager.core.messaging.settings import MessagingSettings, StorageSettin
 from loadmanager.core.messaging.subscription import SubscriptionType
 from loadmanager.core.messaging.topic import Topic, check_memory
 from loadmanager.core.throttling.broker import BrokerThrottling
+from loadmanager.core.units import MIB
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import REQUEST_ID_NONE, encode
 from loadmanager.ports.clock import Clock
@@ -49,7 +50,6 @@ from loadmanager.ports.hosting import BrokerAddress, HostUsage, TopicTraffic
 from loadmanager.ports.log import Storage
 from loadmanager.ports.telemetry import Detail, Sample
 
-MIB = 1024 * 1024
 MEASURED_AT_ONCE = 100
 RELIEVE_INTERVAL_S = 1.0
 """How often retained messages are dropped at most, while topics hold all that they may."""

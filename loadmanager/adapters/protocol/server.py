@@ -37,6 +37,7 @@ from loadmanager.adapters.protocol.lookups import (
 from loadmanager.adapters.protocol.producers import on_close_producer, on_producer, on_send
 from loadmanager.adapters.protocol.registry import TopicRegistry
 from loadmanager.adapters.protocol.schemas import on_get_or_create_schema, on_get_schema
+from loadmanager.adapters.protocol.topic_host import RegistryTopics
 from loadmanager.core.wire.frames import COMMAND_TYPES
 from loadmanager.ports.access import Access
 from loadmanager.ports.directory import Directory
@@ -81,6 +82,11 @@ class BrokerServer(TopicRegistry):
     def protect(self, access: Access) -> None:
         """Ask clients who they are from now on; called before the first connection."""
         self.client_access = ClientAccess(access, self.clock)
+
+    @property
+    def topic_host(self) -> RegistryTopics:
+        """What operators ask of topics."""
+        return RegistryTopics(self)
 
     @property
     def handlers(self) -> dict[int, Handler]:

@@ -34,12 +34,12 @@ from loadmanager.core.messaging.memory import EntryCache, TopicMemory
 from loadmanager.core.messaging.settings import MessagingSettings, StorageSettings
 from loadmanager.core.messaging.stored_log import Rollover, StoredLog
 from loadmanager.core.messaging.subscription import Subscription
+from loadmanager.core.units import MIB
 from loadmanager.core.wire.frames import DUPLICATE
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.directory import Directory, TopicRecords
 from loadmanager.ports.log import FencedError, LogRecord, Run, Storage, UnansweredError
 
-MIB = 1024 * 1024
 SETTLE_S = 2.0
 """How long an unload waits for the storage and for the cursors at most."""
 SEGMENT_MB_MAX = 128

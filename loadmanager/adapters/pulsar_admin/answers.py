@@ -16,6 +16,7 @@ import msgspec
 from loadmanager.core.bundles.names import NamespaceName, clip, is_system_namespace
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
 from loadmanager.core.errors import BadInputError, OperationalError
+from loadmanager.core.load.manager import Manager
 from loadmanager.core.load.reports import (
     LocalBrokerData,
     NamespaceBundleStats,
@@ -38,7 +39,6 @@ REPORT_VALUES_MAX = 2_000_000
 BUNDLES_MAX = 50_000
 """Bundles of one broker: each name is checked, which takes microseconds."""
 NAME_MAX = 300
-EXTENSIBLE = "ExtensibleLoadManagerImpl"
 BALANCING = ("loadBalance", "loadManager", "failureDomains", "clusterName", "preferLaterVersions")
 """How the keys begin that are read of a broker's configuration: the others may be secrets."""
 USAGES = {
@@ -216,7 +216,7 @@ def is_registration(raw: bytes) -> bool:
     extensible load manager.
     """
     registration = _decode(_REGISTRATION, raw, "the broker's node in ZooKeeper")
-    return (registration.load_manager_class_name or "").endswith(EXTENSIBLE)
+    return Manager.of(registration.load_manager_class_name) is Manager.EXTENSIBLE
 
 
 def bundle_stats(raw: bytes) -> dict[str, NamespaceBundleStats]:

@@ -13,6 +13,7 @@ from loadmanager.adapters.pulsar_admin import answers
 from loadmanager.adapters.pulsar_admin.client import AnswerError, PulsarClient
 from loadmanager.core.bundles.names import clip
 from loadmanager.core.errors import OperationalError
+from loadmanager.core.load.manager import Manager
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.cluster_reader import BrokerReading, Cost, PoliciesReading
 
@@ -97,7 +98,7 @@ class AdminReader:
     async def _extensible(self, broker_id: str) -> bool:
         """True if a broker runs the extensible manager. Another broker's 500 is a failure."""
         values = answers.balancing_settings(await self._client.get(RUNTIME, broker_id))
-        return values.get("loadManagerClassName", "").endswith(answers.EXTENSIBLE)
+        return Manager.of(values.get("loadManagerClassName")) is Manager.EXTENSIBLE
 
     async def _without(self, broker_id: str) -> BrokerReading:
         """Make a report of other answers. Raises `OperationalError` if one of them is missing."""

@@ -15,9 +15,9 @@ import psutil
 
 from loadmanager.adapters.system.cgroup import Cgroup, read_text
 from loadmanager.adapters.system.settings import SamplerSettings
+from loadmanager.core.units import MIB
 from loadmanager.ports.sampler import OwnTraffic, Reading, SensorFault, SystemUsage
 
-MIB = 1024 * 1024
 KBIT_PER_GBIT = 1_000_000
 PERCENT_TOLERANCE = 5.0
 """Up to so many percent over 100 count as 100: CPU and wall time are read one after the other."""

@@ -7,7 +7,8 @@ from typing import Any
 
 from loadmanager.analysis.day import NUMBER, WHOLE, Columns, Day, Finding, Row
 from loadmanager.core.history.forecast import TREND_DAYS_MIN, capacity
-from loadmanager.core.history.layout import DAY_MS, day_of
+from loadmanager.core.history.layout import day_of
+from loadmanager.core.units import DAY_MS
 
 NAME = "capacity"
 ABOUT = (

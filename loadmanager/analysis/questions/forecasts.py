@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from loadmanager.analysis.day import NUMBER, TEXT, WHOLE, Columns, Day, Finding, Row
-from loadmanager.analysis.facts import HOUR_MS
 from loadmanager.core.history.forecast import DAY, Forecast, forecast
+from loadmanager.core.units import HOUR_MS
 
 NAME = "forecasts"
 ABOUT = (

@@ -7,8 +7,8 @@ from statistics import fmean
 from typing import Any
 
 from loadmanager.analysis.day import NUMBER, TEXT, WHOLE, Columns, Day, Finding, Row
-from loadmanager.analysis.facts import HOUR_MS
 from loadmanager.analysis.trusted import trusted
+from loadmanager.core.units import HOUR_MS
 
 NAME = "hourly"
 ABOUT = (

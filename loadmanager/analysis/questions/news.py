@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from loadmanager.analysis.day import NUMBER, TEXT, Columns, Day, Finding, Row, listed, many, mib
-from loadmanager.analysis.facts import HOUR_MS
 from loadmanager.core.history.forecast import changed
+from loadmanager.core.units import HOUR_MS
 
 NAME = "news"
 ABOUT = (

@@ -8,7 +8,7 @@ from typing import Any
 from loadmanager.cli.doctor import host
 from loadmanager.cli.doctor.asking import BUNDLES_PER_BROKER_MIN, Broker, Cluster
 from loadmanager.cli.doctor.findings import Finding, fine, named, problem, warning
-from loadmanager.core.strategies import registry
+from loadmanager.core.load.manager import Manager
 from loadmanager.settings import known_keys
 
 PART = "cluster"
@@ -80,7 +80,7 @@ def _leaders(told: Mapping[str, Broker]) -> Iterator[Finding]:
     leaders = {broker.leader for broker in told.values()}
     leading = [name for name, broker in told.items() if broker.value("loadmanager_leader")]
     managers = _values(told, "loadManagerClassName")
-    kinds = {registry.short_name(value) for value in managers}
+    kinds = {Manager.of(value) for value in managers}
     if len(kinds) > 1:
         yield warning(
             PART,

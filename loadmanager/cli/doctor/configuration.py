@@ -8,6 +8,7 @@ from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.cli.doctor.findings import Finding, problem, warning
 from loadmanager.core.errors import ConfigError
+from loadmanager.core.load.manager import Manager
 from loadmanager.core.messaging.settings import StorageSettings
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.settings import StrategySettings
@@ -17,11 +18,9 @@ from loadmanager.core.strategies.shedding.transfer import TransferSettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.runtime.broker.access import AccessSettings
 from loadmanager.runtime.shared.settings import BrokerSettings
-from loadmanager.settings import EXTENSIBLE, Settings, load, problems
+from loadmanager.settings import Settings, load, problems
 
 PART = "configuration"
-TOGETHER = {"AvgShedder": "AvgShedder", "BalancedShedder": "BalancedPlacement"}
-"""Shedder → the placement that scores brokers as it does."""
 SESSION_MS_MIN, SESSION_MS_MAX = 4_000, 60_000
 GRACE_MINUTES_MAX = 24 * 60.0
 
@@ -78,8 +77,8 @@ def _strategies(settings: Settings) -> Iterator[Finding]:
         placement = registry.placement(strategies.placement).name
     except ConfigError:
         return  # `problems` has it
-    extensible = registry.short_name(strategies.load_manager_class) == EXTENSIBLE
-    wanted = TOGETHER.get(shedder.name)
+    extensible = Manager.of(strategies.load_manager_class) is Manager.EXTENSIBLE
+    wanted = shedder.goes_with
     if wanted is not None and placement != wanted and not extensible:
         yield warning(
             PART,

@@ -9,7 +9,8 @@ from typing import Any
 import psutil
 
 from loadmanager.cli.doctor.findings import Finding, problem
-from loadmanager.cli.doctor.host import GIB, PART, Host
+from loadmanager.cli.doctor.host import PART, Host
+from loadmanager.core.units import GIB
 
 MIB_PER_GIB = 1024
 TOLERANCE = 1.01

@@ -18,11 +18,11 @@ from loadmanager.adapters.system.sampler import SystemSampler
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.cli.doctor.findings import Finding, fine, problem, warning
 from loadmanager.core.messaging.settings import StorageSettings
+from loadmanager.core.units import GIB, MIB
 from loadmanager.ports.sampler import OwnTraffic
 from loadmanager.settings import Settings
 
 PART = "host"
-MIB, GIB = 1 << 20, 1 << 30
 OPEN_FILES_MIN = 16_384
 DISK_FREE_MIN = 0.1
 DISK_FREE_BYTES_MIN = GIB

@@ -12,7 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
-DAY_MS = 86_400_000
+from loadmanager.core.units import DAY_MS
+
 SEALED, OPEN, COMPRESSED = ".jsonl", ".jsonl.open", ".jsonl.gz"
 SEGMENT_BYTES_MAX = 16 << 20
 """Default size at which a segment is sealed, uncompressed."""

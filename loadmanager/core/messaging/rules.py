@@ -19,9 +19,8 @@ from loadmanager.core.messaging.settings import (
     REQUEST_HOLD,
     MessagingSettings,
 )
+from loadmanager.core.units import GIB, MIB
 
-MIB = 1024 * 1024
-GIB = 1024 * MIB
 RETENTION, QUOTAS, TTL = "retention_policies", "backlog_quota_map", "message_ttl_in_seconds"
 DEDUPLICATION = "deduplicationEnabled"
 SIZE_QUOTA, AGE_QUOTA = "destination_storage", "message_age"

@@ -17,7 +17,6 @@ from loadmanager.core.messaging.settings import CONSUMER_EVICTION, REQUEST_HOLD,
 from loadmanager.core.messaging.stored_log import StoredLog
 from loadmanager.core.messaging.subscription import Subscription, SubscriptionType
 
-MIB = 1024 * 1024
 TRIM_STEP_BYTES = 64 * 1024
 """A growing topic looks at its subscriptions' positions at most once in this many bytes."""
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from loadmanager.core.errors import BadInputError
 from loadmanager.core.strategies.guards import together
 from loadmanager.core.strategies.plan import Skip, Unload
+from loadmanager.core.units import HOUR_MS
 
-HOUR_MS = 3_600_000
 DAY_MINUTES = 24 * 60
 _SPAN = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
 

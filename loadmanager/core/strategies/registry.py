@@ -31,6 +31,8 @@ EXTENSIBLE_PLACEMENT = least_resource_usage.PLACEMENT
 """Pulsar's extensible manager places by this rule, whatever the settings say."""
 EXCLUDED_PLACEMENT = round_robin.PLACEMENT
 """Places the bundles of namespaces that are excluded from shedding."""
+FALLBACK_PLACEMENT = least_long_term_message_rate.PLACEMENT
+"""Places bundles while the configured rule fails, or follows another shedder than the one tried."""
 
 
 def register(strategy: Strategy) -> None:

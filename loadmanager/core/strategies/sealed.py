@@ -8,9 +8,9 @@ from typing import Any
 
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies import guards
+from loadmanager.core.strategies.inputs import broker_usages
 from loadmanager.core.strategies.plan import Plan, Unload
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.story import broker_usages
 
 LIFE_MS = 600_000
 """A plan can be carried out for so long."""

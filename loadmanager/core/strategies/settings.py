@@ -12,6 +12,7 @@ from functools import cache, cached_property
 from typing import Any, TypeVar, cast
 
 from loadmanager.core.conf import conf, without_effect
+from loadmanager.core.load.manager import Manager
 from loadmanager.core.load.usage import Weights
 
 Leaf = TypeVar("Leaf")
@@ -201,7 +202,7 @@ class StrategySettings:
     )
     load_manager_class: str = conf(
         "loadManagerClassName",
-        "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
+        Manager.MODULAR.value,
         "The load manager: ModularLoadManagerImpl or ExtensibleLoadManagerImpl, by full name or "
         "its last part. Brokers that run another one get no bundles from this one",
     )

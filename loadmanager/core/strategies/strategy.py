@@ -64,6 +64,8 @@ class Shedder:
     """Whether it can read the reports of the extensible manager."""
     for_followers: bool = False
     """Whether its destinations count only with a placement rule that follows it."""
+    goes_with: str | None = None
+    """The placement rule that scores brokers as it does; None: every rule fits it."""
     checks_destinations: bool = False
     """Whether it applies the extensible manager's filters to every destination itself."""
 

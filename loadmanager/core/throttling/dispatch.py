@@ -59,13 +59,11 @@ class DispatchLimiter(Limit):
         self.rate = rate
         period_ns = max(rate.period_s, 1) * SECOND_NS
         messages, size = self._rates()
-        released = self.set_buckets(
+        self.set_buckets(
             self.new_bucket(messages, period_ns, now_ns),
             self.new_bucket(size, period_ns, now_ns),
             now_ns,
         )
-        for ticket in released:
-            ticket.waiter.released(self, now_ns)
 
     def follow(self, published: PublishRates, now_ns: int) -> None:
         """The topic's publish rate is now `published`."""

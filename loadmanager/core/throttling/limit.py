@@ -1,8 +1,9 @@
 """One limit: messages and bytes per second, and the fair queue of those who must wait for it.
 
 A waiter is a producer, or the dispatcher of a subscription. Its account at one limit is a `Ticket`.
-A limit reads no clock, sets no timer and makes no callbacks. Every call is told the time (`now_ns`,
-monotonic); the limit answers who may go on (`release`) and when to ask again (`wakeup_ns`).
+A limit reads no clock and sets no timer. Every call is told the time (`now_ns`, monotonic); the
+limit answers who may go on (`release`), whom the caller tells, and when to ask again (`wakeup_ns`).
+Only when its rates are taken away does it tell all waiters itself (`set_buckets`).
 
 How a waiter uses a limit
     A producer sends first and is charged for it (`charge`), so the balance may become negative. A
@@ -65,7 +66,7 @@ class Waiter(Protocol):
         ...
 
     def released(self, limit: Limit, now_ns: int) -> None:
-        """`limit` does not hold it any more: the caller took its ticket out of the queue."""
+        """`limit` does not hold it any more: its ticket was taken out of the queue."""
         ...
 
 
@@ -180,10 +181,8 @@ class Limit:
 
     def set_buckets(
         self, messages: TokenBucket | None, size: TokenBucket | None, now_ns: int
-    ) -> list[Ticket]:
-        """Replace both buckets (None: unlimited) and forget all debt. Returns the tickets that left
-        the queue: all if there is no bucket now, else an empty list, and `release` takes them out.
-        """
+    ) -> None:
+        """Replace both buckets (None: unlimited), forget all debt; without a bucket, all go on."""
         self._messages, self._bytes = messages, size
         self._set_costs()
         for ticket, reserved in self._outstanding:
@@ -199,7 +198,9 @@ class Limit:
                 self._remove(ticket, now_ns)
         self._set_waiters()
         self._reschedule(now_ns)
-        return [] if self.active else waiting
+        if not self.active:
+            for ticket in waiting:
+                ticket.waiter.released(self, now_ns)
 
     def set_rates(self, messages: int, size: int, now_ns: int) -> None:
         """Change the rates of the buckets that there are, per period; balances and debt stay."""

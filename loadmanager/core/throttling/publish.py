@@ -41,13 +41,11 @@ class PublishLimiter(Limit):
         if rate == self.rate:
             return
         self.rate = rate
-        released = self.set_buckets(
+        self.set_buckets(
             self.new_bucket(rate.messages_per_s, SECOND_NS, now_ns),
             self.new_bucket(rate.bytes_per_s, SECOND_NS, now_ns),
             now_ns,
         )
-        for ticket in released:
-            ticket.waiter.released(self, now_ns)
 
     def close(self, now_ns: int) -> None:
         """The topic, broker or group is gone: unlimited, everybody released."""

@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from loadmanager.core.conf import Live
+from loadmanager.core.load.manager import Manager
 from loadmanager.core.load.reports import (
     BrokerLookupData,
     LocalBrokerData,
@@ -21,6 +22,7 @@ from loadmanager.core.load.reports import (
 )
 from loadmanager.core.load.usage import exponential_average, max_weighted_usage
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.units import MIB
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.sampler import Reading, Sampler, SensorFault, SystemUsage
@@ -32,11 +34,8 @@ from loadmanager.runtime.shared.listeners import listeners_document
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import sleep
 
-MIB = 1024 * 1024
 REGISTER_POLL_S = 0.2
 REPORT_BYTES_MAX = VALUE_BYTES_MAX - 50_000
-MODULAR_CLASS = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
-EXTENSIBLE_CLASS = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
 NOTHING_USED = SystemUsage(Reading(0, 0), Reading(0, 0), Reading(0, 0), Reading(0, 0))
 
 log = structlog.get_logger("load-report")
@@ -212,6 +211,7 @@ class Reporter:
         stats = await bundle_traffic(self.hosting)
         owned = self.ownership.owned()
         host = self.hosting.usage()
+        manager = Manager.EXTENSIBLE if self.extensible else Manager.MODULAR
         report = LocalBrokerData(
             web_service_url=self.self_address.web_url or None,
             web_service_url_tls=self.self_address.web_url_tls or None,
@@ -233,7 +233,7 @@ class Reporter:
             broker_version_string=self.version,
             broker_id=self.self_address.broker_id,
             advertised_listeners=listeners_document(self.self_address.listeners),
-            load_manager_class_name=EXTENSIBLE_CLASS if self.extensible else MODULAR_CLASS,
+            load_manager_class_name=manager.value,
             start_timestamp=self._started_ms,
         )
         for bundle_stats in report.last_stats.values():

@@ -18,6 +18,7 @@ from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
+from loadmanager.core.load.manager import Manager
 from loadmanager.core.ownership import state_records as records
 from loadmanager.core.ownership.state_records import StateRecord, UnitState
 from loadmanager.ports.clock import Clock
@@ -33,7 +34,6 @@ from loadmanager.runtime.shared.settings import StateSettings
 from loadmanager.runtime.shared.state_cache import StateCache, Stored, Writes
 
 ATTEMPTS_MAX = 3
-MODULAR = "ModularLoadManagerImpl"
 
 log = structlog.get_logger("ownership")
 
@@ -297,7 +297,9 @@ class StateRecords:
     def _follows_records(self, broker_id: str | None) -> bool:
         """True if a live broker runs this load manager."""
         report = self._brokers.reports.get(broker_id or "")
-        return report is not None and not (report.load_manager_class_name or "").endswith(MODULAR)
+        return (
+            report is not None and Manager.of(report.load_manager_class_name) is not Manager.MODULAR
+        )
 
     async def hand_over(
         self,

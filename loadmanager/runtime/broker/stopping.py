@@ -1,20 +1,51 @@
-"""A graceful stop releases all bundles, a few at once."""
+"""A graceful stop of a broker: it releases all bundles, a few at once."""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
 
 import structlog
 
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import ConflictError, OperationalError
+from loadmanager.core.errors import ConflictError, LoadManagerError, OperationalError
 from loadmanager.core.ownership.states import Cause
 from loadmanager.ports.clock import Clock
 from loadmanager.runtime.broker.ownership import Ownership
+from loadmanager.runtime.broker.reporter import Reporter
+from loadmanager.runtime.shared.election import StoreElection
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import for_each, sleep
 
 POLL_S = 0.05
 
 log = structlog.get_logger("stopping")
+
+
+async def stop(
+    *,
+    ownership: Ownership,
+    reporter: Reporter,
+    election: StoreElection,
+    hang_up: Callable[[], Awaitable[None]],
+    clock: Clock,
+    settings: Live[BrokerSettings],
+    unloads_per_s_max: int,
+) -> None:
+    """Accept no bundles, resign, release the bundles, close the connections (`hang_up`).
+
+    What takes longer than `brokerShutdownTimeoutMs` is left to the end of the session.
+    """
+    try:
+        async with asyncio.timeout(settings.value.shutdown_timeout_ms / 1000):
+            ownership.accepting = False
+            await reporter.unregister()
+            await election.resign()
+            await release_all(ownership, clock, settings, unloads_per_s_max=unloads_per_s_max)
+            await hang_up()
+    except (TimeoutError, LoadManagerError) as error:
+        reason = str(error) or "brokerShutdownTimeoutMs is over"
+        log.warning("the stop was cut short; locks go with the session", error=reason)
 
 
 async def release_all(

@@ -68,16 +68,19 @@ class Acting:
     url: str
     """The address of the daemon's API."""
     load_manager: LoadManager
-    write_soon: Callable[[bytes], None] = lambda _acted: None
-    """Has what the next daemon must know written; see `recall`."""
-    note_name: str = ""
+    note_name: str
     """The place of the note, for operators."""
+    on_note: list[Callable[[bytes], None]] = field(default_factory=list)
+    """Called with what the next daemon must know; see `recall`."""
     note_problem: str | None = None
     """Why the note could not be written, or read; None: it could."""
-    splits: Callable[[str, str], bool] = lambda _bundle, _broker: False
-    """Whether a bundle of a broker is being split, or was after the broker was last read."""
     budget: Budget = field(default_factory=Budget)
     breaker: Breaker = field(default_factory=Breaker)
+
+    def __post_init__(self) -> None:
+        """Hear of the moves."""
+        self.moves.on_change.append(self._changed)
+        self.moves.on_end.append(self._ended)
 
     def recall(self, kept: bytes | None) -> None:
         """Count what this daemon, or the one before it, did lately, beside what is known already.
@@ -117,7 +120,8 @@ class Acting:
         while len(kept) > NOTE_BYTES_MAX and names_max > 0:
             names_max //= 2
             kept = self._encoded(names_max)
-        self.write_soon(kept)
+        for listener in self.on_note:
+            listener(kept)
 
     def _encoded(self, names_max: int) -> bytes:
         times = (*self.moves.view.recent_moves(), self.load_manager.split_ms)
@@ -152,8 +156,10 @@ class Acting:
         until = datetime.fromtimestamp(until_ms / 1000, UTC)
         return f"HourlyBudget: {per_hour} moves an hour are made; more from {until:%H:%M} UTC on"
 
-    def queue(self, plan: Plan) -> Sequence[Move]:
-        """Queue the moves of a cycle that the budget allows; returns those."""
+    def queue(self, plan: Plan, splits: Callable[[str, str], bool]) -> Sequence[Move]:
+        """Queue the moves of a cycle that the budget allows; returns those. `splits`: whether a
+        bundle of a broker is being split, or was after the broker was last read.
+        """
         settings = self.settings.value
         limits = Limits(
             settings.moves_per_hour_max,
@@ -165,7 +171,7 @@ class Acting:
             for move in self.moves.queue.open_moves()
             if move.author is Author.CYCLE and move.state is MoveState.QUEUED
         ]
-        splitting = [unload for unload in plan.unloads if self.splits(unload.bundle, unload.source)]
+        splitting = [unload for unload in plan.unloads if splits(unload.bundle, unload.source)]
         wanted = [unload for unload in plan.unloads if unload not in splitting]
         allowed, refused = self.budget.allow(wanted, self.clock.now_ms(), limits, waiting)
         refused += tuple(Skip(unload.bundle, "Splits: it is split") for unload in splitting)
@@ -173,7 +179,7 @@ class Acting:
             self.load_manager.told(Plan(plan.strategy, skipped=refused))
         return self.moves.decide(allowed, Author.CYCLE)
 
-    def changed(self, move: Move) -> None:
+    def _changed(self, move: Move) -> None:
         """A move begins, or has changed otherwise: what it should come to is known as it begins."""
         if move.state is not MoveState.RUNNING:
             return
@@ -200,7 +206,7 @@ class Acting:
             spread_predicted=spread(after),
         )
 
-    def ended(self, move: Move) -> None:
+    def _ended(self, move: Move) -> None:
         """A move has ended: its load counts at the destination from now on."""
         if move.state is MoveState.DONE and move.destination is not None:
             self._carry(move)

@@ -101,7 +101,7 @@ class Advice:
 def _placement(settings: StrategySettings, shedder: str) -> str:
     """The configured placement rule, unless it follows another shedder."""
     rule = registry.placement(settings.placement)
-    return rule.name if rule.follows in (None, shedder) else "LeastLongTermMessageRate"
+    return (rule if rule.follows in (None, shedder) else registry.FALLBACK_PLACEMENT).name
 
 
 def _document(plan: Plan) -> dict[str, Any]:

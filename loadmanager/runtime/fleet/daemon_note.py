@@ -39,12 +39,13 @@ class DaemonNote:
     _was_read: bool = False
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def begin(self) -> None:
+    def __post_init__(self) -> None:
         """Count what an earlier term could not write, whatever the note says."""
+        self.acting.on_note.append(self._write_soon)
         if self.unwritten.value is not None:
             self.acting.recall(self.unwritten.value)
 
-    def write_soon(self, acted: bytes) -> None:
+    def _write_soon(self, acted: bytes) -> None:
         """Have the value written soon; if that fails, it is tried again at each reading."""
         self.unwritten.value = acted
         self.scope.spawn(self.steps.run("write-note", self.write), "write-note")

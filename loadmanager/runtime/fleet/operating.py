@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from loadmanager.core.conf import Live
@@ -97,7 +97,7 @@ class FleetPlans(Plans):
     """Sealed plans, which are carried out in the modes that may move something."""
 
     hold: FleetHold
-    execute_split: Callable[[Kept], Awaitable[None]] = field(init=False)
+    execute_split: Callable[[Kept], Awaitable[None]]
     """Makes the split of a plan."""
 
     async def execute(self, plan_id: str) -> dict[str, Any]:

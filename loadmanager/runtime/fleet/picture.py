@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from loadmanager.core.load.manager import Manager
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.policies.isolation import IsolationPolicy
 from loadmanager.ports.clock import Clock
@@ -82,7 +83,7 @@ class Picture:
     @property
     def extensible(self) -> bool:
         """True if the brokers run the extensible load manager."""
-        return self.settings.get("loadManagerClassName", "").endswith("ExtensibleLoadManagerImpl")
+        return Manager.of(self.settings.get("loadManagerClassName")) is Manager.EXTENSIBLE
 
     def own_balancing(self) -> list[str]:
         """Pulsar's own switches that are on, somewhere."""

@@ -13,11 +13,12 @@ import structlog
 
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
-from loadmanager.core.strategies.budget import HOUR_MS, is_quiet, quiet_spans
+from loadmanager.core.strategies.budget import is_quiet, quiet_spans
 from loadmanager.core.strategies.plan import Plan, Split
 from loadmanager.core.strategies.sealed import LIFE_MS, Drift
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.core.units import HOUR_MS
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.mover import NOT_SENT
 from loadmanager.runtime.fleet.acting import Acting
@@ -54,7 +55,8 @@ class FleetSplitting:
             self._split_ms = {
                 bundle: at_ms for bundle, at_ms in self._split_ms.items() if at_ms > oldest_ms
             }
-            await self.load_manager.split()
+            if self.splits.value.enabled:
+                await self.take(await self.load_manager.too_big())
 
     async def take(self, chosen: Sequence[tuple[BrokerAddress, Split]]) -> None:
         """Advise the splits of this check, and make them in `act`, one after the other."""

@@ -17,7 +17,7 @@ from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.load.usage import max_weighted_usage
-from loadmanager.core.moves.move import Move
+from loadmanager.core.moves.move import Author, Move
 from loadmanager.core.moves.settings import MoveSettings
 from loadmanager.core.strategies.cycle import Rng
 from loadmanager.core.strategies.plan import Plan
@@ -47,7 +47,9 @@ from loadmanager.runtime.leader.moves import Moves
 from loadmanager.runtime.leader.operations import Operations
 from loadmanager.runtime.leader.overview import Overview
 from loadmanager.runtime.leader.owners_seen import OwnersSeen
+from loadmanager.runtime.leader.plans import Kept
 from loadmanager.runtime.leader.preferred import Preferred
+from loadmanager.runtime.shared.decisions import Decisions
 from loadmanager.runtime.shared.events import Events
 from loadmanager.runtime.tasks import Interval, Scope, Steps, every
 
@@ -159,7 +161,7 @@ class FleetWork:
             clock=clock,
             scope=self.scope,
             steps=self.steps,
-            observe=self._moved,
+            held=self._held_back,
         )
         self.load_manager = LoadManager(
             epoch=self.outside.me.epoch,
@@ -172,8 +174,12 @@ class FleetWork:
             splits=settings.splits,
             bundle_count=self._bundle_count,
             steps=self.steps,
-            observe=self._planned,
+            planned=self._planned,
+            kept=Decisions(clock),
+            slow_s=SLOW_S,
+            unusable=self.picture.unread,
         )
+        self.moves.on_record.append(self._moved)
         self.acting = Acting(
             moves=self.moves,
             picture=self.picture,
@@ -191,14 +197,9 @@ class FleetWork:
             scope=self.scope,
             steps=self.steps,
         )
-        self.acting.write_soon = self.note.write_soon
-        self.note.begin()
         self.hold = FleetHold(self.picture, settings.fleet, self.acting)
         shadows = tuple(Shadow(name) for name in settings.fleet.value.shadows)
         self.advice = Advice(outside.rng, shadows)
-        self.load_manager.warm_up, self.load_manager.slow_s = self.hold, SLOW_S
-        self.load_manager.carry_out = self._carry_out
-        self.load_manager.unusable = self.picture.unread
         self.operations = self._build_operations(self._build_splitting())
         self.watching = Watching(
             reader=outside.reader,
@@ -220,6 +221,7 @@ class FleetWork:
             settings_with=self.settings.settings_with,
             boundaries=self._boundaries,
             hold=self.hold,
+            execute_split=self._execute_split,
         )
         self.splitting = FleetSplitting(
             load_manager=self.load_manager,
@@ -231,9 +233,6 @@ class FleetWork:
             strategies=self.settings.strategies,
             splits=self.settings.splits,
         )
-        self.load_manager.have_split = self.splitting.take
-        plans.execute_split = self.splitting.execute
-        self.acting.splits = self.splitting.is_busy
         return plans
 
     def _build_operations(self, plans: FleetPlans) -> Operations:
@@ -244,13 +243,6 @@ class FleetWork:
             mover=self.outside.orders,
             clock=self.outside.clock,
         )
-
-        def ended(move: Move) -> None:
-            self.acting.ended(move)
-            draining.moved(move)
-
-        self.moves.ended, self.moves.changed = ended, self.acting.changed
-        self.moves.held = self.hold.held
         return FleetOperations(
             checks=self.outside.checks,
             moves=self.moves,
@@ -285,8 +277,15 @@ class FleetWork:
         )
 
     def _observe(self, broker: str, report: LocalBrokerData | None) -> None:
-        if report is not None:
-            self.load_manager.observe(broker, report)
+        with self.steps.contained("observe"):  # a strategy's failure: the broker was read
+            if report is not None:
+                self.load_manager.observe(broker, report)
+
+    def _held_back(self, author: Author) -> str | None:
+        return self.hold.held(author)
+
+    async def _execute_split(self, kept: Kept) -> None:
+        await self.splitting.execute(kept)
 
     async def _boundaries(self, namespace: NamespaceName) -> NamespaceBundles:
         edges = await self.outside.reader.boundaries(str(namespace))
@@ -308,9 +307,7 @@ class FleetWork:
         shedding = Interval(
             settings.strategies, lambda strategies: strategies.shedding_interval_minutes * 60
         )
-        self.scope.spawn(
-            every(shedding, self.load_manager.shed, "shed", steps, first_after_s=None), "shed"
-        )
+        self.scope.spawn(every(shedding, self.shed, "shed", steps, first_after_s=None), "shed")
         checks = Interval(settings.splits, lambda splits: splits.interval_minutes * 60)
         self.scope.spawn(
             every(checks, self.splitting.step, "split", steps, first_after_s=None), "split"
@@ -343,6 +340,10 @@ class FleetWork:
             self.acting.look()
         await self.sign()
         self._tell_hold()
+
+    async def shed(self) -> None:
+        """One cycle, unless something holds it; its plan is advised, sealed or carried out."""
+        await self.load_manager.shed(self.hold, self._carry_out)
 
     async def sign(self) -> None:
         """Give a sign of life, if the daemon may move bundles and the cluster answers it. A reading
@@ -378,7 +379,7 @@ class FleetWork:
         if self.settings.fleet.value.mode == APPROVE and plan.unloads:
             self.advice.plan_id = self._sealed(snapshot, plan, strategies, waiting)
         if self.settings.fleet.value.mode == ACT:
-            return self.acting.queue(plan)
+            return self.acting.queue(plan, self.splitting.is_busy)
         return ()
 
     def _sealed(
@@ -412,7 +413,6 @@ class FleetWork:
         )
 
     def _moved(self, move: Move) -> None:
-        self.load_manager.moved(move)
         self.counts.on_move(move)
         now_ms, cycle = self.outside.clock.now_ms(), self.load_manager.cycles
         self._append(

@@ -56,6 +56,10 @@ class Draining:
     drains: dict[str, Drain] = field(default_factory=dict)
     """brokerId → its drain."""
 
+    def __post_init__(self) -> None:
+        """Hear of the moves that end."""
+        self.moves.on_end.append(self._moved)
+
     async def step(self) -> None:
         """Queue the next moves of every broker that is drained."""
         wanted = {broker for broker, cordon in self.moves.wishes.cordons.items() if cordon.drain}
@@ -105,7 +109,7 @@ class Draining:
         if len(queued) < len(unloads) or stay:
             drain.next_s = now_s + AFTER_FAILURE_S
 
-    def moved(self, move: Move) -> None:
+    def _moved(self, move: Move) -> None:
         """A move has ended."""
         drain = self.drains.get(move.source)
         if drain is None or move.author is not Author.DRAIN:

@@ -6,7 +6,7 @@ Brokers place bundles and split them by themselves.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -19,8 +19,7 @@ from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.mover import Released
 from loadmanager.ports.store import Check, Operation, Store
 from loadmanager.runtime.leader.load_manager import LoadManager
-from loadmanager.runtime.leader.moves import Moves, Release
-from loadmanager.runtime.leader.owners_seen import OwnersSeen
+from loadmanager.runtime.leader.moves import Release
 from loadmanager.runtime.leader.state_monitor import Placer, StateMonitor
 from loadmanager.runtime.leader.term import Feed, LeaderWork
 from loadmanager.runtime.shared.decisions import Decisions
@@ -106,8 +105,6 @@ class ExtensibleLeaderWork(LeaderWork):
     """This broker's view, in which it places bundles, too."""
     published: Published
     orders: Orders
-    assign: Callable[[str, str], Awaitable[bool]]
-    """Has a broker acquire a bundle that nobody owns; False if somebody else decided."""
     cache: StateCache
     lives: Callable[[str | None, int], bool]
     """Whether a broker is registered in a session."""
@@ -124,17 +121,9 @@ class ExtensibleLeaderWork(LeaderWork):
         """See the base class."""
         return PublishedFeed(view, load_manager.observe, self.published, steps)
 
-    def new_moves(self, term: Term, view: ClusterView, scope: Scope, steps: Steps) -> Moves:
+    def new_decisions(self) -> Decisions:
         """See the base class."""
-        moves = super().new_moves(term, view, scope, steps)
-        moves.assign = self.assign
-        return moves
-
-    def new_owners(self, view: ClusterView) -> OwnersSeen:
-        """See the base class."""
-        owners = super().new_owners(view)
-        owners.records = self.cache.listeners
-        return owners
+        return self.decisions
 
     def release_of(self, term: Term) -> Release:
         """Writes the order into the bundle's record, while the term lasts."""
@@ -171,9 +160,8 @@ class ExtensibleLeaderWork(LeaderWork):
                     return released
         return Released()
 
-    def begin(self, term: Term, load_manager: LoadManager, scope: Scope, steps: Steps) -> None:
+    def begin(self, term: Term, scope: Scope, steps: Steps) -> None:
         """Look after the state records."""
-        load_manager.kept = self.decisions
         monitor = StateMonitor(
             store=self.store,
             cache=self.cache,

@@ -21,7 +21,7 @@ WATCHED_S = 60.0
 
 @dataclass(slots=True, kw_only=True)
 class HeatMap:
-    """The heat of one term's bundles; implements `runtime.shared.leading.HeatMap`."""
+    """The heat of one term's bundles; implements `ports.operating.HeatMap`."""
 
     view: ClusterView
     owners: OwnersSeen

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.manager import Manager
 from loadmanager.core.load.reports import BundleData, LocalBrokerData, decode_bundle_data
-from loadmanager.core.strategies import registry
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.store import Check, Create, Put, Store
 from loadmanager.runtime.shared import paths
@@ -125,5 +125,4 @@ class LoadFeed:
 
 
 def _of_other_manager(report: LocalBrokerData) -> bool:
-    name = registry.short_name(report.load_manager_class_name or "")
-    return name == "ExtensibleLoadManagerImpl"
+    return Manager.of(report.load_manager_class_name) is Manager.EXTENSIBLE

@@ -8,6 +8,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -23,6 +24,7 @@ from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.moves.move import Author, Move, MoveState, move_document
 from loadmanager.core.policies.eligibility import versions_of
 from loadmanager.core.strategies import cycle, filters, newcomers, registry
+from loadmanager.core.strategies.inputs import inputs_document
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.plan import Placement, Plan, Skip, Split, SplitEnd, Unload
 from loadmanager.core.strategies.plan_document import (
@@ -38,7 +40,6 @@ from loadmanager.core.strategies.plan_document import (
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting import threshold
 from loadmanager.core.strategies.splitting.settings import SplitSettings
-from loadmanager.core.strategies.story import inputs_document
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.fleet import Policies
 from loadmanager.ports.hosting import BrokerAddress
@@ -49,8 +50,6 @@ from loadmanager.runtime.tasks import Steps
 
 NEWCOMERS_AGAIN = 10
 """Brokers that stay nearly empty are reported again after this many cycles."""
-FALLBACK_PLACEMENT = "LeastLongTermMessageRate"
-"""Places bundles while the configured strategy fails."""
 
 log = structlog.get_logger("leader")
 
@@ -63,66 +62,55 @@ class Hold(Protocol):
         ...
 
 
+CarryOut = Callable[[ClusterSnapshot, Plan], Sequence[Move]]
+"""What becomes of a cycle's plan; returns the moves that were queued."""
+
+
+@dataclass(slots=True, kw_only=True)
 class LoadManager:
     """Implements `runtime.shared.leading.LoadManagement`."""
 
-    def __init__(
-        self,
-        *,
-        epoch: int,
-        view: ClusterView,
-        policies: Policies,
-        moves: Moves,
-        clock: Clock,
-        rng: cycle.Rng,
-        strategies: Live[StrategySettings],
-        splits: Live[SplitSettings],
-        bundle_count: Callable[[NamespaceName], Awaitable[int]],
-        steps: Steps,
-        observe: Callable[[int, Plan], None],
-    ) -> None:
-        self.slow_s = math.inf
-        """A strategy that takes longer has kept the broker from everything else for too long, which
-        counts as a failure.
-        """
-        self._epoch = epoch
-        self.view = view
-        self._policies = policies
-        self._brokers = moves.brokers
-        self._mover = moves.mover
-        self._moves = moves
-        self._clock = clock
-        self._rng = rng
-        self._strategies = strategies
-        self._splits = splits
-        self._bundle_count = bundle_count
-        self._steps = steps
-        self._observe = observe
-        self.carry_out: Callable[[ClusterSnapshot, Plan], Sequence[Move]] = self._queue
-        """Carries out a cycle's plan; returns the moves that were queued."""
-        self.have_split: Callable[[Sequence[tuple[BrokerAddress, Split]]], Awaitable[None]]
-        self.have_split = self._split_each
-        """Has the bundles that are too big split."""
-        self.memories = Memories()
-        self.warm_up: Hold | None = None
-        """Holds the cycles while too little is known."""
-        self.unusable: Callable[[], Mapping[str, str]] = dict
-        """brokerId → why nothing goes there or comes from there, beside what reports say."""
-        self._held = False
-        self._told_newcomers: tuple[frozenset[str], int] = (frozenset(), 0)
-        """The nearly empty brokers that were last told, and in which cycle."""
-        self.split_ms: dict[str, int] = {}
-        """Bundle → when the order to split it was last sent."""
-        self._unsplittable_ms: dict[str, int] = {}
-        """Bundle → when the warning was last logged that it is too big and is not split."""
-        self.log: CycleLog | None = None
-        """Records what cycles saw, used and decided."""
-        self.kept = Decisions(clock)
-        self.cycles = self.not_moved = self.not_split = 0
+    epoch: int
+    view: ClusterView
+    policies: Policies
+    moves: Moves
+    clock: Clock
+    rng: cycle.Rng
+    strategies: Live[StrategySettings]
+    splits: Live[SplitSettings]
+    bundle_count: Callable[[NamespaceName], Awaitable[int]]
+    """How many bundles a namespace has; 0 for one that does not exist."""
+    steps: Steps
+    planned: Callable[[int, Plan], None]
+    """Called with the cycle and each plan."""
+    kept: Decisions
+    slow_s: float = math.inf
+    """A strategy that takes longer has kept the broker from everything else for too long, which
+    counts as a failure.
+    """
+    memories: Memories = field(default_factory=Memories)
+    log: CycleLog | None = None
+    """Records what cycles saw, used and decided."""
+    unusable: Callable[[], Mapping[str, str]] = dict
+    """brokerId → why nothing goes there or comes from there, beside what reports say."""
+    split_ms: dict[str, int] = field(default_factory=dict)
+    """Bundle → when the order to split it was last sent."""
+    cycles: int = 0
+    not_moved: int = 0
+    not_split: int = 0
+    _held: bool = False
+    _told_newcomers: tuple[frozenset[str], int] = (frozenset(), 0)
+    """The nearly empty brokers that were last told, and in which cycle."""
+    _unsplittable_ms: dict[str, int] = field(default_factory=dict)
+    """Bundle → when the warning was last logged that it is too big and is not split."""
+
+    def __post_init__(self) -> None:
+        """Put the moves among the decisions."""
+        self.moves.on_record.append(self.moved)
 
     def observe(self, broker_id: str, report: LocalBrokerData | BrokerLoadData) -> None:
         """Show a broker's report to the strategies."""
-        self.memories = cycle.observe(broker_id, report, self._strategies.value, self.memories)
+        self.memories = cycle.observe(broker_id, report, self.strategies.value, self.memories)
         if self.log is not None and isinstance(report, LocalBrokerData):
             self.log.seen(broker_id, report)
 
@@ -133,26 +121,26 @@ class LoadManager:
 
         Raises `OperationalError` if no broker qualifies.
         """
-        preferred = self._moves.preferred.take(bundle)
-        if preferred is not None and preferred in self._brokers.reports:
+        preferred = self.moves.preferred.take(bundle)
+        if preferred is not None and preferred in self.moves.brokers.reports:
             return self._placed(bundle, preferred, "preferred by the unload before")
-        under_way = self.view.under_way(bundle, self._clock.now_ms())
+        under_way = self.view.under_way(bundle, self.clock.now_ms())
         if under_way is not None:
             if not self._is_pinned_elsewhere(bundle, under_way):
                 return under_way
             self.view.not_placed(bundle)
-        settings = self._strategies.value
+        settings = self.strategies.value
         try:
             rule = registry.placement(settings.placement).name
-            began_s = self._clock.monotonic_s()
+            began_s = self.clock.monotonic_s()
             choice = self._choose(bundle, settings)
             if (slow := self._slowness(rule, began_s)) is None:
-                self._steps.succeeded("place")
+                self.steps.succeeded("place")
             else:
-                self._steps.failed("place", slow)
+                self.steps.failed("place", slow)
         except Exception as error:  # noqa: BLE001 - a strategy that fails must not leave bundles without an owner
-            self._steps.failed("place", error)
-            rule = FALLBACK_PLACEMENT
+            self.steps.failed("place", error)
+            rule = registry.FALLBACK_PLACEMENT.name
             choice = self._choose(bundle, dataclasses.replace(settings, placement=rule))
         if choice.broker is None:
             raise OperationalError(
@@ -160,47 +148,50 @@ class LoadManager:
                 f"{refusals(choice.rejected)}"
             )
         self._remember("place", lambda: placement_document(choice))
-        self._observe(self.cycles, Plan(rule, placements=(choice,)))
+        self.planned(self.cycles, Plan(rule, placements=(choice,)))
         return self._placed(
             bundle, choice.broker, placement_reason(choice.candidates, choice.rejected)
         )
 
     def _is_pinned_elsewhere(self, bundle: str, broker_id: str) -> bool:
         """True if the bundle is pinned to another broker, and placement may send it there."""
-        pin = self._moves.wishes.now().pin_of(bundle)
+        pin = self.moves.wishes.now().pin_of(bundle)
         if pin is None or pin.broker == broker_id:
             return False
-        snapshot = self.snapshot(self._strategies.value, passing=True)
+        snapshot = self.snapshot(self.strategies.value, passing=True)
         allowed, _ = filters.may_serve(snapshot, split_bundle_name(bundle)[0])
         return pin.broker in filters.uncordoned(snapshot, allowed)[0]
 
     def _choose(self, bundle: str, settings: StrategySettings) -> Placement:
         (choice,), self.memories = cycle.place(
-            self.snapshot(settings, passing=True), [bundle], settings, self.memories, self._rng
+            self.snapshot(settings, passing=True), [bundle], settings, self.memories, self.rng
         )
         return choice
 
     def _placed(self, bundle: str, broker_id: str, reason: str) -> str:
-        self.view.placed(bundle, broker_id, self._clock.now_ms())
-        log.info("bundle assigned", bundle=bundle, to=broker_id, reason=reason, epoch=self._epoch)
+        self.view.placed(bundle, broker_id, self.clock.now_ms())
+        log.info("bundle assigned", bundle=bundle, to=broker_id, reason=reason, epoch=self.epoch)
         return broker_id
 
     # Shedding
 
-    async def shed(self) -> None:
-        """One cycle: decide, and queue the moves."""
-        settings, began_s = self._strategies.value, self._clock.monotonic_s()
-        if self._holds(settings):
+    async def shed(self, hold: Hold | None = None, carry_out: CarryOut | None = None) -> None:
+        """One cycle, unless something holds it: decide, and queue the moves or `carry_out`."""
+        settings, began_s = self.strategies.value, self.clock.monotonic_s()
+        if self._holds(hold, settings):
             return
         snapshot = self.snapshot(settings)
-        before, draws = self.memories, Draws(self._rng)
+        before, draws = self.memories, Draws(self.rng)
         plan, self.memories = self._plan(snapshot, settings, draws)
         if (slow := self._slowness(settings.shedder, began_s)) is not None:
             raise slow  # the lease may have run out meanwhile
         self.cycles += 1
         self._tell_newcomers(newcomers.left_out(snapshot, plan), plan.strategy)
-        self._observe(self.cycles, plan)
-        moves = self.carry_out(snapshot, plan)
+        self.planned(self.cycles, plan)
+        if carry_out is None:
+            moves: Sequence[Move] = self.moves.decide(plan.unloads, Author.CYCLE)
+        else:
+            moves = carry_out(snapshot, plan)
         self.not_moved += len(plan.unloads) - len(moves)
         self._remember_cycle(plan, snapshot, moves)
         if self.log is not None:
@@ -208,13 +199,10 @@ class LoadManager:
                 self.cycles, self.view, snapshot, settings, before, plan=plan, draws=draws.values
             )
 
-    def _queue(self, _snapshot: ClusterSnapshot, plan: Plan) -> Sequence[Move]:
-        return self._moves.decide(plan.unloads, Author.CYCLE)
-
     def _remember_cycle(self, plan: Plan, snapshot: ClusterSnapshot, moves: Sequence[Move]) -> None:
         """Put a cycle among the decisions; one that moves nothing together with others like it."""
         named = [name for move in plan.unloads for name in (move.source, move.destination or "")]
-        inputs = inputs_document(snapshot, self._strategies.value, named)
+        inputs = inputs_document(snapshot, self.strategies.value, named)
         move_of = {move.bundle: move for move in moves}
         same = None if plan.unloads else (plan.strategy, frozenset(map(_word_of, plan.skipped)))
 
@@ -227,7 +215,7 @@ class LoadManager:
 
         weight = 1 + len(plan.unloads) + len(plan.skipped) + len(inputs["loads"])
         self.kept.remember(
-            "shed", document, epoch=self._epoch, cycle=self.cycles, weight=weight, same=same
+            "shed", document, epoch=self.epoch, cycle=self.cycles, weight=weight, same=same
         )
 
     def _tell_newcomers(self, skips: tuple[Skip, ...], strategy: str) -> None:
@@ -240,23 +228,21 @@ class LoadManager:
             return
         self._told_newcomers = brokers, self.cycles
         plan = Plan(strategy, skipped=skips)
-        self._observe(self.cycles, plan)
+        self.planned(self.cycles, plan)
         self._remember("newcomers", lambda: plan_document(plan))
 
-    def _holds(self, settings: StrategySettings) -> bool:
-        """Record that the leader waits for reports, and that the wait is over; True
-        while it waits.
-        """
-        reason = None if self.warm_up is None else self.warm_up.reason()
+    def _holds(self, hold: Hold | None, settings: StrategySettings) -> bool:
+        """Record that something holds the cycles, and that this is over; True while it does."""
+        reason = None if hold is None else hold.reason()
         if reason is not None or self._held:
             over = "WarmUpOver: cycles begin"
             plan = Plan(settings.shedder, skipped=(Skip("cluster", reason or over),))
             self._held = reason is not None
-            self._observe(self.cycles, plan)
+            self.planned(self.cycles, plan)
             self.kept.remember(
                 "shed",
                 lambda: plan_document(plan),
-                epoch=self._epoch,
+                epoch=self.epoch,
                 cycle=self.cycles,
                 same=_word_of(plan.skipped[0]),
             )
@@ -268,7 +254,7 @@ class LoadManager:
         Changes neither memories nor the state of the random generator.
         """
         snapshot = self.snapshot(settings)
-        return snapshot, self._plan(snapshot, settings, copy.deepcopy(self._rng))[0]
+        return snapshot, self._plan(snapshot, settings, copy.deepcopy(self.rng))[0]
 
     def _plan(
         self, snapshot: ClusterSnapshot, settings: StrategySettings, rng: cycle.Rng
@@ -279,21 +265,23 @@ class LoadManager:
     def snapshot(self, settings: StrategySettings, *, passing: bool = False) -> ClusterSnapshot:
         """The cluster now, for strategies with these settings; see `ClusterView.snapshot`."""
         snapshot = self.view.snapshot(
-            self._clock.now_ms(),
+            self.clock.now_ms(),
             settings,
-            isolation_policies=self._policies.isolation,
-            anti_affinity_groups=self._policies.groups,
-            failure_domains=self._policies.domains,
-            versions=versions_of(self._brokers.reports) if settings.prefer_later_versions else {},
-            wishes=self._moves.wishes.now(),
-            leaving=self._moves.queue.sources(),
+            isolation_policies=self.policies.isolation,
+            anti_affinity_groups=self.policies.groups,
+            failure_domains=self.policies.domains,
+            versions=versions_of(self.moves.brokers.reports)
+            if settings.prefer_later_versions
+            else {},
+            wishes=self.moves.wishes.now(),
+            leaving=self.moves.queue.sources(),
             passing=passing,
         )
         unusable = self.unusable()
         return snapshot.having(unusable=unusable) if unusable else snapshot
 
     def _slowness(self, strategy: str, began_s: float) -> OperationalError | None:
-        took_s = self._clock.monotonic_s() - began_s
+        took_s = self.clock.monotonic_s() - began_s
         if took_s <= self.slow_s:
             return None
         return OperationalError(
@@ -307,14 +295,15 @@ class LoadManager:
 
         An owner that finds no useful boundary gets the order again after the grace period.
         """
-        if self._splits.value.enabled:
-            await self.have_split(await self.too_big())
+        if self.splits.value.enabled:
+            for owner, split in await self.too_big():
+                await self.split_at(owner, split)
 
     async def too_big(self) -> Sequence[tuple[BrokerAddress, Split]]:
         """The bundles to split now, with their owners; without those that were ordered lately."""
-        settings, strategies = self._splits.value, self._strategies.value
+        settings, strategies = self.splits.value, self.strategies.value
         snapshot = self.snapshot(strategies)
-        oldest_ms = self._clock.now_ms() - strategies.grace_period_minutes * 60_000
+        oldest_ms = self.clock.now_ms() - strategies.grace_period_minutes * 60_000
         self.split_ms = _since(oldest_ms, self.split_ms)
         self._unsplittable_ms = _since(oldest_ms, self._unsplittable_ms)
         namespaces = {
@@ -323,7 +312,7 @@ class LoadManager:
             for bundle in report.last_stats
         }
         names = [name for name in sorted(namespaces) if not is_system_namespace(name)]
-        counts = {name: await self._bundle_count(NamespaceName.parse(name)) for name in names}
+        counts = {name: await self.bundle_count(NamespaceName.parse(name)) for name in names}
         owners = {
             bundle: broker
             for broker in snapshot.brokers
@@ -333,8 +322,8 @@ class LoadManager:
         for skip in chosen.skipped:
             # one warning in a grace period
             if skip.what in owners and skip.what not in self._unsplittable_ms:
-                self._unsplittable_ms[skip.what] = self._clock.now_ms()
-                self._observe(self.cycles, Plan("BundleSplitterTask", skipped=(skip,)))
+                self._unsplittable_ms[skip.what] = self.clock.now_ms()
+                self.planned(self.cycles, Plan("BundleSplitterTask", skipped=(skip,)))
                 log.warning(
                     "a bundle is too big and is not split", bundle=skip.what, reason=skip.reason
                 )
@@ -342,30 +331,26 @@ class LoadManager:
             (owner, split)
             for split in chosen.splits
             if split.bundle not in self.split_ms
-            and (owner := self._brokers.address(owners[split.bundle])) is not None
+            and (owner := self.moves.brokers.address(owners[split.bundle])) is not None
         ]
-
-    async def _split_each(self, chosen: Sequence[tuple[BrokerAddress, Split]]) -> None:
-        for owner, split in chosen:
-            await self.split_at(owner, split)
 
     async def split_at(self, owner: BrokerAddress, split: Split) -> Split:
         """Have the owner split a bundle; the decision is told at once, and its outcome after.
 
         Returns the split with its end; it raises nothing for one that failed.
         """
-        self.split_ms[split.bundle] = self._clock.now_ms()
-        self._observe(self.cycles, Plan("BundleSplitterTask", splits=(split,)))
+        self.split_ms[split.bundle] = self.clock.now_ms()
+        self.planned(self.cycles, Plan("BundleSplitterTask", splits=(split,)))
         decision = self._remember("split", lambda: split_decision(split, owner.broker_id))
         log.info(
             "bundle splits",
             **log_fields(split_document(split)),
             owner=owner.broker_id,
-            epoch=self._epoch,
+            epoch=self.epoch,
         )
         try:
-            children = await self._mover.split_bundle(
-                owner, split.bundle, unload=self._splits.value.unload_after, epoch=self._epoch
+            children = await self.moves.mover.split_bundle(
+                owner, split.bundle, unload=self.splits.value.unload_after, epoch=self.epoch
             )
             end = split_end(children)
         except OperationalError as error:
@@ -373,14 +358,14 @@ class LoadManager:
             end = SplitEnd((), str(error))
             log.warning("a bundle was not split", bundle=split.bundle, error=str(error))
         ended = dataclasses.replace(split, end=end)
-        self._observe(self.cycles, Plan("BundleSplitterTask", splits=(ended,)))
+        self.planned(self.cycles, Plan("BundleSplitterTask", splits=(ended,)))
         self.kept.changed(decision, lambda: split_decision(ended, owner.broker_id))
         return ended
 
     # Decisions
 
     def _remember(self, kind: str, document: Callable[[], dict[str, Any]]) -> Decision:
-        return self.kept.remember(kind, document, epoch=self._epoch, cycle=self.cycles)
+        return self.kept.remember(kind, document, epoch=self.epoch, cycle=self.cycles)
 
     def moved(self, move: Move) -> None:
         """Put a move that has ended among the decisions: its outcome beside its reason."""
@@ -396,7 +381,7 @@ class LoadManager:
 
     def told(self, plan: Plan) -> None:
         """Record a plan that another part of the leader made, and put it among the decisions."""
-        self._observe(self.cycles, plan)
+        self.planned(self.cycles, plan)
         self._remember("skip", lambda: plan_document(plan))
 
     def destinations(
@@ -405,12 +390,12 @@ class LoadManager:
         """Choose destinations for bundles of a broker by the placement rule; the skips say why some
         stay.
         """
-        settings = self._strategies.value
+        settings = self.strategies.value
         snapshot = self.snapshot(settings)
         why = {"broker": source}
         unloads = tuple(Unload(bundle, source, None, reason, why) for bundle in bundles)
         plan, self.memories = cycle.destinations(
-            snapshot, Plan(reason, unloads), settings, self.memories, self._rng
+            snapshot, Plan(reason, unloads), settings, self.memories, self.rng
         )
         return plan.unloads, plan.skipped
 

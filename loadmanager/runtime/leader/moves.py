@@ -80,17 +80,17 @@ class Moves:
     clock: Clock
     scope: Scope
     steps: Steps
-    observe: Callable[[Move], None]
-    """Called once for each move, when its outcome is known."""
-    ended: Callable[[Move], None] = lambda _move: None
-    """Called once for each move as soon as it has ended, before its clients are counted."""
-    changed: Callable[[Move], None] = lambda _move: None
-    """Called whenever the state of a move, or what is known of its outcome, has changed."""
     held: Callable[[Author], str | None] = lambda _author: None
     """Why no move that an author wants may begin now; None: it may."""
     assign: Callable[[str, str], Awaitable[bool]] | None = None
     """Has a broker acquire a bundle that nobody owns; None: its next lookup does."""
     queue: MoveQueue = field(default_factory=MoveQueue)
+    on_change: list[Callable[[Move], None]] = field(default_factory=list)
+    """Called whenever the state of a move, or what is known of its outcome, has changed."""
+    on_end: list[Callable[[Move], None]] = field(default_factory=list)
+    """Called once for each move as soon as it has ended, before its clients are counted."""
+    on_record: list[Callable[[Move], None]] = field(default_factory=list)
+    """Called once for each move, when its outcome is known."""
     _numbers: count[int] = field(default_factory=lambda: count(1))
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -141,7 +141,7 @@ class Moves:
         self.queue.add(moves, self.clock.monotonic_s(), self.settings.value)
         for move in moves:
             self._expect(move)
-            self.changed(move)
+            _call(self.on_change, move)
         self._wake.set()
 
     def _expect(self, move: Move) -> None:
@@ -201,7 +201,7 @@ class Moves:
     def _drop(self, moves: Sequence[Move]) -> int:
         for move in moves:
             self.view.not_placed(move.bundle)
-            self.changed(move)
+            _call(self.on_change, move)
             self._record(move)
         if moves:
             self._tell()
@@ -232,7 +232,7 @@ class Moves:
             for move in list(self.queue.open_moves()):
                 move.state, move.outcome = MoveState.CANCELLED, ended
                 move.ended_ms = self.clock.now_ms()
-                self.changed(move)
+                _call(self.on_change, move)
                 self._record(move)
             self._tell()
 
@@ -268,7 +268,7 @@ class Moves:
             self._end(move, MoveState.CANCELLED, Outcome(wish), left=False)
             return
         move.state, move.started_ms = MoveState.RUNNING, self.clock.now_ms()
-        self.changed(move)
+        _call(self.on_change, move)
         document = move_document(move)
         log.info(
             "bundle moves",
@@ -374,8 +374,8 @@ class Moves:
                 self.view.not_placed(other.bundle)
         self._tell()
         for other in ended:
-            self.ended(other)
-            self.changed(other)
+            _call(self.on_end, other)
+            _call(self.on_change, other)
         for other in ended[1:]:
             self._record(other)
         if state is MoveState.DONE and move.destination and outcome.clients_closed:
@@ -397,7 +397,7 @@ class Moves:
                         break
         finally:
             self._verifying -= 1
-            self.changed(move)
+            _call(self.on_change, move)
             self._record(move)
 
     async def _clients(self, move: Move) -> int | None:
@@ -427,7 +427,12 @@ class Moves:
             clients_back=outcome and outcome.clients_back,
             pause_ms=outcome and outcome.pause_ms,
         )
-        self.observe(move)
+        _call(self.on_record, move)
+
+
+def _call(listeners: Sequence[Callable[[Move], None]], move: Move) -> None:
+    for listener in listeners:
+        listener(move)
 
 
 UNKNOWN = "?"

@@ -21,7 +21,8 @@ from loadmanager.core.bundles.ranges import (
 from loadmanager.core.errors import BadInputError, NotFoundError
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.moves.move import Author, Move, move_document
-from loadmanager.core.strategies import registry, sealed, story
+from loadmanager.core.strategies import registry, sealed
+from loadmanager.core.strategies.inputs import inputs_document
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.plan_document import plan_document
 from loadmanager.core.strategies.settings import StrategySettings
@@ -104,7 +105,7 @@ class Plans:
             f"{self.epoch}-p{self._number}",
             sealed.seal(plan, snapshot, settings),
             given,
-            story.inputs_document(
+            inputs_document(
                 snapshot,
                 settings,
                 [name for move in plan.unloads for name in (move.source, move.destination or "")],

@@ -12,7 +12,9 @@ from loadmanager.core.conf import Live
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.moves.move import Move
 from loadmanager.core.moves.settings import MoveSettings
+from loadmanager.core.ownership.state_records import StateRecord
 from loadmanager.core.strategies.cycle import Rng
+from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.merging import MergeSettings
@@ -39,6 +41,7 @@ from loadmanager.runtime.leader.term_events import TermEvents
 from loadmanager.runtime.leader.warm_up import WarmUp
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.shared.decisions import Decisions
 from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.events import Events
 from loadmanager.runtime.shared.leading import Leading
@@ -125,6 +128,10 @@ class LeaderWork:
     """Over how long brokers measure traffic."""
     leader_splits: bool = True
     """False: the owners decide about splits."""
+    assign: Callable[[str, str], Awaitable[bool]] | None = None
+    """Has a broker acquire a bundle that nobody owns; None: its next lookup does."""
+    records: list[Callable[[str, StateRecord | None], None]] | None = None
+    """Where to listen for changes of state records; None: reports tell of owners."""
 
     def new_view(self) -> ClusterView:
         """Make the leader's view of the load."""
@@ -149,13 +156,18 @@ class LeaderWork:
             events=self.events,
             view=view,
             stats_interval_s=self.stats_interval_s,
+            records=self.records,
         )
+
+    def new_decisions(self) -> Decisions:
+        """Make what keeps the decisions."""
+        return Decisions(self.clock)
 
     def release_of(self, _term: Term) -> Release:
         """Return the function that moves bundles during a term."""
         return self.release
 
-    def begin(self, term: Term, load_manager: LoadManager, scope: Scope, steps: Steps) -> None:
+    def begin(self, term: Term, scope: Scope, steps: Steps) -> None:
         """Start what this load manager does besides, even if it does not balance."""
 
     async def run(self, term: Term, scope: Scope, steps: Steps) -> None:
@@ -163,30 +175,7 @@ class LeaderWork:
         view = self.new_view()
         quotas = Quotas(self.store, term.checks, self.corrupt, view.expected)
         moves = self.new_moves(term, view, scope, steps)
-        load_manager = LoadManager(
-            epoch=term.epoch,
-            view=view,
-            policies=self.policies,
-            moves=moves,
-            clock=self.clock,
-            rng=self.rng(term.epoch),
-            strategies=self.strategies,
-            splits=self.splits,
-            bundle_count=self.bundle_count,
-            steps=steps,
-            observe=lambda cycle, plan: self.observe(term.epoch, cycle, plan),
-        )
-        owners = self.new_owners(view)
-        operations = self._build_operations(term, moves, load_manager, owners)
-        load_manager.slow_s = self.store.session_timeout_s * SLOW_FRACTION
-        feed = self.new_feed(view, load_manager, steps)
-        load_manager.warm_up = WarmUp(
-            brokers=self.brokers,
-            heard=lambda: feed.heard,
-            settings=self.moves,
-            clock=self.clock,
-            began_s=self.clock.monotonic_s(),
-        )
+        began_s = self.clock.monotonic_s()
         keeper = MemoryKeeper(
             store=self.store,
             checks=term.checks,
@@ -194,16 +183,21 @@ class LeaderWork:
             strategies=self.strategies,
             clock=self.clock,
         )
+        log = self.cycle_log(term.epoch)
+        load_manager = self._build_load_manager(
+            term, moves, steps, memories=await keeper.restore(view), log=log
+        )
+        owners = self.new_owners(view)
+        operations = self._build_operations(term, moves, load_manager, owners)
+        feed = self.new_feed(view, load_manager, steps)
         stored = await self.store.children(paths.LOAD_BALANCE)
         if paths.last(paths.RESOURCE_QUOTAS) in stored:
             await quotas.restore()
         if paths.last(paths.BUNDLE_DATA) in stored:
             await feed.restore(self.store)
-        load_manager.memories = await keeper.restore(view)
-        if (log := self.cycle_log(term.epoch)) is not None:
+        if log is not None:
             log.begin(view)
-            load_manager.log = log
-        self.begin(term, load_manager, scope, steps)
+        self.begin(term, scope, steps)
         events = TermEvents(
             leader=term.leader,
             events=self.events,
@@ -224,8 +218,42 @@ class LeaderWork:
                 merge = operations.merging.step
                 interval = Interval(self.splits, lambda settings: settings.interval_minutes * 60)
                 scope.spawn(every(interval, merge, "merge", steps, first_after_s=None), "merge")
-                self._run_cycles(term, load_manager, feed, keeper, scope=scope, steps=steps)
+                warm_up = WarmUp(
+                    brokers=self.brokers,
+                    heard=lambda: feed.heard,
+                    settings=self.moves,
+                    clock=self.clock,
+                    began_s=began_s,
+                )
+                self._run_cycles(
+                    term, load_manager, feed, keeper, warm_up, scope=scope, steps=steps
+                )
             await forever()
+
+    def _build_load_manager(
+        self, term: Term, moves: Moves, steps: Steps, *, memories: Memories, log: CycleLog | None
+    ) -> LoadManager:
+        load_manager = LoadManager(
+            epoch=term.epoch,
+            view=moves.view,
+            policies=self.policies,
+            moves=moves,
+            clock=self.clock,
+            rng=self.rng(term.epoch),
+            strategies=self.strategies,
+            splits=self.splits,
+            bundle_count=self.bundle_count,
+            steps=steps,
+            planned=lambda cycle, plan: self.observe(term.epoch, cycle, plan),
+            kept=self.new_decisions(),
+            slow_s=self.store.session_timeout_s * SLOW_FRACTION,
+            memories=memories,
+            log=log,
+        )
+        moves.on_record.append(
+            lambda move: self.observe_move(term.epoch, load_manager.cycles, move)
+        )
+        return load_manager
 
     def new_moves(self, term: Term, view: ClusterView, scope: Scope, steps: Steps) -> Moves:
         """The moves of a term."""
@@ -242,7 +270,7 @@ class LeaderWork:
             clock=self.clock,
             scope=scope,
             steps=steps,
-            observe=lambda _move: None,
+            assign=self.assign,
         )
 
     def _build_heat(self, view: ClusterView, owners: OwnersSeen, feed: Feed) -> HeatMap:
@@ -264,12 +292,6 @@ class LeaderWork:
             mover=self.peers,
             clock=self.clock,
         )
-
-        def moved(move: Move) -> None:
-            load_manager.moved(move)
-            self.observe_move(term.epoch, load_manager.cycles, move)
-
-        moves.observe, moves.ended = moved, draining.moved
         merging = Merging(
             moves=moves,
             peers=self.peers,
@@ -311,6 +333,7 @@ class LeaderWork:
         load_manager: LoadManager,
         feed: Feed,
         keeper: MemoryKeeper,
+        warm_up: WarmUp,
         *,
         scope: Scope,
         steps: Steps,
@@ -324,7 +347,7 @@ class LeaderWork:
 
         async def shed() -> None:
             await feed.refresh()
-            await load_manager.shed()
+            await load_manager.shed(warm_up)
             await keeper.save(load_manager.memories, feed.view)
 
         async def save() -> None:

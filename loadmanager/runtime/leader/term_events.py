@@ -33,7 +33,7 @@ class TermEvents:
         self.events.begin(self.leader.epoch)
         self._tell_leader(self.leader.broker_id)
         self.decisions.listener = self._on_decision
-        self.moves.changed = self._on_move
+        self.moves.on_change.append(self._on_move)
         return self
 
     def __exit__(self, *_: object) -> None:

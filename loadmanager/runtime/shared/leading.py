@@ -3,27 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from loadmanager.core.errors import ConflictError
 from loadmanager.ports.election import Leader
-from loadmanager.ports.operating import Overview, Plans
-
-
-class ResourceQuotas(Protocol):
-    """The loads that bundles are expected to carry; None: bundles without a quota of their own."""
-
-    def quota(self, bundle: str | None) -> dict[str, Any]:
-        """The quota of a bundle, or the default one."""
-        ...
-
-    async def set_quota(self, bundle: str | None, document: dict[str, Any]) -> None:
-        """Store a quota. Raises `BadInputError`."""
-        ...
-
-    async def reset_quota(self, bundle: str) -> None:
-        """Delete a quota. Raises `NotFoundError`."""
-        ...
+from loadmanager.ports.operating import HeatMap, LeaderOperations, Quotas
 
 
 class LoadManagement(Protocol):
@@ -46,72 +30,6 @@ class LoadManagement(Protocol):
         ...
 
 
-class LeaderOperations(Protocol):
-    """Does what operators ask of the leader: see `runtime.leader.operations.Operations`."""
-
-    @property
-    def overview(self) -> Overview:
-        """The cluster as the leader sees it."""
-        ...
-
-    @property
-    def plans(self) -> Plans:
-        """Dry runs and sealed plans."""
-        ...
-
-    async def move(
-        self, bundle: str, destination: str, *, pin_s: float | None = None, note: str = ""
-    ) -> dict[str, Any]:
-        """Move a bundle, and pin it; returns the move."""
-        ...
-
-    def list_moves(self, limit: int) -> dict[str, Any]:
-        """The moves, and the pause."""
-        ...
-
-    def cancel(self, move_id: str | None) -> int:
-        """Cancel a move that waits, or all; returns how many."""
-        ...
-
-    async def pause(self, seconds: float | None, note: str = "") -> dict[str, Any] | None:
-        """Pause the queue of moves, or let it go on."""
-        ...
-
-    def pins(self) -> dict[str, Any]:
-        """Bundle → its pin."""
-        ...
-
-    async def unpin(self, bundle: str) -> None:
-        """Remove a pin."""
-        ...
-
-    def cordons(self) -> list[dict[str, Any]]:
-        """The cordoned brokers with the progress of their drains."""
-        ...
-
-    async def cordon(
-        self, broker: str, *, drain: bool, until_restart: bool = False, note: str = ""
-    ) -> dict[str, Any]:
-        """Cordon a broker, and drain it."""
-        ...
-
-    async def uncordon(self, broker: str) -> None:
-        """End a cordon."""
-        ...
-
-    async def merge(self, left: str, right: str) -> str:
-        """Merge two neighbouring bundles; returns the name of the new one."""
-        ...
-
-
-class HeatMap(Protocol):
-    """The hottest bundles over time (`runtime.leader.heat_map.HeatMap`)."""
-
-    def document(self, limit: int) -> dict[str, Any]:
-        """Samples of that many bundles."""
-        ...
-
-
 @dataclass(slots=True)
 class Leading:
     """The present leader, and the load manager if this broker leads.
@@ -121,7 +39,7 @@ class Leading:
 
     leader: Leader | None = None
     load_manager: LoadManagement | None = None
-    quotas: ResourceQuotas | None = None
+    quotas: Quotas | None = None
     """Set by the last term of this broker."""
     operations: LeaderOperations | None = None
     """Set by the last term of this broker."""

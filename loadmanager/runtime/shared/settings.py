@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from loadmanager.core.conf import conf
+from loadmanager.core.units import MINUTE_MS
 
 NAMESPACE_BUNDLES_MAX = 50_000
 """The boundaries of one namespace must fit into a node of 1 MB."""
@@ -188,6 +190,14 @@ class BrokerSettings:
     )
     event_loop_uvloop: bool = conf("eventLoopUvloop", True, "Run on uvloop, where it is installed")
 
+    def contradictions(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """The shortest interval of reports must not be longer than the longest."""
+        low = "loadBalancerReportUpdateMinIntervalMillis"
+        high = "loadBalancerReportUpdateMaxIntervalMinutes"
+        least_ms, most_minutes = self.report_interval_min_ms, self.report_interval_max_minutes
+        if least_ms > most_minutes * MINUTE_MS:
+            yield (low, high), f"{low} = {least_ms} is longer than {high} = {most_minutes:g}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateSettings:
@@ -213,3 +223,13 @@ class StateSettings:
         "removed",
         minimum=1,
     )
+
+    def contradictions(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """A record must not be removed while its state is in transit."""
+        low = "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis"
+        high = "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds"
+        if self.tombstone_delay_s * 1000 < self.in_flight_ms:
+            yield (
+                (low, high),
+                f"{low} = {self.in_flight_ms} is longer than {high} = {self.tombstone_delay_s}",
+            )

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadmanager.core.history import layout
+from loadmanager.core.units import DAY_MS
 
 
 @given(st.integers(0, 4_000_000_000_000))
@@ -16,7 +17,7 @@ def test_days_are_those_of_the_calendar(ts_ms: int) -> None:
     """In UTC, leap days included."""
     day = layout.day_of(ts_ms)
     assert day == datetime.fromtimestamp(ts_ms // 1000, UTC).strftime("%Y-%m-%d")
-    assert layout.day_start_ms(day) == ts_ms // layout.DAY_MS * layout.DAY_MS
+    assert layout.day_start_ms(day) == ts_ms // DAY_MS * DAY_MS
 
 
 @pytest.mark.parametrize("state", [layout.OPEN, layout.SEALED, layout.COMPRESSED])

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from loadmanager.core.errors import BadInputError
-from loadmanager.core.strategies.budget import HOUR_MS, Budget, Limits, is_quiet, quiet_spans
+from loadmanager.core.strategies.budget import Budget, Limits, is_quiet, quiet_spans
 from loadmanager.core.strategies.plan import Unload
-
-DAY_MS = 24 * HOUR_MS
+from loadmanager.core.units import DAY_MS, HOUR_MS
 
 
 def move(bundle: str, source: str = "a:1", destination: str = "b:1", **more: str) -> Unload:

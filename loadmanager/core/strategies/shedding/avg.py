@@ -7,7 +7,7 @@ few. The destinations are part of the plan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from loadmanager.core.conf import conf
@@ -50,6 +50,12 @@ class AvgSettings:
         minimum=0,
         dynamic=True,
     )
+
+    def contradictions(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """The low threshold must not be above the high one."""
+        low, high = "loadBalancerAvgShedderLowThreshold", "loadBalancerAvgShedderHighThreshold"
+        if self.low > self.high:
+            yield (low, high), f"{low} = {self.low:g} is above {high} = {self.high:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,4 +164,5 @@ SHEDDER = Shedder(
     settings=AvgSettings,
     extensible=False,
     for_followers=True,
+    goes_with="AvgShedder",
 )

@@ -415,4 +415,5 @@ SHEDDER = Shedder(
     stored=BalancedMemory,
     settings=BalancedSettings,
     extensible=False,
+    goes_with="BalancedPlacement",
 )

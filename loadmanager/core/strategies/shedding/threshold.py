@@ -18,8 +18,8 @@ from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.selection import shed_largest
 from loadmanager.core.strategies.strategy import Shed, Shedder
+from loadmanager.core.units import MIB
 
-MIB = 1024 * 1024
 MARGIN = 0.05
 """A broker is brought this far below average + threshold."""
 LOWER_BOUNDARY_MARGIN = 0.5

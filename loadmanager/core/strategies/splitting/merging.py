@@ -16,8 +16,7 @@ from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
 from loadmanager.core.conf import conf
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.strategies.splitting.settings import SplitSettings
-
-MIB = 1024 * 1024
+from loadmanager.core.units import MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from loadmanager.core.conf import conf
 from loadmanager.core.strategies.splitting.algorithms import ALGORITHMS, RANGE, FlowLimits
-
-MIB = 1024 * 1024
+from loadmanager.core.units import MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

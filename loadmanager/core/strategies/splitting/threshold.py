@@ -20,7 +20,8 @@ from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.plan import Skip, Split
 from loadmanager.core.strategies.splitting.algorithms import HashedTopic, useful_boundaries
-from loadmanager.core.strategies.splitting.settings import MIB, SplitSettings
+from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.core.units import MIB
 
 TOPICS_MIN = 2
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
-from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Protocol
 
 import structlog
 
-from loadmanager.adapters.files.shared_id import SharedId, id_in, new_id
-from loadmanager.adapters.files.worker import Worker
 from loadmanager.core.errors import OperationalError, said
 from loadmanager.ports.store import Store
 from loadmanager.runtime.shared import paths
@@ -21,48 +17,62 @@ WAIT_S = 1.0
 MARGIN_S = 5.0
 """Brokers that have died are gone by a session timeout and this."""
 
-Run = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""Runs a call that may block. Raises `OSError`, as `TimeoutError` is one."""
-
 log = structlog.get_logger("storage")
 
 
-async def require_shared(
-    store: Store, directory: SharedId, me: str, timeout_s: float = 60.0
-) -> None:
+class Directory(Protocol):
+    """A directory with its id. Coroutines raise `OSError`, also when there is no answer in time."""
+
+    @property
+    def path(self) -> Path:
+        """The file with the id."""
+        ...
+
+    def id_in(self, data: bytes) -> str | None:
+        """The id in a file or a node; None if something else is in it."""
+        ...
+
+    async def read(self) -> str | None:
+        """The id; None without a file."""
+        ...
+
+    async def give(self, new: str | None) -> str:
+        """Give the directory this id (None: one that no other directory has), unless it has one;
+        returns the one that it has.
+        """
+        ...
+
+    async def has_topics(self) -> bool:
+        """Whether topics are stored in the directory."""
+        ...
+
+
+async def require_shared(store: Store, directory: Directory, me: str) -> None:
     """Return if the directory has the id that is in the metadata store. One without an id gets it
     if no other broker runs. The first broker of a cluster chooses the id.
 
     Raises `OperationalError` for another directory, or one whose id cannot be read, after some
-    time, in which it may be mounted. If the directory fails, or does not answer within `timeout_s`,
-    or if the metadata store has something else for an id, this is logged, and nothing is checked.
+    time, in which it may be mounted. If the directory fails, or does not answer in time, or if the
+    metadata store has something else for an id, this is logged, and nothing is checked.
     """
-    worker = Worker("shared-id")
-
-    async def run(call: Callable[[], Any]) -> Any:
-        async with asyncio.timeout(timeout_s):
-            return await worker.run(call)
-
     try:
-        await _require(store, directory, me, run)
+        await _require(store, directory, me)
     except OSError as error:
         log.warning(
             "the directory could not be checked", file=str(directory.path), error=said(error)
         )
-    finally:
-        worker.close()
 
 
-async def _require(store: Store, directory: SharedId, me: str, run: Run) -> None:
-    wanted = await _id_of_cluster(store) or await _choose(store, directory, run)
+async def _require(store: Store, directory: Directory, me: str) -> None:
+    wanted = await _id_of_cluster(store, directory) or await _choose(store, directory)
     if wanted is None:
         return
     waited_s, wait_s = 0.0, store.session_timeout_s + MARGIN_S
     while True:
-        present = await _present(directory, run)
+        present = await _present(directory)
         others = sorted(set(await store.children(paths.BROKERS)) - {me})
         if present is None and not others:
-            await run(partial(directory.give, wanted))
+            await directory.give(wanted)
             log.info("the directory has the id of the cluster's storage now", id=wanted)
             return
         if present == wanted:
@@ -76,36 +86,35 @@ async def _require(store: Store, directory: SharedId, me: str, run: Run) -> None
         waited_s += WAIT_S
 
 
-async def _present(directory: SharedId, run: Run) -> str | None:
+async def _present(directory: Directory) -> str | None:
     """The id of the directory, None without one, or why it cannot be read."""
     try:
-        found: str | None = await run(directory.read)
+        return await directory.read()
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.EISDIR):
             raise
         return f"unreadable ({said(error)})"
-    return found
 
 
-async def _id_of_cluster(store: Store) -> str | None:
+async def _id_of_cluster(store: Store, directory: Directory) -> str | None:
     """The stored id; None if none was chosen yet."""
     node = await store.get(paths.STORAGE)
     if node is None:
         return None
-    found = id_in(node.value)
+    found = directory.id_in(node.value)
     if found is None:
         raise OSError(errno.EINVAL, f"there is no id in the node {paths.STORAGE}")
     return found
 
 
-async def _choose(store: Store, directory: SharedId, run: Run) -> str | None:
+async def _choose(store: Store, directory: Directory) -> str | None:
     """Choose the id of the cluster's storage: that of the directory, if it has one.
 
     None if there are stored topics, but not in this directory: another broker chooses.
     """
-    chosen = await run(directory.read)
+    chosen = await directory.read()
     if chosen is None:
-        if await _has_topics(store) and not await run(directory.has_topics):
+        if await _has_topics(store) and not await directory.has_topics():
             log.warning(
                 "topics are stored, but none in loadManagerStorageDirectory: is it the directory "
                 "that all brokers share?",
@@ -113,8 +122,8 @@ async def _choose(store: Store, directory: SharedId, run: Run) -> str | None:
             )
             return None
         # Of brokers that begin at once, one gives the directory its id, and all take that one.
-        chosen = await run(partial(directory.give, new_id()))
-    elif not await _has_topics(store) and await run(directory.has_topics):
+        chosen = await directory.give(None)
+    elif not await _has_topics(store) and await directory.has_topics():
         raise OperationalError(
             f"loadManagerStorageDirectory = {directory.path.parent} has topics, and the metadata "
             "store knows of none: is it another cluster's? Each needs one of its own. If the "
@@ -122,7 +131,7 @@ async def _choose(store: Store, directory: SharedId, run: Run) -> str | None:
         )
     if await store.create(paths.STORAGE, chosen.encode()):
         log.info("the id of the cluster's storage is chosen", id=chosen)
-    return await _id_of_cluster(store)
+    return await _id_of_cluster(store, directory)
 
 
 async def _has_topics(store: Store) -> bool:
@@ -133,7 +142,7 @@ async def _has_topics(store: Store) -> bool:
     return False
 
 
-def _problem(directory: SharedId, present: str | None, wanted: str, others: list[str]) -> str:
+def _problem(directory: Directory, present: str | None, wanted: str, others: list[str]) -> str:
     has = "It has no shared.id" if present is None else f"Its shared.id is {present}"
     return (
         f"loadManagerStorageDirectory = {directory.path.parent} is not the directory that the "
