@@ -10,6 +10,7 @@ import ast
 import importlib
 import inspect
 import pkgutil
+import re
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ from loadmanager.core.ownership.states import TRANSITIONS, BundleState
 from loadmanager.core.strategies import registry
 from loadmanager.ports.telemetry import Metric
 from loadmanager.settings import fleet
+from loadmanager.simulator.lines import Line
 
 FOLDER = Path(__file__).parent / "reference"
 WIDTH = 100
@@ -48,6 +50,7 @@ def pages() -> dict[str, str]:
         "states.md": states(),
         "cli.md": command_line(),
         "history.md": history(),
+        "decide.md": lines_of_decide(),
     }
 
 
@@ -531,20 +534,8 @@ def history() -> str:
     blocks = []
     common = {field.encode_name for field in msgspec.structs.fields(records.Record)}
     for kind, record in sorted({**records.KINDS, **cycles.CYCLE_KINDS}.items()):
-        documentation = attribute_docs(record)
-        lines = []
-        for field in msgspec.structs.fields(record):
-            if field.encode_name not in common:
-                text = documentation.get(field.name, "")
-                lines.append(
-                    bullet(
-                        f"`{field.encode_name}` ({_type(field.type)})"
-                        + (f": {text}" if text else "")
-                    )
-                )
-        blocks.append(
-            f"## `{kind}`\n\n{wrapped(first_paragraph(record.__doc__))}\n\n" + "\n".join(lines)
-        )
+        fields = "\n".join(_fields(record, common))
+        blocks.append(f"## `{kind}`\n\n{wrapped(first_paragraph(record.__doc__))}\n\n{fields}")
     module = inspect.cleandoc(records.__doc__ or "").split("\n\n")
     return page(
         "History records",
@@ -556,9 +547,36 @@ def history() -> str:
     )
 
 
+def lines_of_decide() -> str:
+    """The keys of a line that `loadmanager decide` reads."""
+    example = """```sh
+loadmanager decide --explain <<'EOF'
+{"brokers": {"a:80": {}, "b:80": {}}, "do": ["place"], "place": ["t/n/0x00000000_0xffffffff"]}
+EOF
+```"""
+    return page(
+        "Lines of decide",
+        "`loadmanager decide` reads one JSON object a line; each is one cycle of the same leader, "
+        "which remembers what strategies learned, averages and placements under way. A line needs "
+        "`brokers`. Pins and cordons of operators are not known here: a live leader keeps to them.",
+        "\n".join(_fields(Line, set())),
+        example,
+    )
+
+
+def _fields(record: type[msgspec.Struct], without: set[str]) -> Iterator[str]:
+    """A line for each field of a record."""
+    documentation = attribute_docs(record)
+    for field in msgspec.structs.fields(record):
+        if field.encode_name not in without:
+            text = documentation.get(field.name, "")
+            named = f"`{field.encode_name}` ({_type(field.type)})"
+            yield bullet(named + (f": {text}" if text else ""))
+
+
 def _type(kind: Any) -> str:
     text = getattr(kind, "__name__", str(kind)) if isinstance(kind, type) else str(kind)
-    return text.replace("loadmanager.core.load.reports.", "")
+    return re.sub(r"[a-z_.]+\.(?=[A-Z])", "", text)
 
 
 def main() -> int:

@@ -81,15 +81,15 @@ def command(
                 # Failure domains in a line count, unless a setting says otherwise.
                 loaded = loaded.with_overrides({"failureDomainsEnabled": "true"})
             checked = checked if loaded is checked else _checked(loaded)
-            document = plan_document(
-                deciding.decide(line, loaded.leaf(StrategySettings), loaded.leaf(SplitSettings))
-            )
+            strategies = loaded.leaf(StrategySettings)
+            plan = deciding.decide(line, strategies, loaded.leaf(SplitSettings))
+            document = plan_document(plan)
         except (BadInputError, ConfigError) as error:
             sys.stdout.flush()
             print(f"loadmanager decide: line {number}: {error}{_hint(raw)}", file=sys.stderr)
             return 2
         if explain:
-            text = explained(number, line, document)
+            text = explained(number, line, document, strategies.weights)
             sys.stdout.write("\n".join(map(printable, text.split("\n"))))
         else:
             sys.stdout.buffer.write(msgspec.json.encode({"now": line.now, **document}) + b"\n")

@@ -7,18 +7,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from loadmanager.core.load.reports import LocalBrokerData
-from loadmanager.core.load.usage import max_usage
+from loadmanager.core.load.usage import Weights, max_weighted_usage
 from loadmanager.core.strategies.plan_document import TO_BE_PLACED, plan_lines
 from loadmanager.simulator.lines import Line, decode_reports
 
 BAR_WIDTH = 40
 
 
-def explain(number: int, line: Line, document: Mapping[str, Any]) -> str:
-    """The text of one cycle; `document` is the plan's."""
+def explain(number: int, line: Line, document: Mapping[str, Any], weights: Weights) -> str:
+    """The text of one cycle; `document` is the plan's. The bars are the usages that the strategies
+    compare: the most used resource after weighting, or what the extensible manager publishes.
+    """
     reports = decode_reports(line.brokers)
     before = {
-        **{name: max_usage(report) for name, report in reports.local.items()},
+        **{name: max_weighted_usage(report, weights) for name, report in reports.local.items()},
         **{name: data.weighted_max_ema for name, data in reports.load.items()},
     }
     unloads = document["unloads"]
@@ -31,18 +33,17 @@ def explain(number: int, line: Line, document: Mapping[str, Any]) -> str:
         after[source] = max(after.get(source, 0.0) - moved, 0.0)
         destination = unload["destination"] if unload["destination"] in before else TO_BE_PLACED
         after[destination] = after.get(destination, 0.0) + moved
-    placements, splits = len(document["placements"]), len(document["splits"])
-    lines = [
-        (
-            f"cycle {number}, {document['strategy']}: {len(unloads)} unloads, {placements} "
-            f"placements, {splits} splits"
-        )
-    ]
+    counts = (_counted(len(document[name]), name) for name in ("unloads", "placements", "splits"))
+    lines = [f"cycle {number}, {document['strategy']}: {', '.join(counts)}"]
     if before:
         lines += _bars("before", before)
     if unloads:
         lines += _bars("after (by share of traffic)", after)
     return "\n".join([*lines, *plan_lines(document)]) + "\n\n"
+
+
+def _counted(count: int, things: str) -> str:
+    return f"1 {things[:-1]}" if count == 1 else f"{count} {things}"
 
 
 def _bars(title: str, usage: dict[str, float]) -> list[str]:

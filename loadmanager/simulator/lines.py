@@ -50,22 +50,45 @@ class Line(msgspec.Struct, rename="camel"):
     """One cycle."""
 
     brokers: dict[str, msgspec.Raw]
+    """brokerId → its load report, as Pulsar's brokers publish it: `LocalBrokerData` of the modular
+    load manager, or `BrokerLoadData` of the extensible one. A broker that is not named is gone.
+    """
     now: int | float = 0
+    """The time in ms since the epoch. 0: no report is late, and nothing ages."""
     config: dict[str, str | int | float | bool | None] = {}
+    """Keys of broker.conf with their values, in force from this line on; `--set` goes before."""
     bundle_data: dict[str, BundleData] | None = None
+    """Bundle → its averages, instead of those of the lines before."""
     top_bundles: dict[str, TopBundlesLoadData] = {}
+    """brokerId → the busiest bundles that it published (extensible load manager)."""
     broker_time_averages: dict[str, TimeAverageBrokerData] = {}
+    """brokerId → its averages, instead of the sums over its bundles."""
     recently_unloaded: dict[str, int | float] = {}
+    """Bundle → when it was moved (ms): it stays for the grace period."""
     recently_unloaded_brokers: dict[str, int | float] = {}
+    """brokerId → when bundles left it (ms): TransferShedder waits for its next figures."""
     owners: dict[str, str] = {}
+    """Bundle → the brokerId of its owner, where the reports say otherwise."""
     namespaces: dict[str, NamespaceLine] = {}
+    """Namespace → `boundaries` of its bundles (hexadecimal, with both ends of the ring), and
+    `antiAffinityGroup`.
+    """
     failure_domains: dict[str, list[str]] = {}
+    """Failure domain → its brokerIds."""
     versions: dict[str, str] = {}
+    """brokerId → its version (extensible load manager; modular reports have it)."""
     isolation_policies: msgspec.Raw = msgspec.Raw(b"{}")
+    """Name → isolation policy, as `pulsar-admin ns-isolation-policy` has them."""
     topics: dict[str, dict[str, TopicLine]] = {}
+    """Bundle → topic → `msgRate`, `msgThroughput` and `hash`, for splits by topic."""
     do: list[str] = msgspec.field(default_factory=lambda: ["shed"])
+    """What to decide: `shed`, `split`, `place`."""
     place: list[str] = []
+    """Bundles without an owner. Needs `place` in `do`."""
     split: list[SplitLine] = []
+    """Splits as an operator orders them: `bundle`, `algorithm`, `positions`. Needs `split` in `do`,
+    which without this list decides which bundles are too big.
+    """
 
 
 ACTIONS = ("shed", "split", "place")
@@ -110,6 +133,9 @@ def decode_line(raw: bytes) -> Line:
     unknown = [action for action in line.do if action not in ACTIONS]
     if unknown:
         raise BadInputError(f"do: {unknown[0]!r} is not one of {', '.join(ACTIONS)}")
+    for action, given in (("place", line.place), ("split", line.split)):
+        if given and action not in line.do:
+            raise BadInputError(f"{action}: it counts only if `do` names {action!r}, too")
     _check_names(line)
     return line
 

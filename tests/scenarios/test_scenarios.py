@@ -128,8 +128,9 @@ class Scenario:
         text = ""
         for number in range(self.cycles):
             line = decode_line(json.dumps(self._line(number)).encode())
-            plan = deciding.decide(line, loaded.leaf(StrategySettings), loaded.leaf(SplitSettings))
-            text += explain(number + 1, line, plan_document(plan))
+            strategies = loaded.leaf(StrategySettings)
+            plan = deciding.decide(line, strategies, loaded.leaf(SplitSettings))
+            text += explain(number + 1, line, plan_document(plan), strategies.weights)
         return text
 
 
