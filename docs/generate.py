@@ -549,11 +549,11 @@ def history() -> str:
 
 def lines_of_decide() -> str:
     """The keys of a line that `loadmanager decide` reads."""
-    example = """```sh
-loadmanager decide --explain <<'EOF'
+    example = """```json
 {"brokers": {"a:80": {}, "b:80": {}}, "do": ["place"], "place": ["t/n/0x00000000_0xffffffff"]}
-EOF
-```"""
+```
+
+is answered, with `loadmanager decide --explain lines.jsonl`, by where that bundle belongs."""
     return page(
         "Lines of decide",
         "`loadmanager decide` reads one JSON object a line; each is one cycle of the same leader, "

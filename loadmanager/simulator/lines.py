@@ -133,10 +133,10 @@ def decode_line(raw: bytes) -> Line:
     unknown = [action for action in line.do if action not in ACTIONS]
     if unknown:
         raise BadInputError(f"do: {unknown[0]!r} is not one of {', '.join(ACTIONS)}")
+    _check_names(line)
     for action, given in (("place", line.place), ("split", line.split)):
         if given and action not in line.do:
             raise BadInputError(f"{action}: it counts only if `do` names {action!r}, too")
-    _check_names(line)
     return line
 
 

@@ -230,6 +230,7 @@ def test_reports_as_others_write_them() -> None:
             "namespaces['t/n'].boundaries",
         ),
         ({"brokers": {}, "owners": {"foo": "b1"}}, "owners"),
+        ({"brokers": {}, "place": ["t/n/0x00000000_0xffffffff"]}, "'place'"),
         ('{"brokers": {}, "x": ' + "[" * 100_000, "line 2"),
         ('{"brokers": {}, "namespaces": {"a": 1}, "now": NaN}', "namespaces"),
         ('{"brokers": {}, "owners": {"a": 1}, "owners": 5}', "owners"),
