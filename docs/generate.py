@@ -553,7 +553,7 @@ def lines_of_decide() -> str:
 {"brokers": {"a:80": {}, "b:80": {}}, "do": ["place"], "place": ["t/n/0x00000000_0xffffffff"]}
 ```
 
-is answered, with `loadmanager decide --explain lines.jsonl`, by where that bundle belongs."""
+asks where a bundle belongs, and `loadmanager decide --explain` answers it."""
     return page(
         "Lines of decide",
         "`loadmanager decide` reads one JSON object a line; each is one cycle of the same leader, "
