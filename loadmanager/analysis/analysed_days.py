@@ -27,7 +27,7 @@ Row = dict[str, Any]
 
 
 class AnalysedDays:
-    """Below `url`, the records, tables and reports of one cluster.
+    """Below `url`, the records, tables and reports of one cluster, in `files`.
 
     Raises `BadInputError` if the folder cannot be written.
     """
@@ -36,7 +36,7 @@ class AnalysedDays:
         try:
             fs, root = fsspec.core.url_to_fs(url)
             self.cluster = cluster
-            self._fs: Any = fs
+            self.files: Any = fs
             self._root = f"{root.rstrip('/')}/{cluster_folder(cluster)}"
             fs.makedirs(self._root, exist_ok=True)
         except Exception as error:  # noqa: BLE001 - every file system raises its own
@@ -51,7 +51,7 @@ class AnalysedDays:
         """
         analysed = {
             path.rpartition("date=")[2].removesuffix(MANIFEST)
-            for path in self._fs.glob(f"{self._root}/{_manifest('*')}")
+            for path in self.files.glob(f"{self._root}/{_manifest('*')}")
         }
         late = []
         for day in [day for day in source.dates(self.cluster) if day < date][-LATE_DAYS:]:
@@ -74,9 +74,9 @@ class AnalysedDays:
     def segments(self, date: str) -> set[SeenSegment]:
         """The segments that earlier runs analysed."""
         path = f"{self._root}/{_manifest(date)}"
-        if not self._fs.exists(path):
+        if not self.files.exists(path):
             return set()
-        with self._fs.open(path, "r") as file:
+        with self.files.open(path, "r") as file:
             return {(kind, name, size) for kind, name, size in json.load(file)["seen"]}
 
     def remember(self, date: str, segments: Set[SeenSegment], rows: dict[str, int]) -> None:
@@ -87,14 +87,14 @@ class AnalysedDays:
     def write(self, name: str, text: str) -> str:
         """Write a file; returns where it is."""
         path = f"{self._root}/{name}"
-        self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-        with self._fs.open(path, "w") as file:
+        self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
+        with self.files.open(path, "w") as file:
             file.write(text)
-        return str(self._fs.unstrip_protocol(path)) if "file" not in self._fs.protocol else path
+        return str(self.files.unstrip_protocol(path)) if "file" not in self.files.protocol else path
 
     @property
     def _local(self) -> bool:
-        return "file" in self._fs.protocol
+        return "file" in self.files.protocol
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -119,15 +119,15 @@ class AnalysedDays:
         """Store the table of a question, in one file."""
         self.remove_table(name, date)
         folder = self._table(name, date)
-        self._fs.makedirs(folder, exist_ok=True)
-        with self._fs.open(f"{folder}/{TABLE}", "wb") as file:
+        self.files.makedirs(folder, exist_ok=True)
+        with self.files.open(f"{folder}/{TABLE}", "wb") as file:
             pq.write_table(table, file)
 
     def rows(self, name: str, date: str, columns: Sequence[str] | None = None) -> list[Row]:
         """The stored rows of a day; empty without a table, or with one of an earlier version."""
         path = f"{self._table(name, date)}/{TABLE}"
         try:
-            with self._fs.open(path, "rb") as file:
+            with self.files.open(path, "rb") as file:
                 found: list[Row] = pq.read_table(file, columns=columns).to_pylist()
         except (OSError, pa.ArrowException):
             return []
@@ -137,19 +137,23 @@ class AnalysedDays:
         """Delete what an earlier run stored."""
         self._remove(self._table(name, date))
 
-    def records(self, kind: str, date: str) -> str:
-        """The path of a day's records, as Spark spells it; it does not exist for a day without
-        records.
-        """
-        return f"{self._spark_root}/records/{partition(kind, date)}"
+    def spark_path(self, what: str, kind: str, date: str) -> str:
+        """Where `records` or `sums` are, as Spark spells it; a day without any has no folder."""
+        return f"{self._spark_root}/{what}/{partition(kind, date)}"
 
-    def remove_records(self, kind: str, date: str) -> None:
+    def folder(self, what: str, kind: str, date: str) -> str:
+        """The same as `files` names it, made if it is not there."""
+        folder = f"{self._root}/{what}/{partition(kind, date)}"
+        self.files.makedirs(folder, exist_ok=True)
+        return folder
+
+    def remove(self, what: str, kind: str, date: str) -> None:
         """Delete those that an earlier run stored."""
-        self._remove(f"{self._root}/records/{partition(kind, date)}")
+        self._remove(f"{self._root}/{what}/{partition(kind, date)}")
 
     def _remove(self, folder: str) -> None:
-        if self._fs.exists(folder):
-            self._fs.rm(folder, recursive=True)
+        if self.files.exists(folder):
+            self.files.rm(folder, recursive=True)
 
     def _table(self, name: str, date: str) -> str:
         return f"{self._root}/tables/{name}/date={date}"

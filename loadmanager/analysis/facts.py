@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from loadmanager.analysis.ingest import Ingest
+from loadmanager.analysis.reading import SUMS
 from loadmanager.analysis.schema import RESOURCES
 from loadmanager.core.history.tenures import Step
 from loadmanager.core.strategies.settings import StrategySettings
@@ -57,11 +58,6 @@ def ratio(over: Column, under: Column) -> Column:
     the query on 0).
     """
     return F.when(under > 0, over / under)
-
-
-def _amount(rate_per_s: Column) -> Column:
-    """The amount that a rate comes to over a sample's interval."""
-    return rate_per_s * F.col("intervalMs") / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +140,12 @@ class Facts:
     @cached_property
     def bundles(self) -> pa.Table:
         """Traffic of each bundle at each of its owners."""
-        return _totals(self.ingest.records("bundle_load"), "bundle", "broker")
+        return _totals(self.ingest.sums("bundle_load", "bundles"), "bundle", "broker")
 
     @cached_property
     def topics(self) -> pa.Table:
         """Traffic of each recorded topic in each bundle."""
-        return _totals(self.ingest.records("topic_load"), "topic", "bundle")
+        return _totals(self.ingest.sums("topic_load", "topics"), "topic", "bundle")
 
     @cached_property
     def busiest_bundles(self) -> list[dict[str, Any]]:
@@ -172,8 +168,8 @@ class Facts:
             return []
         axis = self.plot_steps
         step = F.floor((F.col("ts") - axis.start_ms) / axis.step_ms).alias("step")
-        loads = self.ingest.records(kind).where(F.col(name).isin(busiest))
-        figures = loads.select(name, step, throughput().alias("throughput"))
+        loads = self.ingest.throughputs(kind, name, busiest)
+        figures = loads.select(name, step, "throughput")
         whole = figures.groupBy(name).agg(
             F.lit(None).cast("long").alias("step"),
             F.avg("throughput").alias("mean"),
@@ -188,18 +184,9 @@ class Facts:
     @cached_property
     def namespaces_by_hour(self) -> list[dict[str, Any]]:
         """Traffic and connections of each namespace in each hour."""
-        hour = (F.col("ts") - F.col("ts") % HOUR_MS).alias("hour")
-        space = F.substring_index("bundle", "/", 2).alias("namespace")
-        connections = number("producers") + number("consumers")
-        found = (
-            self.ingest.records("bundle_load")
-            .groupBy(space, hour)
-            .agg(
-                F.sum(_amount(throughput())).alias("bytes"),
-                F.sum(_amount(rate())).alias("messages"),
-                (F.sum(connections * F.col("intervalMs")) / HOUR_MS).alias("connection_hours"),
-            )
-        )
+        sums = [F.sum(name).alias(name) for name in ("bytes", "messages", "connection_hours")]
+        parts = self.ingest.sums("bundle_load", "namespaces")
+        found = parts.groupBy("namespace", "hour").agg(*sums)
         return sorted(rows_of(found), key=lambda row: (row["namespace"], row["hour"]))
 
     @cached_property
@@ -322,27 +309,9 @@ def _delivered_over_configured() -> Column:
     )
 
 
-def _totals(loads: DataFrame, name: str, place: str) -> pa.Table:
-    topics = [F.max(number("topics")).alias("topics_max")] if "topics" in loads.columns else []
-    backlog = (
-        [F.max(number("backlogMessages")).alias("backlog_max")]
-        if "backlogMessages" in loads.columns
-        else []
-    )
-    return arrow_of(
-        loads.groupBy(name, place).agg(
-            F.count(F.lit(1)).alias("samples"),
-            F.sum(_amount(throughput())).alias("bytes"),
-            F.sum(throughput()).alias("throughput_sum"),
-            F.max(throughput()).alias("throughput_max"),
-            F.sum(rate()).alias("rate_sum"),
-            F.max(rate()).alias("rate_max"),
-            F.min("ts").alias("first_ts"),
-            F.max("ts").alias("last_ts"),
-            *topics,
-            *backlog,
-        )
-    )
+def _totals(parts: DataFrame, name: str, place: str) -> pa.Table:
+    sums = [getattr(F, how)(column).alias(column) for column, how in SUMS.items()]
+    return arrow_of(parts.groupBy(name, place).agg(*sums))
 
 
 def arrow_of(table: DataFrame) -> pa.Table:

@@ -1,41 +1,32 @@
-"""Finds the segments of a day on any file system that fsspec knows, without duplicates, and checks
-which are damaged.
-"""
+"""Finds the segments of a day on any file system that fsspec knows, without duplicates."""
 
 from __future__ import annotations
 
 import glob
-import hashlib
-import re
 import struct
-import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import fsspec
 
+from loadmanager.analysis.reading import READ_BYTES, plain_blocks
 from loadmanager.core.errors import BadInputError, OperationalError
 from loadmanager.core.history import layout
 
 LOOKS_AT_ONCE = 16
 PLAIN_BYTES_MAX = 512 << 20
 """A larger segment, decompressed, was not written by a broker: see `layout.SEGMENT_BYTES_MAX`."""
-BLOCK_BYTES = 1 << 20
-DAMAGED = "is cut off or damaged; what could be read was"
 SAME_NAME = "duplicate of the same name"
 DUPLICATE_OF = "duplicate of "
 TRAILER_BYTES = 8
 """CRC-32 and length modulo 2³², at the end of a gzip file (RFC 1952)."""
 GZIP_BYTES_MIN = 20
 """The size of an empty file, compressed."""
-NOT_IN_HADOOPS_PATHS = re.compile(r"[:{}\[\]*?,\\]")
-"""Hadoop's paths cannot have a colon; the others are wildcards."""
 
 
 SeenSegment = tuple[str, str, int]
@@ -109,14 +100,13 @@ class HistorySource:
 
     def __init__(self, url: str, *, plain_bytes_max: int = PLAIN_BYTES_MAX) -> None:
         self.url = url
-        self._plain_bytes_max = plain_bytes_max
+        self.plain_bytes_max = plain_bytes_max
         try:
             fs, root = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
             raise BadInputError(f"--history {url}: {error}") from None
-        self._fs: Any = fs
+        self.files: Any = fs
         self._root = root.rstrip("/")
-        self._staging: tempfile.TemporaryDirectory[str] | None = None
 
     def clusters(self) -> list[str]:
         """Names of the clusters that have a history here."""
@@ -148,7 +138,7 @@ class HistorySource:
     def _glob(self, pattern: str) -> dict[str, int]:
         """Paths with their sizes, in order."""
         try:
-            found = self._fs.glob(f"{glob.escape(self._root)}/{pattern}", detail=True)
+            found = self.files.glob(f"{glob.escape(self._root)}/{pattern}", detail=True)
             return {path: int(info.get("size") or 0) for path, info in sorted(found.items())}
         except Exception as error:  # noqa: BLE001 - every file system raises its own
             raise OperationalError(f"{self.url} cannot be read: {error}") from None
@@ -156,10 +146,6 @@ class HistorySource:
     def seen(self, cluster: str, date: str) -> set[SeenSegment]:
         """Kind, name and size of the day's segments, without looking into files."""
         return set(_seen(self._files(cluster, date)))
-
-    def size(self, cluster: str, dates: Iterable[str]) -> int:
-        """Bytes of the segments of these days."""
-        return sum(sum(self._files(cluster, date).values()) for date in dates)
 
     def _files(self, cluster: str, date: str) -> dict[str, int]:
         return {
@@ -211,68 +197,24 @@ class HistorySource:
         crc = length = 0
         if name.endswith(".gz") and size < GZIP_BYTES_MIN:
             return f"is cut off after {size} bytes"
-        with self._fs.open(path, "rb") as file:
+        with self.files.open(path, "rb") as file:
             if not name.endswith(".gz"):
-                while block := file.read(1 << 20):
+                while block := file.read(READ_BYTES):
                     crc, length = zlib.crc32(block, crc), length + len(block)
             else:
                 file.seek(size - TRAILER_BYTES)
                 crc, length = struct.unpack("<II", file.read(TRAILER_BYTES))
-        segment = Segment(path, kind, name, size, length, f"{crc:08x}-{length}")
-        # The trailer of a truncated file is arbitrary, so the contents are measured.
-        if (
-            name.endswith(".gz")
-            and length > self._plain_bytes_max
-            and self._fault(segment) == self.too_large
-        ):
-            return self.too_large
-        return segment
-
-    def gone(self, segments: Iterable[Segment]) -> list[Segment]:
-        """The segments that no longer exist: sealed, compressed or deleted meanwhile."""
-        return [segment for segment in segments if not self._fs.exists(segment.path)]
-
-    @property
-    def too_large(self) -> str:
-        """Why a segment that is too large is skipped."""
-        return (
-            f"is damaged: decompressed it has more than {self._plain_bytes_max >> 20} MiB; "
-            "it was skipped"
-        )
-
-    def broken(self, segments: Iterable[Segment]) -> dict[Segment, str]:
-        """The faults of compressed segments: `DAMAGED`, or `too_large`. Segments without a fault
-        are left out.
-
-        Memory is bounded, whatever they hold: 16 of them are looked at at once, in blocks of 1 MiB.
-        """
-        compressed = [segment for segment in segments if segment.name.endswith(".gz")]
-        with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
-            looked = zip(compressed, pool.map(self._fault, compressed), strict=True)
-            return {segment: fault for segment, fault in looked if fault is not None}
-
-    def _fault(self, segment: Segment) -> str | None:
-        """Why a compressed segment is not to be trusted; None for one that is whole."""
-        size = 0
-        try:
-            with self._fs.open(segment.path, "rb") as file:
-                for block in _plain_blocks(file):
-                    size += len(block)
-                    if size > self._plain_bytes_max:
-                        return self.too_large
-        except (zlib.error, OSError):
-            return DAMAGED
-        return None
+        return Segment(path, kind, name, size, length, f"{crc:08x}-{length}")
 
     def lines(self, segment: Segment) -> Iterator[bytes]:
         """The complete lines of a segment; of a damaged one, those before the damage."""
         rest = b""
         try:
-            with self._fs.open(segment.path, "rb") as file:
+            with self.files.open(segment.path, "rb") as file:
                 blocks = (
-                    _plain_blocks(file)
+                    plain_blocks(file)
                     if segment.name.endswith(".gz")
-                    else iter(partial(file.read, BLOCK_BYTES), b"")
+                    else iter(partial(file.read, READ_BYTES), b"")
                 )
                 for block in blocks:
                     *lines, rest = (rest + block).split(b"\n")
@@ -280,60 +222,9 @@ class HistorySource:
         except (zlib.error, OSError):
             return
 
-    def spark_paths(self, segments: Iterable[Segment]) -> list[str]:
-        """The paths at which Spark reads the segments.
-
-        Hadoop's paths cannot have a colon: local files with one are read through links, `.open`
-        ones as plain text.
-        """
-        return [self._spark_path(segment) for segment in segments]
-
-    def _spark_path(self, segment: Segment) -> str:
-        protocol = self._fs.protocol if isinstance(self._fs.protocol, str) else self._fs.protocol[0]
-        if protocol not in ("file", "local"):
-            return spark_url(self._fs, self.url, segment.path)
-        # Spark passes over files that begin so
-        if not NOT_IN_HADOOPS_PATHS.search(segment.path) and segment.name[0] not in "_.":
-            return f"file://{segment.path}"
-        if self._staging is None:
-            self._staging = tempfile.TemporaryDirectory(prefix="loadmanager-segments-")
-        folder = hashlib.sha256(segment.path.encode()).hexdigest()[:16]
-        link = Path(self._staging.name, folder, f"of-{NOT_IN_HADOOPS_PATHS.sub('_', segment.name)}")
-        link.parent.mkdir(exist_ok=True)
-        if not link.is_symlink():
-            link.symlink_to(segment.path)
-        return f"file://{link}"
-
-    def file_name(self, segment: Segment) -> str:
-        """The name of the file in which Spark reads a segment."""
-        return self._spark_path(segment).rpartition("/")[2]
-
-    def close(self) -> None:
-        """Remove the links."""
-        if self._staging is not None:
-            self._staging.cleanup()
-
 
 def _folder(cluster: str, date: str) -> str:
     return f"{layout.cluster_folder(cluster)}/{layout.partition('*', date)}"
-
-
-def _plain_blocks(file: Any) -> Iterator[bytes]:
-    """The content of a gzip file, decompressed in blocks. Raises `zlib.error` for a
-    damaged file.
-    """
-    unpacking = zlib.decompressobj(wbits=31)
-    while block := file.read(BLOCK_BYTES):
-        while block:
-            if unpacking.eof:  # another member; anything else is an error
-                unpacking = zlib.decompressobj(wbits=31)
-            yield unpacking.decompress(block, BLOCK_BYTES)
-            block = unpacking.unconsumed_tail or unpacking.unused_data
-    while not unpacking.eof:
-        rest = unpacking.decompress(b"", BLOCK_BYTES)
-        if not rest:
-            raise zlib.error("the file ends before its contents do")
-        yield rest
 
 
 def _seen(files: Mapping[str, int]) -> frozenset[SeenSegment]:

@@ -42,27 +42,23 @@ are expected.
 """
 
 
-SMALL_BYTES = 64 << 20
-"""Compressed history up to which `SMALL` is used: about a million records and a half."""
-SMALL = {
+LOCAL = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.codegen.wholeStage": "false",
     "spark.sql.files.minPartitionNum": "1",
     "spark.sql.optimizer.disableHints": "true",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
-"""For a small history. Preparing the queries costs far more than running them: nothing is compiled,
-and each query is one task, without shuffles and broadcasts.
+"""What Spark's queries read is small, and preparing them costs more than running them: each is one
+task, without shuffles and broadcasts.
 """
-SMALL_JAVA = (
+LOCAL_JAVA = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+IgnoreUnrecognizedVMOptions "
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
-"""Java that starts fast. Bytecode is not verified: all of it comes from the same place as Spark,
-and that saves some 8 % of a small day's CPU.
+"""Java that starts fast: nothing runs for long enough to be worth the best code. Bytecode is not
+verified: all of it comes from the same place as Spark.
 """
 
 
@@ -72,13 +68,11 @@ def session(
     master: str | None,
     java: Path | None,
     settings: dict[str, str] | None = None,
-    small: bool = False,
 ) -> Iterator[SparkSession]:
     """A session that is stopped afterwards; the one that runs, if this process has one.
 
     Under spark-submit (its gateway is there already) master and Java are what spark-submit says.
     Otherwise `master` (`local[*]` by default), and `java` where the environment names none.
-    `small`: for a history of few records.
     """
     _refuse_connect(master, settings or {})
     running = SparkSession.getActiveSession()
@@ -89,7 +83,7 @@ def session(
     with tempfile.TemporaryDirectory(prefix="loadmanager-analysis-") as folder:
         builder: Any = SparkSession.builder
         for key, value in _settings(
-            None if submitted else master or "local[*]", folder, settings or {}, small=small
+            None if submitted else master or "local[*]", folder, settings or {}
         ).items():
             builder = builder.config(key, value)
         if submitted:
@@ -98,6 +92,7 @@ def session(
         if (master or "local").startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             os.environ.setdefault("SPARK_LOCAL_DIRS", folder)
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if "SPARK_CONF_DIR" not in os.environ:
             Path(folder, "log4j2.properties").write_text(_LOG4J)
             os.environ["SPARK_CONF_DIR"] = folder
@@ -126,11 +121,9 @@ def _refuse_connect(master: str | None, given: dict[str, str]) -> None:
             )
 
 
-def _settings(
-    master: str | None, folder: str, given: dict[str, str], *, small: bool
-) -> dict[str, str]:
-    """The settings of the session. Under spark-submit (`master` None) only those that the answers
-    depend on: its `--conf` says everything else.
+def _settings(master: str | None, folder: str, given: dict[str, str]) -> dict[str, str]:
+    """What the session needs. Under spark-submit (`master` None) only what the answers depend on:
+    everything else is for its `--conf` to say.
     """
     settings = {
         "spark.sql.session.timeZone": "UTC",
@@ -154,15 +147,14 @@ def _settings(
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "2g",
-            "spark.driver.extraJavaOptions": SMALL_JAVA if small else "-XX:+UseParallelGC",
-            "spark.sql.shuffle.partitions": "16",
-            "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+            "spark.driver.extraJavaOptions": LOCAL_JAVA,
+            **LOCAL,
         }
-    return settings | (SMALL if small else {}) | given
+    return settings | given
 
 
 def stored(spark: SparkSession, schema: StructType, path: str) -> DataFrame:
-    """A Parquet table; of a small history in one partition, so that no query shuffles it."""
+    """A Parquet table; on one machine in one partition, so that no query shuffles it."""
     table: DataFrame = spark.read.schema(schema).parquet(path)
     return table.coalesce(1) if spark.conf.get("spark.sql.shuffle.partitions") == "1" else table
 

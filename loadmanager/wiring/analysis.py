@@ -10,7 +10,7 @@ from loadmanager.analysis.analysed_days import AnalysedDays
 from loadmanager.analysis.history_source import HistorySource
 from loadmanager.analysis.ingest import first_line
 from loadmanager.analysis.job import Job, Outcome
-from loadmanager.analysis.session import SMALL_BYTES, session
+from loadmanager.analysis.session import session
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.strategies.settings import StrategySettings
 
@@ -56,10 +56,7 @@ def analyze(
             dates = [*(days.late(date, source) if late else []), date]
             if not any(source.seen(days.cluster, day) for day in dates):
                 return []
-            small = source.size(days.cluster, dates) <= SMALL_BYTES
-            with session(
-                master=master, java=find_java(), settings=spark_settings, small=small
-            ) as spark:
+            with session(master=master, java=find_java(), settings=spark_settings) as spark:
                 job = Job(spark, source, days, settings=strategies, quiet=quiet)
                 outcomes = [_catch_up(job, day) for day in dates[:-1]]
                 return [one for one in (*outcomes, job.run(date)) if one is not None]
@@ -67,5 +64,3 @@ def analyze(
         raise OperationalError(
             f"{first_line(error)} (--spark spark.log.level=INFO tells more)"
         ) from None
-    finally:
-        source.close()

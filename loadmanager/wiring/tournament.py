@@ -7,8 +7,6 @@ candidate's settings and the version of the program.
 from __future__ import annotations
 
 import hashlib
-import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -131,9 +129,7 @@ class Tournament:
 
 @contextmanager
 def spark_session(master: str | None) -> Iterator[Any]:
-    """A session for the tasks; workers on this machine run this Python."""
-    if (master or "local").startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    """A session for the tasks."""
     with session(master=master, java=find_java()) as spark:
         yield spark
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -27,9 +25,8 @@ class Sessions:
         running = SparkSession.getActiveSession()
         if running is None:
             self._stack.close()
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             running = self._stack.enter_context(
-                session(master="local[1]", java=find_java(), settings=SETTINGS, small=True)
+                session(master="local[1]", java=find_java(), settings=SETTINGS)
             )
         return running
 
@@ -48,5 +45,5 @@ def sessions() -> Iterator[Sessions]:
 
 @pytest.fixture
 def spark(sessions: Sessions) -> SparkSession:
-    """The shared session, with the settings for small histories; `analyze` uses it, too."""
+    """The shared session; `analyze` uses it, too."""
     return sessions.start()

@@ -8,12 +8,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import fsspec
+from pyspark.sql.pandas.types import to_arrow_schema
+
 from bench import _history as history
+from loadmanager.analysis import reading
 from loadmanager.analysis.analysed_days import AnalysedDays
-from loadmanager.analysis.history_source import HistorySource
+from loadmanager.analysis.history_source import HistorySource, Segment
 from loadmanager.analysis.job import QUESTIONS, Job
+from loadmanager.analysis.schema import numbers_of, required_of, schema_of
 from loadmanager.cli import main
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.units import DAY_MS
 
 
 def analyze(folder: Path, *arguments: str, date: str = history.DATE) -> int:
@@ -35,6 +41,29 @@ def report(
 def rows(report: dict[str, Any], table: str, key: str) -> dict[str, dict[str, Any]]:
     """A table's rows by one of their fields."""
     return {row[key]: row for row in report["tables"][table]["rows"]}
+
+
+def rules_of(kind: str) -> reading.Rules:
+    """What a line must be to be a record of the designed day."""
+    end_ms = history.START_MS + DAY_MS
+    schema = to_arrow_schema(schema_of(kind))
+    return reading.Rules(schema, required_of(kind), numbers_of(kind), history.START_MS, end_ms, {})
+
+
+def task_of(
+    kind: str, segments: Sequence[Segment], folder: Path, plain_bytes_max: int
+) -> reading.Task:
+    """What Spark would have a task do, without sums."""
+    return reading.Task(
+        kind=kind,
+        segments=[(one.path, one.name) for one in segments],
+        rules=rules_of(kind),
+        plain_bytes_max=plain_bytes_max,
+        source=fsspec.filesystem("file"),
+        target=fsspec.filesystem("file"),
+        path=str(folder / "lines.parquet"),
+        sums=(),
+    )
 
 
 def job_of(

@@ -12,10 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from analysis.conftest import Sessions
 from analysis.nightly import analyze, report, rows
-
-from loadmanager.analysis.session import SMALL_BYTES
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -23,22 +20,10 @@ DATE = "2026-11-21"
 BUNDLE = "public/default/0x40000000_0x50000000"
 
 
-@pytest.mark.parametrize("size", ["small", "large"])
-def test_an_older_history_gives_the_same_answers(
-    tmp_path: Path, sessions: Sessions, size: str
-) -> None:
-    """Everything is read; causes and parents come from what the brokers wrote then. So it is with
-    Spark's settings for a large history.
-    """
+@pytest.mark.usefixtures("spark")
+def test_an_older_history_gives_the_same_answers(tmp_path: Path) -> None:
+    """Everything is read; causes and parents come from what the brokers wrote then."""
     shutil.copytree(Path(__file__).parent / "history_v1", tmp_path / "history")
-    if size == "small":
-        sessions.start()
-    else:
-        sessions.stop()
-        unknown = tmp_path / f"history/cluster=standalone/kind=unknown/date={DATE}"
-        unknown.mkdir(parents=True)
-        with (unknown / "b0-1-1.jsonl").open("wb") as file:
-            file.truncate(SMALL_BYTES)
     assert analyze(tmp_path, date=DATE) == 0
     found = report(tmp_path, DATE, "standalone")
     assert found["records"]["ownership"] == 21

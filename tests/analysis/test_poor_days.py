@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from contextlib import closing
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
@@ -149,8 +148,8 @@ def test_a_question_that_fails_costs_only_what_builds_on_it(
     history.designed(tmp_path / "history")
 
     def run(*questions: ModuleType) -> Any:
-        with closing(HistorySource(str(tmp_path / "history"))) as source:
-            return job_of(spark, source, tmp_path, questions).run(history.DATE)
+        source = HistorySource(str(tmp_path / "history"))
+        return job_of(spark, source, tmp_path, questions).run(history.DATE)
 
     whole = run(*QUESTIONS)
     assert whole.failed == []

@@ -12,7 +12,7 @@ from analysis.nightly import analyze
 
 from bench import _history as history
 from loadmanager.analysis.analysed_days import AnalysedDays
-from loadmanager.analysis.session import SMALL, _settings
+from loadmanager.analysis.session import LOCAL, _settings
 
 HOLDS = """
 import sys, time
@@ -81,26 +81,26 @@ def test_spark_connect_is_refused(
 
 
 def test_spark_submit_decides(tmp_path: Path) -> None:
-    """Under it, the job sets only what the answers depend on, however small the history is."""
-    submitted = _settings(None, str(tmp_path), {"spark.executor.memory": "4g"}, small=True)
+    """Under it, the job sets only what the answers depend on."""
+    submitted = _settings(None, str(tmp_path), {"spark.executor.memory": "4g"})
     assert submitted == {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
         "spark.executor.memory": "4g",
     }
     given = {"spark.sql.shuffle.partitions": "7"}
-    local = _settings("local[2]", str(tmp_path), given, small=True)
-    assert local == local | SMALL | given
+    local = _settings("local[2]", str(tmp_path), given)
+    assert local == local | LOCAL | given
 
 
 def test_records_of_an_earlier_run_go(tmp_path: Path) -> None:
     """Where a day has no line of a kind any more; what is not there need not go."""
     days = AnalysedDays(str(tmp_path), history.CLUSTER)
     folder = tmp_path / f"cluster={history.CLUSTER}/records/kind=throttle/date={history.DATE}"
-    assert days.records("throttle", history.DATE) == f"file://{folder}"
+    assert days.spark_path("records", "throttle", history.DATE) == f"file://{folder}"
     folder.mkdir(parents=True)
     (folder / "part.parquet").write_bytes(b"")
     for _ in range(2):
-        days.remove_records("throttle", history.DATE)
+        days.remove("records", "throttle", history.DATE)
         assert folder.parent.exists()
         assert not folder.exists()

@@ -24,7 +24,7 @@ from ports import free_port
 import loadmanager.__main__
 from bench import _history as history
 from loadmanager.adapters.zookeeper.embedded import find_java
-from loadmanager.analysis.session import SMALL, SMALL_JAVA, java_home
+from loadmanager.analysis.session import LOCAL, LOCAL_JAVA, java_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -69,6 +69,9 @@ def test_spark_submit_to_a_master_and_two_workers(tmp_path: Path) -> None:
     spark-submit says holds.
     """
     history.designed(tmp_path / "history")
+    without = tmp_path / "without"
+    without.mkdir()
+    (without / "loadmanager.py").write_text("raise ImportError('executors do not have it')\n")
     port, ui = free_port(), free_port()
     environment = {
         **os.environ,
@@ -76,7 +79,7 @@ def test_spark_submit_to_a_master_and_two_workers(tmp_path: Path) -> None:
         "SPARK_LOCAL_IP": HOST,
         "SPARK_WORKER_DIR": str(tmp_path / "work"),
         "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
-        "SPARK_DAEMON_JAVA_OPTS": SMALL_JAVA,
+        "SPARK_DAEMON_JAVA_OPTS": LOCAL_JAVA,
         "PYSPARK_PYTHON": sys.executable,
     }
     deploy, master = "org.apache.spark.deploy", f"spark://{HOST}:{port}"
@@ -117,10 +120,11 @@ def test_spark_submit_to_a_master_and_two_workers(tmp_path: Path) -> None:
             f"spark.driver.host={HOST}",
             f"spark.driver.bindAddress={HOST}",
             "spark.executor.memory=700m",
-            *(f"{key}={value}" for key, value in SMALL.items()),
+            f"spark.executorEnv.PYTHONPATH={without}",
+            *(f"{key}={value}" for key, value in LOCAL.items()),
             "spark.sql.shuffle.partitions=2",
-            f"spark.driver.extraJavaOptions={SMALL_JAVA}",
-            f"spark.executor.extraJavaOptions={SMALL_JAVA}",
+            f"spark.driver.extraJavaOptions={LOCAL_JAVA}",
+            f"spark.executor.extraJavaOptions={LOCAL_JAVA}",
         ):
             command += ["--conf", setting]
         command += [loadmanager.__main__.__file__, "analyze", "--date", history.DATE, "--quiet"]
