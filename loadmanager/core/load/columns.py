@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import cast, overload
+from typing import TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from loadmanager.core.load.usage import Weights
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
+Scalar = TypeVar("Scalar", np.float64, np.int64)
 _figures = attrgetter(
     "cpu.usage",
     "cpu.limit",
@@ -84,6 +85,7 @@ class BrokerColumns:
         self._throughput: float | None = None
         self._idle: NDArray[np.bool_] | None = None
         self._all_idle: bool | None = None
+        self._versions: tuple[NDArray[np.int64], list[str]] | None = None
         self._empty = {name for name in self.names if not reports[name].bundles}
         self._traits = {name: _traits(reports[name]) for name in self.names}
         self.traits = Counter(self._traits.values())
@@ -110,6 +112,7 @@ class BrokerColumns:
         self._overloaded.clear()
         self._costs.clear()
         self._idle = self._all_idle = self._topics_max = self._throughput = None
+        self._versions = None
         for broker in brokers:
             if self.reports[broker].bundles:
                 self._empty.discard(broker)
@@ -127,6 +130,15 @@ class BrokerColumns:
             return brokers
         rows = np.fromiter(map(self.row_of.__getitem__, brokers), np.int64, len(brokers))
         return Brokers(self.names, rows, self.row_of)
+
+    @property
+    def versions(self) -> tuple[NDArray[np.int64], list[str]]:
+        """The index of each broker's version, `[row]`, and the versions; "" is none."""
+        if self._versions is None:
+            texts = [self.reports[name].broker_version_string or "" for name in self.names]
+            index = {text: at for at, text in enumerate(dict.fromkeys(texts))}
+            self._versions = np.array([index[text] for text in texts], np.int64), list(index)
+        return self._versions
 
     @property
     def persistent(self) -> NDArray[np.bool_]:
@@ -285,7 +297,7 @@ class Brokers(Sequence[str]):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def of(self, column: Array) -> Array:
+    def of(self, column: NDArray[Scalar]) -> NDArray[Scalar]:
         """The values of these brokers in a column over all brokers."""
         return column if len(self.rows) == len(column) else column[self.rows]
 

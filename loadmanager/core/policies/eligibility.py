@@ -56,11 +56,19 @@ def older_version(brokers: Sequence[str], versions: Mapping[str, str]) -> dict[s
     if None in keys.values():
         return None
     newest = max((key for key in keys.values() if key is not None), default=None)
-    return {
-        broker: f"Version: it runs {versions[broker]}, another a later one"
-        for broker in brokers
-        if keys[broker] != newest
-    }
+    return {broker: older(versions[broker]) for broker in brokers if keys[broker] != newest}
+
+
+def ranks(versions: Sequence[str]) -> list[int]:
+    """A rank for each version, higher for later ones; -1 for one that is missing or unreadable."""
+    keys = [_key(version) for version in versions]
+    order = sorted({key for key in keys if key is not None})
+    return [-1 if key is None else order.index(key) for key in keys]
+
+
+def older(version: str) -> str:
+    """The reason why a broker of this version gets nothing."""
+    return f"Version: it runs {version}, another a later one"
 
 
 @lru_cache(maxsize=100)  # each placement asks, for each broker

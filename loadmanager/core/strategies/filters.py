@@ -45,6 +45,18 @@ class Reasons(Mapping[str, str]):
     def __getitem__(self, broker: str) -> str:
         return self._all()[broker]
 
+    def of(self, broker: str) -> str | None:
+        """The reason for one broker, without those for the others."""
+        if self._reasons is None:
+            self._parts = tuple(part() if callable(part) else part for part in self._parts)
+            for part in reversed(self._parts):
+                assert isinstance(part, Mapping)
+                reason = part.of(broker) if isinstance(part, Reasons) else part.get(broker)
+                if reason is not None:
+                    return reason
+            return None
+        return self._reasons.get(broker)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._all())
 
@@ -106,8 +118,9 @@ def modular(
     settings: StrategySettings,
     *,
     leaving: str | None = None,
+    evenness: bool = True,
 ) -> tuple[Brokers, Mapping[str, str]]:
-    """Topic limit, anti-affinity, evenness, load manager class, version.
+    """Topic limit, anti-affinity, evenness (if it shall count), load manager class, version.
 
     If these filters remove every broker, all of `allowed` stay (Pulsar's rule).
 
@@ -124,11 +137,12 @@ def modular(
     rejected = [full]
     if namespace in snapshot.anti_affinity_groups:
         able = _drop(able, _anti_affinity(snapshot, namespace), rejected)
-    if settings.distribute_evenly or namespace == SYSTEM_NAMESPACE:
+    if evenness and (settings.distribute_evenly or namespace == SYSTEM_NAMESPACE):
         able, reasons = _fewest_of_namespace(snapshot, namespace, able)
         rejected.append(reasons)
-    for keep in _of_our_kind(snapshot, settings):
-        able = _drop(able, keep, rejected)
+    for keep in (_of_our_class, _newest):
+        able, reasons = keep(snapshot, settings, able)
+        rejected.append(reasons)
     if not able:
         return allowed.without(there), NO_REASONS
     return able, Reasons(*rejected)
@@ -147,12 +161,22 @@ def able(
     if snapshot.extensible:
         left, rejected = extensible(snapshot, namespace, settings, leaving=leaving)
         return left, left, rejected
-    allowed, isolated = may_serve(snapshot, namespace)
-    allowed, cordoned = uncordoned(snapshot, allowed, leaving)
+    allowed, isolated = open_to(snapshot, namespace, leaving=leaving)
     left, filtered = modular(snapshot, allowed, namespace, settings, leaving=leaving)
     if leaving is not None:
         allowed = allowed.without(snapshot.columns.row_of.get(leaving))
-    return left, allowed, Reasons(isolated, cordoned, filtered)
+    return left, allowed, Reasons(isolated, filtered)
+
+
+def open_to(
+    snapshot: ClusterSnapshot, namespace: str, *, leaving: str | None
+) -> tuple[Brokers, Mapping[str, str]]:
+    """The brokers that isolation and cordons leave to a namespace in the modular manager, and why
+    the others drop out. Whichever broker a bundle is `leaving`, the answer is the same.
+    """
+    allowed, isolated = may_serve(snapshot, namespace)
+    allowed, cordoned = uncordoned(snapshot, allowed, leaving)
+    return allowed, Reasons(isolated, cordoned)
 
 
 def fit_all(snapshot: ClusterSnapshot, settings: StrategySettings) -> bool:
@@ -164,7 +188,8 @@ def fit_all(snapshot: ClusterSnapshot, settings: StrategySettings) -> bool:
         not (snapshot.isolation_policies or snapshot.anti_affinity_groups)
         and not snapshot.wishes.cordons
         and _all_persistent(snapshot)
-        and not _of_our_kind(snapshot, settings)
+        and len(_of_our_class(snapshot, settings, columns.everyone)[0]) == len(columns.names)
+        and len(_newest(snapshot, settings, columns.everyone)[0]) == len(columns.names)
         and columns.topics_max + snapshot.under_way.topics_total <= settings.broker_topics_max
     )
 
@@ -286,22 +311,37 @@ def _anti_affinity(snapshot: ClusterSnapshot, namespace: str) -> Filter:
     )
 
 
-def _of_our_kind(snapshot: ClusterSnapshot, settings: StrategySettings) -> list[Filter]:
-    """Load manager class and version."""
-    reports, ours, found = snapshot.reports, settings.load_manager_class, list[Filter]()
-    for name, _ in snapshot.columns.traits:
-        if not eligibility.same_class(name, ours):
-            found.append(lambda brokers: eligibility.other_load_manager(brokers, reports, ours))
-            break
-    if settings.prefer_later_versions:
-        versions = eligibility.versions_of(reports)
+def _of_our_class(
+    snapshot: ClusterSnapshot, settings: StrategySettings, brokers: Brokers
+) -> tuple[Brokers, Mapping[str, str]]:
+    """The brokers that run our load manager."""
+    reports, ours = snapshot.reports, settings.load_manager_class
+    if all(eligibility.same_class(name, ours) for name, _ in snapshot.columns.traits):
+        return brokers, NO_REASONS
+    reasons = eligibility.other_load_manager(brokers, reports, ours)
+    return brokers.where(np.array([broker not in reasons for broker in brokers], np.bool_)), reasons
 
-        def newest(brokers: Sequence[str]) -> Mapping[str, str]:
-            older = eligibility.older_version(brokers, versions)
-            return dict.fromkeys(brokers, UNREADABLE) if older is None else older
 
-        found.append(newest)
-    return found
+def _newest(
+    snapshot: ClusterSnapshot, settings: StrategySettings, brokers: Brokers
+) -> tuple[Brokers, Mapping[str, str]]:
+    """The brokers of the newest version; none while a version is unreadable (Pulsar's rule)."""
+    if not settings.prefer_later_versions or not brokers:
+        return brokers, NO_REASONS
+    index, versions = snapshot.columns.versions
+    among = brokers.of(index)
+    ranks = np.array(eligibility.ranks(versions))[among]
+    if (ranks < 0).any():
+        return brokers.where(ranks < -1), Reasons(lambda: dict.fromkeys(brokers, UNREADABLE))
+    newest = ranks == ranks.max()
+    if newest.all():
+        return brokers, NO_REASONS
+
+    def reasons() -> dict[str, str]:
+        older = zip(brokers.where(~newest), among[~newest].tolist(), strict=True)
+        return {broker: eligibility.older(versions[at]) for broker, at in older}
+
+    return brokers.where(newest), Reasons(reasons)
 
 
 def _below_topic_limit(

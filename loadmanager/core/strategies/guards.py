@@ -6,7 +6,6 @@ They hold for every shedder, third parties' included.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 
@@ -14,7 +13,6 @@ import msgspec
 import numpy as np
 
 from loadmanager.core.bundles.names import (
-    SYSTEM_NAMESPACE,
     is_monitoring_namespace,
     no_monitoring_bundle,
 )
@@ -69,8 +67,10 @@ class Guards:
         self._busy = set(snapshot.leaving.values())
         self._has_policies = bool(snapshot.isolation_policies or snapshot.anti_affinity_groups)
         self._fit_all = not snapshot.extensible and filters.fit_all(snapshot, settings)
-        self._able_under: dict[object, tuple[Sequence[str], Mapping[str, str]]] = {}
-        """Source, policies of a namespace → `filters.able`."""
+        self._able_under: dict[object, tuple[Sequence[str], filters.Reasons]] = {}
+        """Source, policies of a namespace → the brokers that the filters leave; why not others."""
+        self._open_to: dict[object, tuple[Brokers, Mapping[str, str]]] = {}
+        """Policies of a namespace → `filters.open_to`."""
         self._left_by: dict[int, tuple[Brokers, Mapping[str, str]]] = {}
         """Isolation policy → `filters.may_serve`: many namespaces have few policies."""
         self._counts: dict[str, dict[str, int]] = {}
@@ -239,22 +239,27 @@ class Guards:
         able, rejected = self._able(unload)
         if destination in able:
             return None
-        return rejected.get(destination, "Filtered: placement would not choose it")
+        return rejected.of(destination) or "Filtered: placement would not choose it"
 
-    def _able(self, unload: Unload) -> tuple[Sequence[str], Mapping[str, str]]:
+    def _able(self, unload: Unload) -> tuple[Sequence[str], filters.Reasons]:
         """The brokers that the filters leave to a bundle, and why not the others."""
+        snapshot, settings, source = self._snapshot, self._settings, unload.source
         namespace = split_bundle_name(unload.bundle)[0]
-        policies = filters.policies_of(self._snapshot, namespace)
-        key = unload.source, namespace if namespace == SYSTEM_NAMESPACE else policies
-        able = self._able_under.get(key)
+        policies = filters.policies_of(snapshot, namespace)
+        able = self._able_under.get((source, policies))
         if able is None:
-            left, _, reasons = filters.able(
-                self._snapshot,
-                namespace,
-                replace(self._settings, distribute_evenly=False),
-                leaving=unload.source,
-            )
-            able = self._able_under[key] = left, reasons
+            if snapshot.extensible:
+                left, rejected = filters.extensible(snapshot, namespace, settings, leaving=source)
+                able = left, filters.Reasons(rejected)
+            else:
+                if policies not in self._open_to:
+                    self._open_to[policies] = filters.open_to(snapshot, namespace, leaving=source)
+                allowed, closed = self._open_to[policies]
+                left, rejected = filters.modular(
+                    snapshot, allowed, namespace, settings, leaving=source, evenness=False
+                )
+                able = left, filters.Reasons(closed, rejected)
+            self._able_under[source, policies] = able
         return able
 
     def _may_serve(self, namespace: str) -> tuple[Brokers, Mapping[str, str]]:

@@ -244,7 +244,8 @@ def test_a_destination_is_kept_where_placement_may_choose_it(
         wishes=Wishes(cordons={broker: Cordon(1) for broker in cordoned}),
     )
     settings = StrategySettings(prefer_later_versions=later, distribute_evenly=False)
-    left, _, _ = filters.able(snapshot, namespace, settings, leaving="b0")
+    allowed, _ = filters.open_to(snapshot, namespace, leaving="b0")
+    left, _ = filters.modular(snapshot, allowed, namespace, settings, leaving="b0", evenness=False)
     for destination in reports.keys() - {"b0"}:
         allowed, _ = Guards(snapshot, settings).admit([move(bundle, "b0", destination)])
         kept = [unload.destination == destination for unload in allowed]

@@ -252,6 +252,8 @@ class _Search:
         self._movable: dict[int, _Movable] = {}
         self._known: dict[int, dict[int, _Move | None]] = {}
         """Source → destination → the best move."""
+        self._counts: dict[str, dict[str, int]] = {}
+        """Anti-affinity group → `filters.group_counts`."""
         self.refused: set[tuple[int, str]] = set()
         """Destinations with bundles that may not go there."""
 
@@ -296,7 +298,9 @@ class _Search:
         if source not in self._known:
             if source not in self._movable:
                 broker = self._model.names[source]
-                self._movable[source] = _movable(self._snapshot, self._settings, broker)
+                self._movable[source] = _movable(
+                    self._snapshot, self._settings, broker, self._counts
+                )
             offer = self._movable[source]
             offer.relief = self._model.relief(source, offer.bytes_s)
         return self._movable[source]
@@ -360,13 +364,18 @@ def _why_not(best: _Move | None) -> str:
     return f"NotWorthIt: the best move gains {best.gain:.5f}, its price is {best.price:.5f}"
 
 
-def _movable(snapshot: ClusterSnapshot, settings: StrategySettings, broker: str) -> _Movable:
+def _movable(
+    snapshot: ClusterSnapshot,
+    settings: StrategySettings,
+    broker: str,
+    counts: dict[str, dict[str, int]],
+) -> _Movable:
     may_shed, under_way = movable(snapshot, broker), snapshot.under_way.bundles
     names, bytes_s = snapshot.averages.quick(broker, snapshot.reports[broker].bundles)
     rows = np.flatnonzero(bytes_s > 0).tolist()
     if not (plainly_movable(snapshot, names) and under_way.keys().isdisjoint(names)):
         rows = [row for row in rows if may_shed(names[row]) and names[row] not in under_way]
-    stays = _stays(snapshot, settings, broker)
+    stays = _stays(snapshot, settings, broker, counts)
     rows = [row for row in rows if not stays(names[row])] if stays else rows
     names = [names[row] for row in rows]
     clients = clients_of(snapshot.reports[broker].last_stats, names)
@@ -377,7 +386,10 @@ def _movable(snapshot: ClusterSnapshot, settings: StrategySettings, broker: str)
 
 
 def _stays(
-    snapshot: ClusterSnapshot, settings: StrategySettings, broker: str
+    snapshot: ClusterSnapshot,
+    settings: StrategySettings,
+    broker: str,
+    counts: dict[str, dict[str, int]],
 ) -> Callable[[str], bool] | None:
     """A test for bundles without a pin that the guards keep at this broker, wherever they would go;
     None if they keep none. Without it the same move would be proposed and refused in each cycle.
@@ -396,8 +408,9 @@ def _stays(
         if group is None:
             return False
         candidates, _ = filters.may_serve(snapshot, namespace)
-        counts = filters.group_counts(snapshot, group)
-        return not anti_affinity.may_unload(broker, candidates, counts)
+        if group not in counts:
+            counts[group] = filters.group_counts(snapshot, group)
+        return not anti_affinity.may_unload(broker, candidates, counts[group])
 
     return lambda bundle: namespace_stays(split_bundle_name(bundle)[0])
 
