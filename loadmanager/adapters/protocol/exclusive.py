@@ -10,6 +10,11 @@ from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import encode
 from loadmanager.ports.directory import Directory
 
+SEQUENCE_ID_MAX = (1 << 63) - 1
+"""The greatest `last_sequence_id` of PRODUCER_SUCCESS (int64)."""
+UNUSED_ABOVE = 1 << 32
+"""No client has sent so many messages without a receipt."""
+
 
 def welcome(producer: AttachedProducer) -> None:
     """Tell a producer that it is attached, and whether it may send."""
@@ -17,13 +22,27 @@ def welcome(producer: AttachedProducer) -> None:
     success = pb.CommandProducerSuccess(
         request_id=request.request_id,
         producer_name=core.name,
-        last_sequence_id=core.resent_until,
+        last_sequence_id=_last_sequence_id(producer),
         schema_version=producer.schema_version,
         producer_ready=core.ready,
     )
     if request.producer_access_mode and core.ready:
         success.topic_epoch = producer.hosted.core.epoch or 0
     producer.connection.send(encode(producer_success=success))
+
+
+def _last_sequence_id(producer: AttachedProducer) -> int:
+    """The sequence id above which the client is to number new messages, if it has none yet.
+
+    With de-duplication, that of its last message, as in Pulsar. Without it, if it reconnects, a
+    number that no message has which it repeats: a C++ client without a receipt so far begins anew
+    behind this answer, while it still repeats messages. It would give their sequence ids to new
+    messages, which the next owner would take for repeated ones.
+    """
+    core, last = producer.core, producer.core.resent_until
+    if core.epoch == 0 or producer.hosted.core.rules.deduplicates:
+        return last
+    return last + UNUSED_ABOVE if last <= SEQUENCE_ID_MAX - UNUSED_ABOVE else last
 
 
 async def make_ready(directory: Directory, producer: AttachedProducer) -> bool:

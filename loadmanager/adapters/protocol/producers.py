@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loadmanager.adapters.protocol.connection import PRODUCERS_MAX, Connection
 from loadmanager.adapters.protocol.durable import create_durable
-from loadmanager.adapters.protocol.exclusive import make_ready, welcome
+from loadmanager.adapters.protocol.exclusive import SEQUENCE_ID_MAX, make_ready, welcome
 from loadmanager.adapters.protocol.hosted import AttachedProducer, HostedTopic
 from loadmanager.adapters.protocol.schemas import add_producer_schema, schema_code_of
 from loadmanager.core.bundles.names import TopicName, check_name
@@ -27,9 +27,6 @@ from loadmanager.core.wire.frames import (
     checked_metadata,
     encode,
 )
-
-SEQUENCE_ID_MAX = (1 << 63) - 1
-"""The greatest `last_sequence_id` of PRODUCER_SUCCESS (int64)."""
 
 
 async def on_producer(connection: Connection, frame: Frame) -> None:

@@ -9,9 +9,11 @@ import pytest
 from adapters.protocol.driven_broker import BUNDLE, MESSAGE, RECEIPT, Broker, Wire
 from adapters.protocol.test_hostile_clients import a_frame, a_producer, a_publish, checked
 from adapters.protocol.test_stored_topics import Slow
+from simulation.clients import send_frame
 
 from loadmanager.adapters.memory.disk import SharedFiles
 from loadmanager.adapters.protocol.connection import Connection
+from loadmanager.adapters.protocol.exclusive import UNUSED_ABOVE
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import BATCH_MESSAGES_MAX, CHUNKED_BYTES_MAX, PLAIN_BYTES_MAX
 
@@ -48,6 +50,27 @@ def entries(wire: Wire) -> list[int]:
     return [command.send_receipt.message_id.entryId for command in receipts]
 
 
+async def test_new_messages_are_not_numbered_as_those_that_a_client_repeats() -> None:
+    """A C++ client that had no receipt when it reconnects numbers new messages behind the answer,
+    whatever waits to be repeated. The next owner must not take the new ones for repeated ones.
+    """
+    broker = Slow(SharedFiles())
+    await broker.server.open_bundle(BUNDLE, 1)
+    first, _ = await comes_back(broker, 0)
+    first.connection_lost(None)
+    second, wire = await comes_back(broker, 1)
+    new = wire.frames[-1].command.producer_success.last_sequence_id + 1
+    await broker.say(second, *(send_frame(1, number) for number in range(4)))
+    assert entries(wire) == [0, 1, 2, 3]
+    second.connection_lost(None)
+    await broker.server.close_bundle(BUNDLE, 1, destination=None, timeout_s=1)
+    await broker.settle()
+    await broker.server.open_bundle(BUNDLE, 2)
+    third, wire = await comes_back(broker, 2)
+    await broker.say(third, send_frame(1, 3), send_frame(1, new), send_frame(1, new + 1))
+    assert entries(wire) == [STORED_BEFORE, 4, 5]
+
+
 @pytest.mark.parametrize("moves", [False, True])
 async def test_a_message_in_chunks_survives_its_connection(moves: bool) -> None:
     """What was not acknowledged of it is stored when the producer repeats it, on this broker or the
@@ -64,7 +87,7 @@ async def test_a_message_in_chunks_survives_its_connection(moves: bool) -> None:
         await broker.settle()
         await broker.server.open_bundle(BUNDLE, 2)
     second, wire = await comes_back(broker, 1)
-    assert wire.frames[-1].command.producer_success.last_sequence_id == 4
+    assert wire.frames[-1].command.producer_success.last_sequence_id == 4 + UNUSED_ABOVE
     await broker.say(second, a_chunk(4, 0, 1), a_chunk(5, 1), a_chunk(5, 2))
     assert entries(wire) == [STORED_BEFORE, 2, 3]
     second.connection_lost(None)
