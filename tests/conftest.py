@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -46,6 +47,20 @@ structlog.configure(
 # a slow minute of the machine must not fail a test
 hypothesis.settings.register_profile("suite", deadline=None)
 hypothesis.settings.load_profile("suite")
+
+
+@pytest.fixture(autouse=True)
+def _logging_stays_as_it_was() -> Iterator[None]:
+    """A command that runs in this process may set up logging, onto a stream that is closed soon."""
+    before, root = structlog.get_config(), logging.getLogger()
+    level = root.level
+    yield
+    if structlog.get_config() != before:
+        structlog.configure(**before)
+        root.setLevel(level)
+        for handler in list(root.handlers):
+            if isinstance(handler.formatter, structlog.stdlib.ProcessorFormatter):
+                root.removeHandler(handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
