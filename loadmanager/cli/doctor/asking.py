@@ -45,7 +45,7 @@ LABELS = ("certificate", "kind", "folder", "sensor", "step")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """The answers of one broker, or the reason why there are none."""
+    """The answers of one broker, or the reason why it gave no answer."""
 
     broker: str
     failure: str = ""

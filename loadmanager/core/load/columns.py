@@ -133,7 +133,9 @@ class BrokerColumns:
 
     @property
     def versions(self) -> tuple[NDArray[np.int64], list[str]]:
-        """The index of each broker's version, `[row]`, and the versions; "" is none."""
+        """The index of each broker's version, `[row]`, and the versions that it points into. A
+        broker that reports no version has "".
+        """
         if self._versions is None:
             texts = [self.reports[name].broker_version_string or "" for name in self.names]
             index = {text: at for at, text in enumerate(dict.fromkeys(texts))}

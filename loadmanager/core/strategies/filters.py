@@ -172,7 +172,8 @@ def open_to(
     snapshot: ClusterSnapshot, namespace: str, *, leaving: str | None
 ) -> tuple[Brokers, Mapping[str, str]]:
     """The brokers that isolation and cordons leave to a namespace in the modular manager, and why
-    the others drop out. Whichever broker a bundle is `leaving`, the answer is the same.
+    the others drop out. For a bundle that is `leaving` a broker the answer is the same, whichever
+    broker that is.
     """
     allowed, isolated = may_serve(snapshot, namespace)
     allowed, cordoned = uncordoned(snapshot, allowed, leaving)
