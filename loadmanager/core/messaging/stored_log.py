@@ -118,7 +118,7 @@ class StoredLog:
             active = self._roll()
         number = self._numbers.get(producer)
         if number is None:
-            number = self._introduce(producer, sequence_id)
+            number = self._introduce(producer)
         self.producers[producer] = sequence_id
         self.producers.move_to_end(producer)
         entry_id = self.next_id
@@ -148,14 +148,18 @@ class StoredLog:
         self._segments[-1].size += size
         self.bytes += size
 
-    def _introduce(self, producer: str, sequence_id: int) -> int:
-        """Name a producer in the active segment; the first time, with all that are remembered."""
+    def _introduce(self, producer: str) -> int:
+        """Name a producer in the active segment; the first time, with all that are remembered.
+
+        Its sequence id is that of its last entry before: a crash may leave the name and cut off the
+        entry that follows.
+        """
         if not self._numbers:
             for name, last in list(self.producers.items()):
                 if name != producer:
                     self._name(name, last)
-        number = self._name(producer, sequence_id)
-        self.producers[producer] = sequence_id
+        number = self._name(producer, self.producers.setdefault(producer, -1))
+        self.producers.move_to_end(producer)
         while len(self.producers) > max(self._rollover.producers_max, 1):
             self.producers.popitem(last=False)
         return number
