@@ -32,6 +32,7 @@ HEADER_BYTES = _HEAD.size + _SUM.size
 ENTRY, PRODUCER = 0, 1
 ABSENT = (1 << 64) - 1
 """The offset of an entry that cannot be read any more."""
+ID_MAX = 1 << 63
 GAP_ENTRIES_MAX = 1_000_000
 _INDEX = struct.Struct(">IQQQI")
 """Checksum of what follows, first entry id, entries, bytes of the segment, bytes of producers."""
@@ -84,11 +85,6 @@ class SegmentIndex:
         """The id after the last entry."""
         return self.first_id + len(self.offsets)
 
-    def cut(self, end_id: int) -> None:
-        """Forget entries from `end_id` on: a later owner gave their ids to others."""
-        del self.offsets[max(end_id - self.first_id, 0) :]
-        del self.messages[max(end_id - self.first_id, 0) :]
-
     def messages_before(self, entry_id: int) -> int:
         """The number of messages in the segment's entries below `entry_id`."""
         at = min(entry_id - self.first_id, len(self.messages)) - 1
@@ -104,8 +100,10 @@ class Damage:
     torn: bool
 
 
-def scan(data: bytes, run: int, first_id: int) -> tuple[SegmentIndex, list[Damage]]:
-    """Find the entries of a segment.
+def scan(
+    data: bytes, run: int, first_id: int, bound: int = ID_MAX
+) -> tuple[SegmentIndex, list[Damage]]:
+    """Find the entries of a segment, and the producers' sequence ids, up to the entry `bound`.
 
     What is damaged is passed over, up to the next record that is whole; after the last one it is
     the torn tail of a write. While a record's header is whole, nothing in it is taken for a record:
@@ -123,6 +121,8 @@ def scan(data: bytes, run: int, first_id: int) -> tuple[SegmentIndex, list[Damag
             at = found
             continue
         _, kind, length, _, messages, entry_id, _, sequence_id, producer = head
+        if kind == ENTRY and entry_id >= bound:
+            break
         end = at + HEADER_BYTES + length
         if kind == PRODUCER:
             names[producer] = data[at + HEADER_BYTES : end].decode("utf-8", "replace")

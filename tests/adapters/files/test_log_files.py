@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,42 @@ async def test_a_writer_that_was_fenced_gets_no_acknowledgement(disk: Disk) -> N
 
 
 @pytest.mark.asyncio
+async def test_what_a_fenced_writer_wrote_is_not_remembered_as_stored(disk: Disk) -> None:
+    """Its producers repeat those messages to the next owner. A later one must not take them for
+    stored, though the fenced writer has finished its segment, with an index.
+    """
+    files, runs = LogFiles(disk, inline), list[Run]()
+    first, runs = await opened(files, runs, entries_max=3)
+    await write(files, first, b"a", b"b")
+    _, runs = await opened(LogFiles(disk, inline), runs)
+    with pytest.raises(FencedError):
+        await write(files, first, b"lost", b"lost, too")
+    segments, end_id = await LogFiles(disk, inline).open(7, runs, 0)
+    assert (await tails(files, segments), end_id) == ([b"a", b"b"], 2)
+    assert segments[-1].producers == {"p": 1}
+
+
+@pytest.mark.parametrize("crash_at", range(11, 15))
+async def test_a_crash_while_a_segment_is_finished_leaves_no_gap(crash_at: int) -> None:
+    """Of a commit to two segments, the disk may keep the second part only. Nothing of it was
+    acknowledged, and its producer repeats all of it: none of it may be taken for stored already.
+    """
+    shared = SharedFiles()
+    disk = Dying(shared, crash_at)
+    files = LogFiles(disk, inline)
+    log, runs = await opened(files, [], entries_max=3)
+    await write(files, log, b"0", b"1")
+    with suppress(OperationalError):
+        await write(files, log, b"2", b"3")
+    left = iter([0])
+    disk.crash(lambda size: next(left, size))
+    files = LogFiles(MemoryDisk(shared), inline)
+    segments, end_id = await files.open(7, runs, 0)
+    assert await tails(files, segments) == [b"%d" % number for number in range(end_id)]
+    assert segments[-1].producers == {"p": end_id - 1}
+
+
+@pytest.mark.asyncio
 async def test_trimmed_and_deleted_segments_leave_no_files(disk: Disk) -> None:
     """A trim deletes the segments that are consumed, and only those; deleting deletes all."""
     files = LogFiles(disk, inline)
@@ -194,16 +231,19 @@ def test_a_crash_at_any_moment_loses_nothing_that_was_acknowledged(
     steps: list[int], data: st.DataObject
 ) -> None:
     """Machines write, crash between any two calls of the disk, and open the log again: it has
-    everything that was acknowledged, in order, and nothing that was not sent.
+    everything that was acknowledged, in order, and nothing that was not sent. What is not there is
+    not remembered as stored either: its producer repeats it.
     """
     shared = SharedFiles()
 
     async def life(runs: list[Run], sent: list[bytes], kept: list[bytes]) -> list[Run]:
         disk = Dying(shared, data.draw(st.integers(0, 25)))
-        files = LogFiles(disk, inline, journal_bytes=200, direct_max=data.draw(st.integers(0, 1)))
+        files = LogFiles(disk, inline, journal_bytes=200, direct_max=data.draw(st.integers(0, 2)))
         try:
             segments, end_id = await files.open(7, runs, 0)
             assert is_between(kept, await tails(files, segments), sent)
+            if segments:
+                assert segments[-1].producers == {"p": segments[-1].end_id - 1}
             number = max((run.number for run in runs), default=0) + 1
             written = {segment.run for segment in segments}
             kept_runs = [run for run in runs if run.number in written]
@@ -221,6 +261,7 @@ def test_a_crash_at_any_moment_loses_nothing_that_was_acknowledged(
                 kept += some
                 if data.draw(st.booleans()):
                     await data.draw(st.sampled_from((files.flush, files.sync)))()
+            log.segments[-1].producers = dict(log.producers)
             await files.close(7, log.segments[-1:])
         except OperationalError:
             pass
