@@ -49,6 +49,7 @@ from loadmanager.core.messaging.segments import (
     write_index,
 )
 from loadmanager.core.messaging.stored_log import Piece
+from loadmanager.core.wire.frames import publish_time_of
 from loadmanager.ports.log import Batch, Run, UnansweredError
 
 WORKERS = 8
@@ -245,7 +246,7 @@ class LogFiles:
             if index is not None and index.first_id == first_id and index.end_id <= bound:
                 return index
         data = self._disk.read(path)
-        index, damages = scan(data, run, first_id, bound)
+        index, damages = scan(data, run, first_id, bound, publish_time_of=publish_time_of)
         for damage in damages:
             self._report_damage(log_id, path, damage)
         if self._syncs():

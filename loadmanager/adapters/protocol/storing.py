@@ -113,8 +113,8 @@ class StoredTopic:
         for name, cursor in self._cursors.items():
             hosted.core.subscriptions[name].restore(cursor)
         now_s = self._storing.clock.monotonic_s()
-        for name, sequence_id in self.log.producers.items():
-            hosted.core.remember(name, sequence_id, now_s)
+        for name, sent in self.log.producers.items():
+            hosted.core.remember(name, sent, now_s)
 
     # Committing
 

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Sequence
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,12 +15,16 @@ from loadmanager.core.messaging.cursor import Cursor, read_cursor, write_cursor
 from loadmanager.core.messaging.memory import EntryCache, TopicMemory
 from loadmanager.core.messaging.segments import (
     ABSENT,
+    ANY_TIME,
     HEADER_BYTES,
     SegmentIndex,
     entries_in,
     read_index,
     scan,
     write_index,
+)
+from loadmanager.core.messaging.segments import (
+    Sent as Last,
 )
 from loadmanager.core.messaging.stored_log import Rollover, StoredLog
 
@@ -47,6 +52,11 @@ def a_log(segments: Sequence[SegmentIndex] = (), *, run: int = 1, entries_max: i
     )
 
 
+def ids(index: SegmentIndex) -> dict[str, int]:
+    """Producer → its last sequence id."""
+    return {name: sent.sequence_id for name, sent in index.producers.items()}
+
+
 def written(sent: Sequence[Sent], *, entries_max: int = 1000) -> dict[int, bytes]:
     """First entry id → the bytes of each segment that these messages make."""
     log = a_log(entries_max=entries_max)
@@ -72,10 +82,21 @@ def test_what_is_written_is_found_again(sent: list[Sent], entries_max: int) -> N
         entries += entries_in(data)
     assert [(e.tail, e.messages, e.deliver_at_ms) for e in entries] == [item[:3] for item in sent]
     assert [e.entry_id for e in entries] == list(range(len(sent)))
-    assert indexes[-1].producers == {item[3]: item[4] for item in sent}
+    assert ids(indexes[-1]) == {item[3]: item[4] for item in sent}
     log = a_log(indexes, run=2)
     assert log.messages_from(0) == sum(item[1] for item in sent)
     assert [log.messages_of(entry_id) for entry_id in range(len(sent))] == [s[1] for s in sent]
+
+
+def test_an_index_of_an_earlier_version_can_be_read() -> None:
+    """It does not tell when the producers' last messages were published."""
+    index = SegmentIndex(1, 0, array("Q", [0]), array("Q", [1]), 9, {"p": Last(5, 77)})
+    body = write_index(index)[4:].removesuffix(b'{"p": 77}')
+    earlier = crc32c(body).to_bytes(4, "big") + body
+    assert read_index(write_index(index), 1) == index
+    found = read_index(earlier, 1)
+    assert found is not None
+    assert found.producers == {"p": Last(5, ANY_TIME)}
 
 
 @given(st.lists(SENT, min_size=1, max_size=4))
@@ -94,7 +115,7 @@ def test_a_tail_torn_at_any_byte_loses_only_what_is_torn(sent: list[Sent]) -> No
         assert all(damage.torn for damage in damages)
         # What is torn is not stored, so it must not be taken for a repetition when it comes again.
         last = {item[3]: item[4] for item in sent[: len(index.offsets)]}
-        assert {name: at for name, at in index.producers.items() if at >= 0} == last
+        assert {name: number for name, number in ids(index).items() if number >= 0} == last
         assert index.size + sum(damage.size for damage in damages) == cut
 
 
@@ -127,7 +148,7 @@ def test_nothing_in_a_message_is_taken_for_a_record(*, torn: bool) -> None:
     mark = sent.index(forged + b"!") + len(forged)
     data = sent[:mark] if torn else sent[:mark] + b"?" + sent[mark + 1 :]
     index, damages = scan(data, 1, 0)
-    assert index.producers == ({"p": -1} if torn else {"p": 2})
+    assert ids(index) == ({"p": -1} if torn else {"p": 2})
     assert index.offsets == array("Q", [] if torn else [ABSENT, sent.index(b"last") - HEADER_BYTES])
     assert [damage.torn for damage in damages] == [torn]
 
