@@ -34,6 +34,8 @@ ENTRY, PRODUCER = 0, 1
 ABSENT = (1 << 64) - 1
 """The offset of an entry that cannot be read any more."""
 ID_MAX = 1 << 63
+SECTOR_BYTES = 512
+"""A disk writes so many bytes as a whole."""
 GAP_ENTRIES_MAX = 1_000_000
 _INDEX = struct.Struct(">IQQQI")
 """Checksum of what follows, first entry id, entries, bytes of the segment, bytes of producers."""
@@ -128,9 +130,8 @@ def scan(
     """Find the entries of a segment, and the last messages of its producers, up to the entry
     `bound`. `publish_time_of`: that of a message.
 
-    What is damaged is passed over, up to the next record that is whole; after the last one it is
-    the torn tail of a write. While a record's header is whole, nothing in it is taken for a record:
-    a client wrote that.
+    What is damaged is passed over, up to the next record that is whole. While a record's header is
+    whole, nothing in it is taken for a record: a client wrote that.
     """
     index, damages, at = SegmentIndex(run, first_id), list[Damage](), 0
     names: dict[int, str] = {}
@@ -139,9 +140,10 @@ def scan(
         head = _whole(data, at, index)
         if head is None:
             known = _head(data, at)
-            behind = at + 1 if known is None else min(at + HEADER_BYTES + known[2], len(data))
-            found = _next_whole(data, behind, index)
-            damages.append(Damage(at, found - at, torn=found == len(data)))
+            behind = at + HEADER_BYTES + (0 if known is None else known[2])
+            found = _next_whole(data, at + 1 if known is None else behind, index)
+            torn = found == len(data) and is_torn(data, at, behind)
+            damages.append(Damage(at, found - at, torn=torn))
             at = found
             continue
         _, kind, length, _, messages, entry_id, time_ms, sequence_id, producer = head
@@ -166,6 +168,14 @@ def scan(
         time_ms = latest(index.producers[name].published_ms, time_ms)
         index.producers[name] = Sent(sequence_id, time_ms)
     return index, damages
+
+
+def is_torn(data: bytes, at: int, end: int) -> bool:
+    """True if the last record of some data, which is to reach from `at` to `end`, was being
+    written: it is shorter, or ends in zeros, which a file system may leave. If it is complete,
+    with a wrong checksum, somebody may have been told that it is stored.
+    """
+    return end > len(data) or not any(data[max(at, len(data) - SECTOR_BYTES) :])
 
 
 def _head(data: bytes, at: int) -> tuple[int, ...] | None:

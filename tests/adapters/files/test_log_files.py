@@ -536,6 +536,31 @@ async def test_a_damaged_journal_costs_the_commit_that_it_hits() -> None:
     assert disk.read(str(error["kept"]))[second : second + 1] == b"c"
 
 
+@pytest.mark.parametrize("torn", [False, True])
+async def test_a_damaged_end_is_an_error_and_a_torn_one_is_not(*, torn: bool) -> None:
+    """The last commit of a journal, and the last record of a segment: if they are complete, their
+    producers may have receipts. The journal is kept then.
+    """
+    for kind, direct_max in ((".journal", 0), (".log", 2)):
+        shared = SharedFiles()
+        disk = MemoryDisk(shared)
+        log, runs = await opened(files := LogFiles(disk, inline, direct_max=direct_max), [])
+        for tail in (b"a", b"b"):
+            await write(files, log, tail)
+        disk.crash(lambda size: 0)
+        (path,) = (path for path in shared.content if path.endswith(kind))
+        if torn:
+            del shared.content[path][-1]
+        else:
+            shared.content[path][-1] ^= 1
+        files = LogFiles(disk := MemoryDisk(shared), inline)
+        with capture_logs() as logs:
+            segments, end_id = await files.open(7, runs, 0)
+        assert (await tails(files, segments), end_id, files.damaged) == ([b"a"], 1, not torn)
+        assert [line["log_level"] == "error" for line in logs] == [not torn]
+        assert len(disk.names("damaged")) == (kind == ".journal" and not torn)
+
+
 @pytest.mark.asyncio
 async def test_a_recovery_that_fails_is_made_later() -> None:
     """The disk is full when the journals of a dead process are read: they stay, and count as those

@@ -17,6 +17,7 @@ from loadmanager.core.messaging.segments import (
     ABSENT,
     ANY_TIME,
     HEADER_BYTES,
+    Damage,
     SegmentIndex,
     entries_in,
     read_index,
@@ -138,6 +139,19 @@ def test_damage_costs_the_records_that_it_hits(sent: list[Sent], data: st.DataOb
             found[entry_id] = entry.tail
     assert all(sent[entry_id][0] == tail for entry_id, tail in found.items())
     assert len(found) >= len(sent) - 1
+
+
+@pytest.mark.parametrize("at", [0, HEADER_BYTES, -1])
+def test_a_complete_last_record_is_damaged_and_not_torn(at: int) -> None:
+    """Its producer may have the receipt. What a file system fills with zeros is torn."""
+    first = written([(b"first", 1, 0, "p", 1)])[0]
+    both = written([(b"first", 1, 0, "p", 1), (b"x" * 600, 1, 0, "p", 2)])[0]
+    bad = bytearray(both)
+    bad[at if at < 0 else len(first) + at] ^= 1
+    for data, torn in ((bytes(bad), False), (both[:-550] + bytes(550), True)):
+        index, damages = scan(data, 1, 0)
+        assert (index.end_id, ids(index)) == (1, {"p": 1})
+        assert damages == [Damage(len(first), len(both) - len(first), torn)]
 
 
 @pytest.mark.parametrize("torn", [False, True])
