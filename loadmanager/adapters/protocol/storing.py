@@ -167,7 +167,10 @@ class StoredTopic:
 
     async def save(self) -> None:
         """Save the cursors that moved. One that cannot be saved now is saved later."""
-        if not self._saved.is_set() or self.closed:
+        if self.closed:
+            return
+        if not self._saved.is_set():
+            self.moved()  # what moves while something is saved is saved after it
             return
         subscriptions = [
             subscription

@@ -144,6 +144,8 @@ def scan(
             found = _next_whole(data, at + 1 if known is None else behind, index)
             torn = found == len(data) and is_torn(data, at, behind)
             damages.append(Damage(at, found - at, torn=torn))
+            if found == len(data) and not torn and known is not None and known[1] == ENTRY:
+                _pass_over(index, min(known[5] + 1, bound))  # a consumer may have it: keep its id
             at = found
             continue
         _, kind, length, _, messages, entry_id, time_ms, sequence_id, producer = head
@@ -154,12 +156,9 @@ def scan(
             names[producer] = data[at + HEADER_BYTES : end].decode("utf-8", "replace")
             index.producers[names[producer]] = Sent(sequence_id, time_ms or ANY_TIME)
         else:
-            before = index.messages[-1] if index.messages else 0
-            for _ in range(entry_id - index.end_id):
-                index.offsets.append(ABSENT)
-                index.messages.append(before)
+            _pass_over(index, entry_id)
             index.offsets.append(at)
-            index.messages.append(before + messages)
+            index.messages.append((index.messages[-1] if index.messages else 0) + messages)
             if producer in names:
                 last[names[producer]] = sequence_id, at + HEADER_BYTES, end
         at = index.size = end
@@ -168,6 +167,15 @@ def scan(
         time_ms = latest(index.producers[name].published_ms, time_ms)
         index.producers[name] = Sent(sequence_id, time_ms)
     return index, damages
+
+
+def _pass_over(index: SegmentIndex, entry_id: int) -> None:
+    """The entries below this one that are not there cannot be read any more."""
+    before = index.messages[-1] if index.messages else 0
+    if entry_id - index.end_id <= GAP_ENTRIES_MAX:
+        for _ in range(entry_id - index.end_id):
+            index.offsets.append(ABSENT)
+            index.messages.append(before)
 
 
 def is_torn(data: bytes, at: int, end: int) -> bool:

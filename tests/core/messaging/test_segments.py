@@ -143,14 +143,17 @@ def test_damage_costs_the_records_that_it_hits(sent: list[Sent], data: st.DataOb
 
 @pytest.mark.parametrize("at", [0, HEADER_BYTES, -1])
 def test_a_complete_last_record_is_damaged_and_not_torn(at: int) -> None:
-    """Its producer may have the receipt. What a file system fills with zeros is torn."""
+    """Its producer may have the receipt, and a consumer the message: if its id can be read, no
+    other entry gets it. What a file system fills with zeros is torn.
+    """
     first = written([(b"first", 1, 0, "p", 1)])[0]
     both = written([(b"first", 1, 0, "p", 1), (b"x" * 600, 1, 0, "p", 2)])[0]
     bad = bytearray(both)
     bad[at if at < 0 else len(first) + at] ^= 1
     for data, torn in ((bytes(bad), False), (both[:-550] + bytes(550), True)):
         index, damages = scan(data, 1, 0)
-        assert (index.end_id, ids(index)) == (1, {"p": 1})
+        assert (index.end_id, ids(index)) == (1 if torn or not at else 2, {"p": 1})
+        assert list(index.offsets[1:]) == [ABSENT] * (index.end_id - 1)
         assert damages == [Damage(len(first), len(both) - len(first), torn)]
 
 
@@ -236,6 +239,12 @@ def test_a_saved_cursor_is_read_again(steps: list[int]) -> None:
     cursor = Cursor(0, ranges, {3: (1, -(1 << 63))})
     value, whole = write_cursor(cursor)
     assert (read_cursor(value, "here"), whole) == (cursor, True)
+
+
+def test_the_id_of_a_batch_that_was_acknowledged_in_part_is_not_given_again() -> None:
+    """If the batch is lost, another one with its id would count as acknowledged in part."""
+    assert Cursor(3, ((5, 6),), {4: (1,), 9: (1,)}).end_id == 10
+    assert Cursor(3, ((5, 6),), {4: (1,)}).end_id == 7
 
 
 @pytest.mark.parametrize(
