@@ -371,7 +371,7 @@ DUPLICATE = (1 << 64) - 1
 """Ledger and entry id (−1) in the receipt of a message that was stored before."""
 
 
-_RECEIPT = pb.BaseCommand(type=COMMAND_TYPES["send_receipt"])  # type: ignore[arg-type]
+_RECEIPT = pb.BaseCommand(type=COMMAND_TYPES["send_receipt"])
 """All receipts are made with this one command: one for each producer would take 2 KB of memory."""
 _RECEIPT_BODY = _RECEIPT.send_receipt
 _RECEIPT_ID = _RECEIPT_BODY.message_id
