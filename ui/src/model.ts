@@ -102,6 +102,7 @@ export interface Unload {
 
 export interface Skip {
   what: string;
+  code: string;
   reason: string;
 }
 
