@@ -267,8 +267,8 @@ DEVIATIONS = (
             Edit(
                 TRANSFER,
                 1,
-                'return "", _Stats(loads)',
-                'stats = _Stats(loads)\nstats.loads |= old\nreturn "", stats',
+                "return _Stats(loads)",
+                "stats = _Stats(loads)\nstats.loads |= old\nreturn stats",
             ),
         ),
     ),

@@ -102,7 +102,6 @@ export interface Unload {
 
 export interface Skip {
   what: string;
-  code: string;
   reason: string;
 }
 
