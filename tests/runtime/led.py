@@ -67,7 +67,7 @@ class Led:
             return len((await first.namespaces.bundles(namespace)).ranges)
 
         self.steps = Steps()
-        self.view = ClusterView()
+        self.view = ClusterView(knows_owners=extensible)
         self.loads = LoadStore(first.store, self.view, clock, Corrupt()) if extensible else None
         self.wishes = OperatorWishes(first.store, clock, Corrupt())
         self.ended: list[Move] = []
