@@ -486,6 +486,9 @@ def test_a_strategy_of_third_parties_says_when_it_never_sheds() -> None:
     with theirs.registered(never_sheds=lambda _settings: [never]):
         found = _said(configuration.check(settings.load(None, STORED | chosen)))
     assert found == {never.key: PROBLEM}
+    with theirs.registered(never_sheds=lambda _settings: [never.unknown]):
+        found = _said(configuration.check(settings.load(None, STORED | chosen)))
+    assert found == {"loadBalancerLoadSheddingStrategy": PROBLEM}
 
 
 def test_bundles_of_a_new_namespace_are_compared_with_the_brokers() -> None:

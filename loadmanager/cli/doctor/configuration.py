@@ -75,8 +75,11 @@ def _strategies(settings: Settings) -> Iterator[Finding]:
         return  # `problems` has it
     extensible = Manager.of(strategies.load_manager_class) is Manager.EXTENSIBLE
     acting, _ = registry.acting(strategies, extensible=extensible)
-    for never in acting.never_sheds(strategies):
-        yield problem(PART, never.key, never.why, never.advice)
+    try:
+        yield from [problem(PART, *never) for never in acting.never_sheds(strategies)]
+    except Exception as error:  # noqa: BLE001 - whatever a third party's strategy raises
+        text = f"{acting.name} cannot check its settings: {error!r}"
+        yield problem(PART, "loadBalancerLoadSheddingStrategy", text, "tell its author")
     wanted = shedder.goes_with
     if wanted is not None and placement != wanted and not extensible:
         yield warning(
