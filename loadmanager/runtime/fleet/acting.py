@@ -11,9 +11,9 @@ import structlog
 from loadmanager.core.conf import Live
 from loadmanager.core.load.carried import RATES, Carried
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats
-from loadmanager.core.moves.breaker import Expectation, Rules, spread
+from loadmanager.core.moves.breaker import BreakerRules, Expectation, spread
 from loadmanager.core.moves.move import Author, Move, MoveState
-from loadmanager.core.strategies.budget import Limits, quiet_spans
+from loadmanager.core.strategies.budget import BudgetLimits, quiet_spans
 from loadmanager.core.strategies.plan import Plan, Skip
 from loadmanager.core.text import printable
 from loadmanager.ports.clock import Clock
@@ -135,10 +135,10 @@ class Acting:
         )
         return msgspec.json.encode(acted)
 
-    def rules(self) -> Rules:
+    def rules(self) -> BreakerRules:
         """The limits at which the breaker opens."""
         settings = self.settings.value
-        return Rules(
+        return BreakerRules(
             settings.failures_max,
             settings.rate_drop_percent,
             settings.open_minutes * 60_000,
@@ -150,7 +150,7 @@ class Acting:
         bundle of a broker is being split, or was after the broker was last read.
         """
         settings = self.settings.value
-        limits = Limits(
+        limits = BudgetLimits(
             settings.moves_per_hour_max,
             settings.moves_per_broker_max,
             quiet_spans(settings.quiet_hours),

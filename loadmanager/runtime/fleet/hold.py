@@ -21,7 +21,7 @@ STALE_READINGS = 2.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetHold:
-    """Why nothing is decided, or moved, now (`runtime.leader.load_manager.Hold`)."""
+    """Why nothing is decided, or moved, now (`runtime.leader.load_manager.LeaderHold`)."""
 
     picture: Picture
     settings: Live[FleetSettings]
