@@ -17,7 +17,7 @@ from loadmanager.core.bundles.names import (
     no_monitoring_bundle,
 )
 from loadmanager.core.bundles.ranges import split_bundle_name
-from loadmanager.core.load.columns import Brokers
+from loadmanager.core.load.columns import BrokerRows
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.load.wishes import Pin
 from loadmanager.core.policies import anti_affinity
@@ -69,9 +69,9 @@ class Guards:
         self._fit_all = not snapshot.extensible and filters.fit_all(snapshot, settings)
         self._able_under: dict[object, tuple[Sequence[str], filters.Reasons]] = {}
         """Source, policies of a namespace → the brokers that the filters leave; why not others."""
-        self._open_to: dict[object, tuple[Brokers, Mapping[str, str]]] = {}
+        self._open_to: dict[object, tuple[BrokerRows, Mapping[str, str]]] = {}
         """Policies of a namespace → `filters.open_to`."""
-        self._left_by: dict[int, tuple[Brokers, Mapping[str, str]]] = {}
+        self._left_by: dict[int, tuple[BrokerRows, Mapping[str, str]]] = {}
         """Isolation policy → `filters.may_serve`: many namespaces have few policies."""
         self._counts: dict[str, dict[str, int]] = {}
         """Anti-affinity group → `filters.group_counts`."""
@@ -262,7 +262,7 @@ class Guards:
             self._able_under[source, policies] = able
         return able
 
-    def _may_serve(self, namespace: str) -> tuple[Brokers, Mapping[str, str]]:
+    def _may_serve(self, namespace: str) -> tuple[BrokerRows, Mapping[str, str]]:
         policy, _ = filters.policies_of(self._snapshot, namespace)
         left = self._left_by.get(policy)
         if left is None:
