@@ -138,7 +138,7 @@ async def _serving(pipe: Connection, brokers: int, bundles: int) -> None:
             return web.Response(body=names)
         if path.endswith("/runtime"):
             return web.Response(body=runtime)
-        return web.Response(status=404)
+        return web.json_response({"reason": "there is none"}, status=404)  # as Pulsar says it
 
     application = web.Application()
     application.router.add_get("/{path:.*}", answer)
