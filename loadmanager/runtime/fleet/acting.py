@@ -12,19 +12,19 @@ from loadmanager.core.conf import Live
 from loadmanager.core.load.carried import RATES, Carried
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats
 from loadmanager.core.moves.breaker import BreakerRules, Expectation, spread
-from loadmanager.core.moves.move import Author, Move, MoveState
+from loadmanager.core.moves.move import NOT_OWNED, NOT_SENT, Author, Move, MoveState
+from loadmanager.core.reason import Reason
 from loadmanager.core.strategies.budget import BudgetLimits, quiet_spans
 from loadmanager.core.strategies.plan import Plan, Skip
 from loadmanager.core.text import printable
 from loadmanager.ports.clock import Clock
-from loadmanager.ports.mover import NOT_SENT
 from loadmanager.ports.note import NOTE_BYTES_MAX
 from loadmanager.runtime.fleet.daemon_note import DaemonNote
 from loadmanager.runtime.fleet.hold import FleetHold
 from loadmanager.runtime.fleet.picture import Picture
 from loadmanager.runtime.fleet.settings import ACT, APPROVE, FleetSettings
 from loadmanager.runtime.leader.load_manager import LoadManager
-from loadmanager.runtime.leader.moves import NOT_OWNED, Moves
+from loadmanager.runtime.leader.moves import Moves
 
 MEASURED_MS = 90_000
 """After the settling: Pulsar has measured once more for certain."""
@@ -113,7 +113,7 @@ class Acting:
         self.hold.budget.recall(acted.moves, now_ms)
         why = printable(acted.why[:WHY_MAX])
         if self.hold.breaker.recall(why, acted.until_ms, now_ms, self.rules()):
-            log.warning("moves stop as before", reason=self.hold.stopped())
+            log.warning("moves stop as before", reason=str(self.hold.stopped()))
 
     def steers(self) -> bool:
         """True if anything may be moved in this mode."""
@@ -163,7 +163,7 @@ class Acting:
         splitting = [unload for unload in plan.unloads if splits(unload.bundle, unload.source)]
         wanted = [unload for unload in plan.unloads if unload not in splitting]
         allowed, refused = self.hold.budget.allow(wanted, self.clock.now_ms(), limits, waiting)
-        refused += tuple(Skip(unload.bundle, "Splits: it is split") for unload in splitting)
+        refused += tuple(Skip(unload.bundle, "Splits", "it is split") for unload in splitting)
         if refused:
             self.load_manager.told(Plan(plan.strategy, skipped=refused))
         return self.moves.decide(allowed, Author.CYCLE)
@@ -199,12 +199,12 @@ class Acting:
         """A move has ended: its load counts at the destination from now on."""
         if move.state is MoveState.DONE and move.destination is not None:
             self._carry(move)
-        text = move.outcome.text if move.outcome else ""
+        text, code = (move.outcome.text, move.outcome.code) if move.outcome else ("", None)
         if move.state is MoveState.DONE:
             self.write_note()
-        if text.startswith(NOT_SENT):
+        if code == NOT_SENT:
             self._not_made(move)
-        if text == NOT_OWNED or text.startswith(NOT_SENT):
+        if code in (NOT_SENT, NOT_OWNED):
             return
         if move.state in (MoveState.DONE, MoveState.FAILED):
             failed = move.state is MoveState.FAILED
@@ -257,10 +257,11 @@ class Acting:
             self._opened()
 
     def _opened(self) -> None:
-        why = self.hold.stopped() or ""
+        why = self.hold.stopped() or Reason("CircuitBreaker")
         cancelled = self.moves.cancel(None, f"cancelled: {why}", urgent=False)
-        log.error("moves stop", reason=why, cancelled=cancelled)
-        self.load_manager.told(Plan("CircuitBreaker", skipped=(Skip("cluster", why),)))
+        log.error("moves stop", reason=str(why), cancelled=cancelled)
+        skip = Skip("cluster", why.code, why.text)
+        self.load_manager.told(Plan("CircuitBreaker", skipped=(skip,)))
         self.write_note()
 
     def resume(self) -> bool:

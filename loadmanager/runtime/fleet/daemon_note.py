@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from loadmanager.core.errors import LoadManagerError, OperationalError
+from loadmanager.core.reason import Reason
 from loadmanager.ports.note import Note
 from loadmanager.runtime.tasks import Scope, Steps
 
@@ -35,7 +36,7 @@ class DaemonNote:
     steps: Steps
     on_read: list[Callable[[bytes | None], None]] = field(default_factory=list)
     """Called with what was read, before the first write."""
-    problem: str | None = None
+    problem: Reason | None = None
     """Why the note could not be written, or read; None: it could."""
     timeout_s: float = TIMEOUT_S
     _was_read: bool = False
@@ -60,10 +61,11 @@ class DaemonNote:
         except TimeoutError:
             problem = f"{self.note.name}: no answer within {self.timeout_s:g} s"
         if self._was_read:
-            self.problem = f"NotKept: the next daemon would not know of these moves: {problem}"
+            text = f"the next daemon would not know of these moves: {problem}"
+            self.problem = Reason("NotKept", text)
         else:
-            self.problem = f"NotRead: what was done lately is not known: {problem}"
-        raise OperationalError(self.problem)
+            self.problem = Reason("NotRead", f"what was done lately is not known: {problem}")
+        raise OperationalError(str(self.problem))
 
     async def _read(self) -> None:
         if self._was_read:

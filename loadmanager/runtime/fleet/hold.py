@@ -9,6 +9,7 @@ from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError
 from loadmanager.core.moves.breaker import Breaker
 from loadmanager.core.moves.move import Author
+from loadmanager.core.reason import Reason
 from loadmanager.core.strategies.budget import Budget, is_quiet, quiet_spans
 from loadmanager.runtime.fleet.advice import switch_command
 from loadmanager.runtime.fleet.daemon_note import DaemonNote
@@ -31,7 +32,7 @@ class FleetHold:
     budget: Budget = field(default_factory=Budget)
     breaker: Breaker = field(default_factory=Breaker)
 
-    def reason(self) -> str | None:
+    def reason(self) -> Reason | None:
         """Say why nothing is decided now; None: decide."""
         settings = self.settings.value
         missing = self.picture.missing(settings.policies_interval_s * STALE_READINGS)
@@ -39,12 +40,12 @@ class FleetHold:
             return missing
         listed, answering = len(self.picture.registered), len(self.picture.answering)
         if 2 * answering < listed:
-            return f"Incomplete: {answering} of {listed} brokers answer"
+            return Reason("Incomplete", f"{answering} of {listed} brokers answer")
         if settings.mode != ACT:
             return None
         return self.refusal() or self.stopped()
 
-    def held(self, author: Author) -> str | None:
+    def held(self, author: Author) -> Reason | None:
         """Why no move that an author wants may begin now; None: it may. An operator's own move
         waits for nothing but Pulsar's balancing; only moves of cycles wait for quiet hours to end.
         """
@@ -56,19 +57,24 @@ class FleetHold:
             return why
         return self.quiet() or self.note.problem
 
-    def told(self) -> str | None:
+    def held_text(self, author: Author) -> str | None:
+        """The text of `held`."""
+        why = self.held(author)
+        return None if why is None else str(why)
+
+    def told(self) -> Reason | None:
         """Why nothing is moved now, for operators."""
         mode = self.settings.value.mode
         if mode == ACT:
             return self.held(Author.CYCLE) or self.spent()
         return self.held(Author.PLAN) if mode == APPROVE else self.reason()
 
-    def quiet(self) -> str | None:
+    def quiet(self) -> Reason | None:
         """The reason if these are quiet hours, else None."""
         hours = self.settings.value.quiet_hours
         if not is_quiet(self.picture.clock.now_ms(), quiet_spans(hours)):
             return None
-        return f"QuietHours: no moves in {', '.join(hours)} (UTC)"
+        return Reason("QuietHours", f"no moves in {', '.join(hours)} (UTC)")
 
     def check(self, author: Author = Author.OPERATOR) -> None:
         """Raise `ConflictError` where nothing may be moved that an author wants."""
@@ -79,9 +85,9 @@ class FleetHold:
             )
         problem = self.held(author)
         if problem is not None:
-            raise ConflictError(problem)
+            raise ConflictError(str(problem))
 
-    def refusal(self) -> str | None:
+    def refusal(self) -> Reason | None:
         """Why nothing may be moved: Pulsar moves bundles itself, or that is not known now."""
         within_s = self.settings.value.read_interval_s * STALE_READINGS
         unknown = self.picture.unknown("settings", within_s)
@@ -91,22 +97,26 @@ class FleetHold:
         if not on:
             return None
         commands = "; ".join(switch_command(name, on=False) for name in on)
-        return f"PulsarBalances: {' and '.join(on)} on; switch off with: {commands}"
+        return Reason("PulsarBalances", f"{' and '.join(on)} on; switch off with: {commands}")
 
-    def stopped(self) -> str | None:
+    def stopped(self) -> Reason | None:
         """Why the circuit breaker stops moves, when that ends, and how an operator ends it; None:
         it is closed.
         """
         why = self.breaker.reason(self.picture.clock.now_ms())
-        return why and f"{why}, or now with: loadmanager admin --url {self.url} moves resume"
+        if why is None:
+            return None
+        command = f"loadmanager admin --url {self.url} moves resume"
+        return Reason(why.code, f"{why.text}, or now with: {command}")
 
-    def spent(self) -> str | None:
+    def spent(self) -> Reason | None:
         """Why no move of a cycle may begin, if the moves of an hour are made."""
         per_hour = self.settings.value.moves_per_hour_max
         if per_hour == 0:
-            return "HourlyBudget: movesPerHourMax is 0"
+            return Reason("HourlyBudget", "movesPerHourMax is 0")
         until_ms = self.budget.full_until_ms(self.picture.clock.now_ms(), per_hour)
         if until_ms is None:
             return None
         until = datetime.fromtimestamp(until_ms / 1000, UTC)
-        return f"HourlyBudget: {per_hour} moves an hour are made; more from {until:%H:%M} UTC on"
+        text = f"{per_hour} moves an hour are made; more from {until:%H:%M} UTC on"
+        return Reason("HourlyBudget", text)

@@ -67,7 +67,7 @@ class FleetOperations(Operations):
         document = Operations.list_moves(self, limit)
         reason = self.hold.stopped()
         if document["paused"] is None and reason is not None:
-            document["paused"] = {"until": self.hold.breaker.until_ms, "note": reason}
+            document["paused"] = {"until": self.hold.breaker.until_ms, "note": str(reason)}
         return document
 
     async def pause(self, seconds: float | None, note: str = "") -> dict[str, Any] | None:

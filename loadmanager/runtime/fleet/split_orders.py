@@ -11,7 +11,6 @@ from loadmanager.core.strategies.plan import Split
 from loadmanager.core.strategies.sealed import LIFE_MS, Drift
 from loadmanager.core.units import HOUR_MS
 from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.ports.mover import NOT_SENT
 from loadmanager.runtime.fleet.acting import Acting
 from loadmanager.runtime.leader.load_manager import LoadManager
 from loadmanager.runtime.leader.plans import Kept, refusal
@@ -41,7 +40,7 @@ class SplitOrders:
             ended = await self.load_manager.split_at(owner, split)
         finally:
             self._split_ms[split.bundle] = self.acting.clock.now_ms()
-        if ended.end is not None and ended.end.text.startswith(NOT_SENT):
+        if ended.end is not None and not ended.end.sent:
             self.load_manager.split_ms.pop(split.bundle, None)
             self.acting.write_note()
         if stats is not None and ended.end is not None:

@@ -64,7 +64,7 @@ class FleetWork:
     owners: OwnersSeen
     recorder: FleetRecorder
     _held: str | None = None
-    """The kind of reason that the log told last."""
+    """The code of the reason that the log told last."""
     _began: bool = False
     """Whether the cluster was read once."""
 
@@ -145,13 +145,13 @@ class FleetWork:
     def _tell_hold(self) -> None:
         """Log why nothing is moved, once for each reason."""
         mode, why = self.settings.value.mode, self.hold.told()
-        kind = None if why is None else why.partition(":")[0]
-        if kind != self._held and mode != OBSERVE:
+        code = None if why is None else why.code
+        if code != self._held and mode != OBSERVE:
             if why is None:
                 log.info("bundles may be moved" if mode in (APPROVE, ACT) else "plans are made")
             else:
-                log.warning("nothing is moved now", why=why)
-            self._held = kind
+                log.warning("nothing is moved now", why=str(why))
+            self._held = code
 
     def _carry_out(self, snapshot: ClusterSnapshot, plan: Plan) -> Sequence[Move]:
         strategies, waiting = self.strategies.value, self.advice.plan_id
