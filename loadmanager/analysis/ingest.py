@@ -34,7 +34,7 @@ from loadmanager.analysis.session import stored
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.history.layout import day_of, day_start_ms
 from loadmanager.core.history.records import KINDS, OwnershipStep
-from loadmanager.core.ownership.states import Cause
+from loadmanager.core.ownership.states import LifeCause
 from loadmanager.core.units import DAY_MS
 
 CLOCK_TOLERANCE_MS = 600_000
@@ -48,7 +48,7 @@ SUMS_OF = {
     "topic_load": {"topics": ("topic", "bundle")},
 }
 """Kind → sums of its loads, each with its two columns."""
-OLD_CAUSES = {"broker stops": Cause.STOP.value, "admin": Cause.OPERATOR.value}
+OLD_CAUSES = {"broker stops": LifeCause.STOP.value, "admin": LifeCause.OPERATOR.value}
 
 cloudpickle.register_pickle_by_value(reading)
 
