@@ -248,11 +248,14 @@ class TheirSettings:
 def test_what_a_strategy_of_third_parties_cannot_run_with(
     values: dict[str, str], reason: str
 ) -> None:
-    """Its own settings say which values contradict each other, as ours do."""
+    """Its own settings say which values contradict each other, as ours do: to a broker, and to what
+    runs strategies without one.
+    """
     with theirs.registered(settings=TheirSettings):
-        settings.check(settings.load(None, {"theirLeast": "5"}))
-        with pytest.raises(ConfigError, match=reason):
-            settings.check(settings.load(None, values))
+        for check in (settings.check, settings.strategies_of):
+            check(settings.load(None, {"theirLeast": "5"}))
+            with pytest.raises(ConfigError, match=reason):
+                check(settings.load(None, values))
 
 
 def test_defaults_and_free_ports_can_be_used() -> None:

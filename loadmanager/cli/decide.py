@@ -14,9 +14,7 @@ import msgspec
 from loadmanager import settings
 from loadmanager.cli.options import Command, config
 from loadmanager.core.errors import BadInputError, ConfigError
-from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.plan_document import plan_document
-from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.text import printable
 from loadmanager.simulator.deciding import Deciding
@@ -55,9 +53,9 @@ def command(
     base = settings.load(config, overrides)
     deciding = Deciding(random.Random(seed))  # noqa: S311 - reproducible, not secret
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # question marks on a terminal without these characters
-    loaded = base
+    loaded, warned = base, set[str]()
     _warn("settings", base.unknown)
-    checked, warned = _checked(base), set[str]()
+    settings.strategies_of(base)  # says what is wrong before the first line comes
     if file.isatty():
         click.echo("one JSON object a line, Ctrl-D ends; --help has examples", err=True)
     decided = False
@@ -80,8 +78,7 @@ def command(
             if line.failure_domains and "failureDomainsEnabled" not in loaded.given:
                 # Failure domains in a line count, unless a setting says otherwise.
                 loaded = loaded.with_overrides({"failureDomainsEnabled": "true"})
-            checked = checked if loaded is checked else _checked(loaded)
-            strategies = loaded.leaf(StrategySettings)
+            strategies = settings.strategies_of(loaded)
             plan = deciding.decide(line, strategies, loaded.leaf(SplitSettings))
             document = plan_document(plan)
         except (BadInputError, ConfigError) as error:
@@ -110,13 +107,6 @@ def _hint(raw: bytes) -> str:
     if raw.strip() not in (b"{", b"["):
         return ""
     return "; one JSON object a line is expected: `jq -c .` puts each document on one line"
-
-
-def _checked(loaded: settings.Settings) -> settings.Settings:
-    """The settings; raises `ConfigError` if their strategies are unknown or do not go together."""
-    strategies = loaded.leaf(StrategySettings)
-    registry.check(strategies.shedder, strategies.placement)
-    return loaded
 
 
 def _warn(where: str, unknown: tuple[settings.Unknown, ...]) -> None:

@@ -17,7 +17,6 @@ from loadmanager import settings
 from loadmanager.cli.options import FILE, Command, config
 from loadmanager.cli.terminal import show, table, track
 from loadmanager.core.errors import BadInputError, ConfigError
-from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.simulator import candidates
 from loadmanager.simulator.closed_loop import run
@@ -206,9 +205,7 @@ def _settings(base: settings.Settings, text: str) -> StrategySettings:
     loaded = base.with_overrides(candidates.overrides(text))
     if loaded.unknown:
         raise BadInputError(f"unknown keys: {settings.unknown_text(loaded.unknown)}")
-    strategies = loaded.leaf(StrategySettings)
-    registry.check(strategies.shedder, strategies.placement)
-    return strategies
+    return settings.strategies_of(loaded)
 
 
 def _row(text: str, days: Sequence[Measures]) -> list[str | float]:

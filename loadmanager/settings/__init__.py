@@ -15,7 +15,7 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -113,7 +113,7 @@ class Unknown:
 
     @property
     def of_pulsar(self) -> bool:
-        """True if Pulsar has this key: it is no typo."""
+        """True if Pulsar has this key: it is not a typo."""
         return self.name in PULSAR_KEYS
 
 
@@ -346,6 +346,18 @@ def check(settings: Settings) -> None:
     _raise_if(problems(settings))
 
 
+def strategies_of(settings: Settings) -> StrategySettings:
+    """The settings of the strategies, for what runs them without a broker.
+
+    Raises `ConfigError` for an unknown strategy, for two that do not go together, and for values of
+    a strategy that contradict each other.
+    """
+    strategies = settings.leaf(StrategySettings)
+    of_strategies = _contradictions(settings, registry.own_settings())
+    _raise_if([*_strategy_problems(strategies), *of_strategies])
+    return strategies
+
+
 def problems(settings: Settings) -> list[Problem]:
     """Missing protection, unknown strategies, and values that contradict each other.
 
@@ -366,7 +378,7 @@ def problems(settings: Settings) -> list[Problem]:
         *(Problem((name,), text) for name, text in missing),
         *(Problem(names, text) for names, text in access),
         *_strategy_problems(settings.leaf(StrategySettings)),
-        *_contradictions(settings),
+        *_contradictions(settings, settings.by_leaf),
         *_address_problems(settings.leaf(BrokerSettings)),
         *(Problem(names, text) for names, text in tls),
     ]
@@ -405,8 +417,9 @@ def _refusal(check: Callable[[], object]) -> str:
     return ""
 
 
-def _contradictions(settings: Settings) -> Iterator[Problem]:
-    for kind, leaf in settings.by_leaf.items():
+def _contradictions(settings: Settings, kinds: Iterable[type]) -> Iterator[Problem]:
+    for kind in kinds:
+        leaf = settings.by_leaf[kind]
         if isinstance(leaf, Checked):
             try:
                 yield from [Problem(names, text) for names, text in leaf.contradictions()]

@@ -227,7 +227,6 @@ def _checked(fleet: FleetSettings) -> FleetSettings:
 
 def _strategies(decided: Settings) -> StrategySettings:
     """Both managers' brokers are read into the same reports, and Pulsar's own topics stay."""
-    strategies = decided.leaf(StrategySettings)
-    registry.check(strategies.shedder, strategies.placement)
+    strategies = settings.strategies_of(decided)
     namespaces = (*strategies.excluded_namespaces, SYSTEM_NAMESPACE)
     return dataclasses.replace(strategies, excluded_namespaces=tuple(dict.fromkeys(namespaces)))

@@ -21,7 +21,6 @@ from loadmanager.adapters.zookeeper.embedded import find_java
 from loadmanager.analysis.session import session
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.history.cycles import settings_document
-from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.simulator import candidates
 from loadmanager.simulator.closed_loop import run
@@ -81,9 +80,7 @@ class Tournament:
     def keys(self, candidate: str) -> dict[str, str]:
         """The candidate's settings. Raises `BadInputError`, `ConfigError`."""
         loaded = self._base.with_overrides(candidates.overrides(candidate))
-        strategies = loaded.leaf(StrategySettings)
-        registry.check(strategies.shedder, strategies.placement)
-        return settings_document(strategies)
+        return settings_document(settings.strategies_of(loaded))
 
     def tasks(self, tried: Iterable[str]) -> tuple[list[Task], dict[str, dict[str, Measures]]]:
         """The tasks left to do, the longest first, and the results that are already there:

@@ -248,6 +248,14 @@ def test_malformed_lines(line: object, words: str) -> None:
     assert words in result.stderr
 
 
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    """On the command line, and in a line: the exit status is 2, and the error names the keys."""
+    low = "loadBalancerAvgShedderLowThreshold"
+    for result in (decide([LINE], "--set", f"{low}=41"), decide([{**LINE, "config": {low: 41}}])):
+        assert (result.returncode, result.stdout) == (2, "")
+        assert f"{low} = 41 is above loadBalancerAvgShedderHighThreshold = 40" in result.stderr
+
+
 def test_unknown_keys_are_told_once() -> None:
     """A misspelt key changes nothing; a warning names it and the nearest key."""
     line = {**LINE, "config": {"loadBalancerLoadShedingStrategy": "AvgShedder"}}

@@ -36,6 +36,7 @@ def test_json_is_the_same_each_time(capsys: pytest.CaptureFixture[str]) -> None:
         ("ThresholdShedder+Nobody", "one of AvgShedder"),
         ("ThresholdShedder,noSuchKey=1", "noSuchKey"),
         ("ThresholdShedder+AvgShedder", "needs"),
+        ("AvgShedder+AvgShedder,loadBalancerAvgShedderLowThreshold=41", "= 41 is above"),
         ("ThresholdShedder,loadBalancerBrokerThresholdShedderPercentage=x", "Percentage"),
     ],
 )

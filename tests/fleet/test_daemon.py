@@ -161,6 +161,10 @@ async def test_a_snapshot_of_a_cluster_that_does_not_answer() -> None:
         (("--pulsar", "http://h:1", "restore", "--cluster", "x"), "one of default is expected"),
         (("--pulsar", "http://h:1", "--set", "shadowStrategies=Nope"), "shadowStrategies = 'Nope'"),
         (
+            ("--pulsar", "http://h:1", "--set", "loadBalancerAvgShedderLowThreshold=41"),
+            "loadBalancerAvgShedderLowThreshold = 41 is above",
+        ),
+        (
             ("--pulsar", "http://h:1", "--set", "tokenFile=a", "--set", "basicFile=b"),
             "asked with one of them",
         ),
