@@ -13,6 +13,7 @@ from runtime.led import Led, led_fleet
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.moves.settings import MoveSettings
+from loadmanager.core.reason import Reason
 from loadmanager.core.strategies import cycle, registry
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.settings import StrategySettings
@@ -164,6 +165,31 @@ async def test_a_deposed_leader_stores_nothing() -> None:
             await keeper.save(Memories().remember(strategy, {"b": 0.7}), ClusterView())
 
 
+class Held:
+    """Holds a leader for a reason, as the daemon beside a Pulsar cluster may."""
+
+    why: Reason | None = Reason("Incomplete", "1 of 3 brokers answer")
+
+    def reason(self) -> Reason | None:
+        """See `LeaderHold`."""
+        return self.why
+
+
+async def test_the_end_of_a_hold_is_told() -> None:
+    """Once, and what has ended; it need not be a warm-up."""
+    async with led_fleet(3) as led:
+        led.hold = held = Held()
+        await led.shed()
+        held.why = None
+        await led.shed()
+        await led.shed()
+        reasons = [str(skip.reason) for plan in led.observed for skip in plan.skipped]
+        assert reasons[0] == "Incomplete: 1 of 3 brokers answer"
+        assert [reason for reason in reasons if "Over" in reason] == [
+            "HoldOver: Incomplete no longer holds cycles"
+        ]
+
+
 async def test_nothing_moves_before_a_quorum_has_reported() -> None:
     """The decisions say so, and when it is over: with the quorum, or after a bounded time."""
     for enough in (True, False):
@@ -191,4 +217,4 @@ async def test_nothing_moves_before_a_quorum_has_reported() -> None:
                 item["skipped"][0]["reason"].partition(":")[0]
                 for item in led.load_manager.kept.last(5)
             ]
-            assert reasons[-2:] == ["WarmUpOver", "WarmUp"]
+            assert reasons[-2:] == ["HoldOver", "WarmUp"]

@@ -57,7 +57,9 @@ log = structlog.get_logger("leader")
 
 
 class LeaderHold(Protocol):
-    """Keeps a leader from deciding for a while (`runtime.leader.warm_up.WarmUp`)."""
+    """Keeps a leader from deciding for a while (`runtime.leader.warm_up.WarmUp`,
+    `runtime.fleet.hold.FleetHold`).
+    """
 
     def reason(self) -> Reason | None:
         """Why nothing is decided now; None: decide."""
@@ -100,7 +102,8 @@ class LoadManager:
     cycles: int = 0
     not_moved: int = 0
     not_split: int = 0
-    _held: bool = False
+    _held: Reason | None = None
+    """What held the last cycle."""
     _told_newcomers: tuple[frozenset[str], int] = (frozenset(), 0)
     """The nearly empty brokers that were last told, and in which cycle."""
     _unsplittable_ms: dict[str, int] = field(default_factory=dict)
@@ -236,11 +239,11 @@ class LoadManager:
 
     def _holds(self, hold: LeaderHold | None, settings: StrategySettings) -> bool:
         """Record that something holds the cycles, and that this is over; True while it does."""
-        reason = None if hold is None else hold.reason()
-        if reason is not None or self._held:
-            why = reason or Reason("WarmUpOver", "cycles begin")
+        reason, before = None if hold is None else hold.reason(), self._held
+        why = reason or (before and Reason("HoldOver", f"{before.code} no longer holds cycles"))
+        if why is not None:
             plan = Plan(settings.shedder, skipped=(Skip("cluster", why.code, why.text),))
-            self._held = reason is not None
+            self._held = reason
             self.planned(self.cycles, plan)
             self.kept.remember(
                 "shed",
