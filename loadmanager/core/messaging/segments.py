@@ -25,9 +25,7 @@ from loadmanager.core.messaging.log import Entry
 
 MAGIC = 0x4C47
 _HEAD = struct.Struct(">HHIIIQQqI")
-"""Magic, kind, length and checksum of what follows, messages, entry id, delivery time in ms (of a
-producer: the publish time of its last message), sequence id, number of the producer.
-"""
+"""The fields of `_Head`."""
 _SUM = struct.Struct(">I")
 HEADER_BYTES = _HEAD.size + _SUM.size
 ENTRY, PRODUCER = 0, 1
@@ -40,6 +38,24 @@ GAP_ENTRIES_MAX = 1_000_000
 _INDEX = struct.Struct(">IQQQI")
 """Checksum of what follows, first entry id, entries, bytes of the segment, bytes of producers."""
 _MAGIC_BYTES = MAGIC.to_bytes(2, "big")
+
+
+class _Head(NamedTuple):
+    """The header of a record."""
+
+    magic: int
+    kind: int
+    length: int
+    """Bytes of what follows."""
+    checksum: int
+    """Of what follows."""
+    messages: int
+    entry_id: int
+    time_ms: int
+    """When to deliver the entry; of a producer, the publish time of its last message."""
+    sequence_id: int
+    producer: int
+    """The producer's number in the segment."""
 
 
 def record(
@@ -140,12 +156,14 @@ def scan(
         head = _whole(data, at, index)
         if head is None:
             known = _head(data, at)
-            behind = at + HEADER_BYTES + (0 if known is None else known[2])
+            behind = at + HEADER_BYTES + (0 if known is None else known.length)
             found = _next_whole(data, at + 1 if known is None else behind, index)
             torn = found == len(data) and is_torn(data, at, behind)
             damages.append(Damage(at, found - at, torn=torn))
-            if found == len(data) and not torn and known is not None and known[1] == ENTRY:
-                _pass_over(index, min(known[5] + 1, bound))  # a consumer may have it: keep its id
+            if found == len(data) and not torn and known is not None and known.kind == ENTRY:
+                _pass_over(
+                    index, min(known.entry_id + 1, bound)
+                )  # a consumer may have it: keep its id
             at = found
             continue
         _, kind, length, _, messages, entry_id, time_ms, sequence_id, producer = head
@@ -170,7 +188,7 @@ def scan(
 
 
 def _pass_over(index: SegmentIndex, entry_id: int) -> None:
-    """The entries below this one that are not there cannot be read any more."""
+    """Mark the missing entries below this one: they cannot be read any more."""
     before = index.messages[-1] if index.messages else 0
     if entry_id - index.end_id <= GAP_ENTRIES_MAX:
         for _ in range(entry_id - index.end_id):
@@ -186,27 +204,28 @@ def is_torn(data: bytes, at: int, end: int) -> bool:
     return end > len(data) or not any(data[max(at, len(data) - SECTOR_BYTES) :])
 
 
-def _head(data: bytes, at: int) -> tuple[int, ...] | None:
+def _head(data: bytes, at: int) -> _Head | None:
     """The header that begins there; None unless it is whole."""
     if at + HEADER_BYTES > len(data) or data[at : at + 2] != _MAGIC_BYTES:
         return None
     if _SUM.unpack_from(data, at + _HEAD.size)[0] != crc32c(memoryview(data)[at : at + _HEAD.size]):
         return None
-    head: tuple[int, ...] = _HEAD.unpack_from(data, at)
-    return head
+    return _Head._make(_HEAD.unpack_from(data, at))
 
 
-def _whole(data: bytes, at: int, index: SegmentIndex) -> tuple[int, ...] | None:
+def _whole(data: bytes, at: int, index: SegmentIndex) -> _Head | None:
     """The header of the record that begins there; None unless the record is whole."""
     head = _head(data, at)
     if head is None:
         return None
-    gap = head[5] - index.end_id
-    if head[1] > PRODUCER or (head[1] == ENTRY and not 0 <= gap <= GAP_ENTRIES_MAX):
+    gap = head.entry_id - index.end_id
+    if head.kind > PRODUCER or (head.kind == ENTRY and not 0 <= gap <= GAP_ENTRIES_MAX):
         return None
     body = at + HEADER_BYTES
-    end = body + head[2]
-    return head if end <= len(data) and crc32c(memoryview(data)[body:end]) == head[3] else None
+    end = body + head.length
+    return (
+        head if end <= len(data) and crc32c(memoryview(data)[body:end]) == head.checksum else None
+    )
 
 
 def _next_whole(data: bytes, at: int, index: SegmentIndex) -> int:
@@ -246,13 +265,10 @@ def tail_start_in(data: bytes, entry_id: int) -> bytes | None:
     """Return as much of an entry's tail as the beginning of its record has; None when it is not
     the record of that entry. The tail's checksum is not looked at.
     """
-    if len(data) < HEADER_BYTES:
+    head = _head(data, 0)
+    if head is None or (head.kind, head.entry_id) != (ENTRY, entry_id):
         return None
-    head: tuple[int, ...] = _HEAD.unpack_from(data)
-    whole = _SUM.unpack_from(data, _HEAD.size)[0] == crc32c(data[: _HEAD.size])
-    if not whole or (head[0], head[1], head[5]) != (MAGIC, ENTRY, entry_id):
-        return None
-    return data[HEADER_BYTES : HEADER_BYTES + head[2]]
+    return data[HEADER_BYTES : HEADER_BYTES + head.length]
 
 
 def write_index(index: SegmentIndex) -> bytes:
