@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 UNKNOWN = "Unknown"
-"""The code of a sentence that begins with none."""
+"""The code where a sentence does not begin with one."""
 
 
 class Reason(msgspec.Struct, frozen=True, gc=False):

@@ -74,7 +74,7 @@ log = structlog.get_logger("fleet")
 
 @dataclass(frozen=True, slots=True)
 class FleetOptions:
-    """The options of the process, which are no settings of a cluster."""
+    """The options of the process, which are not settings of a cluster."""
 
     data_dir: Path
     listen: tuple[str, int] = ("127.0.0.1", 8090)

@@ -10,7 +10,7 @@ from loadmanager.runtime.broker.access import AccessSettings, BrokerAccess
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.tasks import Scope
 from loadmanager.settings.live import LiveSettings
-from loadmanager.wiring.outside import AsksClients, Outside, Service, StoresTopics
+from loadmanager.wiring.outside import AuthenticatesClients, Outside, Service, StoresTopics
 
 log = structlog.get_logger("hosting")
 
@@ -46,7 +46,7 @@ def build_hosting(
     if outside.storage is not None and isinstance(hosting, StoresTopics):
         hosting.store_in(outside.storage, settings.live(StorageSettings))
     if access is not None:
-        if isinstance(hosting, AsksClients):
+        if isinstance(hosting, AuthenticatesClients):
             hosting.protect(access)
         else:
             log.warning(

@@ -62,11 +62,11 @@ class StoresTopics(Protocol):
 
 
 @runtime_checkable
-class AsksClients(Protocol):
-    """A `Service` that asks its clients who they are."""
+class AuthenticatesClients(Protocol):
+    """A `Service` that authenticates its clients."""
 
     def protect(self, access: Access) -> None:
-        """Ask clients who they are from now on; called before `Service.begin`."""
+        """Authenticate clients by this from now on; called before `Service.begin`."""
         ...
 
 

@@ -37,7 +37,7 @@ def cluster_of(source: HistorySource, cluster: str | None) -> str:
 def records(
     source: HistorySource, segments: Iterable[Segment], kind: type[Record]
 ) -> Iterator[Record]:
-    """The records in these segments; lines that are no records are passed over."""
+    """The records in these segments; lines that are not records are passed over."""
     decoder = msgspec.json.Decoder(kind)
     for segment in segments:
         for line in source.lines(segment):

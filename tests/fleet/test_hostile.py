@@ -51,7 +51,7 @@ async def test_an_order_follows_no_redirect_to_a_stranger(tmp_path: Path) -> Non
                 for move in daemon.work.operations.list_moves(99)["moves"]
                 if move["state"] == "failed"
             ]
-            assert "no broker of the cluster" in move["outcome"]["text"]
+            assert "not a broker of the cluster" in move["outcome"]["text"]
             assert asked == []
             daemon.pulsar.nonsense["/leaderBroker"] = daemon.pulsar.nonsense["/unload"]
             await daemon.work.watching.read_policies()
@@ -67,7 +67,7 @@ async def test_a_daemon_takes_no_orders_from_a_daemon(tmp_path: Path) -> None:
         settings = conf.parse("other", {"pulsar": url})
         async with PulsarClient(settings.pulsar) as other, aiohttp.ClientSession() as operator:
             await planned(operator, url)  # it listens
-            with pytest.raises(OperationalError, match="no broker"):
+            with pytest.raises(OperationalError, match="not a broker"):
                 await other.send("PUT", f"/loadmanager/v1/cordons/{me}?drain=true", me)
             async with operator.get(f"{url}/loadmanager/v1/cordons") as answer:
                 assert (answer.status, await answer.json()) == (200, [])
@@ -92,7 +92,7 @@ async def test_a_name_that_is_no_brokers(tmp_path: Path, name: str) -> None:
         daemon.pulsar.brokers = [name, *real]
         await daemon.work.read()
         assert daemon.work.picture.registered == known
-        assert "is no broker" in daemon.work.picture.problems["brokers"]
+        assert "is not a broker" in daemon.work.picture.problems["brokers"]
         daemon.pulsar.brokers = real
         await daemon.work.read()
         assert daemon.work.picture.problems == {}

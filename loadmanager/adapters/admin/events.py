@@ -15,7 +15,7 @@ from loadmanager.ports.operating import EventStream
 
 HEARTBEAT_S = 15.0
 RETRY_MS = 1_000
-"""When a client shall come back after the end."""
+"""How long a client waits before it connects again."""
 
 
 class EventRoutes:
@@ -46,12 +46,12 @@ class EventRoutes:
         with self._streams.counted(request.remote or ""):
             stream = self._use.events.listen(request.headers.get("Last-Event-ID"))
             try:
-                return await _told(request, stream)
+                return await _streamed(request, stream)
             finally:
                 self._use.events.leave(stream)
 
 
-async def _told(request: web.Request, stream: EventStream) -> web.StreamResponse:
+async def _streamed(request: web.Request, stream: EventStream) -> web.StreamResponse:
     response = web.StreamResponse(
         headers={
             "Content-Type": "text/event-stream; charset=utf-8",

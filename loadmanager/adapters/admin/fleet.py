@@ -30,14 +30,14 @@ IDLE_S = 30.0
 
 
 class _Alone:
-    """The daemon is no broker, and knows of none whose pages may ask it for changes."""
+    """Stands for `Brokers`: there are no brokers here whose pages may ask for changes."""
 
     def __init__(self, me: BrokerAddress) -> None:
         self._me = me
 
     @property
     def registered(self) -> set[str]:
-        """Always empty: the daemon is no broker."""
+        """Always empty: the daemon is not a broker."""
         return set()
 
     def address(self, broker_id: str) -> BrokerAddress | None:
@@ -51,9 +51,9 @@ class _Alone:
 
 @web.middleware
 async def _no_daemon(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer nobody who takes this for a broker of the cluster that it steers."""
+    """Refuse another daemon that takes this one for a broker of its cluster."""
     if request.headers.get("User-Agent") == AGENT:
-        return failed(403, "this is a daemon beside a Pulsar cluster, no broker")
+        return failed(403, "this is a daemon beside a Pulsar cluster, not a broker")
     return await handler(request)
 
 

@@ -71,7 +71,7 @@ class Following:
         where = url.origin()
         broker = self._broker_at(str(where))
         if broker is None:
-            return failed(502, f"{where} is no broker of this cluster")
+            return failed(502, f"{where} is not a broker of this cluster")
         body = await raw_body(request)
         try:
             url = URL(self._calls.url(broker)).join(url.relative())
@@ -117,7 +117,7 @@ class Following:
     ) -> web.StreamResponse:
         """The stream of the other broker, as it comes, until either side ends it."""
         with self._streams.counted(request.remote or ""):
-            response = web.StreamResponse(headers=_told(answer))
+            response = web.StreamResponse(headers=_headers(answer))
             try:
                 await response.prepare(request)
                 async for data in answer.content.iter_any():
@@ -134,11 +134,11 @@ async def _whole(answer: aiohttp.ClientResponse, url: URL) -> web.Response:
         body += more
     if len(body) > ANSWER_BYTES_MAX:
         return failed(502, f"the answer of {url.origin()} is too long to be passed on")
-    told = _told(answer)
+    headers = _headers(answer)
     if answer.status == 307:
-        told["Location"] = str(url.join(URL(answer.headers["Location"], encoded=True)))
-    return web.Response(status=answer.status, body=body, headers=told)
+        headers["Location"] = str(url.join(URL(answer.headers["Location"], encoded=True)))
+    return web.Response(status=answer.status, body=body, headers=headers)
 
 
-def _told(answer: aiohttp.ClientResponse) -> dict[str, str]:
+def _headers(answer: aiohttp.ClientResponse) -> dict[str, str]:
     return {name: answer.headers[name] for name in TOLD if name in answer.headers}

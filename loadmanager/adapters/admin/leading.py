@@ -106,7 +106,7 @@ class LeadingRoutes:
     async def bundle(self, request: web.Request) -> web.Response:
         """The story of a bundle: its owner as stored, its load, its pin, its move, and the
         decisions that concern it or its broker. `replacedBy` has the bundles that it was split or
-        merged into, if it is no bundle any more.
+        merged into, if it no longer exists.
         """
         overview, limit = operations(self._use).overview, DECISIONS.whole(request)
         namespace = namespace_of(request)

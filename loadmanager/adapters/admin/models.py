@@ -179,7 +179,7 @@ class Outcome(Model):
     """The bundles that replaced the one that was split; none if it was not split."""
     owner: str | None = None
     code: str | None = None
-    """`NotSent` or `NotOwned`, of a move that nobody failed to make; else null."""
+    """`NotSent`: no order was sent. `NotOwned`: the source did not own the bundle. Else null."""
     clients_closed: int | None = None
     clients_back: int | None = None
     pause_ms: float | None = None

@@ -107,9 +107,7 @@ class MoveRoutes:
 
     @of_leader(Pause, body=PauseWanted, also={412: "a value is not allowed"})
     async def pause(self, request: web.Request) -> web.Response:
-        """Let no move begin for a time; those that single requests of operators ask for are not
-        held.
-        """
+        """Let no move begin for a time, except those that an operator orders one by one."""
         leader, wanted = self._operations(), await body_as(request, PauseWanted)
         pause = await leader.pause(wanted.seconds, wanted.note)
         return web.json_response(pause)
@@ -172,7 +170,7 @@ class MoveRoutes:
         also={
             404: "there is no such namespace",
             409: "a bundle is pinned or being moved",
-            412: "there is no such bundle, or they are no neighbours",
+            412: "there is no such bundle, or they are not neighbours",
             503: "it could not be done",
         },
     )

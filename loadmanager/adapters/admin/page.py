@@ -48,7 +48,7 @@ class PageRoutes:
         self._files: dict[str, _File] = {}
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes; a slash at the end is no other page."""
+        """All routes; a slash at the end does not name another page."""
         return [
             web.get("/", self.start),
             web.get(UI, self.index),

@@ -162,13 +162,13 @@ def _decoded(broker: BrokerAddress, text: str, kind: type[T]) -> T:
         raise OperationalError(f"{broker.broker_id} gave no usable answer: {error}") from None
 
 
-def _told(broker: BrokerAddress, text: str) -> Released | None:
-    told = _decoded(broker, text, _Release)
-    return Released(told.clients, told.pause_ms, told.life) if told.released else None
+def _release_in(broker: BrokerAddress, text: str) -> Released | None:
+    answer = _decoded(broker, text, _Release)
+    return Released(answer.clients, answer.pause_ms, answer.life) if answer.released else None
 
 
 def _reason(text: str) -> str:
-    """The reason in an error's document; a text that is no such document is returned as it is."""
+    """The reason in an error's document; another text is returned as it is."""
     try:
         return msgspec.json.decode(text, type=_Refusal).reason
     except ValueError:
@@ -205,13 +205,13 @@ class HttpPeers:
         answer = await self._post(
             owner, f"{bundle}/release", query, epoch, self._release_timeout_s()
         )
-        return _told(owner, answer)
+        return _release_in(owner, answer)
 
     async def last_release(self, broker: BrokerAddress, bundle: str) -> Released | None:
         """Ask a broker for its last release of a bundle."""
         url = URL(f"{self._calls.url(broker)}{PATH}/{bundle}/released")
         _, text = await self._ask(broker, url, {}, ACQUIRE_TIMEOUT_S, method="GET")
-        return _told(broker, text)
+        return _release_in(broker, text)
 
     async def served_bundles(
         self, broker: BrokerAddress, bundle: str | None = None

@@ -126,7 +126,7 @@ class SubscriptionRoutes:
         topic, name = topic_of(request), request.match_info.get("name")
         age = request.match_info["age"]
         if not (age.isascii() and age.isdigit() and len(age) <= AGE_DIGITS_MAX):
-            raise RefusedError(400, f"{age[:40]} is no number of seconds")
+            raise RefusedError(400, f"{age[:40]} is not a number of seconds")
         if not topic.persistent:
             raise RefusedError(405, "Expire messages on a non-persistent topic is not allowed")
         if not await self._each_partition(request, topic):

@@ -271,7 +271,7 @@ def _checked_count(count: object) -> int:
 
 
 def _refuse_properties(properties: object) -> None:
-    """Raise `RefusedError`: 400 for what is no object of texts, 501 for one that is not empty."""
+    """Raise `RefusedError`: 400 unless it is an object of texts, 501 unless it is empty."""
     if properties is None:
         return
     if not isinstance(properties, dict) or not all(

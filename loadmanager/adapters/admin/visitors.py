@@ -1,10 +1,11 @@
 """Keeps web pages from using the admin API through the browser of somebody who may reach it.
 
-A page can send requests anywhere, and read the answers from hosts under its own name, which its
-owner may point at any address. So a request that changes something must be sent by no page from
-elsewhere, and its body must be of a type that browsers do not send without asking. A request
-without a body needs no type: Pulsar's tools send none, and browsers say from where a page sends it.
-Where nobody must prove who he is, it must also be sent to a name that is this broker's.
+A page can send requests anywhere (cross-site request forgery), and read the answers from hosts
+under its own name, which its owner may point at any address (DNS rebinding). So a request that
+changes something must be sent by no page from elsewhere, and its body must be of a type that
+browsers do not send without asking. A request without a body needs no type: Pulsar's tools send
+none, and browsers say from where a page sends it. Where nobody must prove who he is, it must also
+be sent to a name that is this broker's.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def visitors(
         changes = request.method not in READS
         if not proven and (changes or _local(request)) and request.path not in ALWAYS_ANSWERED:
             host = host_of(f"//{request.headers.get('Host', '')}")
-            if ANY not in added and host not in names() and not nobodys(host):
+            if ANY not in added and host not in names() and not cannot_be_rebound(host):
                 return failed(
                     403,
                     f"{host} is not a name of this broker; loadManagerAllowedHosts adds names",
@@ -84,7 +85,7 @@ def host_of(url: str) -> str:
         return url.lower()
 
 
-def nobodys(host: str) -> bool:
+def cannot_be_rebound(host: str) -> bool:
     """True if the owner of a web page cannot point this host at other machines: an address, a name
     without a dot, or no host.
     """

@@ -136,7 +136,7 @@ def broker_ids(raw: bytes) -> list[str]:
         raise OperationalError(f"{len(names)} brokers: more than {BROKERS_MAX}")
     for name in names:
         if not _is_broker(name):
-            raise OperationalError(f"{clip(name)} is no broker: host:port is expected")
+            raise OperationalError(f"{clip(name)} is not a broker: host:port is expected")
     return names
 
 
@@ -318,13 +318,13 @@ def failure_domains(raw: bytes) -> dict[str, list[str]]:
 
 
 def anti_affinity_group(raw: bytes) -> str | None:
-    """`antiAffinity`: the bare word; an empty answer is no group."""
+    """`antiAffinity`: the bare word; an empty answer means no group."""
     try:
         word = raw.decode().strip().strip('"')
     except UnicodeDecodeError:
-        raise OperationalError("an anti-affinity group that is no text") from None
+        raise OperationalError("an anti-affinity group that is not a text") from None
     if len(word) > NAME_MAX or not word.isprintable() or "<" in word:
-        raise OperationalError(f"{word[:40]!r} is no anti-affinity group")
+        raise OperationalError(f"{word[:40]!r} is not an anti-affinity group")
     return word or None
 
 

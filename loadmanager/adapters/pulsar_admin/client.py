@@ -45,7 +45,7 @@ REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class AnswerError(OperationalError):
-    """A broker answered with a status that is no success."""
+    """A broker answered with a status that is not a success."""
 
     def __init__(self, status: int, text: str, *, reasoned: bool) -> None:
         super().__init__(text)
@@ -217,7 +217,7 @@ class PulsarClient:
             if urlsplit(target).scheme in ("http", "https"):
                 if method == "GET" or (self._trusts(target) and _same_order(url, target)):
                     return target
-                problem = "which is no broker of the cluster, or another request"
+                problem = "which is not a broker of the cluster, or another request"
         except ValueError:
             pass  # such as brackets without an IPv6 address
         self.cost.failures += 1
@@ -255,7 +255,7 @@ class PulsarClient:
         except TimeoutError:
             text = f"no answer within {self._settings.timeout_s:g} s"
         except (aiohttp.ClientError, OperationalError, OSError, ValueError) as error:
-            text = _told(error)
+            text = _explained(error)
         finally:
             self.cost.bytes_read = self.bodies.bytes_read
         self.cost.failures += 1
@@ -298,7 +298,7 @@ async def _sent_once(
     try:
         return await send(request)
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise OperationalError(_told(error)) from None
+        raise OperationalError(_explained(error)) from None
 
 
 def _secret(path: str) -> str:
@@ -370,7 +370,7 @@ def _beginning(raw: bytes) -> str:
     return printable(text) or "no reason"
 
 
-def _told(error: Exception) -> str:
+def _explained(error: Exception) -> str:
     """Why there is no answer."""
     text = str(error)
     if isinstance(error, aiohttp.ClientConnectorCertificateError):

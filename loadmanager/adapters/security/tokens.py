@@ -112,7 +112,7 @@ def _public(der: bytes) -> Any:
             return serialization.load_pem_public_key(der)
         return serialization.load_der_public_key(der)
     except (ValueError, UnsupportedAlgorithm):
-        raise ConfigError("tokenPublicKey is no public key (X.509, DER or PEM)") from None
+        raise ConfigError("tokenPublicKey is not a public key (X.509, DER or PEM)") from None
 
 
 # Making tokens

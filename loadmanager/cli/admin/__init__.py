@@ -101,7 +101,7 @@ def use(_admin: AdminClient, name: str | None, *, remove: bool) -> Output:
             known.trusts[name] = str(Path(given_trust()).resolve())
     elif name not in known.urls:
         names = ", ".join(sorted(known.urls)) or "none yet"
-        raise OperationalError(f"{name} is no name of a cluster; add --url (names: {names})")
+        raise OperationalError(f"{name} is not the name of a cluster; add --url (names: {names})")
     known.current = name
     contexts.save(known)
     return Output({"name": name, "url": known.url}, f"{name} ({known.url}) is in use now")

@@ -61,7 +61,7 @@ def remove(contexts: Contexts, name: str) -> None:
     """Forget a name, and write the file. Raises `OperationalError` for one that there is not."""
     if contexts.urls.pop(name, None) is None:
         names = ", ".join(sorted(contexts.urls)) or "none yet"
-        raise OperationalError(f"{name} is no name of a cluster (names: {names})")
+        raise OperationalError(f"{name} is not the name of a cluster (names: {names})")
     contexts.trusts.pop(name, None)
     if contexts.current == name:
         contexts.current = None

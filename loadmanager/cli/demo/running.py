@@ -160,7 +160,7 @@ class Demo:
             for child in self._children:
                 if child.poll() is not None:
                     raise OperationalError(f"a part of it ended:\n{_last_lines(log_path)}")
-            with contextlib.suppress(LoadManagerError):  # a leader that changes is no end
+            with contextlib.suppress(LoadManagerError):  # the demo goes on when the leader changes
                 for line in teller.lines(self._now_s(), *self._seen()):
                     self._say(line)
             time.sleep(POLL_S)

@@ -133,20 +133,18 @@ def _advice(admin: AdminClient, error: Exception) -> str:
             admin.get(f"{OWN}/cluster?limit=1")
         except LoadManagerError:
             return "something else than a broker listens there: name a broker's port with --url"
-        return (
-            "this is the port of `loadmanager fleet`, which is no broker: name a broker with --url"
-        )
+        return "this is the port of `loadmanager fleet`, which is not a broker: name one with --url"
     return "look into the log of that broker, or name another one with --url"
 
 
 def _ask(at: AdminClient, name: str) -> Broker:
     try:
-        return _told(at, name)
+        return _answers_of(at, name)
     except LoadManagerError as error:
         return Broker(broker=name, failure=str(error))
 
 
-def _told(at: AdminClient, name: str) -> Broker:
+def _answers_of(at: AdminClient, name: str) -> Broker:
     settings = at.get(f"{V2}/brokers/configuration/runtime")
     try:
         leader = str(at.get(f"{V2}/brokers/leaderBroker")["brokerId"])

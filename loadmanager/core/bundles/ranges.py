@@ -213,7 +213,7 @@ class NamespaceBundles:
         """The bundles after a merge of two neighbours, the lower one first.
 
         Raises `ConflictError` unless both are bundles of this namespace, `BadInputError` if they
-        are no neighbours.
+        are not neighbours.
         """
         for part in (left, right):
             self.require(str(part))

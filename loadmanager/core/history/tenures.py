@@ -141,7 +141,7 @@ def add_owners(tenures: list[Tenure], first_seen: Mapping[str, tuple[str, int]])
     found = list(tenures)
     for bundle, (broker, ts) in first_seen.items():
         since, owner = first.get(bundle, (ts + 1, ""))
-        # A load that is a little older than its own broker's acquisition is no earlier tenure.
+        # A load that is a little older than its own broker's acquisition is not an earlier tenure.
         early = since - ts > (NEAR_MS if owner == broker else 0)
         if early and (bundle, broker) not in known:
             found.append(Tenure(bundle=bundle, broker=broker))

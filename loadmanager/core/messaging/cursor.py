@@ -86,5 +86,5 @@ def read_cursor(value: bytes, where: str) -> Cursor:
         if not all(type(number) is int for number in (*edges, *words)):
             raise ValueError("it has something else than whole numbers")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise CorruptDataError(f"{where} is no cursor: {error}") from None
+        raise CorruptDataError(f"{where} is not a cursor: {error}") from None
     return cursor

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from loadmanager.core.reason import Reason
 
 WORSE = 1.1
-"""A spread of load that grew by more than this factor after a move is no improvement."""
+"""A spread of load that grew by more than this factor after a move is not an improvement."""
 EXPECTATIONS_MAX = 100
 NAMED_MAX = 5
 """Brokers that a reason names."""

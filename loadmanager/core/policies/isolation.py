@@ -120,7 +120,7 @@ class Work:
             for expression in policy.expressions:
                 if self._refused > REFUSED_SIZE_MAX:
                     raise BadInputError("too many others cannot be used; it is not looked at")
-                size += UNUSABLE_SIZE
+                size += UNUSABLE_SIZE  # counts if the next line raises
                 size += _compiled(expression).programsize - UNUSABLE_SIZE
                 if self._size + size > SIZE_MAX:
                     raise BadInputError(
@@ -263,9 +263,9 @@ class Policies(Mapping[str, IsolationPolicy]):
                 reasons[broker] = SECONDARY
         return reasons
 
-    def leave(self, namespace: str, columns: BrokerColumns) -> NDArray[np.bool_]:
-        """True for brokers that `rejected` leaves to a namespace, topics' persistence aside:
-        `[row]`, not to be changed.
+    def allowed(self, namespace: str, columns: BrokerColumns) -> NDArray[np.bool_]:
+        """`[row]`, not to be changed: true for brokers that `rejected` does not name, topics'
+        persistence aside.
         """
         of, known = self._rows
         if of is not columns.row_of:

@@ -83,7 +83,7 @@ def may_serve(snapshot: ClusterSnapshot, namespace: str) -> tuple[BrokerRows, Ma
     if not snapshot.isolation_policies and persistent:
         return everyone, NO_REASONS
     policies = isolation.kept(snapshot.isolation_policies)
-    which = policies.leave(namespace, columns)
+    which = policies.allowed(namespace, columns)
     if not persistent and policies.of(namespace) is None:
         which = which & columns.persistent
     if which.all():

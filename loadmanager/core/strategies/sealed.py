@@ -44,8 +44,8 @@ class Sealed:
     usages: Mapping[str, float] = field(default_factory=dict)
     """Broker of a move → its usage."""
     doubts: Collection[tuple[str, str | None, str | None]] = ()
-    """What the guards said of the moves one by one when the plan was made, as what, bundle and
-    code: a move may depend on those before it. It is no drift if they say it again.
+    """What the guards refuse of the fresh plan, as `Drift.what`, bundle and code: they judge a plan
+    against reports that do not show its earlier moves. The same refusal later is not drift.
     """
 
     @property

@@ -53,7 +53,7 @@ class TopicLogs:
             )
             life, first_id = _number(value["life"]), _number(value["firstId"])
         except (KeyError, TypeError, ValueError) as error:
-            raise CorruptDataError(f"{path} is no record of a log: {error!r}") from None
+            raise CorruptDataError(f"{path} is not the record of a log: {error!r}") from None
         return LogRecord(log_id, life, first_id, runs, node.version)
 
     async def _log_id(self, topic: TopicName) -> int | None:
@@ -63,7 +63,7 @@ class TopicLogs:
         try:
             return int(node.value, 16)
         except ValueError:
-            raise CorruptDataError(f"{paths.log(topic)} is no number of a log") from None
+            raise CorruptDataError(f"{paths.log(topic)} is not the number of a log") from None
 
     async def save(self, topic: TopicName, record: LogRecord) -> LogRecord:
         """See `Directory.save_log_record`."""
@@ -145,11 +145,11 @@ def _value(record: LogRecord) -> bytes:
 
 def _number(value: object) -> int:
     if type(value) is not int or value < 0:
-        raise ValueError(f"{str(value)[:40]} is no number")
+        raise ValueError(f"{str(value)[:40]} is not a number")
     return value
 
 
 def _name(value: object) -> str:
     if not isinstance(value, str) or not value.isalnum():
-        raise ValueError(f"{str(value)[:40]} is no name of a writer")
+        raise ValueError(f"{str(value)[:40]} is not the name of a writer")
     return value

@@ -20,7 +20,7 @@ from loadmanager.core.text import printable
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.note import NOTE_BYTES_MAX
 from loadmanager.runtime.fleet.daemon_note import DaemonNote
-from loadmanager.runtime.fleet.hold import FleetHold
+from loadmanager.runtime.fleet.hold import STALE_READINGS, FleetHold
 from loadmanager.runtime.fleet.picture import Picture
 from loadmanager.runtime.fleet.settings import ACT, APPROVE, FleetSettings
 from loadmanager.runtime.leader.load_manager import LoadManager
@@ -34,8 +34,6 @@ knows; fewer if their names are long.
 """
 WHY_MAX = 1_000
 """Characters of a kept reason."""
-SILENT_READINGS = 2.5
-"""A broker that did not answer for this many intervals of reading has disappeared."""
 
 log = structlog.get_logger("fleet")
 
@@ -163,7 +161,7 @@ class Acting:
         splitting = [unload for unload in plan.unloads if splits(unload.bundle, unload.source)]
         wanted = [unload for unload in plan.unloads if unload not in splitting]
         allowed, refused = self.hold.budget.allow(wanted, self.clock.now_ms(), limits, waiting)
-        refused += tuple(Skip(unload.bundle, "Splits", "it is split") for unload in splitting)
+        refused += tuple(Skip(unload.bundle, "Splits", "it is being split") for unload in splitting)
         if refused:
             self.load_manager.told(Plan(plan.strategy, skipped=refused))
         return self.moves.decide(allowed, Author.CYCLE)
@@ -238,7 +236,7 @@ class Acting:
         """The cluster was read."""
         picture = self.picture
         oldest_ms = (
-            self.clock.now_ms() - self.settings.value.read_interval_s * SILENT_READINGS * 1000
+            self.clock.now_ms() - self.settings.value.read_interval_s * STALE_READINGS * 1000
         )
         live = frozenset(
             broker

@@ -17,7 +17,7 @@ from loadmanager.runtime.fleet.watching import Watching
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """Implements `ports.mover.OrderGate`. Time has passed since it was decided to give an order."""
+    """Implements `ports.mover.OrderGate`: much may have changed since an order was decided."""
 
     watching: Watching
     hold: FleetHold

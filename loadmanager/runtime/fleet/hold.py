@@ -17,7 +17,9 @@ from loadmanager.runtime.fleet.picture import Picture
 from loadmanager.runtime.fleet.settings import ACT, APPROVE, FleetSettings
 
 STALE_READINGS = 2.5
-"""Data that could not be read for this many intervals are no longer used."""
+"""Data that could not be read for this many intervals are no longer used, and a broker that did not
+answer for so long counts as gone.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ class SplitOrders:
     load_manager: LoadManager
     acting: Acting
     _split_ms: dict[str, float] = field(default_factory=dict)
-    """Bundle → when it was split; infinity while it is."""
+    """Bundle → when its split ended; infinity until then."""
 
     async def split(self, owner: BrokerAddress, split: Split) -> Split:
         """Have a bundle split; until Pulsar has measured again, its load counts with its parts."""

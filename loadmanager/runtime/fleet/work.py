@@ -105,8 +105,8 @@ class FleetWork:
         self.scope.spawn(every(interval_s, step, name, self.steps), name)
 
     async def read(self) -> None:
-        """Read the brokers, and the policies of namespaces that are new; before all, what was done
-        lately.
+        """Write the note if it has not been written yet; then read the brokers, and the policies of
+        namespaces that are new.
         """
         await self.steps.run("write-note", self.note.write)
         await self.watching.read_brokers()
@@ -126,9 +126,8 @@ class FleetWork:
         await self.load_manager.shed(self.hold, self._carry_out)
 
     async def sign(self) -> None:
-        """Give a sign of life, if the daemon may move bundles and the cluster answers it. A reading
-        may take long, when brokers hang; one that does not go on is no life. Meanwhile the settings
-        are read here.
+        """Give a sign of life, if the daemon may move bundles, the cluster answers, and its reading
+        goes on: one may take long, when brokers hang. The settings are read here meanwhile.
         """
         fleet, goes_on = self.settings.value, self._goes_on()
         answers = self.picture.answering and "brokers" not in self.picture.problems

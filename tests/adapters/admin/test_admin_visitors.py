@@ -9,7 +9,7 @@ from adapters.admin.serving import CLUSTER, Served, serving
 from adapters.security.tokens import ADMIN, VALUES, token, verifier
 
 from loadmanager.adapters.admin.settings import AdminSettings
-from loadmanager.adapters.admin.visitors import nobodys, own_names
+from loadmanager.adapters.admin.visitors import cannot_be_rebound, own_names
 from loadmanager.ports.hosting import AdvertisedListener, BrokerAddress
 
 TENANT = {"allowedClusters": [CLUSTER]}
@@ -111,5 +111,9 @@ def test_names_of_a_broker() -> None:
     listeners = {"out": AdvertisedListener("pulsar://out.example.com:1", "http://web.example.com")}
     me = BrokerAddress("b.example.com:80", "", "", listeners, web_url_tls="https://b.example.com:1")
     assert {"b.example.com", "out.example.com", "web.example.com"} <= set(own_names(me))
-    assert [nobodys(host) for host in ("1.2.3.4", "::1", "x", "a.localhost", "")] == [True] * 5
-    assert [nobodys(host) for host in ("a.b", "1.2.3.4.com", "localhost.evil.com")] == [False] * 3
+    assert [cannot_be_rebound(host) for host in ("1.2.3.4", "::1", "x", "a.localhost", "")] == [
+        True
+    ] * 5
+    assert [cannot_be_rebound(host) for host in ("a.b", "1.2.3.4.com", "localhost.evil.com")] == [
+        False
+    ] * 3

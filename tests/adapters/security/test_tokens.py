@@ -132,7 +132,7 @@ def test_clock_skew() -> None:
         (TokenSettings(secret_key="file:///nowhere"), "cannot be read"),
         (TokenSettings(secret_key="data:;base64,c2hvcnQ="), "less than 32 bytes"),
         (TokenSettings(secret_key="?"), "not base64"),
-        (TokenSettings(public_key=KEY), "no public key"),
+        (TokenSettings(public_key=KEY), "not a public key"),
         (TokenSettings(secret_key=KEY, audience="x"), "need each other"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

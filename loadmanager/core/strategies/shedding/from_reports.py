@@ -125,10 +125,9 @@ def top_bundles(
     *,
     movable: Callable[[str], bool] | None = None,
 ) -> TopBundlesLoadData:
-    """The busiest bundles that may be moved, in ascending order, so many or all (-1); the snapshot
-    has the policies.
+    """The `count` busiest bundles that may be moved (-1: all of them), in ascending order.
 
-    `movable`: what `movable_namespaces` returned, for several brokers.
+    `movable`: what `movable_namespaces` returned, to be shared by several calls.
     """
     may_move = movable or movable_namespaces(snapshot, settings)
     names = sorted(bundle for bundle in stats if may_move(split_bundle_name(bundle)[0]))
