@@ -212,11 +212,10 @@ class Ingest:
             return self._spark.createDataFrame([], schema).limit(0)
         return stored(self._spark, schema, self._days.spark_path("sums", name, self._date))
 
-    def throughputs(self, kind: str, column: str, names: Sequence[str]) -> DataFrame:
+    def throughputs(self, kind: str, column: str, names: Sequence[str]) -> pa.Table:
         """`ts` and `throughput` of the loads whose column has one of these names."""
         search = reading.Search(self._days.files, column, names)
-        found = pa.concat_tables(self._each(search.run, self._files[kind]))
-        return self._spark.createDataFrame(found)
+        return pa.concat_tables(self._each(search.run, self._files[kind]))
 
     def records_before(self, kind: str) -> DataFrame | None:
         """The good records of the day before; None where it was not analysed.
