@@ -12,10 +12,12 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,7 +37,7 @@ LINE_BYTES_MAX = 1 << 20
 """Records are far shorter. A longer line is no record, and only its ends are kept."""
 DAMAGED = "is cut off or damaged; what could be read was"
 PROBLEM, TEXT, SEGMENT = "problem", "text", "segment"
-NOT_JSON = "not JSON, or a wrong type"
+NOT_JSON = "not JSON, a wrong type, or more than 1 MiB"
 SAMPLES_MAX = 5
 SAMPLE_CHARS_MAX = 300
 NOT_FINITE = {"NaN", "Infinity", "-Infinity"}
@@ -117,8 +119,8 @@ class TooLargeError(Exception):
 
 
 def run(task: Task) -> Outcome:
-    """Write the file; none if there is no line. Once more, without it, if a segment is too large:
-    part of it is in the file by then.
+    """Write the file. Once more, without it, if a segment is too large: part of it is in the file
+    by then.
     """
     left_out: dict[str, str] = {}
     while True:
@@ -139,34 +141,48 @@ def run(task: Task) -> Outcome:
 
 
 def _write(task: Task, outcome: Outcome) -> None:
-    writer: pq.ParquetWriter | None = None
     schema = _stored(task.rules.schema)
     # Measured values and times hardly repeat: a dictionary would not make them smaller.
     repeating = [name for name, of_type in _leaves(schema) if not pa.types.is_floating(of_type)]
     repeating.remove("ts")
     loads: list[pa.Table] = []
     sums: list[pa.Table] = []
-    with task.target.open(task.path, "wb") as file:
+    with (
+        _complete(task.target, task.path) as file,
+        pq.ParquetWriter(file, schema, use_dictionary=repeating) as writer,
+    ):
         for pieces in _blocks(task, outcome):
             table = _judged(pieces, task.rules)
             _count(table, outcome)
-            writer = writer or pq.ParquetWriter(file, schema, use_dictionary=repeating)
             writer.write_table(table.cast(schema))
             loads += [table.drop_columns([TEXT, SEGMENT])] if task.sums else []
             if sum(map(len, loads)) >= ROWS_SUMMED:
                 sums.append(_by_hour(loads, task.sums[0][0]))
                 loads = []
-        if writer is not None:
-            writer.close()
-    if writer is None:
-        task.target.rm(task.path)
     if loads:
         sums.append(_by_hour(loads, task.sums[0][0]))
     if sums:
         merged = _with_namespace(_one_chunk(pa.concat_tables(sums)))
         for keys, path in task.sums:
-            with task.target.open(path, "wb") as file:
+            with _complete(task.target, path) as file:
                 pq.write_table(_summed(merged, keys), file)
+
+
+@contextmanager
+def _complete(files: Any, path: str) -> Iterator[Any]:
+    """A new file that is there once it is complete. Spark may run a task again, or twice at once:
+    the first file stays, and the others go. Spark's readers ignore names with an underscore first.
+    """
+    folder, _, name = path.rpartition("/")
+    part = f"{folder}/_{name}.{uuid4().hex}"
+    try:
+        with files.open(part, "wb") as file:
+            yield file
+        if not files.exists(path):
+            files.mv(part, path)
+    finally:
+        if files.exists(part):
+            files.rm(part)
 
 
 def _count(table: pa.Table, outcome: Outcome) -> None:

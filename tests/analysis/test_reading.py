@@ -103,6 +103,7 @@ def test_segments_share_blocks(tmp_path: Path) -> None:
 
     count = reading.BLOCK_BYTES // len(GOOD) + 1000
     large = history.write(tmp_path, "bundle_load", "b2", [GOOD] * count)
+    Path(task.path).unlink()
     segments = HistorySource(str(tmp_path)).day(history.CLUSTER, history.DATE).segments
     task = task_of("bundle_load", segments, tmp_path, plain_bytes_max=1 << 30)
     assert reading.run(task).rows == 9 + count
@@ -118,6 +119,7 @@ def test_blank_lines(tmp_path: Path) -> None:
     task = task_of("bundle_load", segments, tmp_path, plain_bytes_max=1 << 20)
     outcome = reading.run(task)
     assert (outcome.rows, outcome.put_aside, outcome.unwritten) == (0, {}, None)
+    Path(task.path).unlink()
     (folder / "b0-1-2.jsonl").write_text(f"\n{GOOD}\n\n\n{GOOD}\n\n")
     segments = HistorySource(str(tmp_path)).day(history.CLUSTER, history.DATE).segments
     task = task_of("bundle_load", segments, tmp_path, plain_bytes_max=1 << 20)
@@ -134,5 +136,19 @@ def test_what_is_not_there_any_more(tmp_path: Path) -> None:
     unwritable = task_of("bundle_load", segments, tmp_path / "lines.parquet", 1 << 20)
     (tmp_path / "lines.parquet").write_text("")
     assert "Not a directory" in str(reading.run(unwritable).unwritten)
+    (tmp_path / "lines.parquet").unlink()
     Path(segments[0].path).unlink()
     assert reading.run(task).gone
+    assert not list(tmp_path.glob("*lines*")), "nothing is there that is not complete"
+
+
+def test_a_task_that_runs_twice(tmp_path: Path) -> None:
+    """Spark may run one again, or twice at once: the file that is there stays, and is the only
+    one.
+    """
+    history.write(tmp_path, "bundle_load", "b0", [GOOD])
+    segments = HistorySource(str(tmp_path)).day(history.CLUSTER, history.DATE).segments
+    task = task_of("bundle_load", segments, tmp_path, plain_bytes_max=1 << 20)
+    first, inode = reading.run(task), Path(task.path).stat().st_ino
+    assert reading.run(task) == first
+    assert [path.stat().st_ino for path in tmp_path.glob("*lines*")] == [inode]
