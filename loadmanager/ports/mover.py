@@ -22,15 +22,11 @@ class Released:
     """The life of the bundle that ended; None: not told."""
 
 
-NOT_SENT = "not sent"
-"""How the text of an order's error begins that was not sent: it is nobody's failure."""
-
-
 class NotSentError(OperationalError):
-    """An order was not sent. The text begins with `NOT_SENT` and tells why."""
+    """An order was not sent: it is nobody's failure."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"{NOT_SENT}: {why}")
+        super().__init__(f"not sent: {why}")
         self.why = why
 
 

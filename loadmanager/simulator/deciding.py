@@ -54,7 +54,7 @@ class Deciding:
             chosen, skipped = self._split(line, snapshot, splits, strategies.load_manager_class)
             leaving = {unload.bundle for unload in plan.unloads}
             unloading = tuple(
-                Skip(split.bundle, "Unloading: it leaves its broker in this cycle")
+                Skip(split.bundle, "Unloading", "it leaves its broker in this cycle")
                 for split in chosen
                 if split.bundle in leaving
             )
@@ -130,7 +130,8 @@ class Deciding:
         if line.split:
             return _of_bundles(line, *_requested(line, topics, settings))
         if not settings.enabled:
-            return (), (Skip("cluster", "SplitDisabled: loadBalancerAutoBundleSplitEnabled"),)
+            skip = Skip("cluster", "SplitDisabled", "loadBalancerAutoBundleSplitEnabled")
+            return (), (skip,)
         counts = _bundle_counts(line, snapshot)
         if snapshot.extensible or Manager.of(load_manager) is Manager.EXTENSIBLE:
             splits, self._memories = threshold.extensible(
@@ -171,11 +172,11 @@ def _requested(
         )
         split = Split(request.bundle, boundaries, "Admin")
         if split in splits:
-            skipped.append(Skip(request.bundle, "AlreadyPlanned: twice in one cycle"))
+            skipped.append(Skip(request.bundle, "AlreadyPlanned", "twice in one cycle"))
         elif boundaries:
             splits.append(split)
         else:
-            skipped.append(Skip(request.bundle, f"Unsplittable: {why_not}"))
+            skipped.append(Skip(request.bundle, "Unsplittable", why_not))
     return tuple(splits), tuple(skipped)
 
 
@@ -191,7 +192,7 @@ def _of_bundles(
         edges = parse_boundaries(namespace.boundaries) if namespace and namespace.boundaries else ()
         if edges and (span.lower, span.upper) not in zip(edges, edges[1:], strict=False):
             gone.append(
-                Skip(split.bundle, "NoSuchBundle: the namespace's boundaries are others by now")
+                Skip(split.bundle, "NoSuchBundle", "the namespace's boundaries are others by now")
             )
         else:
             existing.append(split)

@@ -20,6 +20,7 @@ from loadmanager.core.load.reports import (
     decode_local_broker_data,
     decode_tolerant,
 )
+from loadmanager.core.reason import Reason
 from loadmanager.core.strategies.splitting.algorithms import ALGORITHMS
 
 
@@ -119,7 +120,7 @@ class Reports:
 
     local: dict[str, LocalBrokerData]
     load: dict[str, BrokerLoadData]
-    unusable: dict[str, str]
+    unusable: dict[str, Reason]
 
 
 def decode_line(raw: bytes) -> Line:
@@ -208,9 +209,9 @@ def decode_reports(brokers: dict[str, msgspec.Raw]) -> Reports:
     for broker, raw in brokers.items():
         try:
             if modular and extensible[broker]:
-                reports.unusable[broker] = (
-                    "OtherLoadManager: its report is the extensible manager's, others are the "
-                    "modular one's"
+                reports.unusable[broker] = Reason(
+                    "OtherLoadManager",
+                    "its report is the extensible manager's, others are the modular one's",
                 )
             elif modular:
                 reports.local[broker] = _complete(decode_local_broker_data(bytes(raw)), bytes(raw))

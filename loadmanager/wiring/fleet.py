@@ -376,7 +376,7 @@ class _Watched:
         return {
             "name": self.settings.name,
             "mode": self.settings.fleet.mode,
-            "held": self.work.hold.told(),
+            **self._held(),
             "pausedUntil": pause and pause.until_ms,
             "cost": self.work.outside.reader.cost.document(),
             **self.work.picture.document(),
@@ -386,7 +386,13 @@ class _Watched:
         return self.work.picture.address(self.work.picture.leader or "")
 
     def advice(self) -> dict[str, Any]:
-        return {"held": self.work.hold.told(), **self.work.advice.document()}
+        return {**self._held(), **self.work.advice.document()}
+
+    def _held(self) -> dict[str, str | None]:
+        why = self.work.hold.told()
+        if why is None:
+            return {"held": None, "heldCode": None}
+        return {"held": str(why), "heldCode": why.code}
 
     async def snapshot(self) -> dict[str, Any]:
         async with self.one_at_a_time:

@@ -23,6 +23,7 @@ from typing import Any, cast
 import msgspec
 
 from loadmanager.core.errors import ConfigError
+from loadmanager.core.reason import from_sentence
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.strategy import PlacementRule, Shed, Shedder, Strategy
@@ -45,9 +46,18 @@ def checked_shedder(strategy: Shedder) -> Shedder:
             raise TypeError(
                 f"the shedding strategy {strategy.name} answered {answer!r:.200}; {problem}"
             )
-        return cast(Shed, answer)
+        answered = cast(Shed, answer)
+        if all(skip.code.isidentifier() for skip in answered.skipped):
+            return answered
+        return replace(answered, skipped=tuple(map(_with_code, answered.skipped)))
 
     return replace(strategy, **_contained(strategy) | {"shed": shed})
+
+
+def _with_code(skip: Skip) -> Skip:
+    """The skip with a code of one word, also of `Skip(what, "Code: text")` (earlier versions)."""
+    why = from_sentence(skip.reason)
+    return Skip(skip.what, why.code, why.text)
 
 
 def _problem_of(answer: object) -> str:

@@ -93,7 +93,11 @@ def test_a_shedder_has_memory_and_settings(installed: Path) -> None:
     )
     assert [len(answer["unloads"]) for answer in patient] == [0, 0, 1]
     assert patient[0]["skipped"] == [
-        {"what": "b1:8080", "reason": "Patience: the busiest for 1 of 3 cycles"}
+        {
+            "what": "b1:8080",
+            "code": "Patience",
+            "reason": "Patience: the busiest for 1 of 3 cycles",
+        }
     ]
     lines[0]["config"] = {"busiestShedderCycles": 1}
     assert [

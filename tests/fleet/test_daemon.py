@@ -81,7 +81,8 @@ pulsar={pulsar.url()}
             assert 'loadmanager_fleet_brokers{cluster="east"' in metrics
             told = await ask(port, "/loadmanager/v1/fleet", until=lambda told: told["problems"])
             assert told["mode"] == "advise"
-            assert "Incomplete" in told["held"]
+            assert told["held"].startswith("Incomplete: ")
+            assert told["heldCode"] == "Incomplete"
             async with aiohttp.ClientSession() as session:
                 pause = f"http://127.0.0.1:{port}/loadmanager/v1/moves/pause"
                 page = {"Origin": "http://elsewhere.example"}

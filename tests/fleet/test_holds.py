@@ -17,7 +17,7 @@ from loadmanager.adapters.files.note import FileNote
 from loadmanager.adapters.pulsar_admin.client import CONNECTIONS_MAX
 from loadmanager.core.errors import ConfigError, ConflictError, OperationalError
 from loadmanager.core.load.wishes import Pause
-from loadmanager.core.moves.move import Author
+from loadmanager.core.moves.move import NOT_SENT, Author
 from loadmanager.runtime.fleet.steady import Steady
 from loadmanager.settings import fleet
 from loadmanager.wiring.fleet import Cluster, FleetOptions, switch_on
@@ -76,7 +76,7 @@ async def test_quiet_hours_stop_moves_that_wait(tmp_path: Path) -> None:
         daemon.clock.at_ms = midnight_ms + (21 * 3600 + 59 * 60 + 50) * 1000
         await one_of_several(daemon)
         assert await minutes_later(daemon) == 1
-        assert daemon.work.hold.told() == "QuietHours: no moves in 22:00-06:00 (UTC)"
+        assert str(daemon.work.hold.told()) == "QuietHours: no moves in 22:00-06:00 (UTC)"
         assert daemon.work.hold.held(Author.PLAN) is None
 
 
@@ -153,10 +153,10 @@ async def test_the_budget_outlives_the_daemon(tmp_path: Path) -> None:
                 daemon.clock.pass_s(60 * epoch)
                 await daemon.cycle()
                 assert len(pulsar.moved) == 1
-                assert (daemon.work.hold.told() or "").startswith("HourlyBudget: 1 moves an hour")
+                assert str(daemon.work.hold.told()).startswith("HourlyBudget: 1 moves an hour")
         async with beside(pulsar, tmp_path, settings, epoch=4) as daemon:
             daemon.clock.pass_s(3700)
-            assert not (daemon.work.hold.told() or "").startswith("HourlyBudget")
+            assert "HourlyBudget" not in str(daemon.work.hold.told())
             await daemon.cycle()
             assert len(pulsar.moved) == 2
 
@@ -339,9 +339,10 @@ async def test_an_order_after_pulsar_was_switched_on(tmp_path: Path) -> None:
         while not queue.ended:
             await daemon.work.moves._changed.wait()
         assert daemon.pulsar.moved == []
-        assert str(queue.ended[0].outcome and queue.ended[0].outcome.text).startswith(
-            "not sent: PulsarBalances"
-        )
+        outcome = queue.ended[0].outcome
+        assert outcome is not None
+        assert outcome.text.startswith("not sent: PulsarBalances")
+        assert outcome.code == NOT_SENT
         assert daemon.work.acting.reason() is None
         daemon.pulsar.switch_off()
         daemon.clock.pass_s(60)

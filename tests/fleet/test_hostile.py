@@ -127,8 +127,9 @@ async def test_what_a_broker_says_drives_no_terminal(tmp_path: Path) -> None:
         await daemon.work.read()
         why = daemon.work.hold.told()
         assert why is not None
-        assert "curl" in why
-        assert why.isprintable()
+        assert why.code == "Incomplete"
+        assert "curl" in why.text
+        assert why.text.isprintable()
 
 
 @pytest.mark.parametrize(
@@ -234,7 +235,7 @@ async def test_brokers_of_another_cluster(tmp_path: Path) -> None:
             await daemon.work.read()
         why = daemon.work.hold.told()
         assert why is not None
-        assert "'c1' and to 'c2'" in why
+        assert "'c1' and to 'c2'" in why.text
 
 
 class Broken(AdminReader):

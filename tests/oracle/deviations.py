@@ -267,8 +267,8 @@ DEVIATIONS = (
             Edit(
                 TRANSFER,
                 1,
-                'return "", _Stats(loads)',
-                'stats = _Stats(loads)\nstats.loads |= old\nreturn "", stats',
+                "return _Stats(loads)",
+                "stats = _Stats(loads)\nstats.loads |= old\nreturn stats",
             ),
         ),
     ),
@@ -400,11 +400,11 @@ DEVIATIONS = (
                 2,
                 """
                 if destination is None:
-                    refused.append(Skip(unload.bundle, "NoDestination: no broker qualifies"))
+                    refused.append(Skip(unload.bundle, "NoDestination", "no broker qualifies"))
                 """,
                 """
                 if destination in (None, unload.source):
-                    refused.append(Skip(unload.bundle, "NoDestination: no broker qualifies"))
+                    refused.append(Skip(unload.bundle, "NoDestination", "no broker qualifies"))
                 """,
             ),
         ),
@@ -513,13 +513,13 @@ DEVIATIONS = (
                 THRESHOLD_SPLITS,
                 2,
                 """
-                if why_not:
-                    self.skipped.append(Skip(bundle, why_not))
+                if why_not is not None:
+                    self.skipped.append(Skip(bundle, why_not.code, why_not.text))
                     return False
                 """,
                 """
-                if why_not:
-                    useless = why_not.startswith("Unsplittable") and stats.topics >= TOPICS_MIN
+                if why_not is not None:
+                    useless = why_not.code == "Unsplittable" and stats.topics >= TOPICS_MIN
                     if useless and self._boundaries_max is None:
                         namespace = split_bundle_name(bundle)[0]
                         self._counts[namespace] = self._counts.get(namespace, 0) + 1

@@ -187,7 +187,7 @@ def test_others_go_in_the_place_of_pinned_bundles(
     moved_lately = plans(shedder, a_snapshot(shape, chosen, extensible=extensible, order=0))
     assert [plan.unloads for plan in kept] == [plan.unloads for plan in moved_lately]
     for plan in kept:
-        named = {skip.what for skip in plan.skipped if skip.reason.startswith("Pinned")}
+        named = {skip.what for skip in plan.skipped if skip.code == "Pinned"}
         shedding = {unload.source for unload in plan.unloads}
         assert {bundle for bundle in chosen if owner[bundle] in shedding} <= named
 

@@ -18,7 +18,7 @@ from loadmanager.core.errors import (
 from loadmanager.core.history.records import move_record
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.load.wishes import Pin
-from loadmanager.core.moves.move import Author, Move, MoveState
+from loadmanager.core.moves.move import NOT_OWNED, Author, Move, MoveState
 from loadmanager.core.moves.settings import MoveSettings
 from loadmanager.core.strategies.plan import Unload
 from loadmanager.core.strategies.settings import StrategySettings
@@ -64,6 +64,7 @@ async def test_a_move_is_verified() -> None:
         )
         assert decision["outcome"] == {
             "text": "moved",
+            "code": None,
             "owner": "b2:8080",
             "clientsClosed": 4,
             "clientsBack": 4,
@@ -158,6 +159,7 @@ async def test_a_bundle_that_is_elsewhere_is_left_alone() -> None:
         assert (move.state, led.fleet.owners(A)) == (MoveState.FAILED, [])
         assert move.outcome is not None
         assert move.outcome.text == "the source did not own it"
+        assert move.outcome.code == NOT_OWNED
 
 
 async def test_a_swap_moves_one_after_the_other() -> None:
@@ -229,7 +231,7 @@ async def test_a_pinned_bundle_is_not_moved_back() -> None:
         loads = {A: NamespaceBundleStats(msg_rate_in=900), B: NamespaceBundleStats(msg_rate_in=1)}
         await led.report(1, loads)
         await led.shed()
-        assert [skip.reason.split(":")[0] for skip in led.observed[-1].skipped] == ["Pinned"]
+        assert [skip.code for skip in led.observed[-1].skipped] == ["Pinned"]
         assert await led.load_manager.place(A) == "b1:8080"
         led.fleet.unreachable.add("b1:8080")
         with pytest.raises(OperationalError, match="was not moved"):

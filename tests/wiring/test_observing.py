@@ -43,7 +43,7 @@ def seeing(observe: Callable[[str, Report], str]) -> Iterator[None]:
         Shedder(
             name=NAME,
             shed=lambda _snapshot, _settings, memory: Shed(
-                (), tuple(Skip("cluster", seen) for seen in memory), memory
+                (), tuple(Skip("cluster", "Seen", seen) for seen in memory), memory
             ),
             memory=tuple,
             observe=remember,
@@ -63,7 +63,10 @@ def usage_of(broker: str, report: Report) -> str:
 def remembered(cluster: Cluster) -> set[str]:
     """The reasons of skips, in which the leader's shedder tells its memory."""
     plans = cluster.brokers[0].operations.plans
-    return {skip["reason"] for skip in plans.dry_run(None, None, {})["plan"]["skipped"]}
+    return {
+        skip["reason"].removeprefix("Seen: ")
+        for skip in plans.dry_run(None, None, {})["plan"]["skipped"]
+    }
 
 
 def failures(cluster: Cluster) -> float:

@@ -97,6 +97,17 @@ def test_a_placement_answers_what_it_must(value: object) -> None:
         place(answering(value))
 
 
+def test_a_sentence_is_taken_apart() -> None:
+    """A package that was made for an earlier version tells a skip's reason in one text."""
+    old = (Skip("a", "Busy: 7 of 9"), Skip("b", "Balanced"), Skip("c", "it naps"))
+    assert shed(answering(Shed((), (*old, Skip("d", "Busy", "1")), None))).skipped == (
+        Skip("a", "Busy", "7 of 9"),
+        Skip("b", "Balanced"),
+        Skip("c", "Unknown", "it naps"),
+        Skip("d", "Busy", "1"),
+    )
+
+
 def test_good_answers_pass() -> None:
     """As they are."""
     answer = Shed((), (), {"mine": 1})

@@ -178,6 +178,8 @@ class Outcome(Model):
     children: list[str] | UnsetType = UNSET
     """The bundles that replaced the one that was split; none if it was not split."""
     owner: str | None = None
+    code: str | None = None
+    """`NotSent` or `NotOwned`, of a move that nobody failed to make; else null."""
     clients_closed: int | None = None
     clients_back: int | None = None
     pause_ms: float | None = None

@@ -61,6 +61,8 @@ class SkipShown(Model):
     """A refusal: a bundle, a broker or `cluster` stays as it is, and why."""
 
     what: str
+    code: str
+    """One word, for programs; `reason` begins with it."""
     reason: str
 
 
@@ -257,6 +259,8 @@ class DriftShown(Model):
         "destination",
     ]
     bundle: str | None
+    code: str | None
+    """What a guard or a filter says, of `refused` and `destination`."""
     reason: str
 
 

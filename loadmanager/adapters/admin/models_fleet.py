@@ -45,6 +45,8 @@ class FleetShown(Model):
     """The cluster's name in the daemon's configuration; `cluster` is Pulsar's own."""
     mode: Literal["observe", "advise", "approve", "act"]
     held: str | None
+    held_code: str | None
+    """The word that `held` begins with, for programs."""
     """Why nothing is decided, or moved, now."""
     paused_until: int | None
     cost: ReadingCost
@@ -94,6 +96,8 @@ class AdviceShown(Model):
     """The advice of the last cycle."""
 
     held: str | None
+    held_code: str | None
+    """The word that `held` begins with, for programs."""
     at: int | None
     plan_id: str | None
     """The sealed plan that may be approved."""

@@ -107,6 +107,10 @@ class Decision(Record):
     source: str | None = None
     destination: str | None = None
     reason: str = ""
+    code: str | None = None
+    """Of `skip`: the word for its reason, which programs read, while `reason` is for people. Of
+    `unload`, `split` and `move`, `reason` is such a word itself.
+    """
     why: dict[str, str] = msgspec.field(default_factory=dict)
     """The numbers that the decision came from, as texts."""
     move: str | None = None

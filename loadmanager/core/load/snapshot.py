@@ -19,6 +19,7 @@ from loadmanager.core.load.reports import (
 )
 from loadmanager.core.load.served import Served
 from loadmanager.core.load.wishes import NO_WISHES, Wishes
+from loadmanager.core.reason import Reason
 
 T = TypeVar("T")
 
@@ -68,7 +69,7 @@ class ClusterSnapshot:
     """brokerId → when bundles were last moved away from it (extensible manager)."""
     owners: Mapping[str, str] = field(default_factory=dict)
     """Bundle → brokerId, where it differs from the reports."""
-    unusable: Mapping[str, str] = field(default_factory=dict)
+    unusable: Mapping[str, Reason] = field(default_factory=dict)
     """brokerId → why its report cannot be used. Nothing goes to these brokers or
     comes from them.
     """
@@ -217,7 +218,7 @@ class ClusterSnapshot:
             self.served.placed(broker, [bundle])
         self.under_way.add(bundle, broker, self.data_of(bundle))
 
-    def without(self, unusable: Mapping[str, str]) -> ClusterSnapshot:
+    def without(self, unusable: Mapping[str, Reason]) -> ClusterSnapshot:
         """This snapshot without some brokers: brokerId → why their reports cannot be used."""
         return self.having(
             reports=_but(self.reports, unusable),
@@ -232,7 +233,7 @@ class ClusterSnapshot:
         return self.averages.expect(bundle)
 
 
-def _but(reports: Mapping[str, T], brokers: Mapping[str, str]) -> dict[str, T]:
+def _but(reports: Mapping[str, T], brokers: Mapping[str, Reason]) -> dict[str, T]:
     return {broker: report for broker, report in reports.items() if broker not in brokers}
 
 

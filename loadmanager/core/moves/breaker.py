@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
+from loadmanager.core.reason import Reason
+
 WORSE = 1.1
 """A spread of load that grew by more than this factor after a move is no improvement."""
 EXPECTATIONS_MAX = 100
@@ -59,13 +61,13 @@ class Breaker:
         self.opened = 0
         """How often it has opened."""
 
-    def reason(self, now_ms: int) -> str | None:
+    def reason(self, now_ms: int) -> Reason | None:
         """Why nothing is moved; None while it is closed."""
         if now_ms >= self._until_ms:
             return None
         minutes, seconds = divmod(math.ceil(self._until_ms / 1000), 60)
         until = f"{minutes // 60 % 24:02}:{minutes % 60:02}:{seconds:02} UTC"
-        return f"CircuitBreaker: {self.why}; moves go on at {until}"
+        return Reason("CircuitBreaker", f"{self.why}; moves go on at {until}")
 
     def recall(self, why: str, until_ms: float, now_ms: int, rules: Rules) -> bool:
         """It was opened before; returns whether it still is. That is no longer than `rules` say,

@@ -40,6 +40,12 @@ class Author(Enum):
     """A bundle is brought to its neighbour, to be merged with it."""
 
 
+NOT_SENT = "NotSent"
+"""The order was not sent."""
+NOT_OWNED = "NotOwned"
+"""The source did not own the bundle."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The verified result of a move."""
@@ -55,6 +61,8 @@ class Outcome:
     """From the fence at the source to the acquisition by the destination."""
     life: int | None = None
     """The life of the bundle at the source, which the move ended; None: not told."""
+    code: str | None = None
+    """`NOT_SENT` or `NOT_OWNED`: nobody failed to make the move; else None."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -103,6 +111,7 @@ def move_document(move: Move) -> dict[str, Any]:
         if outcome is None
         else {
             "text": outcome.text,
+            "code": outcome.code,
             "owner": outcome.owner,
             "clientsClosed": outcome.clients_closed,
             "clientsBack": outcome.clients_back,

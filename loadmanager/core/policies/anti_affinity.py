@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from loadmanager.core.reason import Reason
+
 DEFAULT_DOMAIN = "default"
 
 
@@ -20,7 +22,7 @@ def not_least_of_group(
     domains: Mapping[str, Sequence[str]],
     *,
     what: str = "namespace",
-) -> dict[str, str]:
+) -> dict[str, Reason]:
     """The brokers that a bundle of a group must avoid, and why.
 
     They lie in a failure domain that has more of the group than another one, or have more of it
@@ -37,18 +39,17 @@ def not_least_of_group(
         domain = domain_of.get(broker, DEFAULT_DOMAIN)
         if totals[domain] > least:
             counted = _counted(totals[domain], what)
-            rejected[broker] = (
-                f"AntiAffinity: failure domain {domain} has {counted} of the group, another has "
-                f"{least}"
+            rejected[broker] = Reason(
+                "AntiAffinity",
+                f"failure domain {domain} has {counted} of the group, another has {least}",
             )
     remaining = [broker for broker in brokers if broker not in rejected]
     fewest = min((counts.get(broker, 0) for broker in remaining), default=0)
     for broker in remaining:
         if counts.get(broker, 0) > fewest:
-            rejected[broker] = (
-                f"AntiAffinity: it has {_counted(counts[broker], what)} of the group, another has "
-                f"{fewest}"
-            )
+            counted = _counted(counts[broker], what)
+            text = f"it has {counted} of the group, another has {fewest}"
+            rejected[broker] = Reason("AntiAffinity", text)
     return rejected
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from loadmanager.core.load.reports import LocalBrokerData
+from loadmanager.core.reason import Reason
 
 _VERSION = re.compile(
     r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?"
@@ -25,7 +26,7 @@ def same_class(class_name: str | None, other: str) -> bool:
 
 def other_load_manager(
     brokers: Sequence[str], reports: Mapping[str, LocalBrokerData], class_name: str
-) -> dict[str, str]:
+) -> dict[str, Reason]:
     """The brokers that run a load manager of another class, and which one.
 
     A broker whose report does not name a class qualifies.
@@ -34,7 +35,7 @@ def other_load_manager(
     for broker in brokers:
         runs = reports[broker].load_manager_class_name
         if not same_class(runs, class_name):
-            rejected[broker] = f"LoadManagerClass: it runs {runs}"
+            rejected[broker] = Reason("LoadManagerClass", f"it runs {runs}")
     return rejected
 
 
@@ -47,7 +48,7 @@ def versions_of(reports: Mapping[str, LocalBrokerData]) -> dict[str, str]:
     }
 
 
-def older_version(brokers: Sequence[str], versions: Mapping[str, str]) -> dict[str, str] | None:
+def older_version(brokers: Sequence[str], versions: Mapping[str, str]) -> dict[str, Reason] | None:
     """The brokers that do not run the newest version, and which one they run.
 
     None if a version is missing or unreadable: then Pulsar's filter fails.
@@ -66,9 +67,9 @@ def ranks(versions: Sequence[str]) -> list[int]:
     return [-1 if key is None else order.index(key) for key in keys]
 
 
-def older(version: str) -> str:
+def older(version: str) -> Reason:
     """The reason why a broker of this version gets nothing."""
-    return f"Version: it runs {version}, another a later one"
+    return Reason("Version", f"it runs {version}, another a later one")
 
 
 @lru_cache(maxsize=100)  # each placement asks, for each broker

@@ -21,7 +21,12 @@ from numpy.typing import NDArray
 from loadmanager.core.errors import BadInputError
 from loadmanager.core.load.columns import BrokerColumns
 from loadmanager.core.load.reports import LocalBrokerData, decode_tolerant
+from loadmanager.core.reason import Reason
 
+PRIMARY_ELSEWHERE = Reason("Isolation", "it is primary for other namespaces")
+NOT_NAMED = Reason("Isolation", "the policy does not name it")
+SECONDARY = Reason("Isolation", "a secondary, and there are enough primaries")
+NOT_PERSISTENT = Reason("PersistentTopicsDisabled")
 DIGITS_MAX = 9
 EXPRESSION_LENGTH_MAX = 2_100
 """Characters of one expression: the longest name of a namespace has 2,049."""
@@ -235,17 +240,17 @@ class Policies(Mapping[str, IsolationPolicy]):
 
     def rejected(
         self, namespace: str, brokers: Sequence[str], reports: Mapping[str, LocalBrokerData]
-    ) -> dict[str, str]:
+    ) -> dict[str, Reason]:
         """The brokers that may not serve a namespace, and why."""
-        reasons: dict[str, str] = {}
+        reasons: dict[str, Reason] = {}
         policy = self.of(namespace)
         if policy is None:
             primary_of_any = self._primaries
             for broker in brokers:
                 if primary_of_any[broker]:
-                    reasons[broker] = "Isolation: it is primary for other namespaces"
+                    reasons[broker] = PRIMARY_ELSEWHERE
                 elif broker in reports and not reports[broker].persistent_topics_enabled:
-                    reasons[broker] = "PersistentTopicsDisabled"
+                    reasons[broker] = NOT_PERSISTENT
             return reasons
         primary, secondary = self._of_each[id(policy)]
         enough = sum(map(primary.__getitem__, brokers)) >= policy.auto_failover_policy.min_limit
@@ -253,9 +258,9 @@ class Policies(Mapping[str, IsolationPolicy]):
             if primary[broker]:
                 continue
             if not secondary[broker]:
-                reasons[broker] = "Isolation: the policy does not name it"
+                reasons[broker] = NOT_NAMED
             elif enough:
-                reasons[broker] = "Isolation: a secondary, and there are enough primaries"
+                reasons[broker] = SECONDARY
         return reasons
 
     def leave(self, namespace: str, columns: BrokerColumns) -> NDArray[np.bool_]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadmanager.core.errors import BadInputError
+from loadmanager.core.reason import Reason
 from loadmanager.core.strategies.guards import together
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.units import HOUR_MS
@@ -101,7 +102,7 @@ class Budget:
         """
         self._forget_old(now_ms)
         if is_quiet(now_ms, limits.quiet):
-            return (), tuple(Skip(move.bundle, "QuietHours: no moves now") for move in unloads)
+            return (), tuple(Skip(move.bundle, "QuietHours", "no moves now") for move in unloads)
         taken = [*(brokers for _, *brokers in self._moves), *waiting]
         count, touched = len(taken), Counter(broker for brokers in taken for broker in brokers)
         allowed: list[Unload] = []
@@ -110,7 +111,7 @@ class Budget:
             brokers = [name for move in moves for name in (move.source, move.destination or "")]
             why = _refusal(count + len(moves), brokers, touched, limits)
             if why is not None:
-                refused += [Skip(move.bundle, why) for move in moves]
+                refused += [Skip(move.bundle, why.code, why.text) for move in moves]
                 continue
             touched.update(brokers)
             allowed += moves
@@ -120,10 +121,10 @@ class Budget:
 
 def _refusal(
     count: int, brokers: Sequence[str], touched: Counter[str], limits: Limits
-) -> str | None:
+) -> Reason | None:
     if count > limits.per_hour:
-        return f"HourlyBudget: {limits.per_hour} moves an hour"
+        return Reason("HourlyBudget", f"{limits.per_hour} moves an hour")
     for broker in sorted(set(brokers)):
         if touched[broker] + brokers.count(broker) > limits.per_broker:
-            return f"BrokerBudget: {limits.per_broker} moves an hour at {broker}"
+            return Reason("BrokerBudget", f"{limits.per_broker} moves an hour at {broker}")
     return None

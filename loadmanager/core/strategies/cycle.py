@@ -17,6 +17,7 @@ from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.load.columns import Brokers
 from loadmanager.core.load.reports import BrokerLoadData, LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.reason import Reason
 from loadmanager.core.strategies import filters, guards, registry
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.plan import Placement, Plan, Skip, Unload
@@ -65,10 +66,12 @@ def shed(
     if not settings.shedding_enabled:
         return Plan(shedder.name, skipped=(Skip("cluster", "SheddingDisabled"),)), memories
     snapshot = guards.usable(snapshot, settings)
-    unusable = tuple(Skip(broker, reason) for broker, reason in sorted(snapshot.unusable.items()))
+    unusable = tuple(
+        Skip(broker, why.code, why.text) for broker, why in sorted(snapshot.unusable.items())
+    )
     if len(snapshot.available) < 2:
-        reason = "NoOtherBroker: one broker, or none, has a report that counts"
-        return Plan(shedder.name, skipped=(Skip("cluster", reason), *unusable)), memories
+        alone = Skip("cluster", "NoOtherBroker", "one broker, or none, has a report that counts")
+        return Plan(shedder.name, skipped=(alone, *unusable)), memories
     answer = shedder.shed(snapshot, settings, memories.of(shedder))
     filtered = shedder.checks_destinations and snapshot.extensible
     wanted: Sequence[Unload] = answer.unloads
@@ -93,7 +96,7 @@ def _kept(snapshot: ClusterSnapshot, answer: Shed) -> Iterator[Skip]:
     if not (snapshot.wishes.pins or recently_ms):
         return
     shedding = {unload.source for unload in answer.unloads}
-    shedding |= {skip.what for skip in answer.skipped if skip.reason.startswith("NoBundles")}
+    shedding |= {skip.what for skip in answer.skipped if skip.code == "NoBundles"}
     if "cluster" in shedding:
         shedding = set(snapshot.available)
     for broker in sorted(shedding):
@@ -101,8 +104,8 @@ def _kept(snapshot: ClusterSnapshot, answer: Shed) -> Iterator[Skip]:
         pinned = [bundle for bundle in bundles if keep(bundle, broker)]
         for bundle in sorted({*pinned, *(recently_ms.keys() & bundles)}):
             pin = keep(bundle, broker)
-            moved = guards.moved_recently(recently_ms.get(bundle, 0))
-            yield Skip(bundle, guards.pinned(pin) if pin else moved)
+            why = guards.pinned(pin) if pin else guards.moved_recently(recently_ms[bundle])
+            yield Skip(bundle, why.code, why.text)
 
 
 def destinations(
@@ -140,7 +143,7 @@ def destinations(
             )
             destination = choice.broker
         if destination is None:
-            refused.append(Skip(unload.bundle, "NoDestination: no broker qualifies"))
+            refused.append(Skip(unload.bundle, "NoDestination", "no broker qualifies"))
             continue
         snapshot.add_placement(unload.bundle, destination)
         unloads.append(msgspec.structs.replace(unload, destination=destination))
@@ -182,9 +185,8 @@ def place(
 
 
 def _stays_under_way(snapshot: ClusterSnapshot, bundle: str, broker: str) -> Placement:
-    others = dict.fromkeys(
-        sorted(snapshot.available - {broker}), f"UnderWay: it is on its way to {broker}"
-    )
+    why = Reason("UnderWay", f"it is on its way to {broker}")
+    others = dict.fromkeys(sorted(snapshot.available - {broker}), why)
     return Placement(bundle, broker, (broker,), {**snapshot.unusable, **others})
 
 
@@ -218,7 +220,8 @@ def _place(
     able, allowed, rejected = filters.able(snapshot, namespace, settings, leaving=leaving)
     pin = snapshot.wishes.pin_of(bundle)
     if pin is not None and pin.broker in allowed:
-        others = dict.fromkeys(snapshot.available - {pin.broker}, f"Pinned: to {pin.broker}")
+        why = Reason("Pinned", f"to {pin.broker}")
+        others = dict.fromkeys(snapshot.available - {pin.broker}, why)
         return Placement(bundle, pin.broker, (pin.broker,), others), memories
     candidates, memories = _planned(rule, snapshot, able, memories) or _candidates(
         rule, snapshot, able, settings, memories
@@ -237,8 +240,8 @@ def _place(
         candidates, memories = _candidates(rule, snapshot, able, settings, memories)
         chosen = _choose(candidates, rng)
 
-    def outscored() -> dict[str, str]:
-        better = f"{rule.name}: another broker scores better"
+    def outscored() -> dict[str, Reason]:
+        better = Reason(rule.name, "another broker scores better")
         return {broker: better for broker in able if broker not in candidates}
 
     reasons = filters.Reasons(snapshot.unusable, rejected, outscored)

@@ -16,25 +16,26 @@ from loadmanager.core.bundles.ranges import bundles_text
 from loadmanager.core.load.columns import Brokers
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies import anti_affinity, eligibility, isolation
+from loadmanager.core.reason import Reason
 from loadmanager.core.strategies.settings import StrategySettings
 
-CORDONED = "Cordoned: it gets no new bundle"
-UNREADABLE = "Version: a broker does not report a readable version"
+CORDONED = Reason("Cordoned", "it gets no new bundle")
+UNREADABLE = Reason("Version", "a broker does not report a readable version")
 
-Filter = Callable[[Sequence[str]], Mapping[str, str]]
+Filter = Callable[[Sequence[str]], Mapping[str, Reason]]
 """Takes brokerIds; returns those to leave out, each with its reason."""
 
 
-class Reasons(Mapping[str, str]):
+class Reasons(Mapping[str, Reason]):
     """brokerId → why it is left out; computed from the parts on first use."""
 
     __slots__ = ("_parts", "_reasons")
 
-    def __init__(self, *parts: Mapping[str, str] | Callable[[], Mapping[str, str]]) -> None:
+    def __init__(self, *parts: Mapping[str, Reason] | Callable[[], Mapping[str, Reason]]) -> None:
         self._parts = parts
-        self._reasons: dict[str, str] | None = None
+        self._reasons: dict[str, Reason] | None = None
 
-    def _all(self) -> dict[str, str]:
+    def _all(self) -> dict[str, Reason]:
         if self._reasons is None:
             self._reasons = {}
             for part in self._parts:
@@ -42,10 +43,10 @@ class Reasons(Mapping[str, str]):
             self._parts = ()
         return self._reasons
 
-    def __getitem__(self, broker: str) -> str:
+    def __getitem__(self, broker: str) -> Reason:
         return self._all()[broker]
 
-    def of(self, broker: str) -> str | None:
+    def of(self, broker: str) -> Reason | None:
         """The reason for one broker, without those for the others."""
         if self._reasons is None:
             self._parts = tuple(part() if callable(part) else part for part in self._parts)
@@ -67,7 +68,7 @@ class Reasons(Mapping[str, str]):
 NO_REASONS = Reasons()
 
 
-def may_serve(snapshot: ClusterSnapshot, namespace: str) -> tuple[Brokers, Mapping[str, str]]:
+def may_serve(snapshot: ClusterSnapshot, namespace: str) -> tuple[Brokers, Mapping[str, Reason]]:
     """The available brokers that isolation policies leave to a namespace, in order of name, and why
     the others drop out.
     """
@@ -95,7 +96,7 @@ def may_serve(snapshot: ClusterSnapshot, namespace: str) -> tuple[Brokers, Mappi
 
 def uncordoned(
     snapshot: ClusterSnapshot, brokers: Brokers, leaving: str | None = None
-) -> tuple[Brokers, Mapping[str, str]]:
+) -> tuple[Brokers, Mapping[str, Reason]]:
     """The brokers that operators have not cordoned.
 
     All if every one is, and the bundle has no broker that it would be `leaving`: to serve comes
@@ -119,7 +120,7 @@ def modular(
     *,
     leaving: str | None = None,
     evenness: bool = True,
-) -> tuple[Brokers, Mapping[str, str]]:
+) -> tuple[Brokers, Mapping[str, Reason]]:
     """Topic limit, anti-affinity, evenness (if it shall count), load manager class, version.
 
     If these filters remove every broker, all of `allowed` stay (Pulsar's rule).
@@ -154,7 +155,7 @@ def able(
     settings: StrategySettings,
     *,
     leaving: str | None = None,
-) -> tuple[Brokers, Brokers, Mapping[str, str]]:
+) -> tuple[Brokers, Brokers, Mapping[str, Reason]]:
     """The brokers that all filters of the load manager leave to a bundle of a namespace; those that
     isolation and cordons leave; why the others drop out.
     """
@@ -170,7 +171,7 @@ def able(
 
 def open_to(
     snapshot: ClusterSnapshot, namespace: str, *, leaving: str | None
-) -> tuple[Brokers, Mapping[str, str]]:
+) -> tuple[Brokers, Mapping[str, Reason]]:
     """The brokers that isolation and cordons leave to a namespace in the modular manager, and why
     the others drop out. For a bundle that is `leaving` a broker the answer is the same, whichever
     broker that is.
@@ -202,7 +203,7 @@ def extensible(
     *,
     leaving: str | None = None,
     strict: bool = False,
-) -> tuple[Brokers, Mapping[str, str]]:
+) -> tuple[Brokers, Mapping[str, Reason]]:
     """Topic limit, version, anti-affinity (which counts bundles, not namespaces), isolation.
 
     They may remove every broker: unlike the modular manager, Pulsar's extensible one gives up then.
@@ -210,16 +211,16 @@ def extensible(
     as in Pulsar's TransferShedder. Brokers of another load manager have no report here.
     """
 
-    def over_topic_limit(brokers: Sequence[str]) -> dict[str, str]:
+    def over_topic_limit(brokers: Sequence[str]) -> dict[str, Reason]:
         load, pending = snapshot.load_data, snapshot.under_way.topics
         topics = {broker: load[broker].topics + pending(broker) for broker in brokers}
         return {
-            broker: f"MaxTopics: {number:g} topics"
+            broker: Reason("MaxTopics", f"{number:g} topics")
             for broker, number in topics.items()
             if number >= settings.broker_topics_max
         }
 
-    def older(brokers: Sequence[str]) -> Mapping[str, str]:
+    def older(brokers: Sequence[str]) -> Mapping[str, Reason]:
         if not settings.prefer_later_versions:
             return {}
         found = eligibility.older_version(brokers, snapshot.versions)
@@ -268,7 +269,7 @@ def group_counts(snapshot: ClusterSnapshot, group: str) -> dict[str, int]:
     return served.bundles(members) if snapshot.extensible else served.namespaces(members)
 
 
-def _drop(brokers: Brokers, drop_outs: Filter, rejected: list[Mapping[str, str]]) -> Brokers:
+def _drop(brokers: Brokers, drop_outs: Filter, rejected: list[Mapping[str, Reason]]) -> Brokers:
     """The brokers that a filter leaves; its reasons are added to `rejected`."""
     reasons = drop_outs(brokers)
     if not reasons:
@@ -282,7 +283,7 @@ def _all_persistent(snapshot: ClusterSnapshot) -> bool:
     return all(persistent for _, persistent in snapshot.columns.traits)
 
 
-def _none(_brokers: Sequence[str]) -> dict[str, str]:
+def _none(_brokers: Sequence[str]) -> dict[str, Reason]:
     return {}
 
 
@@ -314,7 +315,7 @@ def _anti_affinity(snapshot: ClusterSnapshot, namespace: str) -> Filter:
 
 def _of_our_class(
     snapshot: ClusterSnapshot, settings: StrategySettings, brokers: Brokers
-) -> tuple[Brokers, Mapping[str, str]]:
+) -> tuple[Brokers, Mapping[str, Reason]]:
     """The brokers that run our load manager."""
     reports, ours = snapshot.reports, settings.load_manager_class
     if all(eligibility.same_class(name, ours) for name, _ in snapshot.columns.traits):
@@ -325,7 +326,7 @@ def _of_our_class(
 
 def _newest(
     snapshot: ClusterSnapshot, settings: StrategySettings, brokers: Brokers
-) -> tuple[Brokers, Mapping[str, str]]:
+) -> tuple[Brokers, Mapping[str, Reason]]:
     """The brokers of the newest version; none while a version is unreadable (Pulsar's rule)."""
     if not settings.prefer_later_versions or not brokers:
         return brokers, NO_REASONS
@@ -338,7 +339,7 @@ def _newest(
     if newest.all():
         return brokers, NO_REASONS
 
-    def reasons() -> dict[str, str]:
+    def reasons() -> dict[str, Reason]:
         older = zip(brokers.where(~newest), among[~newest].tolist(), strict=True)
         return {broker: eligibility.older(versions[at]) for broker, at in older}
 
@@ -347,7 +348,7 @@ def _newest(
 
 def _below_topic_limit(
     snapshot: ClusterSnapshot, settings: StrategySettings, brokers: Brokers
-) -> tuple[Brokers, Mapping[str, str]]:
+) -> tuple[Brokers, Mapping[str, Reason]]:
     """The brokers that have no more topics than the maximum, those of pending placements included;
     all if every broker has more.
     """
@@ -359,9 +360,9 @@ def _below_topic_limit(
     if not full.any() or full.all():
         return brokers, NO_REASONS
 
-    def reasons() -> dict[str, str]:
+    def reasons() -> dict[str, Reason]:
         return {
-            broker: f"MaxTopics: {number:g} topics"
+            broker: Reason("MaxTopics", f"{number:g} topics")
             for broker, number in zip(brokers.where(full), topics[full].tolist(), strict=True)
         }
 
@@ -370,7 +371,7 @@ def _below_topic_limit(
 
 def _fewest_of_namespace(
     snapshot: ClusterSnapshot, namespace: str, brokers: Brokers
-) -> tuple[Brokers, Mapping[str, str]]:
+) -> tuple[Brokers, Mapping[str, Reason]]:
     """The brokers that have the fewest bundles of a namespace, reported and pending."""
     if not brokers:
         return brokers, NO_REASONS
@@ -381,10 +382,12 @@ def _fewest_of_namespace(
     if len(able) == len(brokers):
         return brokers, NO_REASONS
 
-    def reasons() -> dict[str, str]:
+    def reasons() -> dict[str, Reason]:
         return {
-            broker: f"DistributeEvenly: it has {bundles_text(number)} of {namespace}, another has "
-            f"{least:g}"
+            broker: Reason(
+                "DistributeEvenly",
+                f"it has {bundles_text(number)} of {namespace}, another has {least:g}",
+            )
             for broker, number in zip(brokers.where(~fewest), counts[~fewest].tolist(), strict=True)
         }
 

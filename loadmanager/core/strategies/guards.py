@@ -21,6 +21,7 @@ from loadmanager.core.load.columns import Brokers
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.load.wishes import Pin
 from loadmanager.core.policies import anti_affinity
+from loadmanager.core.reason import Reason, joined
 from loadmanager.core.strategies import filters
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
@@ -40,8 +41,11 @@ def usable(snapshot: ClusterSnapshot, settings: StrategySettings) -> ClusterSnap
         names, updated_ms = snapshot.columns.names, snapshot.columns.updated_ms
     old = np.flatnonzero((updated_ms > 0) & (updated_ms < oldest_ms)).tolist()
     stale = {
-        names[row]: f"StaleReport: {(snapshot.now_ms - updated_ms[row]) / 1000:.0f} s old, more "
-        f"than {settings.report_ttl_s}"
+        names[row]: Reason(
+            "StaleReport",
+            f"{(snapshot.now_ms - updated_ms[row]) / 1000:.0f} s old, more than "
+            f"{settings.report_ttl_s}",
+        )
         for row in old
     }
     if not stale:
@@ -69,14 +73,16 @@ class Guards:
         self._fit_all = not snapshot.extensible and filters.fit_all(snapshot, settings)
         self._able_under: dict[object, tuple[Sequence[str], filters.Reasons]] = {}
         """Source, policies of a namespace → the brokers that the filters leave; why not others."""
-        self._open_to: dict[object, tuple[Brokers, Mapping[str, str]]] = {}
+        self._open_to: dict[object, tuple[Brokers, Mapping[str, Reason]]] = {}
         """Policies of a namespace → `filters.open_to`."""
-        self._left_by: dict[int, tuple[Brokers, Mapping[str, str]]] = {}
+        self._left_by: dict[int, tuple[Brokers, Mapping[str, Reason]]] = {}
         """Isolation policy → `filters.may_serve`: many namespaces have few policies."""
         self._counts: dict[str, dict[str, int]] = {}
         """Anti-affinity group → `filters.group_counts`."""
         self._allowed: dict[str, Unload] = {}
         self._refused: list[Skip] = []
+        self.unfit: dict[str, Reason] = {}
+        """Bundle → why it may not go where the shedder wants it: it leaves for another broker."""
 
     def admit(self, unloads: Sequence[Unload]) -> tuple[tuple[Unload, ...], tuple[Skip, ...]]:
         """The allowed moves, and the reason why each other one is refused.
@@ -137,26 +143,33 @@ class Guards:
         return report.last_stats.keys() >= set(bundles) and no_monitoring_bundle(bundles)
 
     def _judge(self, moves: list[Unload]) -> None:
-        vetoes: dict[str, str] = {}
+        vetoes: dict[str, Reason] = {}
         for index, move in enumerate(moves):
             veto = self._veto(move)
             unfit = self._unfit_reason(move) if veto is None else None
             if unfit is not None and move.swap is None and not self._snapshot.extensible:
                 # The bundle leaves all the same; placement finds another destination.
+                self.unfit[move.bundle] = unfit
                 why = {**move.why, "notTo": f"{move.destination}: {unfit}"}
                 moves[index] = msgspec.structs.replace(move, destination=None, why=why)
-            elif veto is not None or unfit is not None:
-                vetoes[move.bundle] = veto or f"{move.destination}: {unfit}"
+            elif unfit is not None:
+                text = joined(str(move.destination), unfit.text)
+                vetoes[move.bundle] = Reason(unfit.code, text)
+            elif veto is not None:
+                vetoes[move.bundle] = veto
         limit = self._settings.moves_per_cycle_max
         if not vetoes and 0 <= limit < len(self._allowed) + len(moves):
-            vetoes = {move.bundle: f"CycleLimit: {limit} moves per cycle" for move in moves}
+            full = Reason("CycleLimit", f"{limit} moves per cycle")
+            vetoes = {move.bundle: full for move in moves}
         if not vetoes:
             self._allowed.update((move.bundle, move) for move in moves)
             return
-        partner = f"Swap: {next(iter(vetoes))} must stay, so this one does"
-        self._refused += [Skip(move.bundle, vetoes.get(move.bundle, partner)) for move in moves]
+        partner = Reason("Swap", f"{next(iter(vetoes))} must stay, so this one does")
+        for move in moves:
+            veto = vetoes.get(move.bundle, partner)
+            self._refused.append(Skip(move.bundle, veto.code, veto.text))
 
-    def _veto(self, unload: Unload) -> str | None:
+    def _veto(self, unload: Unload) -> Reason | None:
         """Why a bundle must stay; None if it may leave."""
         namespace = split_bundle_name(unload.bundle)[0]
         return (
@@ -166,43 +179,44 @@ class Guards:
             or (self._policy_veto(unload, namespace) if self._has_policies else None)
         )
 
-    def _bundle_veto(self, bundle: str, namespace: str) -> str | None:
+    def _bundle_veto(self, bundle: str, namespace: str) -> Reason | None:
         recently_ms = self._snapshot.recently_unloaded_ms
         if bundle in self._allowed:
-            return "AlreadyPlanned: twice in one cycle"
+            return Reason("AlreadyPlanned", "twice in one cycle")
         if namespace in self._settings.excluded_namespaces:
-            return "ExcludedNamespace: loadBalancerSheddingExcludedNamespaces"
+            return Reason("ExcludedNamespace", "loadBalancerSheddingExcludedNamespaces")
         if is_monitoring_namespace(namespace):
-            return "MonitoringNamespace: its broker's heartbeat or SLA monitor"
+            return Reason("MonitoringNamespace", "its broker's heartbeat or SLA monitor")
         if bundle in recently_ms:
             return moved_recently(recently_ms[bundle])
         if bundle in self._under_way:
-            return "UnderWay: its last placement is not in a report yet"
+            return Reason("UnderWay", "its last placement is not in a report yet")
         return None
 
-    def _broker_veto(self, unload: Unload) -> str | None:
+    def _broker_veto(self, unload: Unload) -> Reason | None:
         """An unavailable broker, a source that does not own the bundle, or a destination that is
         the source.
         """
         for broker in (unload.source, unload.destination):
             if broker is not None and broker not in self._available:
-                return self._snapshot.unusable.get(broker, f"DeadBroker: {broker} is not available")
+                dead = Reason("DeadBroker", f"{broker} is not available")
+                return self._snapshot.unusable.get(broker, dead)
         if not self._owns(unload.source, unload.bundle):
-            return f"NotOwned: {unload.source} does not serve it"
+            return Reason("NotOwned", f"{unload.source} does not serve it")
         if unload.destination == unload.source:
-            return f"SameBroker: it is on {unload.source} already"
+            return Reason("SameBroker", f"it is on {unload.source} already")
         return None
 
-    def _wish_veto(self, unload: Unload) -> str | None:
+    def _wish_veto(self, unload: Unload) -> Reason | None:
         """An operator pinned the bundle, or earlier moves wait at the source."""
         pin = self._snapshot.wishes.keep(unload.bundle, unload.source)
         if pin is not None:
             return pinned(pin)
         if unload.source in self._busy:
-            return f"MovesWait: earlier moves from {unload.source} have not ended"
+            return Reason("MovesWait", f"earlier moves from {unload.source} have not ended")
         return None
 
-    def _policy_veto(self, unload: Unload, namespace: str) -> str | None:
+    def _policy_veto(self, unload: Unload, namespace: str) -> Reason | None:
         """Isolation leaves no other broker, or an anti-affinity group would be spread worse."""
         snapshot = self._snapshot
         if (
@@ -210,12 +224,12 @@ class Guards:
             and not self._settings.shed_policy_bundles
             and filters.has_policy(snapshot, namespace)
         ):
-            return "PolicyBundle: loadBalancerSheddingBundlesWithPoliciesEnabled is false"
+            return Reason("PolicyBundle", "loadBalancerSheddingBundlesWithPoliciesEnabled is false")
         if self._filtered:
             return None
         candidates, _ = self._may_serve(namespace)
         if len(candidates) == (unload.source in candidates):
-            return "Isolation: no other broker may serve it"
+            return Reason("Isolation", "no other broker may serve it")
         group = snapshot.anti_affinity_groups.get(namespace)
         if group is None or snapshot.extensible:
             return None
@@ -224,9 +238,9 @@ class Guards:
             counts = self._counts[group] = filters.group_counts(snapshot, group)
         if anti_affinity.may_unload(unload.source, candidates, counts):
             return None
-        return "AntiAffinity: its group is spread as well as it can be"
+        return Reason("AntiAffinity", "its group is spread as well as it can be")
 
-    def _unfit_reason(self, unload: Unload) -> str | None:
+    def _unfit_reason(self, unload: Unload) -> Reason | None:
         """Why placement would refuse the planned destination, even distribution not considered.
 
         None if placement may choose it, or if no destination is planned.
@@ -239,7 +253,7 @@ class Guards:
         able, rejected = self._able(unload)
         if destination in able:
             return None
-        return rejected.of(destination) or "Filtered: placement would not choose it"
+        return rejected.of(destination) or Reason("Filtered", "placement would not choose it")
 
     def _able(self, unload: Unload) -> tuple[Sequence[str], filters.Reasons]:
         """The brokers that the filters leave to a bundle, and why not the others."""
@@ -262,7 +276,7 @@ class Guards:
             self._able_under[source, policies] = able
         return able
 
-    def _may_serve(self, namespace: str) -> tuple[Brokers, Mapping[str, str]]:
+    def _may_serve(self, namespace: str) -> tuple[Brokers, Mapping[str, Reason]]:
         policy, _ = filters.policies_of(self._snapshot, namespace)
         left = self._left_by.get(policy)
         if left is None:
@@ -282,14 +296,15 @@ class Guards:
         return bundle in report.last_stats or bundle in report.bundles
 
 
-def pinned(pin: Pin) -> str:
+def pinned(pin: Pin) -> Reason:
     """The reason why a pinned bundle stays."""
-    return f"Pinned: to {pin.broker} until {moment(pin.until_ms)}" + (pin.note and f", {pin.note}")
+    note = pin.note and f", {pin.note}"
+    return Reason("Pinned", f"to {pin.broker} until {moment(pin.until_ms)}{note}")
 
 
-def moved_recently(at_ms: int) -> str:
+def moved_recently(at_ms: int) -> Reason:
     """The reason why a bundle stays that was moved at this time (ms since the epoch)."""
-    return f"GracePeriod: moved at {moment(at_ms)}"
+    return Reason("GracePeriod", f"moved at {moment(at_ms)}")
 
 
 def together(unloads: Sequence[Unload]) -> Iterator[list[Unload]]:

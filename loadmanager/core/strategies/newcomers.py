@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 from loadmanager.core.bundles.ranges import bundles_text
 from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.reason import Reason
+from loadmanager.core.strategies import filters
 from loadmanager.core.strategies.plan import Plan, Skip
 
 SHARE_MIN = 0.25
@@ -30,17 +32,18 @@ def left_out(snapshot: ClusterSnapshot, plan: Plan) -> tuple[Skip, ...]:
     return tuple(
         Skip(
             broker,
-            f"Newcomer: it has {bundles_text(count)}, {head}; {_barred(snapshot, broker) or why}",
+            "Newcomer",
+            f"it has {bundles_text(count)}, {head}; {_barred(snapshot, broker) or why}",
         )
         for broker, count in sorted(counts.items())
         if count < SHARE_MIN * share and broker not in coming
     )
 
 
-def _barred(snapshot: ClusterSnapshot, broker: str) -> str | None:
+def _barred(snapshot: ClusterSnapshot, broker: str) -> Reason | None:
     if broker in snapshot.unusable:
         return snapshot.unusable[broker]
-    return "Cordoned: it gets no new bundle" if broker in snapshot.wishes.cordons else None
+    return filters.CORDONED if broker in snapshot.wishes.cordons else None
 
 
 def _bundles(snapshot: ClusterSnapshot) -> Mapping[str, int]:

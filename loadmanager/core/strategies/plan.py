@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from loadmanager.core.reason import Reason, joined
+
 
 class Unload(msgspec.Struct, frozen=True, gc=False):
-    """Move a bundle away from its owner, to `destination` if one is chosen already.
+    """Move a bundle away from its owner, to `destination` if one is chosen already. `reason` is one
+    word; `why` has the numbers behind it.
 
     A `Struct`, as `Placement` and `Skip` are: a cycle over a large cluster makes thousands, and a
     frozen dataclass takes 1 µs to make.
@@ -39,7 +42,7 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
     bundle: str
     broker: str | None
     candidates: Sequence[str]
-    rejected: Mapping[str, str]
+    rejected: Mapping[str, Reason]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +51,16 @@ class SplitEnd:
 
     children: tuple[str, ...]
     text: str
+    sent: bool = True
+    """False: the order to split it was not sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
     """Split a bundle at `boundaries`; empty: the owner chooses the boundaries.
 
-    `why` has the figure that is too high, and its limit; `end` is set afterwards.
+    `reason` is one word; `why` has the figure that is too high, and its limit; `end` is set
+    afterwards.
     """
 
     bundle: str
@@ -65,10 +71,18 @@ class Split:
 
 
 class Skip(msgspec.Struct, frozen=True, gc=False):
-    """A refusal: `what` (a bundle, a broker or "cluster") stays as it is, and why."""
+    """A refusal: `what` (a bundle, a broker or "cluster") stays as it is, and why. The code is one
+    word, for programs; the text is for people.
+    """
 
     what: str
-    reason: str
+    code: str
+    text: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Code and text, for people."""
+        return joined(self.code, self.text)
 
 
 @dataclass(frozen=True, slots=True)

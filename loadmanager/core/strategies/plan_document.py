@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence, Sized
 from itertools import islice
 from typing import Any
 
+from loadmanager.core.reason import Reason
 from loadmanager.core.strategies.plan import Placement, Plan, Split, SplitEnd, Unload
 
 REFUSALS_MAX = 5
@@ -26,7 +27,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "unloads": [unload_document(unload) for unload in plan.unloads],
         "placements": [placement_document(placement) for placement in plan.placements],
         "splits": [split_document(split) for split in plan.splits],
-        "skipped": [{"what": skip.what, "reason": skip.reason} for skip in plan.skipped],
+        "skipped": [
+            {"what": skip.what, "code": skip.code, "reason": skip.reason} for skip in plan.skipped
+        ],
     }
 
 
@@ -49,7 +52,7 @@ def placement_document(placement: Placement) -> dict[str, Any]:
         "bundle": placement.bundle,
         "broker": placement.broker,
         "candidates": list(placement.candidates),
-        "rejected": dict(sorted(placement.rejected.items())),
+        "rejected": {broker: str(why) for broker, why in sorted(placement.rejected.items())},
     }
 
 
@@ -96,7 +99,7 @@ def placement_reason(candidates: Sized, rejected: Sized) -> str:
     return f"the one of {brokers} brokers that was not rejected" if rejected else "the only broker"
 
 
-def refusals(rejected: Mapping[str, str]) -> str:
+def refusals(rejected: Mapping[str, Reason]) -> str:
     """Why no broker qualifies, in a sentence: the reasons of the first brokers."""
     reasons = [f"{broker}: {reason}" for broker, reason in islice(rejected.items(), REFUSALS_MAX)]
     if len(rejected) > REFUSALS_MAX:

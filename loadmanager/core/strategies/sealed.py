@@ -43,9 +43,9 @@ class Sealed:
     """Bundle of a move → its load; without those whose load was not known."""
     usages: Mapping[str, float] = field(default_factory=dict)
     """Broker of a move → its usage."""
-    doubts: Collection[tuple[str, str | None, str]] = ()
-    """What the guards said of the moves one by one when the plan was made, as what, bundle and the
-    reason's word: a move may depend on those before it. It is no drift if they say it again.
+    doubts: Collection[tuple[str, str | None, str | None]] = ()
+    """What the guards said of the moves one by one when the plan was made, as what, bundle and
+    code: a move may depend on those before it. It is no drift if they say it again.
     """
 
     @property
@@ -61,6 +61,8 @@ class Drift:
     what: str
     reason: str
     bundle: str | None = None
+    code: str | None = None
+    """The code of a reason that the guards gave; None: `what` says enough."""
 
 
 def seal(plan: Plan, snapshot: ClusterSnapshot, settings: StrategySettings) -> Sealed:
@@ -80,8 +82,8 @@ def seal(plan: Plan, snapshot: ClusterSnapshot, settings: StrategySettings) -> S
     )
 
 
-def _doubt(drift: Drift) -> tuple[str, str | None, str]:
-    return drift.what, drift.bundle, drift.reason.rpartition(": ")[0]
+def _doubt(drift: Drift) -> tuple[str, str | None, str | None]:
+    return drift.what, drift.bundle, drift.code
 
 
 def load_of(snapshot: ClusterSnapshot, bundle: str, broker: str) -> Load | None:
@@ -133,14 +135,16 @@ def _refused(
     every cycle.
     """
     usable = guards.usable(snapshot, settings)
-    allowed, refused = guards.Guards(usable, settings).admit(moves)
+    judging = guards.Guards(usable, settings)
+    allowed, refused = judging.admit(moves)
     for skip in refused:
-        yield Drift("refused", skip.reason, skip.what)
+        yield Drift("refused", skip.reason, skip.what, skip.code)
     planned = {move.bundle: move for move in moves}
     for after in allowed:
         before = planned[after.bundle]
         if after.destination != before.destination:
-            yield Drift("destination", str(after.why["notTo"]), before.bundle)
+            text, code = str(after.why["notTo"]), judging.unfit[after.bundle].code
+            yield Drift("destination", text, before.bundle, code)
 
 
 def _other_load(sealed: Sealed, snapshot: ClusterSnapshot, move: Unload) -> Iterator[Drift]:

@@ -1,18 +1,18 @@
 """The leader's decisions, by result and reason: metrics of Pulsar's extensible load manager.
 
-The reasons are the words that our decisions begin with. Of Pulsar's `sunit_state_chn` metrics only
+The reasons are the codes of our decisions. Of Pulsar's `sunit_state_chn` metrics only
 the number of owned bundles is here: locks in ZooKeeper take the place of that channel.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from loadmanager.core.moves.move import ENDED, Author, Move
+from loadmanager.core.reason import UNKNOWN, from_sentence
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.ports.telemetry import Metric, Sample, counter, gauge
 from loadmanager.runtime.broker.lookup import Lookups
@@ -20,10 +20,8 @@ from loadmanager.runtime.shared.leading import Leading
 
 REASONS_MAX = 50
 """Strategies of third parties have reasons of their own; beyond this, reasons are Unknown."""
-UNKNOWN = "Unknown"
 SPLITTERS = ("BundleSplitterTask", "DefaultNamespaceBundleSplitStrategyImpl")
 """What the plans of the two managers' rules of splitting are called."""
-_WORD = re.compile(r"\w+")
 
 UNLOAD_CYCLES = counter(
     "pulsar_lb_unload_broker", "Shedding cycles that moved bundles, as leader", "metric"
@@ -43,7 +41,7 @@ MOVES_PAUSED = gauge("loadmanager_moves_paused", "As leader: 1 while the queue o
 DECISIONS = counter(
     "loadmanager_decisions",
     "As leader: bundles that a strategy wanted to move or split (Decided), and cycles in which it "
-    "wanted nothing (Nothing), by the word that its reason begins with",
+    "wanted nothing (Nothing), by the code of its reason",
     "strategy",
     "outcome",
     "reason",
@@ -93,8 +91,9 @@ class Counts:
         self.unload_cycles += bool(plan.unloads)
         self.unloaded_bundles += len(plan.unloads)
         for unload in plan.unloads:
-            _count(self.unloads, "Success", unload.reason)
-            _count(self.decisions, plan.strategy, "Decided", unload.reason)
+            code = from_sentence(unload.reason).code  # third parties may tell more than a word
+            _count(self.unloads, "Success", code)
+            _count(self.decisions, plan.strategy, "Decided", code)
         for split in plan.splits:
             if split.end is not None:
                 continue  # it was counted when it was decided
@@ -102,23 +101,16 @@ class Counts:
             _count(self.decisions, plan.strategy, "Decided", split.reason)
         if not plan.unloads and not plan.placements:
             skips = self.splits if plan.strategy in SPLITTERS else self.unloads
-            for reason in {skip.reason for skip in plan.skipped}:
-                _count(skips, "Skip", reason)
-            if not plan.splits:
-                for word in {_word(skip.reason) for skip in plan.skipped}:
-                    _count(self.decisions, plan.strategy, "Nothing", word)
-
-
-def _word(reason: str) -> str:
-    word = _WORD.match(reason)
-    return word[0] if word else UNKNOWN
+            for code in {skip.code for skip in plan.skipped}:
+                _count(skips, "Skip", code)
+                if not plan.splits:
+                    _count(self.decisions, plan.strategy, "Nothing", code)
 
 
 def _count(counts: Counter[Any], *named: str) -> None:
-    """Count one; the last name is a reason. Beyond `REASONS_MAX` reasons are Unknown."""
-    *names, reason = named
-    key = (*names, _word(reason))
-    counts[key if key in counts or len(counts) < REASONS_MAX else (*names, UNKNOWN)] += 1
+    """Count one; the last name is a reason's code. Beyond `REASONS_MAX` codes are Unknown."""
+    known = named in counts or len(counts) < REASONS_MAX
+    counts[named if known else (*named[:-1], UNKNOWN)] += 1
 
 
 def samples(counts: Counts, lookups: Lookups, leading: Leading) -> Iterator[Sample]:

@@ -13,17 +13,17 @@ from loadmanager.core.conf import Live
 from loadmanager.core.load.carried import RATES, Carried
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats
 from loadmanager.core.moves.breaker import Breaker, Expectation, Rules, spread
-from loadmanager.core.moves.move import Author, Move, MoveState
+from loadmanager.core.moves.move import NOT_OWNED, NOT_SENT, Author, Move, MoveState
+from loadmanager.core.reason import Reason
 from loadmanager.core.strategies.budget import Budget, Limits, quiet_spans
 from loadmanager.core.strategies.plan import Plan, Skip
 from loadmanager.core.text import printable
 from loadmanager.ports.clock import Clock
-from loadmanager.ports.mover import NOT_SENT
 from loadmanager.ports.note import NOTE_BYTES_MAX
 from loadmanager.runtime.fleet.picture import Picture
 from loadmanager.runtime.fleet.settings import ACT, APPROVE, FleetSettings
 from loadmanager.runtime.leader.load_manager import LoadManager
-from loadmanager.runtime.leader.moves import NOT_OWNED, Moves
+from loadmanager.runtime.leader.moves import Moves
 
 MEASURED_MS = 90_000
 """After the settling: Pulsar has measured once more for certain."""
@@ -72,7 +72,7 @@ class Acting:
     """The place of the note, for operators."""
     on_note: list[Callable[[bytes], None]] = field(default_factory=list)
     """Called with what the next daemon must know; see `recall`."""
-    note_problem: str | None = None
+    note_problem: Reason | None = None
     """Why the note could not be written, or read; None: it could."""
     budget: Budget = field(default_factory=Budget)
     breaker: Breaker = field(default_factory=Breaker)
@@ -108,7 +108,7 @@ class Acting:
         self.budget.recall(acted.moves, now_ms)
         why = printable(acted.why[:WHY_MAX])
         if self.breaker.recall(why, acted.until_ms, now_ms, self.rules()):
-            log.warning("moves stop as before", reason=self.reason())
+            log.warning("moves stop as before", reason=str(self.reason()))
 
     def steers(self) -> bool:
         """True if anything may be moved in this mode."""
@@ -139,22 +139,25 @@ class Acting:
             settings.settle_s * 1000 + MEASURED_MS,
         )
 
-    def reason(self) -> str | None:
+    def reason(self) -> Reason | None:
         """Why nothing is moved, when that ends, and how an operator ends it; None: nothing."""
         why = self.breaker.reason(self.clock.now_ms())
-        url = self.url
-        return why and f"{why}, or now with: loadmanager admin --url {url} moves resume"
+        if why is None:
+            return None
+        command = f"loadmanager admin --url {self.url} moves resume"
+        return Reason(why.code, f"{why.text}, or now with: {command}")
 
-    def spent(self) -> str | None:
+    def spent(self) -> Reason | None:
         """Why no move of a cycle may begin, if the moves of an hour are made."""
         per_hour = self.settings.value.moves_per_hour_max
         if per_hour == 0:
-            return "HourlyBudget: movesPerHourMax is 0"
+            return Reason("HourlyBudget", "movesPerHourMax is 0")
         until_ms = self.budget.full_until_ms(self.clock.now_ms(), per_hour)
         if until_ms is None:
             return None
         until = datetime.fromtimestamp(until_ms / 1000, UTC)
-        return f"HourlyBudget: {per_hour} moves an hour are made; more from {until:%H:%M} UTC on"
+        text = f"{per_hour} moves an hour are made; more from {until:%H:%M} UTC on"
+        return Reason("HourlyBudget", text)
 
     def queue(self, plan: Plan, splits: Callable[[str, str], bool]) -> Sequence[Move]:
         """Queue the moves of a cycle that the budget allows; returns those. `splits`: whether a
@@ -174,7 +177,7 @@ class Acting:
         splitting = [unload for unload in plan.unloads if splits(unload.bundle, unload.source)]
         wanted = [unload for unload in plan.unloads if unload not in splitting]
         allowed, refused = self.budget.allow(wanted, self.clock.now_ms(), limits, waiting)
-        refused += tuple(Skip(unload.bundle, "Splits: it is split") for unload in splitting)
+        refused += tuple(Skip(unload.bundle, "Splits", "it is split") for unload in splitting)
         if refused:
             self.load_manager.told(Plan(plan.strategy, skipped=refused))
         return self.moves.decide(allowed, Author.CYCLE)
@@ -210,12 +213,12 @@ class Acting:
         """A move has ended: its load counts at the destination from now on."""
         if move.state is MoveState.DONE and move.destination is not None:
             self._carry(move)
-        text = move.outcome.text if move.outcome else ""
+        text, code = (move.outcome.text, move.outcome.code) if move.outcome else ("", None)
         if move.state is MoveState.DONE:
             self.write_note()
-        if text.startswith(NOT_SENT):
+        if code == NOT_SENT:
             self._not_made(move)
-        if text == NOT_OWNED or text.startswith(NOT_SENT):
+        if code in (NOT_SENT, NOT_OWNED):
             return
         if move.state in (MoveState.DONE, MoveState.FAILED):
             failed = move.state is MoveState.FAILED
@@ -268,10 +271,11 @@ class Acting:
             self._opened()
 
     def _opened(self) -> None:
-        why = self.reason() or ""
+        why = self.reason() or Reason("CircuitBreaker")
         cancelled = self.moves.cancel(None, f"cancelled: {why}", urgent=False)
-        log.error("moves stop", reason=why, cancelled=cancelled)
-        self.load_manager.told(Plan("CircuitBreaker", skipped=(Skip("cluster", why),)))
+        log.error("moves stop", reason=str(why), cancelled=cancelled)
+        skip = Skip("cluster", why.code, why.text)
+        self.load_manager.told(Plan("CircuitBreaker", skipped=(skip,)))
         self.write_note()
 
     def resume(self) -> bool:

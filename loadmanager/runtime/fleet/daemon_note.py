@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from loadmanager.core.errors import LoadManagerError, OperationalError
+from loadmanager.core.reason import Reason
 from loadmanager.ports.note import Note
 from loadmanager.runtime.fleet.acting import Acting
 from loadmanager.runtime.tasks import Scope, Steps
@@ -64,12 +65,12 @@ class DaemonNote:
         except TimeoutError:
             problem = f"{self.note().name}: no answer within {self.timeout_s:g} s"
         if self._was_read:
-            self.acting.note_problem = (
-                f"NotKept: the next daemon would not know of these moves: {problem}"
-            )
+            text = f"the next daemon would not know of these moves: {problem}"
+            why = Reason("NotKept", text)
         else:
-            self.acting.note_problem = f"NotRead: what was done lately is not known: {problem}"
-        raise OperationalError(self.acting.note_problem)
+            why = Reason("NotRead", f"what was done lately is not known: {problem}")
+        self.acting.note_problem = why
+        raise OperationalError(str(why))
 
     async def _read(self) -> None:
         if self._was_read:

@@ -47,7 +47,7 @@ class Gate:
             problem = problems.get("settings", "they could not be read")
             raise NotSentError(f"the settings are not known: {problem}")
         if (why := self.hold.refusal()) is not None:
-            raise NotSentError(why)
+            raise NotSentError(str(why))
 
     async def again(self, bundle: str) -> None:
         """Before a further order of a move whose bundle went elsewhere, or came back. Raises
@@ -65,4 +65,5 @@ class Gate:
         pause = self.moves.wishes.pause()
         if pause is not None:
             return f"moves are paused: {pause.note}" if pause.note else "moves are paused"
-        return self.moves.wish_against(move) or self.hold.held(move.author)
+        why = self.hold.held(move.author)
+        return self.moves.wish_against(move) or (None if why is None else str(why))

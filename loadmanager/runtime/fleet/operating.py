@@ -9,6 +9,7 @@ from typing import Any
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError
 from loadmanager.core.moves.move import Author
+from loadmanager.core.reason import Reason
 from loadmanager.core.strategies.budget import is_quiet, quiet_spans
 from loadmanager.runtime.fleet.acting import Acting
 from loadmanager.runtime.fleet.advice import switch_command
@@ -29,7 +30,7 @@ class FleetHold:
     settings: Live[FleetSettings]
     acting: Acting
 
-    def reason(self) -> str | None:
+    def reason(self) -> Reason | None:
         """Say why nothing is decided now; None: decide."""
         settings = self.settings.value
         missing = self.picture.missing(settings.policies_interval_s * STALE_READINGS)
@@ -37,12 +38,12 @@ class FleetHold:
             return missing
         listed, answering = len(self.picture.registered), len(self.picture.answering)
         if 2 * answering < listed:
-            return f"Incomplete: {answering} of {listed} brokers answer"
+            return Reason("Incomplete", f"{answering} of {listed} brokers answer")
         if settings.mode != ACT:
             return None
         return self.refusal() or self.acting.reason()
 
-    def held(self, author: Author) -> str | None:
+    def held(self, author: Author) -> Reason | None:
         """Why no move that an author wants may begin now; None: it may. An operator's own move
         waits for nothing but Pulsar's balancing; only moves of cycles wait for quiet hours to end.
         """
@@ -54,19 +55,19 @@ class FleetHold:
             return why
         return self.quiet() or self.acting.note_problem
 
-    def told(self) -> str | None:
+    def told(self) -> Reason | None:
         """Why nothing is moved now, for operators."""
         mode = self.settings.value.mode
         if mode == ACT:
             return self.held(Author.CYCLE) or self.acting.spent()
         return self.held(Author.PLAN) if mode == APPROVE else self.reason()
 
-    def quiet(self) -> str | None:
+    def quiet(self) -> Reason | None:
         """The reason if these are quiet hours, else None."""
         hours = self.settings.value.quiet_hours
         if not is_quiet(self.picture.clock.now_ms(), quiet_spans(hours)):
             return None
-        return f"QuietHours: no moves in {', '.join(hours)} (UTC)"
+        return Reason("QuietHours", f"no moves in {', '.join(hours)} (UTC)")
 
     def check(self, author: Author = Author.OPERATOR) -> None:
         """Raise `ConflictError` where nothing may be moved that an author wants."""
@@ -77,9 +78,9 @@ class FleetHold:
             )
         problem = self.held(author)
         if problem is not None:
-            raise ConflictError(problem)
+            raise ConflictError(str(problem))
 
-    def refusal(self) -> str | None:
+    def refusal(self) -> Reason | None:
         """Why nothing may be moved: Pulsar moves bundles itself, or that is not known now."""
         within_s = self.settings.value.read_interval_s * STALE_READINGS
         unknown = self.picture.unknown("settings", within_s)
@@ -89,7 +90,7 @@ class FleetHold:
         if not on:
             return None
         commands = "; ".join(switch_command(name, on=False) for name in on)
-        return f"PulsarBalances: {' and '.join(on)} on; switch off with: {commands}"
+        return Reason("PulsarBalances", f"{' and '.join(on)} on; switch off with: {commands}")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -144,7 +145,7 @@ class FleetOperations(Operations):
         acting = self.hold.acting
         reason = acting.reason()
         if document["paused"] is None and reason is not None:
-            document["paused"] = {"until": acting.breaker.until_ms, "note": reason}
+            document["paused"] = {"until": acting.breaker.until_ms, "note": str(reason)}
         return document
 
     async def pause(self, seconds: float | None, note: str = "") -> dict[str, Any] | None:

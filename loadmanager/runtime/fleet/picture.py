@@ -9,6 +9,7 @@ from typing import Any
 from loadmanager.core.load.manager import Manager
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.policies.isolation import IsolationPolicy
+from loadmanager.core.reason import Reason
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.cluster_reader import PoliciesReading
 from loadmanager.ports.hosting import BrokerAddress
@@ -90,25 +91,25 @@ class Picture:
         on = {name for names in self.own.values() for name in names}
         return [name for name in OWN_BALANCING if name in on or is_on(self.settings, name)]
 
-    def unread(self) -> dict[str, str]:
+    def unread(self) -> dict[str, Reason]:
         """Listed brokers of which nothing is known → why."""
         return {
-            broker: f"NoReport: {self.problems.get(broker, 'not read yet')}"
+            broker: Reason("NoReport", self.problems.get(broker, "not read yet"))
             for broker in sorted(self.registered - self.reports.keys())
         }
 
-    def missing(self, within_s: float) -> str | None:
+    def missing(self, within_s: float) -> Reason | None:
         """Say which reading a decision lacks, or has only an older one of; None: it lacks none."""
         for part in ("brokers", "settings", "policies"):
             if (why := self.unknown(part, within_s)) is not None:
                 return why
         if self.uncovered:
-            why = self.problems.get("policies", "not read yet")
+            problem = self.problems.get("policies", "not read yet")
             first = min(self.uncovered)
-            return f"Incomplete: the policies of {first} are not known: {why}"
+            return Reason("Incomplete", f"the policies of {first} are not known: {problem}")
         return None
 
-    def unknown(self, part: str, within_s: float) -> str | None:
+    def unknown(self, part: str, within_s: float) -> Reason | None:
         """Why a part of this is not known, or only of more than so many seconds ago; else None."""
         read_ms = {
             "brokers": self.brokers_ms,
@@ -118,7 +119,8 @@ class Picture:
         oldest_ms = self.clock.now_ms() - within_s * 1000
         if read_ms is not None and read_ms >= oldest_ms:
             return None
-        return f"Incomplete: the {part} are not known: {self.problems.get(part, 'not read lately')}"
+        problem = self.problems.get(part, "not read lately")
+        return Reason("Incomplete", f"the {part} are not known: {problem}")
 
     def document(self) -> dict[str, Any]:
         """For operators: ages in seconds, and what is missing."""

@@ -20,7 +20,6 @@ from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.units import HOUR_MS
 from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.ports.mover import NOT_SENT
 from loadmanager.runtime.fleet.acting import Acting
 from loadmanager.runtime.fleet.advice import Advice
 from loadmanager.runtime.fleet.operating import FleetHold, FleetPlans
@@ -102,7 +101,7 @@ class FleetSplitting:
             ended = await self.load_manager.split_at(owner, split)
         finally:
             self._split_ms[split.bundle] = self.acting.clock.now_ms()
-        if ended.end is not None and ended.end.text.startswith(NOT_SENT):
+        if ended.end is not None and not ended.end.sent:
             self.load_manager.split_ms.pop(split.bundle, None)
             self.acting.write_note()
         if stats is not None and ended.end is not None:

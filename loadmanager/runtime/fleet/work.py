@@ -126,7 +126,7 @@ class FleetWork:
     steps: Steps
     counts: Counts = field(default_factory=Counts)
     _held: str | None = None
-    """The kind of reason that the log told last."""
+    """The code of the reason that the log told last."""
     _began: bool = False
     """Whether the cluster was read once."""
     _read_ms: dict[str, int] = field(default_factory=dict)
@@ -282,7 +282,8 @@ class FleetWork:
                 self.load_manager.observe(broker, report)
 
     def _held_back(self, author: Author) -> str | None:
-        return self.hold.held(author)
+        why = self.hold.held(author)
+        return None if why is None else str(why)
 
     async def _execute_split(self, kept: Kept) -> None:
         await self.splitting.execute(kept)
@@ -365,13 +366,13 @@ class FleetWork:
     def _tell_hold(self) -> None:
         """Log why nothing is moved, once for each reason."""
         mode, why = self.settings.fleet.value.mode, self.hold.told()
-        kind = None if why is None else why.partition(":")[0]
-        if kind != self._held and mode != OBSERVE:
+        code = None if why is None else why.code
+        if code != self._held and mode != OBSERVE:
             if why is None:
                 log.info("bundles may be moved" if mode in (APPROVE, ACT) else "plans are made")
             else:
-                log.warning("nothing is moved now", why=why)
-            self._held = kind
+                log.warning("nothing is moved now", why=str(why))
+            self._held = code
 
     def _carry_out(self, snapshot: ClusterSnapshot, plan: Plan) -> Sequence[Move]:
         strategies, waiting = self.settings.strategies.value, self.advice.plan_id

@@ -23,6 +23,7 @@ from loadmanager.core.load.reports import BrokerLoadData, LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.moves.move import Author, Move, MoveState, move_document
 from loadmanager.core.policies.eligibility import versions_of
+from loadmanager.core.reason import Reason
 from loadmanager.core.strategies import cycle, filters, newcomers, registry
 from loadmanager.core.strategies.inputs import inputs_document
 from loadmanager.core.strategies.memories import Memories
@@ -43,6 +44,7 @@ from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.fleet import Policies
 from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.mover import NotSentError
 from loadmanager.runtime.leader.cycle_log import CycleLog, Draws
 from loadmanager.runtime.leader.moves import Moves
 from loadmanager.runtime.shared.decisions import Decision, Decisions
@@ -57,7 +59,7 @@ log = structlog.get_logger("leader")
 class Hold(Protocol):
     """Keeps a leader from deciding for a while (`runtime.leader.warm_up.WarmUp`)."""
 
-    def reason(self) -> str | None:
+    def reason(self) -> Reason | None:
         """Why nothing is decided now; None: decide."""
         ...
 
@@ -91,7 +93,7 @@ class LoadManager:
     memories: Memories = field(default_factory=Memories)
     log: CycleLog | None = None
     """Records what cycles saw, used and decided."""
-    unusable: Callable[[], Mapping[str, str]] = dict
+    unusable: Callable[[], Mapping[str, Reason]] = dict
     """brokerId → why nothing goes there or comes from there, beside what reports say."""
     split_ms: dict[str, int] = field(default_factory=dict)
     """Bundle → when the order to split it was last sent."""
@@ -204,7 +206,8 @@ class LoadManager:
         named = [name for move in plan.unloads for name in (move.source, move.destination or "")]
         inputs = inputs_document(snapshot, self.strategies.value, named)
         move_of = {move.bundle: move for move in moves}
-        same = None if plan.unloads else (plan.strategy, frozenset(map(_word_of, plan.skipped)))
+        stay = frozenset((skip.what, skip.code) for skip in plan.skipped)
+        same = None if plan.unloads else (plan.strategy, stay)
 
         def document() -> dict[str, Any]:
             told = plan_document(plan)
@@ -235,8 +238,8 @@ class LoadManager:
         """Record that something holds the cycles, and that this is over; True while it does."""
         reason = None if hold is None else hold.reason()
         if reason is not None or self._held:
-            over = "WarmUpOver: cycles begin"
-            plan = Plan(settings.shedder, skipped=(Skip("cluster", reason or over),))
+            why = reason or Reason("WarmUpOver", "cycles begin")
+            plan = Plan(settings.shedder, skipped=(Skip("cluster", why.code, why.text),))
             self._held = reason is not None
             self.planned(self.cycles, plan)
             self.kept.remember(
@@ -244,7 +247,7 @@ class LoadManager:
                 lambda: plan_document(plan),
                 epoch=self.epoch,
                 cycle=self.cycles,
-                same=_word_of(plan.skipped[0]),
+                same=why.code,
             )
         return reason is not None
 
@@ -355,7 +358,7 @@ class LoadManager:
             end = split_end(children)
         except OperationalError as error:
             self.not_split += 1
-            end = SplitEnd((), str(error))
+            end = SplitEnd((), str(error), sent=not isinstance(error, NotSentError))
             log.warning("a bundle was not split", bundle=split.bundle, error=str(error))
         ended = dataclasses.replace(split, end=end)
         self.planned(self.cycles, Plan("BundleSplitterTask", splits=(ended,)))
@@ -403,11 +406,6 @@ class LoadManager:
         """Put the failure of a step among the decisions, where people look for reasons."""
         text = f"{type(error).__name__}: {error}"[:1000]
         self._remember("failure", lambda: {"step": step, "error": text})
-
-
-def _word_of(skip: Skip) -> tuple[str, str]:
-    """The thing that stays, and the word that its reason begins with."""
-    return skip.what, skip.reason.partition(":")[0]
 
 
 def _in_short(move: Move) -> dict[str, Any]:

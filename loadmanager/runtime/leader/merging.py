@@ -105,7 +105,7 @@ class Merging:
                 await self.merge(*pair, merge.reason, epoch=self.moves.epoch)
             except LoadManagerError as error:
                 self.failed_ms[pair] = now_ms
-                skip = Skip(merge.left, f"NotMerged: with {merge.right}: {error}")
+                skip = Skip(merge.left, "NotMerged", f"with {merge.right}: {error}")
                 self.load_manager.told(Plan(TASK, skipped=(skip,)))
                 log.warning(
                     "bundles were not merged", left=pair[0], right=pair[1], error=str(error)

@@ -21,7 +21,15 @@ import structlog
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError, LoadManagerError, OperationalError
 from loadmanager.core.load.cluster_view import ClusterView
-from loadmanager.core.moves.move import Author, Move, MoveState, Outcome, move_document
+from loadmanager.core.moves.move import (
+    NOT_OWNED,
+    NOT_SENT,
+    Author,
+    Move,
+    MoveState,
+    Outcome,
+    move_document,
+)
 from loadmanager.core.moves.queue import BY_OPERATOR, Group, MoveQueue
 from loadmanager.core.moves.settings import MoveSettings
 from loadmanager.core.strategies.guards import together
@@ -30,7 +38,7 @@ from loadmanager.core.strategies.plan_document import log_fields
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.fleet import Fleet
 from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.ports.mover import Mover, Released
+from loadmanager.ports.mover import Mover, NotSentError, Released
 from loadmanager.ports.wishes import WishBook
 from loadmanager.runtime.leader.preferred import Preferred
 from loadmanager.runtime.tasks import Scope, Steps, sleep
@@ -277,13 +285,13 @@ class Moves:
         )
         if destination is not None:
             self.preferred.set(move.bundle, destination.broker_id)
-        released, problem = await self._order(move, source, destination)
-        owner, problem = await self._settled(move, source, destination, problem)
+        released, failed = await self._order(move, source, destination)
+        owner, failed = await self._settled(move, source, destination, failed)
         there = owner == move.destination if destination else owner not in (move.source, UNKNOWN)
         told = released or Released()
-        outcome = Outcome(
-            problem or "moved",
-            None if owner == UNKNOWN else owner,
+        outcome = replace(
+            failed or Outcome("moved"),
+            owner=None if owner == UNKNOWN else owner,
             clients_closed=told.clients,
             pause_ms=told.pause_ms,
             life=told.life,
@@ -315,7 +323,7 @@ class Moves:
 
     async def _order(
         self, move: Move, source: BrokerAddress, destination: BrokerAddress | None
-    ) -> tuple[Released | None, str | None]:
+    ) -> tuple[Released | None, Outcome | None]:
         """Have the source release the bundle; returns its answer, and what went wrong."""
         epoch = None if move.author is Author.OPERATOR else self.epoch
         timeout_s = self.settings.value.timeout_s
@@ -323,33 +331,35 @@ class Moves:
             async with asyncio.timeout(timeout_s):
                 released = await self.release(source, move.bundle, destination, epoch=epoch)
         except OperationalError as error:
-            return None, str(error)
+            code = NOT_SENT if isinstance(error, NotSentError) else None
+            return None, Outcome(str(error), code=code)
         except TimeoutError:
-            return None, f"{source.broker_id} did not finish within {timeout_s:g} s"
-        return released, None if released else NOT_OWNED
+            return None, Outcome(f"{source.broker_id} did not finish within {timeout_s:g} s")
+        not_owned = Outcome("the source did not own it", code=NOT_OWNED)
+        return released, None if released else not_owned
 
     async def _settled(
         self,
         move: Move,
         source: BrokerAddress,
         destination: BrokerAddress | None,
-        problem: str | None,
-    ) -> tuple[str | None, str | None]:
+        failed: Outcome | None,
+    ) -> tuple[str | None, Outcome | None]:
         """Repair a move that left the bundle without an owner; returns its owner now, and what went
         wrong.
         """
         owner = await self._owner(move.bundle)
-        if owner is not None or destination is None or problem == NOT_OWNED:
-            return owner, problem
+        not_owned = failed is not None and failed.code == NOT_OWNED
+        if owner is not None or destination is None or not_owned:
+            return owner, failed
         for broker in (destination, source):
             with contextlib.suppress(LoadManagerError):
                 await self.mover.acquire_bundle(broker, move.bundle, epoch=self.epoch)
                 break
         repaired = await self._owner(move.bundle)
-        problem = problem or f"{destination.broker_id} did not take it"
-        if repaired is None:
-            return None, f"{problem}; the next lookup places it"
-        return repaired, f"{problem}; repaired: {repaired} owns it"
+        failed = failed or Outcome(f"{destination.broker_id} did not take it")
+        then = "the next lookup places it" if repaired is None else f"repaired: {repaired} owns it"
+        return repaired, replace(failed, text=f"{failed.text}; {then}")
 
     async def _owner(self, bundle: str) -> str | None:
         """The owner; `UNKNOWN` if the store does not say."""
@@ -436,5 +446,4 @@ def _call(listeners: Sequence[Callable[[Move], None]], move: Move) -> None:
 
 
 UNKNOWN = "?"
-NOT_OWNED = "the source did not own it"
 LOGGED = ("id", "bundle", "source", "destination", "reason", "why", "author")

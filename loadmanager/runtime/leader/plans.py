@@ -246,6 +246,12 @@ def refusal(plan_id: str, found: list[sealed.Drift]) -> DriftError:
     if len(found) > NAMED_MAX:
         texts.append(f"and {len(found) - NAMED_MAX} more differences")
     documents: list[dict[str, Any]] = [
-        {"what": drift.what, "bundle": drift.bundle, "reason": drift.reason} for drift in found
+        {
+            "what": drift.what,
+            "bundle": drift.bundle,
+            "code": drift.code,
+            "reason": drift.reason,
+        }
+        for drift in found
     ]
     return DriftError(f"plan {plan_id} is not carried out: {'; '.join(texts)}", documents)

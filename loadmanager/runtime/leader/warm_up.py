@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from loadmanager.core.conf import Live
 from loadmanager.core.moves.settings import MoveSettings
+from loadmanager.core.reason import Reason
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.fleet import Fleet
 
@@ -25,7 +26,7 @@ class WarmUp:
     began_s: float
     over: bool = False
 
-    def reason(self) -> str | None:
+    def reason(self) -> Reason | None:
         """Why nothing is moved yet; None once a quorum has reported, or the time is up."""
         if self.over:
             return None
@@ -36,7 +37,8 @@ class WarmUp:
         if fresh >= quorum or left_s <= 0:
             self.over = True
             return None
-        return (
-            f"WarmUp: {fresh} of {len(registered)} brokers have reported since the term began; "
-            f"moves begin with {quorum}, or in {left_s:.0f} s"
+        return Reason(
+            "WarmUp",
+            f"{fresh} of {len(registered)} brokers have reported since the term began; moves begin "
+            f"with {quorum}, or in {left_s:.0f} s",
         )

@@ -157,6 +157,7 @@ def test_a_document() -> None:
     move.outcome = Outcome("moved", "b2", 5, 4, 3.5)
     assert move_document(move)["outcome"] == {
         "text": "moved",
+        "code": None,
         "owner": "b2",
         "clientsClosed": 5,
         "clientsBack": 4,

@@ -28,6 +28,7 @@ from loadmanager.core.policies.isolation import (
     decode_policy,
     matches_broker,
 )
+from loadmanager.core.reason import Reason
 from loadmanager.core.strategies import cycle, filters
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.settings import StrategySettings
@@ -43,16 +44,17 @@ def test_primaries_secondaries_and_the_rest() -> None:
     """
     policies = decode_policies(POLICIES)
     assert policies.rejected("gold/a", ["p1:80", "s1:80", "x:80"], {}) == {
-        "x:80": "Isolation: the policy does not name it"
+        "x:80": Reason("Isolation", "the policy does not name it")
     }
     assert policies.rejected("gold/a", ["p1:80", "p12:80", "s1:80"], {}) == {
-        "s1:80": "Isolation: a secondary, and there are enough primaries"
+        "s1:80": Reason("Isolation", "a secondary, and there are enough primaries")
     }
     assert policies.rejected("iron/a", ["p1:80", "s1:80", "x:80"], {}) == {
-        "p1:80": "Isolation: it is primary for other namespaces"
+        "p1:80": Reason("Isolation", "it is primary for other namespaces")
     }
     disabled = {"x:80": LocalBrokerData(persistent_topics_enabled=False)}
-    assert policies.rejected("iron/a", ["x:80"], disabled) == {"x:80": "PersistentTopicsDisabled"}
+    found = policies.rejected("iron/a", ["x:80"], disabled)
+    assert found == {"x:80": Reason("PersistentTopicsDisabled")}
 
 
 @pytest.mark.parametrize("raw", [b"[]", b'{"a": {"primary": [1]}}', b'{"a": {"primary": ["("]}}'])

@@ -18,6 +18,7 @@ from loadmanager.core.load.reports import (
     ResourceUsage,
 )
 from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.reason import Reason
 from loadmanager.core.strategies import cycle, registry
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.plan import Placement, Plan, Skip, Unload
@@ -164,8 +165,10 @@ def test_a_bundle_on_its_way_stays_on_its_way() -> None:
     )
     placements, _ = cycle.place(snapshot, [A, C], SETTINGS, Memories(), random.Random(0))
     assert placements == [
-        Placement(A, "right", ("right",), {"left": "UnderWay: it is on its way to right"}),
-        Placement(C, "left", ("left",), {"right": "UnderWay: it is on its way to left"}),
+        Placement(
+            A, "right", ("right",), {"left": Reason("UnderWay", "it is on its way to right")}
+        ),
+        Placement(C, "left", ("left",), {"right": Reason("UnderWay", "it is on its way to left")}),
     ]
     assert SEEN == []
 
@@ -183,7 +186,7 @@ def test_a_move_without_a_possible_destination_is_dropped() -> None:
     plan = Plan("x", unloads=(Unload(A, "left", None, "x"),), skipped=(Skip(B, "y"),))
     done, _ = cycle.destinations(brokers(left=1), plan, SETTINGS, Memories(), random.Random(0))
     assert done.unloads == ()
-    assert done.skipped == (Skip(B, "y"), Skip(A, "NoDestination: no broker qualifies"))
+    assert done.skipped == (Skip(B, "y"), Skip(A, "NoDestination", "no broker qualifies"))
 
 
 @pytest.mark.parametrize(

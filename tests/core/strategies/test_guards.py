@@ -19,6 +19,7 @@ from loadmanager.core.load.reports import (
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.load.wishes import Cordon, Wishes
 from loadmanager.core.policies.isolation import decode_policies
+from loadmanager.core.reason import Reason
 from loadmanager.core.strategies import filters
 from loadmanager.core.strategies.guards import Guards, usable
 from loadmanager.core.strategies.plan import Unload
@@ -62,7 +63,10 @@ def move(
         (move(), {"owners": {A: "b2"}}, "NotOwned"),
         (
             move(),
-            {"reports": {"b1": SNAPSHOT.reports["b1"]}, "unusable": {"b2": "StaleReport: old"}},
+            {
+                "reports": {"b1": SNAPSHOT.reports["b1"]},
+                "unusable": {"b2": Reason("StaleReport", "old")},
+            },
             "StaleReport",
         ),
     ],
@@ -74,7 +78,7 @@ def test_refused(unload: Unload, changed: dict[str, object], reason: str) -> Non
     )  # type: ignore[arg-type]
     assert [unload.bundle for unload in allowed] == [B]
     assert [skip.what for skip in refused] == [unload.bundle]
-    assert reason in refused[0].reason
+    assert refused[0].code == reason
 
 
 @pytest.mark.parametrize(
@@ -131,17 +135,15 @@ def test_extensible_destinations_are_filtered_too() -> None:
     allowed, refused = Guards(snapshot, StrategySettings()).admit(
         [move(A), move(B, destination="b3")]
     )
-    assert (allowed, [skip.reason.split(":")[0] for skip in refused]) == (
-        (),
-        ["b2", "PolicyBundle"],
-    )
+    assert (allowed, [skip.code for skip in refused]) == ((), ["MaxTopics", "PolicyBundle"])
+    assert refused[0].reason.startswith("MaxTopics: b2: ")
     assert len(Guards(snapshot, StrategySettings()).admit([move(A, destination="b3")])[0]) == 1
 
 
 def test_each_bundle_once() -> None:
     """The same bundle is not moved twice in a cycle."""
     allowed, refused = Guards(SNAPSHOT, StrategySettings()).admit([move(), move()])
-    assert (len(allowed), refused[0].reason.partition(":")[0]) == (1, "AlreadyPlanned")
+    assert (len(allowed), refused[0].code) == (1, "AlreadyPlanned")
 
 
 @pytest.mark.parametrize(

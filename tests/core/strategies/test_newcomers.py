@@ -7,6 +7,7 @@ from dataclasses import replace
 from loadmanager.core.load.reports import BrokerLoadData, LocalBrokerData, default_bundle_data
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.load.wishes import Cordon, Wishes
+from loadmanager.core.reason import Reason
 from loadmanager.core.strategies.newcomers import left_out
 from loadmanager.core.strategies.plan import Plan, Skip, Unload
 
@@ -19,20 +20,28 @@ SNAPSHOT = ClusterSnapshot(
         "b3": LocalBrokerData(),
     },
 )
-QUIET = Plan("X", skipped=(Skip("b1", "BelowThreshold: 0.4"), Skip("cluster", "HitCount: 1 of 3")))
+QUIET = Plan(
+    "X", skipped=(Skip("b1", "BelowThreshold", "0.4"), Skip("cluster", "HitCount", "1 of 3"))
+)
 
 
 def test_the_reason_is_the_strategys() -> None:
     """That of the cluster, else the first."""
-    head = "Newcomer: it has 0 bundles, its share is 3; X moves "
-    assert left_out(SNAPSHOT, QUIET) == (Skip("b3", head + "nothing: HitCount: 1 of 3"),)
+    head = "it has 0 bundles, its share is 3; X moves "
+    assert left_out(SNAPSHOT, QUIET) == (
+        Skip("b3", "Newcomer", head + "nothing: HitCount: 1 of 3"),
+    )
     plan = replace(QUIET, skipped=QUIET.skipped[:1])
-    assert left_out(SNAPSHOT, plan) == (Skip("b3", head + "nothing: BelowThreshold: 0.4"),)
+    assert left_out(SNAPSHOT, plan) == (
+        Skip("b3", "Newcomer", head + "nothing: BelowThreshold: 0.4"),
+    )
     plan = Plan("X", (Unload(NAMES[0], "b1", "b2", "x"),))
-    assert left_out(SNAPSHOT, plan) == (Skip("b3", head + "1 bundle, none of them there"),)
+    assert left_out(SNAPSHOT, plan) == (
+        Skip("b3", "Newcomer", head + "1 bundle, none of them there"),
+    )
     (cordoned,) = left_out(replace(SNAPSHOT, wishes=Wishes({}, {"b3": Cordon(1)})), QUIET)
     assert cordoned.reason.endswith("its share is 3; Cordoned: it gets no new bundle")
-    (stale,) = left_out(replace(SNAPSHOT, unusable={"b3": "StaleReport: old"}), QUIET)
+    (stale,) = left_out(replace(SNAPSHOT, unusable={"b3": Reason("StaleReport", "old")}), QUIET)
     assert stale.reason.endswith("StaleReport: old")
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from loadmanager.core.history.records import SKIPS_MAX, decisions
+from loadmanager.core.reason import Reason
 from loadmanager.core.strategies.plan import Placement, Plan, Skip, Split, SplitEnd, Unload
 from loadmanager.core.strategies.plan_document import (
     log_fields,
@@ -31,7 +32,10 @@ PLAN = Plan(
     ),
     placements=(
         Placement(
-            "t/n/0x40000000_0x80000000", "b2", ("b2", "b3"), {"b4": "full", "b1": "overloaded"}
+            "t/n/0x40000000_0x80000000",
+            "b2",
+            ("b2", "b3"),
+            {"b4": Reason("MaxTopics", "9 topics"), "b1": Reason("Overloaded")},
         ),
         Placement("t/n/0x80000000_0xc0000000", None, (), {}),
     ),
@@ -43,7 +47,7 @@ PLAN = Plan(
             {"bytesPerSecond": 2e8, "limit": 104857600.0},
         ),
     ),
-    skipped=(Skip("b3", "NotOverloaded: usage 0.1"),),
+    skipped=(Skip("b3", "NotOverloaded", "usage 0.1"),),
 )
 DOCUMENT = {
     "strategy": "ThresholdShedder",
@@ -61,7 +65,7 @@ DOCUMENT = {
             "bundle": "t/n/0x40000000_0x80000000",
             "broker": "b2",
             "candidates": ["b2", "b3"],
-            "rejected": {"b1": "overloaded", "b4": "full"},
+            "rejected": {"b1": "Overloaded", "b4": "MaxTopics: 9 topics"},
         },
         {"bundle": "t/n/0x80000000_0xc0000000", "broker": None, "candidates": [], "rejected": {}},
     ],
@@ -73,7 +77,7 @@ DOCUMENT = {
             "why": {"bytesPerSecond": 2e8, "limit": 104857600.0},
         }
     ],
-    "skipped": [{"what": "b3", "reason": "NotOverloaded: usage 0.1"}],
+    "skipped": [{"what": "b3", "code": "NotOverloaded", "reason": "NotOverloaded: usage 0.1"}],
 }
 
 
@@ -90,8 +94,8 @@ def test_lines_for_people() -> None:
             "notTo b2: full"
         ),
         "  place  t/n/0x40000000_0x80000000  -> b2  out of b2, b3",
-        "         not b1: overloaded",
-        "         not b4: full",
+        "         not b1: Overloaded",
+        "         not b4: MaxTopics: 9 topics",
         "  place  t/n/0x80000000_0xc0000000  -> nobody  out of no candidates",
         (
             "  split  t/n/0xc0000000_0xffffffff  at 0xd0000000, 0xe0000000  Bandwidth: "
@@ -138,7 +142,7 @@ def test_records_of_the_history() -> None:
             None,
             "b2",
             "one of 2 equally good brokers, out of 4",
-            {"b1": "overloaded", "b4": "full"},
+            {"b1": "Overloaded", "b4": "MaxTopics: 9 topics"},
         ),
         ("place", "t/n/0x80000000_0xc0000000", None, None, None, "no broker qualifies", {}),
         (
@@ -152,6 +156,7 @@ def test_records_of_the_history() -> None:
         ),
         ("skip", None, "b3", None, None, "NotOverloaded: usage 0.1", {}),
     ]
+    assert [record["code"] for record in records] == [None] * 4 + ["NotOverloaded"]
 
 
 def test_a_cycle_records_a_limited_number_of_skips() -> None:

@@ -130,6 +130,20 @@ def test_of_a_swap_both_moves_are_named() -> None:
     assert found[1].reason.startswith("Swap: ")
 
 
+def test_a_doubt_that_is_told_with_other_words_is_no_drift() -> None:
+    """The guards refuse a move for the same reason as when the plan was made: only the pin's end
+    has changed.
+    """
+
+    def pinned(until_ms: int) -> ClusterSnapshot:
+        return a_snapshot(wishes=Wishes({A: Pin("b1", until_ms, "ask: us")}))
+
+    plan = sealed.seal(PLAN, pinned(NOW_MS + 5_000), StrategySettings())
+    assert list(sealed.drift(plan, pinned(NOW_MS + 9_000), OWNERS, {})) == []
+    (found,) = sealed.drift(plan, a_snapshot(recently_unloaded_ms={A: 1}), OWNERS, {})
+    assert (found.what, found.code) == ("refused", "GracePeriod")
+
+
 def test_in_the_extensible_manager() -> None:
     """Loads are what brokers published; one that is not published any more has drifted."""
     top = [TopBundle(bundle_name=bundle, stats=stats) for bundle, stats in STATS.items()]

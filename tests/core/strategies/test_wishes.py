@@ -124,7 +124,7 @@ def test_a_plan_names_the_parts_of_a_pinned_bundle_where_they_are(pinned_to: str
     )
     plan, _ = cycle.shed(snapshot, StrategySettings(shedder="OverloadShedder"), Memories())
     moved = {unload.bundle for unload in plan.unloads}
-    named = {skip.what for skip in plan.skipped if skip.reason.startswith("Pinned")}
+    named = {skip.what for skip in plan.skipped if skip.code == "Pinned"}
     assert named == ({half} if pinned_to == "b1" else set())
     assert not moved & named
     assert moved
@@ -183,7 +183,7 @@ def test_a_hot_broker_whose_bundles_all_stay_says_why(shedder: str) -> None:
     settings = StrategySettings(shedder=shedder, own=EAGER)
     plan, _ = cycle.shed(snapshot, settings, Memories())
     assert plan.unloads == ()
-    reasons = {skip.what: skip.reason.partition(":")[0] for skip in plan.skipped}
+    reasons = {skip.what: skip.code for skip in plan.skipped}
     assert (reasons[A], reasons[B]) == ("Pinned", "GracePeriod")
 
 
@@ -224,7 +224,7 @@ def test_placements(
     assert everyone or not set(choice.candidates) & cordoned
     if pinned in snapshot.available and (everyone or pinned not in cordoned):
         assert choice.candidates == (pinned,)
-        assert all(why.startswith("Pinned") for why in choice.rejected.values())
+        assert all(why.code == "Pinned" for why in choice.rejected.values())
     assert set(choice.candidates) | set(choice.rejected) == snapshot.available
 
 

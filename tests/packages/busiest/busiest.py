@@ -46,7 +46,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: BusiestM
     if cycles < needed:
         return Shed(
             (),
-            (Skip(busiest, f"Patience: the busiest for {cycles} of {needed} cycles"),),
+            (Skip(busiest, "Patience", f"the busiest for {cycles} of {needed} cycles"),),
             replace(memory, broker=busiest, cycles=cycles),
         )
     largest = list(sheddable(snapshot, busiest, snapshot.by_throughput(busiest)))[:1]

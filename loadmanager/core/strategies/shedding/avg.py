@@ -84,7 +84,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: AvgMemor
         if difference >= own.low and least != most:
             pairs.append((least, most))
     if not pairs:
-        balanced = Skip("cluster", "Balanced: no pair of brokers differs enough")
+        balanced = Skip("cluster", "Balanced", "no pair of brokers differs enough")
         return Shed((), (balanced,), AvgMemory())
     unloads: list[Unload] = []
     skipped: list[Skip] = []
@@ -93,8 +93,8 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: AvgMemor
         hits_high = max(high.get(least, 0), high.get(most, 0))
         hits_low = max(low.get(least, 0), low.get(most, 0))
         if hits_high < own.high_hits and hits_low < own.low_hits:
-            reason = f"HitCount: {hits_low} cycles above low, {hits_high} above high"
-            skipped.append(Skip(most, reason))
+            text = f"{hits_low} cycles above low, {hits_high} above high"
+            skipped.append(Skip(most, "HitCount", text))
             continue
         _count((least, most), low, hit=False)
         _count((least, most), high, hit=False)
@@ -135,7 +135,11 @@ def _between(
         goal, reason, loads = throughput, "Throughput", snapshot.by_throughput(most)
     else:
         skipped.append(
-            Skip(most, f"BelowMinimum: {rate:.0f} messages/s and {throughput:.0f} bytes/s to move")
+            Skip(
+                most,
+                "BelowMinimum",
+                f"{rate:.0f} messages/s and {throughput:.0f} bytes/s to move",
+            )
         )
         return []
     why = {**why, "goal": goal}
@@ -152,7 +156,7 @@ def _between(
             goal -= load
         at += 1
     if not unloads:
-        skipped.append(Skip(most, "NoBundles: none that may leave is small enough"))
+        skipped.append(Skip(most, "NoBundles", "none that may leave is small enough"))
     return unloads
 
 

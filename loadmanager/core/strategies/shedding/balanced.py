@@ -354,14 +354,16 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
         why["destinationUsageAfter"] = float(model.usage[best.destination])
         unloads.append(Unload(bundle, source, destination, "Gain", why))
         model.leaving[bundle] = source
-    skipped = [] if unloads else [Skip("cluster", _why_not(best))]
+    skipped = [] if unloads else [_why_not(best)]
     return Shed(tuple(unloads), tuple(skipped), model.memory)
 
 
-def _why_not(best: _Move | None) -> str:
+def _why_not(best: _Move | None) -> Skip:
     if best is None:
-        return "NoBundles: no bundle of a busy broker may move to a less used one"
-    return f"NotWorthIt: the best move gains {best.gain:.5f}, its price is {best.price:.5f}"
+        text = "no bundle of a busy broker may move to a less used one"
+        return Skip("cluster", "NoBundles", text)
+    text = f"the best move gains {best.gain:.5f}, its price is {best.price:.5f}"
+    return Skip("cluster", "NotWorthIt", text)
 
 
 def _movable(

@@ -20,7 +20,8 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: None) ->
     columns = snapshot.columns
     for broker, usage in zip(columns.names, columns.usage(settings.weights).tolist(), strict=True):
         if usage < threshold:
-            skipped.append(Skip(broker, f"NotOverloaded: usage {usage:.4f} is below {threshold:g}"))
+            text = f"usage {usage:.4f} is below {threshold:g}"
+            skipped.append(Skip(broker, "NotOverloaded", text))
             continue
         goal = snapshot.reports[broker].throughput * (usage - threshold + MARGIN)
         moves, skips = shed_largest(

@@ -67,8 +67,8 @@ def shed_largest(
     """
     bundles = snapshot.reports[broker].bundles
     if len(bundles) <= 1:
-        reason = "SoleBundle: it serves one bundle only" if bundles else None
-        return [], [Skip(broker, reason or "NoBundles: it serves no bundle")]
+        sole = Skip(broker, "SoleBundle", "it serves one bundle only")
+        return [], [sole if bundles else Skip(broker, "NoBundles", "it serves no bundle")]
     why = {**why, "goalBytesPerSecond": goal}
     loads = snapshot.by_throughput(broker)
     chosen = loads.reaching(goal)
@@ -84,4 +84,5 @@ def shed_largest(
     unloads = [Unload(bundle, broker, None, "Overloaded", why) for bundle in chosen]
     if unloads:
         return unloads, []
-    return [], [Skip(broker, "NoBundles: all of its bundles were moved recently, or have to stay")]
+    text = "all of its bundles were moved recently, or have to stay"
+    return [], [Skip(broker, "NoBundles", text)]

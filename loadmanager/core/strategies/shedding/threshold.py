@@ -66,7 +66,7 @@ def shed(
     limit = f"average {average:.4f} + threshold {threshold:g}"
     for broker, usage in zip(columns.names, usages.tolist(), strict=True):
         if usage < average + threshold:
-            skipped.append(Skip(broker, f"NotOverloaded: usage {usage:.4f} is below {limit}"))
+            skipped.append(Skip(broker, "NotOverloaded", f"usage {usage:.4f} is below {limit}"))
             continue
         goal = snapshot.reports[broker].throughput * (usage - average - threshold + MARGIN)
         why: dict[str, float | str] = {"usage": usage, "average": average, "threshold": threshold}
@@ -90,7 +90,8 @@ def _shed_broker(
         skipped.append(
             Skip(
                 broker,
-                f"BelowMinimumThroughput: {goal:.0f} bytes/s to move, less than {minimum:.0f}",
+                "BelowMinimumThroughput",
+                f"{goal:.0f} bytes/s to move, less than {minimum:.0f}",
             )
         )
         return []

@@ -125,11 +125,11 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Transfer
         for broker, unloaded_ms in memory.cooled.items()
         if snapshot.recently_unloaded_brokers_ms.get(broker) == unloaded_ms
     }
-    reason, stats = _measure(snapshot, settings, cooled)
+    stats = _measure(snapshot, settings, cooled)
     if cooled != memory.cooled:
         memory = replace(memory, cooled=cooled)
-    if stats is None:
-        return Shed((), (Skip("cluster", reason),), memory)
+    if isinstance(stats, Skip):
+        return Shed((), (stats,), memory)
     cycle = _Cycle(snapshot, settings, stats)
     order = sorted(stats.loads, key=lambda broker: (stats.loads[broker], broker))
     unbalanced = (
@@ -140,10 +140,10 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Transfer
     hits = memory.hits + 1 if unbalanced else 0
     if hits <= own.hits_min:
         text = (
-            f"HitCount: {hits} of more than {own.hits_min} cycles in a row; std "
+            f"{hits} of more than {own.hits_min} cycles in a row; std "
             f"{stats.std:.4f}, target {own.target_std:g}"
         )
-        return Shed((), (Skip("cluster", text),), replace(memory, hits=hits))
+        return Shed((), (Skip("cluster", "HitCount", text),), replace(memory, hits=hits))
     cycle.offload(order)
     unloads = tuple(cycle.unloads)
     return Shed(unloads, tuple(cycle.skipped), replace(memory, hits=0 if unloads else hits))
@@ -151,8 +151,8 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Transfer
 
 def _measure(
     snapshot: ClusterSnapshot, settings: StrategySettings, cooled: dict[str, int]
-) -> tuple[str, _Stats | None]:
-    """The loads that count, or the reason why nothing can be decided.
+) -> _Stats | Skip:
+    """The loads that count, or why nothing can be decided.
 
     Adds the brokers that have cooled down since they were unloaded to `cooled`.
     """
@@ -168,16 +168,17 @@ def _measure(
         unloaded_ms = snapshot.recently_unloaded_brokers_ms.get(broker)
         if unloaded_ms is not None and cooled.get(broker) != unloaded_ms:
             if data.updated_at - unloaded_ms < cool_down_ms:
-                return f"CoolDown: {broker} was unloaded at {moment(unloaded_ms)}", None
+                text = f"{broker} was unloaded at {moment(unloaded_ms)}"
+                return Skip("cluster", "CoolDown", text)
             cooled[broker] = unloaded_ms
         if broker in available:
             loads[broker] = data.weighted_max_ema
     if not loads:
-        return "OutDatedData" if outdated else "NoBrokers", None
+        return Skip("cluster", "OutDatedData") if outdated else Skip("cluster", "NoBrokers")
     missing = sorted(available - snapshot.load_data.keys())
     if missing:
-        return f"NoLoadData: {', '.join(missing)}", None
-    return "", _Stats(loads)
+        return Skip("cluster", "NoLoadData", ", ".join(missing))
+    return _Stats(loads)
 
 
 class _Cycle:
@@ -241,10 +242,9 @@ class _Cycle:
         """
         bundles, stats = _published(self._snapshot, most), self._stats
         if len(bundles) <= 1:
-            why_not = "NoBundles: it published one bundle only"
-            self.skipped.append(
-                Skip(most, why_not if bundles else "NoLoadData: it published no bundles")
-            )
+            one = Skip(most, "NoBundles", "it published one bundle only")
+            none = Skip(most, "NoLoadData", "it published no bundles")
+            self.skipped.append(one if bundles else none)
             return False
         throughput = _throughput(self._snapshot, most)
         offload = (stats.loads[most] - stats.loads[least]) / 2
@@ -293,9 +293,9 @@ class _Cycle:
             back += plain_sum(np.array([other.stats.throughput for other in swapped]))
             remaining -= 1
         if out <= 0:
-            fits = f"NoBundles: no bundle of it fits, or may go to {least}"
-            no_load = "NoLoad: its load is 0, so that no other broker can have less"
-            self.skipped.append(Skip(most, fits if stats.loads[most] else no_load))
+            fits = Skip(most, "NoBundles", f"no bundle of it fits, or may go to {least}")
+            no_load = Skip(most, "NoLoad", "its load is 0, so that no other broker can have less")
+            self.skipped.append(fits if stats.loads[most] else no_load)
             return False
         self.unloads += unloads
         stats.move(

@@ -92,10 +92,8 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, _memory: None) -
                 "ratio": ratio,
             },
         )
-    balanced = (
-        f"Balanced: rates differ by {difference:.1f} %, throughputs by a factor of {ratio:.2f}"
-    )
-    return Shed((), (Skip("cluster", balanced),), None)
+    text = f"rates differ by {difference:.1f} %, throughputs by a factor of {ratio:.2f}"
+    return Shed((), (Skip("cluster", "Balanced", text),), None)
 
 
 def _extremes(brokers: Sequence[str], values: Array) -> _Extremes:
@@ -120,9 +118,10 @@ def _shed_most(
     source = extremes.most
     goal = min(int((extremes.high - extremes.low) * settings.unload_fraction_max), GOAL_MAX)
     if len(snapshot.reports[source].bundles) <= 1:
-        return Shed((), (Skip(source, "SoleBundle: it serves one bundle at most"),), None)
+        return Shed((), (Skip(source, "SoleBundle", "it serves one bundle at most"),), None)
     if goal < minimum:
-        return Shed((), (Skip(source, f"BelowMinimum: {goal} to move, less than {minimum}"),), None)
+        text = f"{goal} to move, less than {minimum}"
+        return Shed((), (Skip(source, "BelowMinimum", text),), None)
     why = {**why, "goal": float(goal), "leastLoaded": extremes.least}
     unloads: list[Unload] = []
     limit = settings.of(UniformSettings).bundles_max
@@ -132,8 +131,8 @@ def _shed_most(
         if load <= goal + SLACK:
             unloads.append(Unload(bundle, source, None, reason, why))
             goal -= min(int(load), GOAL_MAX)
-    skipped = () if unloads else (Skip(source, "NoBundles: none that may leave is small enough"),)
-    return Shed(tuple(unloads), skipped, None)
+    none_fits = Skip(source, "NoBundles", "none that may leave is small enough")
+    return Shed(tuple(unloads), () if unloads else (none_fits,), None)
 
 
 SHEDDER = Shedder(name="UniformLoadShedder", shed=shed, settings=UniformSettings, extensible=False)

@@ -17,6 +17,7 @@ import msgspec
 from loadmanager.core.bundles.ranges import BundleRange, bundles_text, split_bundle_name
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.reason import Reason
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.plan import Skip, Split
 from loadmanager.core.strategies.splitting.algorithms import HashedTopic, useful_boundaries
@@ -53,7 +54,7 @@ def modular(
     chosen = _ChosenSplits(settings, topics, bundle_counts)
     if len(snapshot.available) < 2:
         # Pulsar's rule
-        return Splits((), (Skip("cluster", "NoOtherBroker: there is one broker, or none"),))
+        return Splits((), (Skip("cluster", "NoOtherBroker", "there is one broker, or none"),))
     for broker, bundle, stats in _reported(snapshot):
         if snapshot.owners.get(bundle, broker) != broker:
             continue
@@ -108,7 +109,8 @@ def extensible(
             chosen.skipped.append(
                 Skip(
                     bundle,
-                    f"HitCount: {too_big.reason} exceeded in {hits[of_broker]} of more than "
+                    "HitCount",
+                    f"{too_big.reason} exceeded in {hits[of_broker]} of more than "
                     f"{settings.hits_min} checks in a row",
                 )
             )
@@ -184,8 +186,8 @@ class _ChosenSplits:
     def choose(self, bundle: str, stats: NamespaceBundleStats, too_big: _TooBig) -> bool:
         """Choose a bundle that is too big, or record why not. Returns whether it was chosen."""
         boundaries, why_not = self._boundaries(bundle, stats, too_big.reason)
-        if why_not:
-            self.skipped.append(Skip(bundle, why_not))
+        if why_not is not None:
+            self.skipped.append(Skip(bundle, why_not.code, why_not.text))
             return False
         namespace = split_bundle_name(bundle)[0]
         self._counts[namespace] = self._counts.get(namespace, 0) + max(len(boundaries), 1)
@@ -194,21 +196,22 @@ class _ChosenSplits:
 
     def _boundaries(
         self, bundle: str, stats: NamespaceBundleStats, reason: str
-    ) -> tuple[tuple[int, ...], str]:
+    ) -> tuple[tuple[int, ...], Reason | None]:
         """The boundaries (none if the owner is to choose them), or why the bundle stays whole."""
         namespace, span = split_bundle_name(bundle)
         count, bundles_max = self._counts.get(namespace), self._settings.bundles_max
         if bundle in self.splits:
-            return (), "AlreadyPlanned: two brokers report it"
+            return (), Reason("AlreadyPlanned", "two brokers report it")
         if count == 0:
-            return (), f"NoBoundaries: {namespace} is gone, or cannot be read"
+            return (), Reason("NoBoundaries", f"{namespace} is gone, or cannot be read")
         count = count or 0
         if count >= bundles_max:
-            return (), f"MaxBundles: {namespace} has {bundles_text(count)}"
+            return (), Reason("MaxBundles", f"{namespace} has {bundles_text(count)}")
         if stats.topics < TOPICS_MIN:
-            return (), f"Unsplittable: {reason}, but one topic carries it; partition the topic"
+            text = f"{reason}, but one topic carries it; partition the topic"
+            return (), Reason("Unsplittable", text)
         if self._topics is None:
-            return (), ""
+            return (), None
         algorithm = self._settings.algorithm
         boundaries, why_not = useful_boundaries(
             algorithm,
@@ -218,13 +221,11 @@ class _ChosenSplits:
         )
         added = len(boundaries)
         if why_not:
-            return (), f"Unsplittable: {reason}, but {why_not}"
+            return (), Reason("Unsplittable", f"{reason}, but {why_not}")
         if self._boundaries_max is not None and added > self._boundaries_max:
-            return (), (
-                f"Unsplittable: {algorithm} makes {added} boundaries, and automatic splits make one"
-            )
+            text = f"{algorithm} makes {added} boundaries, and automatic splits make one"
+            return (), Reason("Unsplittable", text)
         if count + added > bundles_max:
-            return (), (
-                f"MaxBundles: {namespace} has {bundles_text(count)}, and {added} more are too many"
-            )
-        return boundaries, ""
+            text = f"{namespace} has {bundles_text(count)}, and {added} more are too many"
+            return (), Reason("MaxBundles", text)
+        return boundaries, None
