@@ -47,7 +47,7 @@ from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.log import Storage
 from loadmanager.ports.telemetry import Telemetry
 from loadmanager.runtime.broker.access import AccessSettings
-from loadmanager.runtime.broker.shared_directory import require_shared
+from loadmanager.runtime.broker.shared_directory import require_original, require_shared
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import LoopBusy, Scope, every
@@ -228,7 +228,7 @@ class _Broker:
                     await parts.prepare()
                     await admin.start(scope.spawn)
                     await listen_on(ports, tls, parts.hosting, admin)
-                    await parts.join()
+                    await self._join(parts, store, me, outside.storage)
                     if history is not None:
                         await self._begin_history(parts, history, scope)
                     notify("READY=1")
@@ -277,7 +277,17 @@ class _Broker:
             shared = SharedId(Path(settings.directory))
             with SharedDirectory(shared, settings.timeout_s) as directory:
                 await require_shared(store, directory, me.broker_id)
+            await require_original(store, storage, me.broker_id)
             await storage.remember_id()
+
+    @staticmethod
+    async def _join(
+        parts: Parts, store: ZooKeeperStore, me: BrokerAddress, storage: Storage | None
+    ) -> None:
+        await parts.join()
+        if isinstance(storage, DirectoryStorage):
+            # Of two brokers that begin at once, one is registered when the other looks.
+            await require_original(store, storage, me.broker_id)
 
     @staticmethod
     def _run_watchdogs(store: ZooKeeperStore, scope: Scope) -> None:

@@ -12,8 +12,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from loadmanager.adapters.files.shared_id import SharedDirectory, SharedId
+from loadmanager.adapters.files.storage import DirectoryStorage
 from loadmanager.adapters.memory.store import MemoryTree
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
+from loadmanager.core.messaging.settings import StorageSettings
 from loadmanager.ports.store import Store
 from loadmanager.runtime.broker import shared_directory
 from loadmanager.runtime.shared import paths
@@ -186,3 +189,41 @@ async def test_a_directory_that_hangs_is_not_checked(store: Store, tmp_path: Pat
     assert [line["error"] for line in logs] == ["TimeoutError"]
     with shared.path.open("w"):  # the thread ends
         pass
+
+
+async def require_original(store: Store, folder: Path, me: str) -> DirectoryStorage:
+    """A broker starts on a directory; its storage holds the lock."""
+    storage = DirectoryStorage(Live(StorageSettings(directory=str(folder))))
+    await shared_directory.require_original(store, storage, me)
+    return storage
+
+
+async def test_a_copy_of_the_directory_is_noticed(store: Store, tmp_path: Path) -> None:
+    """While a broker runs on the original, also if it is copied then. A broker that runs in version
+    0.3.0 has no file.
+    """
+    shared, copy = tmp_path / "shared", tmp_path / "copy"
+    running = await require_original(store, shared, ME)
+    for broker in (ME, "old:8080"):
+        await store.create(f"{paths.BROKERS}/{broker}", b"")
+    await require_original(store, shared, OTHER)
+    shutil.copytree(shared, copy)
+    with pytest.raises(OperationalError, match=f"not the directory of {ME}"):
+        await require_original(store, copy, OTHER)
+    await running.hold(ME)
+    await store.delete(f"{paths.BROKERS}/{ME}")
+    await require_original(store, copy, OTHER)
+
+
+async def test_a_broker_that_has_died_is_waited_for(tmp_path: Path) -> None:
+    """Nobody has locked its file; its registration goes with its session."""
+    async with MemoryTree().session(timeout_s=-3.5) as store:
+        dead = DirectoryStorage(Live(StorageSettings(directory=str(tmp_path))))
+        await dead.hold(OTHER)
+        dead._disk.unlock(f"brokers/{OTHER}")
+        await store.create(f"{paths.BROKERS}/{OTHER}", b"")
+        starting = asyncio.ensure_future(require_original(store, tmp_path, ME))
+        done, _ = await asyncio.wait([starting], timeout=0.2)
+        assert not done
+        await store.delete(f"{paths.BROKERS}/{OTHER}")
+        await starting

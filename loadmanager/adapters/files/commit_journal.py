@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
+from loadmanager.core.messaging.segments import is_torn
+
 MAGIC = 0x4C4B
 _MAGIC_BYTES = MAGIC.to_bytes(2, "big")
 _HEAD = struct.Struct(">HHII")
@@ -63,6 +65,16 @@ def write_batch(name: str, pieces: Iterable[tuple[Place, bytes]]) -> bytes:
         head = _HEAD.pack(MAGIC, len(some), len(body), crc32c(body))
         records += [head, _SUM.pack(crc32c(head, salt)), body]
     return b"".join(records)
+
+
+def is_cut_off(name: str, rest: bytes) -> bool:
+    """True if what is behind the last whole record was being written. If it is a complete record
+    that is damaged, what is in it may have been acknowledged.
+    """
+    head, salt, size = rest[: _HEAD.size], crc32c(name.encode()), HEADER_BYTES
+    if rest[_HEAD.size : HEADER_BYTES] == _SUM.pack(crc32c(head, salt)):
+        size += _HEAD.unpack(head)[2]
+    return is_torn(rest, 0, size)
 
 
 def read_batches(name: str, data: bytes) -> Iterator[tuple[int, int, list[tuple[Place, bytes]]]]:

@@ -41,6 +41,7 @@ from loadmanager.adapters.files.writers import (
 )
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.messaging.segments import (
+    ID_MAX,
     Damage,
     SegmentIndex,
     read_index,
@@ -48,6 +49,7 @@ from loadmanager.core.messaging.segments import (
     write_index,
 )
 from loadmanager.core.messaging.stored_log import Piece
+from loadmanager.core.wire.frames import publish_time_of
 from loadmanager.ports.log import Batch, Run, UnansweredError
 
 WORKERS = 8
@@ -60,7 +62,6 @@ FLUSHED_AT_ONCE = 8
 """Segments that are written before the next commit has its turn."""
 RETIRED_MAX = 4
 """With so many full journals, commits wait until their segments are synced."""
-ID_MAX = 1 << 63
 MISSING = (
     "topics whose folders are not there cannot be opened: is it the directory that all brokers "
     "share, and is it mounted? If a topic's messages are gone for good, delete the topic"
@@ -172,8 +173,7 @@ class LogFiles:
             found_to = max(run.first_id, first_id)
             for number, first in names:
                 if number == run.number and first < bound:
-                    index = self._read_index(log_id, number, first)
-                    index.cut(bound)
+                    index = self._read_index(log_id, number, first, bound)
                     if index.end_id > first_id and index.offsets:
                         if segments and segments[-1].run == number and end_id != first:
                             self._report(log_id, f"entries {end_id} to {first - 1} are missing")
@@ -236,15 +236,17 @@ class LogFiles:
                     found.append((run, first))
         return sorted(found)
 
-    def _read_index(self, log_id: int, run: int, first_id: int) -> SegmentIndex:
-        """The index of a segment: as it was left, else by reading the segment."""
+    def _read_index(self, log_id: int, run: int, first_id: int, bound: int) -> SegmentIndex:
+        """The index of a segment: as it was left, else by reading the segment. Entries from `bound`
+        on are left out: a later owner gave their ids to others.
+        """
         path = segment_path(log_id, run, first_id)
         with suppress(FileNotFoundError):
             index = read_index(self._disk.read(_index(path)), run)
-            if index is not None and index.first_id == first_id:
+            if index is not None and index.first_id == first_id and index.end_id <= bound:
                 return index
         data = self._disk.read(path)
-        index, damages = scan(data, run, first_id)
+        index, damages = scan(data, run, first_id, bound, publish_time_of=publish_time_of)
         for damage in damages:
             self._report_damage(log_id, path, damage)
         if self._syncs():
@@ -291,9 +293,7 @@ class LogFiles:
                 self._buffer.add(place.path, piece.offset, piece.data)
         else:
             self._buffer.flush(touched)
-            for place, piece in pieces:
-                if piece.data:
-                    self._disk.write(place.path, piece.offset, piece.data)
+            self._write(pieces)
         if self._syncs() and not journaled:
             for path in touched:
                 self._disk.sync(path)
@@ -309,6 +309,17 @@ class LogFiles:
         self._count(pieces, time.perf_counter() - began_s, sync_s if self._syncs() else 0.0)
         fenced = {log_id for log_id, some in batch.items() if self._has_ended(log_id, some)}
         return fenced | spoilt, {} if self._syncs() else touched
+
+    def _write(self, pieces: Iterable[tuple[Place, Piece]]) -> None:
+        """Write pieces to their segments. A finished segment is durable before there is anything in
+        the next one: a machine that stops meanwhile leaves no gap between what it had not
+        acknowledged.
+        """
+        for place, piece in pieces:
+            if piece.data:
+                self._disk.write(place.path, piece.offset, piece.data)
+                if piece.finished and self._syncs():
+                    self._disk.sync(place.path)
 
     def _spoilt(self, places: Iterable[tuple[Place, int]]) -> set[int]:
         """The logs of which somebody deleted or cut a segment that has so many bytes, as far as it

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from loadmanager.adapters.files.disk import DirectoryDisk
-from loadmanager.adapters.files.log_files import THREADS, LogFiles
+from loadmanager.adapters.files.log_files import CLEARER, THREADS, LogFiles
 from loadmanager.adapters.files.worker import Worker
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConfigError, LoadManagerError
@@ -24,6 +24,8 @@ SYNC_S = counter(
     "loadmanager_storage_sync_seconds", "Part of the commits' time: until they were durable"
 )
 DAMAGED = counter("loadmanager_storage_damaged", "Damaged parts of segments that were read")
+BROKERS = "brokers"
+"""The folder of files that brokers keep locked."""
 FLUSH_S = 1.0
 """After so long the segments have what was committed."""
 
@@ -58,6 +60,31 @@ class DirectoryStorage(LogFiles):
         yield COMMIT_S.sample(self.commit_s)
         yield SYNC_S.sample(self.sync_s)
         yield DAMAGED.sample(self.damaged)
+
+    async def hold(self, broker: str) -> bool:
+        """Keep the file of this broker locked until the process ends; false if another process has
+        locked it. Raises `OSError`.
+        """
+        path = f"{BROKERS}/{broker}"
+        found: bool = await self._soon(lambda: self._disk.holds(path) or self._disk.lock(path))
+        return found
+
+    async def is_held(self, broker: str) -> bool:
+        """False if a broker has a file here that no process has locked. Raises `OSError`."""
+
+        def is_held() -> bool:
+            path = f"{BROKERS}/{broker}"
+            if not self._disk.exists(path) or not self._disk.lock(path):
+                return True
+            self._disk.unlock(path)
+            return False
+
+        found: bool = await self._soon(is_held)
+        return found
+
+    async def _soon(self, call: Callable[[], bool]) -> Any:
+        async with asyncio.timeout(self._settings.value.timeout_s):
+            return await self._work(CLEARER, call)
 
     def _work(self, number: int, call: Callable[[], Any]) -> Any:
         return self._workers[number].run(call)

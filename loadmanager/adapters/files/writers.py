@@ -15,7 +15,7 @@ from typing import Protocol
 
 import structlog
 
-from loadmanager.adapters.files.commit_journal import Place, read_batches, write_batch
+from loadmanager.adapters.files.commit_journal import Place, is_cut_off, read_batches, write_batch
 
 WRITERS = "writers"
 DAMAGED = "damaged"
@@ -320,14 +320,17 @@ class OtherWriters:
         for target in segments:
             self._disk.release(target)
         applied[name] = end
-        if dead and end - begin < len(raw):
-            size = len(raw) - (end - begin)
-            log.warning("a commit that was cut off is left out", file=path, offset=end, bytes=size)
+        if dead and (rest := raw[end - begin :]):
+            if is_cut_off(path, rest):
+                size = len(rest)
+                log.warning("a commit was cut off and is left out", file=path, at=end, bytes=size)
+            else:
+                self._keep_damaged(path, end, len(rest))
         return end - begin
 
     def _keep_damaged(self, path: str, at: int, size: int) -> None:
-        """A part of a journal, with whole records behind it, cannot be read: its data are lost if
-        they are not in the segments. The journal is kept, for whoever may know better.
+        """A part of a journal, other than a torn end, cannot be read: its data are lost if they are
+        not in the segments. The journal is kept, for whoever may know better.
         """
         self.damaged += 1
         kept = f"{DAMAGED}/{path.replace('/', '-')}"

@@ -37,7 +37,7 @@ def _last_sequence_id(producer: AttachedProducer) -> int:
     With de-duplication, that of its last message, as in Pulsar. Without it, if it reconnects, a
     number that no message has which it repeats: a C++ client without a receipt so far begins anew
     behind this answer, while it still repeats messages. It would give their sequence ids to new
-    messages, which the next owner would take for repeated ones.
+    messages, and the next owner could not tell the ones from the others.
     """
     core, last = producer.core, producer.core.resent_until
     if core.epoch == 0 or producer.hosted.core.rules.deduplicates:

@@ -14,6 +14,7 @@ from loadmanager.core.errors import (
     LoadManagerError,
     OperationalError,
 )
+from loadmanager.core.messaging.segments import ANY_TIME
 from loadmanager.core.messaging.subscription import SubscriptionType
 from loadmanager.core.messaging.topic import Access, ProducerFencedError, QuotaExceededError
 from loadmanager.core.wire import pulsar_pb2 as pb
@@ -211,6 +212,7 @@ def on_send(connection: Connection, frame: Frame) -> None:
             deliver_at_ms,
             continued=metadata.chunk_id + 1 < metadata.num_chunks_from_msg,
             highest_id=min(send.highest_sequence_id, SEQUENCE_ID_MAX),
+            published_ms=min(metadata.publish_time, ANY_TIME),
         )
     except QuotaExceededError:
         # SEND_ERROR would make C++ clients drop the whole connection. A closed producer comes back

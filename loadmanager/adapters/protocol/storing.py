@@ -113,8 +113,8 @@ class StoredTopic:
         for name, cursor in self._cursors.items():
             hosted.core.subscriptions[name].restore(cursor)
         now_s = self._storing.clock.monotonic_s()
-        for name, sequence_id in self.log.producers.items():
-            hosted.core.remember(name, sequence_id, now_s)
+        for name, sent in self.log.producers.items():
+            hosted.core.remember(name, sent, now_s)
 
     # Committing
 
@@ -167,7 +167,10 @@ class StoredTopic:
 
     async def save(self) -> None:
         """Save the cursors that moved. One that cannot be saved now is saved later."""
-        if not self._saved.is_set() or self.closed:
+        if self.closed:
+            return
+        if not self._saved.is_set():
+            self.moved()  # what moves while something is saved is saved after it
             return
         subscriptions = [
             subscription

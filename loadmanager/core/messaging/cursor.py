@@ -32,7 +32,8 @@ class Cursor:
     @property
     def end_id(self) -> int:
         """All ids that it knows of are below this one."""
-        return max(self.mark, self.ranges[-1][1] + 1 if self.ranges else 0)
+        last = self.ranges[-1][1] if self.ranges else -1
+        return max(self.mark, last + 1, max(self.ack_sets, default=-1) + 1)
 
 
 def write_cursor(cursor: Cursor) -> tuple[bytes, bool]:

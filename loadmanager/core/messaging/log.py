@@ -46,8 +46,10 @@ class MessageLog(Protocol):
         deliver_at_ms: int = 0,
         producer: str = "",
         sequence_id: int = -1,
+        *,
+        published_ms: int = 0,
     ) -> Entry:
-        """Store an entry at the end."""
+        """Store an entry at the end. The last three are what is known of its producer then."""
         ...
 
     def get(self, entry_id: int) -> Entry | None:
@@ -108,6 +110,8 @@ class EntryLog:
         deliver_at_ms: int = 0,
         producer: str = "",
         sequence_id: int = -1,
+        *,
+        published_ms: int = 0,
     ) -> Entry:
         """Store an entry at the end."""
         entry = Entry(

@@ -5,7 +5,7 @@ A segment is a sequence of records with rising entry ids. A record is a header w
 its own, then the tail of a SEND as it came, with a checksum in the header. Records of another kind
 name producers: an entry's header has the producer's number in its segment and its sequence id, so
 that the last sequence id of every producer survives its topic's owner. Each segment begins with
-the producers of the one before.
+the producers of the one before, with the times of their last messages.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import json
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -24,14 +25,17 @@ from loadmanager.core.messaging.log import Entry
 
 MAGIC = 0x4C47
 _HEAD = struct.Struct(">HHIIIQQqI")
-"""Magic, kind, length and checksum of what follows, messages, entry id, delivery time in ms,
-sequence id, number of the producer.
+"""Magic, kind, length and checksum of what follows, messages, entry id, delivery time in ms (of a
+producer: the publish time of its last message), sequence id, number of the producer.
 """
 _SUM = struct.Struct(">I")
 HEADER_BYTES = _HEAD.size + _SUM.size
 ENTRY, PRODUCER = 0, 1
 ABSENT = (1 << 64) - 1
 """The offset of an entry that cannot be read any more."""
+ID_MAX = 1 << 63
+SECTOR_BYTES = 512
+"""A disk writes so many bytes as a whole."""
 GAP_ENTRIES_MAX = 1_000_000
 _INDEX = struct.Struct(">IQQQI")
 """Checksum of what follows, first entry id, entries, bytes of the segment, bytes of producers."""
@@ -63,6 +67,22 @@ def record(
     return head + _SUM.pack(crc32c(head))
 
 
+class Sent(NamedTuple):
+    """What is known of a producer's last message."""
+
+    sequence_id: int = -1
+    published_ms: int = 0
+    """No message of the producer has a later publish time; `ANY_TIME`: that is not known."""
+
+
+ANY_TIME = (1 << 63) - 1
+
+
+def latest(known_ms: int, published_ms: int) -> int:
+    """The publish time of the latest message, of those before and one more."""
+    return published_ms if known_ms == ANY_TIME else max(known_ms, published_ms)
+
+
 @dataclass(slots=True)
 class SegmentIndex:
     """The places of a segment's entries. It takes 16 bytes of memory for each entry."""
@@ -76,18 +96,13 @@ class SegmentIndex:
     """How many messages the entries of the segment up to each one hold."""
     size: int = 0
     """Bytes of all records."""
-    producers: dict[str, int] = field(default_factory=dict)
-    """Producer → its last sequence id at the end of the segment, in order of first appearance."""
+    producers: dict[str, Sent] = field(default_factory=dict)
+    """Producer → its last message at the end of the segment, in order of first appearance."""
 
     @property
     def end_id(self) -> int:
         """The id after the last entry."""
         return self.first_id + len(self.offsets)
-
-    def cut(self, end_id: int) -> None:
-        """Forget entries from `end_id` on: a later owner gave their ids to others."""
-        del self.offsets[max(end_id - self.first_id, 0) :]
-        del self.messages[max(end_id - self.first_id, 0) :]
 
     def messages_before(self, entry_id: int) -> int:
         """The number of messages in the segment's entries below `entry_id`."""
@@ -104,40 +119,71 @@ class Damage:
     torn: bool
 
 
-def scan(data: bytes, run: int, first_id: int) -> tuple[SegmentIndex, list[Damage]]:
-    """Find the entries of a segment.
+def scan(
+    data: bytes,
+    run: int,
+    first_id: int,
+    bound: int = ID_MAX,
+    *,
+    publish_time_of: Callable[[bytes], int] = lambda tail: ANY_TIME,
+) -> tuple[SegmentIndex, list[Damage]]:
+    """Find the entries of a segment, and the last messages of its producers, up to the entry
+    `bound`. `publish_time_of`: that of a message.
 
-    What is damaged is passed over, up to the next record that is whole; after the last one it is
-    the torn tail of a write. While a record's header is whole, nothing in it is taken for a record:
-    a client wrote that.
+    What is damaged is passed over, up to the next record that is whole. While a record's header is
+    whole, nothing in it is taken for a record: a client wrote that.
     """
     index, damages, at = SegmentIndex(run, first_id), list[Damage](), 0
     names: dict[int, str] = {}
+    last: dict[str, tuple[int, int, int]] = {}
     while at < len(data):
         head = _whole(data, at, index)
         if head is None:
             known = _head(data, at)
-            behind = at + 1 if known is None else min(at + HEADER_BYTES + known[2], len(data))
-            found = _next_whole(data, behind, index)
-            damages.append(Damage(at, found - at, torn=found == len(data)))
+            behind = at + HEADER_BYTES + (0 if known is None else known[2])
+            found = _next_whole(data, at + 1 if known is None else behind, index)
+            torn = found == len(data) and is_torn(data, at, behind)
+            damages.append(Damage(at, found - at, torn=torn))
+            if found == len(data) and not torn and known is not None and known[1] == ENTRY:
+                _pass_over(index, min(known[5] + 1, bound))  # a consumer may have it: keep its id
             at = found
             continue
-        _, kind, length, _, messages, entry_id, _, sequence_id, producer = head
+        _, kind, length, _, messages, entry_id, time_ms, sequence_id, producer = head
+        if kind == ENTRY and entry_id >= bound:
+            break
         end = at + HEADER_BYTES + length
         if kind == PRODUCER:
             names[producer] = data[at + HEADER_BYTES : end].decode("utf-8", "replace")
-            index.producers[names[producer]] = sequence_id
+            index.producers[names[producer]] = Sent(sequence_id, time_ms or ANY_TIME)
         else:
-            before = index.messages[-1] if index.messages else 0
-            for _ in range(entry_id - index.end_id):
-                index.offsets.append(ABSENT)
-                index.messages.append(before)
+            _pass_over(index, entry_id)
             index.offsets.append(at)
-            index.messages.append(before + messages)
+            index.messages.append((index.messages[-1] if index.messages else 0) + messages)
             if producer in names:
-                index.producers[names[producer]] = sequence_id
+                last[names[producer]] = sequence_id, at + HEADER_BYTES, end
         at = index.size = end
+    for name, (sequence_id, begin, end) in last.items():
+        time_ms = publish_time_of(data[begin:end]) or ANY_TIME
+        time_ms = latest(index.producers[name].published_ms, time_ms)
+        index.producers[name] = Sent(sequence_id, time_ms)
     return index, damages
+
+
+def _pass_over(index: SegmentIndex, entry_id: int) -> None:
+    """The entries below this one that are not there cannot be read any more."""
+    before = index.messages[-1] if index.messages else 0
+    if entry_id - index.end_id <= GAP_ENTRIES_MAX:
+        for _ in range(entry_id - index.end_id):
+            index.offsets.append(ABSENT)
+            index.messages.append(before)
+
+
+def is_torn(data: bytes, at: int, end: int) -> bool:
+    """True if the last record of some data, which is to reach from `at` to `end`, was being
+    written: it is shorter, or ends in zeros, which a file system may leave. If it is complete,
+    with a wrong checksum, somebody may have been told that it is stored.
+    """
+    return end > len(data) or not any(data[max(at, len(data) - SECTOR_BYTES) :])
 
 
 def _head(data: bytes, at: int) -> tuple[int, ...] | None:
@@ -211,10 +257,12 @@ def tail_start_in(data: bytes, entry_id: int) -> bytes | None:
 
 def write_index(index: SegmentIndex) -> bytes:
     """A finished segment's index as bytes: reading it replaces a scan."""
-    producers = json.dumps(index.producers).encode()
+    ids = {name: sent.sequence_id for name, sent in index.producers.items()}
+    times = {name: sent.published_ms for name, sent in index.producers.items()}
+    producers = json.dumps(ids).encode()
     numbers = b"".join(_little(values).tobytes() for values in (index.offsets, index.messages))
     head = _INDEX.pack(0, index.first_id, len(index.offsets), index.size, len(producers))[4:]
-    body = head + producers + numbers
+    body = head + producers + numbers + json.dumps(times).encode()
     return _SUM.pack(crc32c(body)) + body
 
 
@@ -223,13 +271,18 @@ def read_index(data: bytes, run: int) -> SegmentIndex | None:
     if len(data) < _INDEX.size or crc32c(data[4:]) != _SUM.unpack_from(data)[0]:
         return None
     _, first_id, entries, size, named = _INDEX.unpack_from(data)
-    if len(data) != _INDEX.size + named + 16 * entries:
-        return None
     at = _INDEX.size + named
+    end = at + 16 * entries
+    if len(data) < end:
+        return None
     offsets, messages = array("Q"), array("Q")
     offsets.frombytes(data[at : at + 8 * entries])
-    messages.frombytes(data[at + 8 * entries :])
-    producers = json.loads(data[_INDEX.size : at])
+    messages.frombytes(data[at + 8 * entries : end])
+    times = json.loads(data[end:] or b"{}")  # an index of version 0.3.0 has none
+    producers = {
+        name: Sent(sequence_id, times.get(name, ANY_TIME))
+        for name, sequence_id in json.loads(data[_INDEX.size : at]).items()
+    }
     return SegmentIndex(run, first_id, _little(offsets), _little(messages), size, producers)
 
 

@@ -19,6 +19,7 @@ from loadmanager.core.messaging.segments import (
     ENTRY,
     PRODUCER,
     SegmentIndex,
+    Sent,
     record,
     total,
 )
@@ -85,7 +86,7 @@ class StoredLog:
         self._segments = [*segments, SegmentIndex(run, next_id)]
         self._firsts = [segment.first_id for segment in self._segments]
         self.producers = OrderedDict(segments[-1].producers) if segments else OrderedDict()
-        """Producer → last sequence id, the one that was silent longest first."""
+        """Producer → its last message, the one that was silent longest first."""
         self._numbers: dict[str, int] = {}
         """Producer → its number in the active segment."""
         self.first_id = self._firsts[0]
@@ -111,6 +112,8 @@ class StoredLog:
         deliver_at_ms: int = 0,
         producer: str = "",
         sequence_id: int = -1,
+        *,
+        published_ms: int = 0,
     ) -> Entry:
         """Give an entry its id and hand it to the writer."""
         active, limits = self._segments[-1], self._rollover
@@ -118,8 +121,8 @@ class StoredLog:
             active = self._roll()
         number = self._numbers.get(producer)
         if number is None:
-            number = self._introduce(producer, sequence_id)
-        self.producers[producer] = sequence_id
+            number = self._introduce(producer)
+        self.producers[producer] = Sent(sequence_id, published_ms)
         self.producers.move_to_end(producer)
         entry_id = self.next_id
         head = record(
@@ -148,23 +151,33 @@ class StoredLog:
         self._segments[-1].size += size
         self.bytes += size
 
-    def _introduce(self, producer: str, sequence_id: int) -> int:
-        """Name a producer in the active segment; the first time, with all that are remembered."""
+    def _introduce(self, producer: str) -> int:
+        """Name a producer in the active segment; the first time, with all that are remembered.
+
+        What is said of it is true before the entry that follows: a crash may leave the name and cut
+        off the entry.
+        """
         if not self._numbers:
             for name, last in list(self.producers.items()):
                 if name != producer:
                     self._name(name, last)
-        number = self._name(producer, sequence_id)
-        self.producers[producer] = sequence_id
+        number = self._name(producer, self.producers.setdefault(producer, Sent()))
+        self.producers.move_to_end(producer)
         while len(self.producers) > max(self._rollover.producers_max, 1):
             self.producers.popitem(last=False)
         return number
 
-    def _name(self, producer: str, sequence_id: int) -> int:
+    def _name(self, producer: str, last: Sent) -> int:
         number = self._numbers[producer] = len(self._numbers)
         name = producer.encode()
         self._write(
-            record(PRODUCER, name, sequence_id=sequence_id, producer=number),
+            record(
+                PRODUCER,
+                name,
+                deliver_at_ms=last.published_ms,
+                sequence_id=last.sequence_id,
+                producer=number,
+            ),
             name,
         )
         return number

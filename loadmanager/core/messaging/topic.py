@@ -13,6 +13,7 @@ from loadmanager.core.messaging.consumers import Consumer
 from loadmanager.core.messaging.log import Entry, EntryLog, MessageLog
 from loadmanager.core.messaging.memory import TopicMemory
 from loadmanager.core.messaging.rules import NamespaceRules, Rules
+from loadmanager.core.messaging.segments import Sent, latest
 from loadmanager.core.messaging.settings import CONSUMER_EVICTION, REQUEST_HOLD, MessagingSettings
 from loadmanager.core.messaging.stored_log import StoredLog
 from loadmanager.core.messaging.subscription import Subscription, SubscriptionType
@@ -70,8 +71,10 @@ class Publisher:
     last_sequence_id: int = -1
     resent_until: int = -1
     """Sequence ids up to this one were stored before the producer reconnected. They are duplicates
-    until a greater one arrives.
+    until a greater one arrives, or without de-duplication a later message.
     """
+    published_ms: int = 0
+    """The latest publish time of its messages."""
     messages_in: int = 0
     bytes_in: int = 0
     ready: bool = True
@@ -123,8 +126,8 @@ class Topic:
         """Producers that wait to be exclusive, in order of arrival."""
         self._producers_at: Counter[str] = Counter()
         self._consumers_at: Counter[str] = Counter()
-        self._left: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        """Producers that may come back: last sequence id and when they left, in that order."""
+        self._left: OrderedDict[str, tuple[Sent, float]] = OrderedDict()
+        """Producers that may come back: last message and when they left, in that order."""
         self._look_at_bytes = 0
         """When the log holds this much, `publish` makes room first."""
         self._set_look_at()
@@ -151,21 +154,17 @@ class Topic:
         if present is not None and present.epoch >= epoch:
             raise ConflictError(f"Producer with name '{name}' is already connected to topic")
         waits = self._must_wait(name, access)
-        last = -1
+        last = Sent()
         if present is not None:
-            last = present.last_sequence_id
+            last = Sent(present.last_sequence_id, present.published_ms)
             self._remove(present)
         elif not waits:
             self._check_producers(address)
-            last, _ = self._left.pop(name, (-1, 0.0))
-        if epoch == 0 and not self.rules.deduplicates:
-            last = -1  # a new producer with an old name
-        shared = access is Access.SHARED
-        publisher = Publisher(name, epoch, access, address, last, last, ready=shared)
+        publisher = Publisher(name, epoch, access, address, ready=access is Access.SHARED)
         if waits:
             self._waiting[name] = publisher
         else:
-            self._add(publisher)
+            self._add(publisher, last)
         return publisher
 
     def _must_wait(self, name: str, access: Access) -> bool:
@@ -193,7 +192,13 @@ class Topic:
                 f"Producer epoch: {epoch}"
             )
 
-    def _add(self, publisher: Publisher) -> None:
+    def _add(self, publisher: Publisher, last: Sent) -> None:
+        """Have a producer publish. `last`: the last message on the connection that it replaces."""
+        left, _ = self._left.pop(publisher.name, (Sent(), 0.0))
+        if publisher.epoch > 0 or self.rules.deduplicates:  # not a new one with an old name
+            last = max(last, left)
+            publisher.last_sequence_id = publisher.resent_until = last.sequence_id
+            publisher.published_ms = last.published_ms
         self.publishers[publisher.name] = publisher
         self._producers_at[publisher.address] += 1
         if publisher.access is not Access.SHARED:
@@ -227,16 +232,17 @@ class Topic:
             return None
         self._remove(publisher)
         if publisher.last_sequence_id >= 0 and (not for_good or self.rules.deduplicates):
-            self.remember(name, publisher.last_sequence_id, now_s)
+            last = Sent(publisher.last_sequence_id, publisher.published_ms)
+            self.remember(name, last, now_s)
         if self.publishers or not self._waiting:
             return None
         _, promoted = self._waiting.popitem(last=False)
-        self._add(promoted)
+        self._add(promoted, Sent())
         return promoted
 
-    def remember(self, name: str, sequence_id: int, now_s: float) -> None:
+    def remember(self, name: str, last: Sent, now_s: float) -> None:
         """A producer may come back and repeat messages up to that one."""
-        self._left[name] = (sequence_id, now_s)
+        self._left[name] = (last, now_s)
         self.forget_producers(now_s)
 
     def forget_producers(self, now_s: float) -> None:
@@ -321,14 +327,20 @@ class Topic:
         *,
         continued: bool = False,
         highest_id: int = -1,
+        published_ms: int = 0,
     ) -> Entry | None:
         """Store the tail of a SEND; None for a duplicate. Raises `QuotaExceededError`.
 
         In a stored log, the entry is durable only later. `continued`: a chunk of a message that
         others follow. They have its sequence id, which counts once the last one is stored.
         `highest_id`: the sequence id of the last message of a batch, if its client tells it.
+
+        A client may number messages as it likes. So without de-duplication, a message is a repeated
+        one only if it is not published later than those that are stored.
         """
-        if sequence_id <= publisher.resent_until:
+        if sequence_id <= publisher.resent_until and (
+            published_ms <= publisher.published_ms or self.rules.deduplicates
+        ):
             return None
         log, memory = self.log, self._memory
         if log.bytes >= self._look_at_bytes or memory.used_bytes >= memory.limit_bytes:
@@ -336,7 +348,10 @@ class Topic:
         if not continued:
             publisher.last_sequence_id = max(sequence_id, highest_id)
         whole_id = publisher.last_sequence_id
-        entry = log.append(tail, messages, deliver_at_ms, publisher.name, whole_id)
+        latest_ms = publisher.published_ms = latest(publisher.published_ms, published_ms)
+        entry = log.append(
+            tail, messages, deliver_at_ms, publisher.name, whole_id, published_ms=latest_ms
+        )
         publisher.resent_until = whole_id if self.rules.deduplicates else -1
         publisher.messages_in += messages
         publisher.bytes_in += len(tail)

@@ -17,6 +17,12 @@ WAIT_S = 1.0
 MARGIN_S = 5.0
 """Brokers that have died are gone by a session timeout and this."""
 
+_COPY = (
+    "loadManagerStorageDirectory is not the directory of {broker}, which runs but has not locked "
+    "its file brokers/{broker} there. Is it a copy, or are locks not passed on between machines? "
+    "If {broker} runs without loadManagerStorageDirectory or in version 0.3.0: delete that file"
+)
+
 log = structlog.get_logger("storage")
 
 
@@ -45,6 +51,45 @@ class Directory(Protocol):
     async def has_topics(self) -> bool:
         """Whether topics are stored in the directory."""
         ...
+
+
+class Locks(Protocol):
+    """A file for each broker in the directory. Coroutines raise `OSError`, as `Directory`'s do."""
+
+    async def hold(self, broker: str) -> bool:
+        """Keep the file of this broker locked; false if another process has locked it."""
+        ...
+
+    async def is_held(self, broker: str) -> bool:
+        """False if a broker has a file that no process has locked."""
+        ...
+
+
+async def require_original(store: Store, locks: Locks, me: str) -> None:
+    """Lock the file of this broker, and return if all brokers that run have locked theirs. In a
+    copy of the directory, they have not.
+
+    Raises `OperationalError` for a copy, after the time in which a broker that has died is gone. If
+    the directory fails, or does not answer in time, this is logged, and nothing is checked.
+    """
+    waited_s, wait_s = 0.0, store.session_timeout_s + MARGIN_S
+    try:
+        while True:
+            held = await locks.hold(me)
+            others = sorted(set(await store.children(paths.BROKERS)) - {me})
+            free = [broker for broker in others if not await locks.is_held(broker)]
+            if held and not free:
+                return
+            if waited_s >= wait_s:
+                break
+            await sleep(WAIT_S)
+            waited_s += WAIT_S
+    except OSError as error:
+        log.warning("the locks of the other brokers could not be checked", error=said(error))
+        return
+    if free:
+        raise OperationalError(_COPY.format(broker=free[0]))
+    log.warning("another process with this broker's name uses the directory", broker=me)
 
 
 async def require_shared(store: Store, directory: Directory, me: str) -> None:

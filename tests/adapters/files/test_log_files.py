@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from core.messaging.test_segments import a_log
+from core.messaging.test_segments import a_log, ids
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
@@ -90,7 +91,7 @@ async def test_what_was_committed_is_there_after_every_opening(disk: Disk) -> No
     assert await tails(files, segments) == [
         b"%d-%d" % (number, index) for number in range(4) for index in range(5)
     ]
-    assert segments[-1].producers == {"p": 19}
+    assert ids(segments[-1]) == {"p": 19}
 
 
 @pytest.mark.asyncio
@@ -122,6 +123,42 @@ async def test_a_writer_that_was_fenced_gets_no_acknowledgement(disk: Disk) -> N
     await write(files, second, b"b")
     segments, end_id = await files.open(7, runs, 0)
     assert (await tails(files, segments), end_id) == ([b"a", b"b"], 2)
+
+
+@pytest.mark.asyncio
+async def test_what_a_fenced_writer_wrote_is_not_remembered_as_stored(disk: Disk) -> None:
+    """Its producers repeat those messages to the next owner. A later one must not take them for
+    stored, though the fenced writer has finished its segment, with an index.
+    """
+    files, runs = LogFiles(disk, inline), list[Run]()
+    first, runs = await opened(files, runs, entries_max=3)
+    await write(files, first, b"a", b"b")
+    _, runs = await opened(LogFiles(disk, inline), runs)
+    with pytest.raises(FencedError):
+        await write(files, first, b"lost", b"lost, too")
+    segments, end_id = await LogFiles(disk, inline).open(7, runs, 0)
+    assert (await tails(files, segments), end_id) == ([b"a", b"b"], 2)
+    assert ids(segments[-1]) == {"p": 1}
+
+
+@pytest.mark.parametrize("crash_at", range(11, 15))
+async def test_a_crash_while_a_segment_is_finished_leaves_no_gap(crash_at: int) -> None:
+    """Of a commit to two segments, the disk may keep the second part only. Nothing of it was
+    acknowledged, and its producer repeats all of it: none of it may be taken for stored already.
+    """
+    shared = SharedFiles()
+    disk = Dying(shared, crash_at)
+    files = LogFiles(disk, inline)
+    log, runs = await opened(files, [], entries_max=3)
+    await write(files, log, b"0", b"1")
+    with suppress(OperationalError):
+        await write(files, log, b"2", b"3")
+    left = iter([0])
+    disk.crash(lambda size: next(left, size))
+    files = LogFiles(MemoryDisk(shared), inline)
+    segments, end_id = await files.open(7, runs, 0)
+    assert await tails(files, segments) == [b"%d" % number for number in range(end_id)]
+    assert ids(segments[-1]) == {"p": end_id - 1}
 
 
 @pytest.mark.asyncio
@@ -194,16 +231,19 @@ def test_a_crash_at_any_moment_loses_nothing_that_was_acknowledged(
     steps: list[int], data: st.DataObject
 ) -> None:
     """Machines write, crash between any two calls of the disk, and open the log again: it has
-    everything that was acknowledged, in order, and nothing that was not sent.
+    everything that was acknowledged, in order, and nothing that was not sent. What is not there is
+    not remembered as stored either: its producer repeats it.
     """
     shared = SharedFiles()
 
     async def life(runs: list[Run], sent: list[bytes], kept: list[bytes]) -> list[Run]:
         disk = Dying(shared, data.draw(st.integers(0, 25)))
-        files = LogFiles(disk, inline, journal_bytes=200, direct_max=data.draw(st.integers(0, 1)))
+        files = LogFiles(disk, inline, journal_bytes=200, direct_max=data.draw(st.integers(0, 2)))
         try:
             segments, end_id = await files.open(7, runs, 0)
             assert is_between(kept, await tails(files, segments), sent)
+            if segments:
+                assert ids(segments[-1]) == {"p": segments[-1].end_id - 1}
             number = max((run.number for run in runs), default=0) + 1
             written = {segment.run for segment in segments}
             kept_runs = [run for run in runs if run.number in written]
@@ -221,6 +261,7 @@ def test_a_crash_at_any_moment_loses_nothing_that_was_acknowledged(
                 kept += some
                 if data.draw(st.booleans()):
                     await data.draw(st.sampled_from((files.flush, files.sync)))()
+            log.segments[-1].producers = dict(log.producers)
             await files.close(7, log.segments[-1:])
         except OperationalError:
             pass
@@ -493,6 +534,35 @@ async def test_a_damaged_journal_costs_the_commit_that_it_hits() -> None:
     assert error["file"] == journal
     assert error["offset"] <= second < error["offset"] + error["bytes"]
     assert disk.read(str(error["kept"]))[second : second + 1] == b"c"
+
+
+@pytest.mark.parametrize("torn", [False, True])
+async def test_a_damaged_end_is_an_error_and_a_torn_one_is_not(*, torn: bool) -> None:
+    """The last commit of a journal, and the last record of a segment: if they are complete, their
+    producers may have receipts. The journal is kept then.
+    """
+    for kind, direct_max in ((".journal", 0), (".log", 2)):
+        shared = SharedFiles()
+        disk = MemoryDisk(shared)
+        log, runs = await opened(files := LogFiles(disk, inline, direct_max=direct_max), [])
+        for tail in (b"a", b"b"):
+            await write(files, log, tail)
+        disk.crash(lambda size: 0)
+        (path,) = (path for path in shared.content if path.endswith(kind))
+        if torn:
+            del shared.content[path][-1]
+        else:
+            shared.content[path][-1] ^= 1
+        files = LogFiles(disk := MemoryDisk(shared), inline)
+        with capture_logs() as logs:
+            segments, end_id = await files.open(7, runs, 0)
+        (segment,) = segments
+        data = await files.read(7, segment, 0, segment.size)
+        assert [entry.tail for entry in entries_in(data)] == [b"a"]
+        assert files.damaged == (not torn)
+        assert end_id == (2 if kind == ".log" and not torn else 1)
+        assert [line["log_level"] == "error" for line in logs] == [not torn]
+        assert len(disk.names("damaged")) == (kind == ".journal" and not torn)
 
 
 @pytest.mark.asyncio

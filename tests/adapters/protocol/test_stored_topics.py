@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ from loadmanager.core.messaging.cursor import read_cursor
 from loadmanager.core.messaging.settings import StorageSettings
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import encode
+from loadmanager.ports.log import LogRecord
 
 BUNDLE = "public/default/0x00000000_0xffffffff"
 CLOSE_PRODUCER = 15
@@ -195,6 +196,42 @@ def an_ack(entry_id: int, ack_set: list[int], consumer_id: int = 1) -> bytes:
     """ACK of a part of a batch."""
     position = pb.MessageIdData(ledgerId=1, entryId=entry_id, ack_set=ack_set)
     return encode(ack=pb.CommandAck(consumer_id=consumer_id, ack_type=0, message_id=[position]))
+
+
+class SlowStore(OwnsAll):
+    """A directory that saves cursors when the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.works = asyncio.Event()
+
+    async def save_cursors(
+        self, topic: TopicName, record: LogRecord, cursors: Mapping[str, bytes]
+    ) -> None:
+        await self.works.wait()
+        await super().save_cursors(topic, record, cursors)
+
+
+async def test_what_is_acknowledged_while_cursors_are_saved_is_saved_next() -> None:
+    """The metadata store is slower than the interval at which cursors are saved."""
+    broker = Slow(SharedFiles())
+    broker.server.directory = directory = SlowStore()
+    connection, _ = await broker.begin()
+    consumer, _ = await broker.consumer(permits=10)
+    await broker.say(connection, send_frame(1, 0), send_frame(1, 1))
+    storing = broker.server.storing
+    assert storing is not None
+    for entry_id in range(2):
+        consumer.data_received(an_ack(entry_id, []))
+        storing.save_cursors()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    directory.works.set()
+    await broker.settle()
+    storing.save_cursors()
+    await broker.settle()
+    (saved,) = await directory.cursors(TOPIC, ["s"])
+    assert read_cursor(saved, "s").mark == 2
 
 
 @pytest.mark.asyncio

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Sequence
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,12 +15,17 @@ from loadmanager.core.messaging.cursor import Cursor, read_cursor, write_cursor
 from loadmanager.core.messaging.memory import EntryCache, TopicMemory
 from loadmanager.core.messaging.segments import (
     ABSENT,
+    ANY_TIME,
     HEADER_BYTES,
+    Damage,
     SegmentIndex,
     entries_in,
     read_index,
     scan,
     write_index,
+)
+from loadmanager.core.messaging.segments import (
+    Sent as Last,
 )
 from loadmanager.core.messaging.stored_log import Rollover, StoredLog
 
@@ -47,6 +53,11 @@ def a_log(segments: Sequence[SegmentIndex] = (), *, run: int = 1, entries_max: i
     )
 
 
+def ids(index: SegmentIndex) -> dict[str, int]:
+    """Producer → its last sequence id."""
+    return {name: sent.sequence_id for name, sent in index.producers.items()}
+
+
 def written(sent: Sequence[Sent], *, entries_max: int = 1000) -> dict[int, bytes]:
     """First entry id → the bytes of each segment that these messages make."""
     log = a_log(entries_max=entries_max)
@@ -72,10 +83,21 @@ def test_what_is_written_is_found_again(sent: list[Sent], entries_max: int) -> N
         entries += entries_in(data)
     assert [(e.tail, e.messages, e.deliver_at_ms) for e in entries] == [item[:3] for item in sent]
     assert [e.entry_id for e in entries] == list(range(len(sent)))
-    assert indexes[-1].producers == {item[3]: item[4] for item in sent}
+    assert ids(indexes[-1]) == {item[3]: item[4] for item in sent}
     log = a_log(indexes, run=2)
     assert log.messages_from(0) == sum(item[1] for item in sent)
     assert [log.messages_of(entry_id) for entry_id in range(len(sent))] == [s[1] for s in sent]
+
+
+def test_an_index_of_an_earlier_version_can_be_read() -> None:
+    """It does not tell when the producers' last messages were published."""
+    index = SegmentIndex(1, 0, array("Q", [0]), array("Q", [1]), 9, {"p": Last(5, 77)})
+    body = write_index(index)[4:].removesuffix(b'{"p": 77}')
+    earlier = crc32c(body).to_bytes(4, "big") + body
+    assert read_index(write_index(index), 1) == index
+    found = read_index(earlier, 1)
+    assert found is not None
+    assert found.producers == {"p": Last(5, ANY_TIME)}
 
 
 @given(st.lists(SENT, min_size=1, max_size=4))
@@ -92,6 +114,9 @@ def test_a_tail_torn_at_any_byte_loses_only_what_is_torn(sent: list[Sent]) -> No
         assert len(index.offsets) <= count + 1
         assert all(offset < cut for offset in index.offsets)
         assert all(damage.torn for damage in damages)
+        # What is torn is not stored, so it must not be taken for a repetition when it comes again.
+        last = {item[3]: item[4] for item in sent[: len(index.offsets)]}
+        assert {name: number for name, number in ids(index).items() if number >= 0} == last
         assert index.size + sum(damage.size for damage in damages) == cut
 
 
@@ -116,6 +141,22 @@ def test_damage_costs_the_records_that_it_hits(sent: list[Sent], data: st.DataOb
     assert len(found) >= len(sent) - 1
 
 
+@pytest.mark.parametrize("at", [0, HEADER_BYTES, -1])
+def test_a_complete_last_record_is_damaged_and_not_torn(at: int) -> None:
+    """Its producer may have the receipt, and a consumer the message: if its id can be read, no
+    other entry gets it. What a file system fills with zeros is torn.
+    """
+    first = written([(b"first", 1, 0, "p", 1)])[0]
+    both = written([(b"first", 1, 0, "p", 1), (b"x" * 600, 1, 0, "p", 2)])[0]
+    bad = bytearray(both)
+    bad[at if at < 0 else len(first) + at] ^= 1
+    for data, torn in ((bytes(bad), False), (both[:-550] + bytes(550), True)):
+        index, damages = scan(data, 1, 0)
+        assert (index.end_id, ids(index)) == (1 if torn or not at else 2, {"p": 1})
+        assert list(index.offsets[1:]) == [ABSENT] * (index.end_id - 1)
+        assert damages == [Damage(len(first), len(both) - len(first), torn)]
+
+
 @pytest.mark.parametrize("torn", [False, True])
 def test_nothing_in_a_message_is_taken_for_a_record(*, torn: bool) -> None:
     """A client may send records: in a message that is damaged or torn they are its bytes."""
@@ -124,7 +165,7 @@ def test_nothing_in_a_message_is_taken_for_a_record(*, torn: bool) -> None:
     mark = sent.index(forged + b"!") + len(forged)
     data = sent[:mark] if torn else sent[:mark] + b"?" + sent[mark + 1 :]
     index, damages = scan(data, 1, 0)
-    assert index.producers == ({"p": 1} if torn else {"p": 2})
+    assert ids(index) == ({"p": -1} if torn else {"p": 2})
     assert index.offsets == array("Q", [] if torn else [ABSENT, sent.index(b"last") - HEADER_BYTES])
     assert [damage.torn for damage in damages] == [torn]
 
@@ -198,6 +239,12 @@ def test_a_saved_cursor_is_read_again(steps: list[int]) -> None:
     cursor = Cursor(0, ranges, {3: (1, -(1 << 63))})
     value, whole = write_cursor(cursor)
     assert (read_cursor(value, "here"), whole) == (cursor, True)
+
+
+def test_the_id_of_a_batch_that_was_acknowledged_in_part_is_not_given_again() -> None:
+    """If the batch is lost, another one with its id would count as acknowledged in part."""
+    assert Cursor(3, ((5, 6),), {4: (1,), 9: (1,)}).end_id == 10
+    assert Cursor(3, ((5, 6),), {4: (1,)}).end_id == 7
 
 
 @pytest.mark.parametrize(
