@@ -26,7 +26,6 @@ from loadmanager.core.history.records import KINDS
 from loadmanager.core.load.reports import NUMBER_MAX
 from loadmanager.core.units import DAY_MS
 
-CORRUPT = "_corrupt_record"
 RESOURCES = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")
 LONG_MAX = 10**13
 """An upper bound of times in ms and of counts."""

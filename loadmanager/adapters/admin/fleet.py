@@ -18,8 +18,6 @@ from loadmanager.adapters.admin.serving import Serving
 from loadmanager.adapters.admin.visitors import visitors
 from loadmanager.adapters.listener import Spawn
 from loadmanager.ports.cluster_reader import AGENT
-from loadmanager.ports.election import Leader
-from loadmanager.ports.hosting import BrokerAddress
 
 REQUESTS_MAX = 64
 CONNECTIONS_MAX = 256
@@ -27,26 +25,6 @@ CONNECTIONS_OF_ADDRESS_MAX = 128
 BODY_BYTES_MAX = 256 * 1024
 HEADER_BYTES_MAX = 8192
 IDLE_S = 30.0
-
-
-class _Alone:
-    """Stands for `Brokers`: there are no brokers here whose pages may ask for changes."""
-
-    def __init__(self, me: BrokerAddress) -> None:
-        self._me = me
-
-    @property
-    def registered(self) -> set[str]:
-        """Always empty: the daemon is not a broker."""
-        return set()
-
-    def address(self, broker_id: str) -> BrokerAddress | None:
-        """Always None: other brokers are not known here."""
-        return None
-
-    def of_leader(self, leader: Leader) -> BrokerAddress:
-        """The daemon."""
-        return self._me
 
 
 @web.middleware
@@ -79,7 +57,7 @@ class FleetServer:
                 concurrency_limit(REQUESTS_MAX),
                 errors,
                 _no_daemon,
-                visitors(me, _Alone(me), allowed=(), proven=False),
+                visitors(me, tuple, allowed=(), proven=False),
             ],
             client_max_size=BODY_BYTES_MAX,
         )

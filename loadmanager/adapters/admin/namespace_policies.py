@@ -103,7 +103,7 @@ class NamespacePolicies:
         """The policies to store; fields that are null count as absent.
 
         Raises what the route of a field raises, and `RefusedError`: 400 for a field that Pulsar
-        has not, 412 for `deleted`, 501 for what has no effect here.
+        does not have, 412 for `deleted`, 501 for what has no effect here.
         """
         given = {field: value for field, value in policies.items() if value is not None}
         return {field: await self._checked(field, value) for field, value in given.items()}

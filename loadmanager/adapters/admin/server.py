@@ -156,7 +156,7 @@ class AdminServer:
             errors,  # of `following`, which reads bodies
             self._following.middleware(),
             errors,
-            visitors(use.self_address, use.brokers, allowed=self._settings.hosts, proven=proven),
+            visitors(use.self_address, use.addresses, allowed=self._settings.hosts, proven=proven),
             *(
                 []
                 if access is None or self._refusals is None

@@ -7,7 +7,7 @@ in `wiring.parts`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -239,6 +239,11 @@ class UseCases:
     """broker.conf key → value in force."""
     stop: Callable[[int], None]
     """Begins a graceful stop that unloads at most so many bundles/s (0: any number)."""
+
+    def addresses(self) -> Iterator[BrokerAddress]:
+        """The addresses of the live brokers."""
+        found = map(self.brokers.address, self.brokers.registered)
+        return (address for address in found if address is not None)
 
     def address_of(self, leader: Leader) -> BrokerAddress:
         """The address at which the leader answers."""

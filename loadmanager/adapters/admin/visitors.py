@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import cache
 from urllib.parse import urlsplit
 
@@ -21,7 +21,6 @@ from aiohttp.typedefs import Middleware
 
 from loadmanager.adapters.admin.answers import failed
 from loadmanager.adapters.admin.middlewares import ALWAYS_ANSWERED
-from loadmanager.adapters.admin.use_cases import Brokers
 from loadmanager.ports.hosting import BrokerAddress
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -30,14 +29,18 @@ ANY = "*"
 
 
 def visitors(
-    me: BrokerAddress, brokers: Brokers, *, allowed: tuple[str, ...], proven: bool
+    me: BrokerAddress,
+    others: Callable[[], Iterable[BrokerAddress]],
+    *,
+    allowed: tuple[str, ...],
+    proven: bool,
 ) -> Middleware:
     """Answer 403 to what a page from elsewhere sends, and 415 to a body that is not JSON, or
     compressed.
 
-    `allowed`: more names of this broker, or `*`. `proven`: whoever asks must prove who he is, which
-    a page cannot, so that any name will do. Names without a dot belong to no web page, nor do
-    addresses.
+    `others`: the brokers whose pages may send requests here. `allowed`: more names of this broker,
+    or `*`. `proven`: whoever asks must prove who he is, which a page cannot, so that any name will
+    do. Names without a dot belong to no web page, nor do addresses.
     """
     added = {name.lower() for name in allowed}
 
@@ -56,7 +59,7 @@ def visitors(
                     f"{host} is not a name of this broker; loadManagerAllowedHosts adds names",
                 )
         if changes:
-            if _from_elsewhere(request, added, brokers):
+            if _from_elsewhere(request, added, others()):
                 return failed(403, "a web page from elsewhere may change nothing here")
             if request.body_exists and not _is_json(request.content_type):
                 return failed(415, "the body must be JSON: send Content-Type: application/json")
@@ -101,7 +104,7 @@ def _local(request: web.Request) -> bool:
     return request.remote is not None and request.remote in ("127.0.0.1", "::1")
 
 
-def _from_elsewhere(request: web.Request, added: set[str], brokers: Brokers) -> bool:
+def _from_elsewhere(request: web.Request, added: set[str], others: Iterable[BrokerAddress]) -> bool:
     """True if the page that sent a request was not served by a broker."""
     origin = request.headers.get("Origin")
     if origin is None:
@@ -111,13 +114,8 @@ def _from_elsewhere(request: web.Request, added: set[str], brokers: Brokers) -> 
         return True  # "null"
     if place == request.headers.get("Host", "").lower() or host_of(origin) in added - {ANY}:
         return False
-    return not any(place == urlsplit(url).netloc for url in _urls(brokers))
-
-
-def _urls(brokers: Brokers) -> Iterator[str]:
-    for broker_id in brokers.registered:
-        if (address := brokers.address(broker_id)) is not None:
-            yield from (url for url in (address.web_url, address.web_url_tls) if url)
+    urls = (url for other in others for url in (other.web_url, other.web_url_tls) if url)
+    return not any(place == urlsplit(url).netloc for url in urls)
 
 
 def _is_encoded(request: web.Request) -> bool:
