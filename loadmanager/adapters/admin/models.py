@@ -108,7 +108,7 @@ class BrokerShown(Traffic):
     version: str | None
     started_at: int | None
     usage: float | None
-    """The most used resource after weighting: what shedders go by."""
+    """The most used resource: in the modular manager after weighting, as shedders go by."""
     resources: Resources | None
     bundles: int | None
     topics: int | None

@@ -80,6 +80,7 @@ class BrokerLoadShown(Model):
     """The load of one broker that a cycle decided from."""
 
     usage: float
+    """The most used resource after weighting; in the extensible manager, its average."""
     rate: float
     throughput: float
     bundles: int

@@ -30,9 +30,11 @@ def inputs_document(
 
 
 def broker_usages(snapshot: ClusterSnapshot, settings: StrategySettings) -> dict[str, float]:
-    """brokerId → its most used resource after weighting, of all brokers with a report."""
+    """brokerId → its most used resource after weighting, of all brokers with a report; in the
+    extensible manager the average of that, by which TransferShedder goes.
+    """
     if snapshot.extensible:
-        return {name: float(data.max_resource_usage) for name, data in snapshot.load_data.items()}
+        return {name: float(data.weighted_max_ema) for name, data in snapshot.load_data.items()}
     weights = settings.weights
     return {name: max_weighted_usage(report, weights) for name, report in snapshot.reports.items()}
 

@@ -21,6 +21,7 @@ from loadmanager.core.load.reports import (
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies.isolation import decode_policies
 from loadmanager.core.strategies import cycle, registry
+from loadmanager.core.strategies.inputs import inputs_document
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.plan import Plan, Unload
 from loadmanager.core.strategies.settings import StrategySettings
@@ -269,6 +270,15 @@ def test_transfer_acts_on_the_fourth_hit() -> None:
     plan, memory = shed(snapshot, "TransferShedder", memory)
     assert moved(plan)[:2] == [(a_bundle(0), "b0", "b1"), (a_bundle(1), "b0", "b1")]
     assert memory.of(registry.shedder("TransferShedder")).hits == 0
+
+
+def test_a_decision_shows_the_loads_that_transfer_went_by() -> None:
+    """`inputs` of the decision and `why` of its moves have the same figures."""
+    snapshot = a_transfer_cluster([0.9, 0.1], [[10, 20, 30, 30], [5, 5]])
+    (first, *_) = shed(snapshot, "TransferShedder", hits_min=0)[0].unloads
+    loads = inputs_document(snapshot, StrategySettings(), [])["loads"]
+    assert (first.why["load"], first.why["destinationLoad"]) == (0.9, 0.1)
+    assert (loads["b0"]["usage"], loads["b1"]["usage"]) == (0.9, 0.1)
 
 
 def test_transfer_rests_and_waits_for_reports() -> None:
