@@ -38,6 +38,22 @@ async def test_an_unload_is_recorded_as_the_operators_or_the_leaders() -> None:
         assert causes(owner, "Free")[-1] == "loss"
 
 
+async def test_a_split_is_recorded_as_the_operators_or_the_leaders() -> None:
+    """The leader orders one; an operator's request comes by the admin API."""
+    async with a_cluster(bundles=4) as cluster:
+        (broker,) = cluster.brokers
+        await broker.use.orders.acquire(BUNDLE)
+        term = broker.use.leading.leader
+        assert term is not None
+        await broker.use.orders.split(NS, RANGE, unload=False, epoch=term.epoch)
+        await broker.use.splitting.split(NS, LOWER, unload=False)
+        assert [
+            (record.bundle, record.reason)
+            for record in broker.history.records
+            if isinstance(record, OwnershipStep) and record.after == "Splitting"
+        ] == [(BUNDLE, "leader"), (f"{NS}/{LOWER}", "admin")]
+
+
 async def test_children_are_recorded_with_their_parent() -> None:
     """In the step that begins the life of each child."""
     async with a_cluster(bundles=4) as cluster:

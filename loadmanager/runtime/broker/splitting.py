@@ -131,8 +131,9 @@ class Splitting:
                 f"{namespace} has {bundles_text(len(bundles.ranges))}; "
                 f"loadBalancerNamespaceMaximumBundles allows {settings.bundles_max}"
             )
-        children = await self.ownership.split(bundle, list(new_boundaries), "admin")
-        log.info("bundle split", bundle=bundle, children=children, reason="admin")
+        reason = "leader" if automatic else "admin"
+        children = await self.ownership.split(bundle, list(new_boundaries), reason)
+        log.info("bundle split", bundle=bundle, children=children, reason=reason)
         if unload:
             for child in children:
                 await self.ownership.release(
