@@ -1,5 +1,5 @@
-"""The entries that a subscription has acknowledged above its mark. No operation takes time in how
-many they are, except for giving them out, which takes time in the number of ranges.
+"""The entries that a subscription has acknowledged above its mark. However many they are, an
+operation takes the same time; only to list them takes longer the more ranges they form.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class AckedIds:
         self._count += bits.bit_count()
         self.messages += messages
 
-    def run_end(self, entry_id: int) -> int:
+    def stretch_end(self, entry_id: int) -> int:
         """The first id from this one on that is not here."""
         while True:
             bits = self._bits.get(entry_id >> BLOCK_SHIFT, 0) >> (entry_id & BLOCK_MASK)
@@ -86,7 +86,7 @@ class AckedIds:
         below = self._bits.get(last, 0) & ((1 << (end_id & BLOCK_MASK)) - 1)
         if below:
             base = last << BLOCK_SHIFT
-            ids = (base + at for first, end in _runs(below) for at in range(first, end))
+            ids = (base + at for first, end in _stretches(below) for at in range(first, end))
             self._remove(last, below, sum(map(messages_of, ids)))
 
     def ranges(self, ranges_max: int) -> tuple[tuple[int, int], ...]:
@@ -94,7 +94,7 @@ class AckedIds:
         found: list[tuple[int, int]] = []
         for block in sorted(self._bits):
             base = block << BLOCK_SHIFT
-            for first, end in _runs(self._bits[block]):
+            for first, end in _stretches(self._bits[block]):
                 if found and found[-1][1] + 1 == base + first:
                     found[-1] = (found[-1][0], base + end - 1)
                 elif len(found) == ranges_max:
@@ -104,7 +104,7 @@ class AckedIds:
         return tuple(found)
 
 
-def _runs(bits: int) -> Iterable[tuple[int, int]]:
+def _stretches(bits: int) -> Iterable[tuple[int, int]]:
     """First place and the place after the last one of each stretch of 1s."""
     return (found.span() for found in _ONES.finditer(f"{bits:b}"[::-1]))
 

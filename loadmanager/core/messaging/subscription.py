@@ -413,7 +413,7 @@ class Subscription:
     def _advance(self) -> None:
         """Move `mark` over acknowledged entries."""
         self.changed = True
-        if self._acked and (end_id := self._acked.run_end(self.mark)) > self.mark:
+        if self._acked and (end_id := self._acked.stretch_end(self.mark)) > self.mark:
             self._acked.drop_below(self.mark, end_id, self._log.messages_of)
             self.mark = end_id
         self.read_id = max(self.read_id, self.mark)

@@ -64,7 +64,7 @@ class Outcome:
     life: int | None = None
     """The life of the bundle at the source, which the move ended; None: not told."""
     code: str | None = None
-    """`NOT_SENT` or `NOT_OWNED`: nobody failed to make the move; else None."""
+    """`NOT_SENT` or `NOT_OWNED`, which are not failures of a broker; else None."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -49,7 +49,7 @@ def test_it_is_a_set(ids: set[int], below: int, ranges_max: int) -> None:
     end = below
     while end in ids:
         end += 1
-    assert acked.run_end(below) == end
+    assert acked.stretch_end(below) == end
     acked.drop_below(min(ids, default=0), below, messages_of)
     left = {entry_id for entry_id in ids if entry_id >= below}
     check(acked, left)
@@ -65,8 +65,8 @@ def test_long_stretches_cost_little() -> None:
     acked.add_range(1, 1_000_001, lambda entry_id: 1_000_001 - entry_id)
     assert (len(acked), acked.messages, len(acked._bits)) == (1_000_000, 1_000_000, 977)
     assert acked.ranges(10) == ((1, 1_000_000),)
-    assert acked.run_end(1) == 1_000_001
-    assert acked.run_end(0) == 0
+    assert acked.stretch_end(1) == 1_000_001
+    assert acked.stretch_end(0) == 0
 
 
 def test_ack_sets_count_towards_the_memory() -> None:
