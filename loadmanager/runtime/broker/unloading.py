@@ -46,7 +46,7 @@ class Unloading:
     async def all_of(self, bundles: Sequence[str], reason: str) -> None:
         """Unload these bundles, `AT_ONCE_MAX` at once; then raises the first error, if any."""
         await for_each(
-            bundles, lambda bundle: self._anywhere(bundle, None, reason), AT_ONCE_MAX, "unload"
+            bundles, lambda bundle: self._anywhere(bundle, reason), AT_ONCE_MAX, "unload"
         )
 
     async def bundle(
@@ -86,14 +86,14 @@ class Unloading:
         await self.leading.operations.move(bundle, destination)
         return None
 
-    async def _anywhere(self, bundle: str, destination: BrokerAddress | None, reason: str) -> None:
+    async def _anywhere(self, bundle: str, reason: str) -> None:
         owner = await self.ownership.owner(bundle)
         if owner is None:
             return
         if owner.address == self.self_address:  # served, or an idle lock
-            await self.release(bundle, destination, reason)
+            await self.release(bundle, None, reason)
         else:
-            await self.peers.release_bundle(owner.address, bundle, destination, epoch=None)
+            await self.peers.release_bundle(owner.address, bundle, None, epoch=None)
 
     async def release(
         self,
