@@ -146,6 +146,7 @@ class Draining:
             per_s = len(drain.moved_s) / max(1.0, now_s - drain.moved_s[0])
         left_s = drain.left / per_s if drain.left is not None and per_s else None
         left = drain.left if active else 0
+        paused = "moves are paused" if left != 0 and self.moves.wishes.pause() is not None else ""
         return {
             **document,
             "total": cordon.total,
@@ -154,7 +155,7 @@ class Draining:
             "failed": drain.failed,
             "movesPerMinute": round(per_s * 60, 1),
             "secondsLeft": 0 if left == 0 else left_s and round(left_s),
-            "problem": drain.problem,
+            "problem": drain.problem or paused,
         }
 
     async def count(self, address: BrokerAddress) -> int:
