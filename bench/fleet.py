@@ -17,6 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -25,18 +26,17 @@ from aiohttp import web
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from loadmanager.adapters.files.note import FileNote
 from loadmanager.adapters.files.wishes_file import WishesFile
 from loadmanager.adapters.pulsar_admin.client import PulsarClient
 from loadmanager.adapters.pulsar_admin.orders import AdminOrders
 from loadmanager.adapters.pulsar_admin.reader import AdminReader
 from loadmanager.adapters.system.clock import SystemClock
-from loadmanager.core.conf import Live
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
-from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.election import Leader
-from loadmanager.runtime.fleet.work import FleetOutside, FleetSettingsOf, FleetWork
 from loadmanager.runtime.tasks import Scope, Steps
 from loadmanager.settings import fleet as conf
+from loadmanager.wiring.fleet_work import FleetOutside, build_fleet_work
 
 INTERVAL_S = 30
 
@@ -85,23 +85,16 @@ async def _measured(ports: list[int], readings: int) -> tuple[float, float, floa
         reader = AdminReader(client, clock)
         with tempfile.TemporaryDirectory() as folder:
             outside = FleetOutside(
-                name="bench",
                 me=Leader("bench", "", 1),
                 reader=reader,
-                orders=AdminOrders(client, reader),
+                orders=partial(AdminOrders, client, reader),
                 wishes=WishesFile(Path(folder) / "wishes.json", clock),
+                note=FileNote(Path(folder) / "acted.json"),
                 clock=clock,
                 rng=random.Random(1),
                 history=None,
             )
-            settings = FleetSettingsOf(
-                fleet=Live(known.fleet),
-                strategies=Live(known.strategies),
-                splits=Live(SplitSettings()),
-                moves=Live(known.moves),
-                settings_with=lambda _changes: known.strategies,
-            )
-            work = FleetWork(outside, settings, scope, Steps())
+            work = build_fleet_work(known, outside, scope, Steps())
             await work.read()
             figures = []
             for _ in range(readings):
@@ -145,7 +138,7 @@ async def _serving(pipe: Connection, brokers: int, bundles: int) -> None:
             return web.Response(body=names)
         if path.endswith("/runtime"):
             return web.Response(body=runtime)
-        return web.Response(status=404)
+        return web.json_response({"reason": "there is none"}, status=404)  # as Pulsar says it
 
     application = web.Application()
     application.router.add_get("/{path:.*}", answer)

@@ -4,7 +4,9 @@
 the five, every combination of the grid (`simulator/candidates.py`) on tuning days; its best setting
 and ours then meet on other days, of 4 hours with a dying broker, a newcomer and a rolling restart.
 Means over the days; ratios of ours to each of the five, with 95 % intervals (bootstrap over days).
-`--keep FILE` keeps the tuning for the next run.
+`--keep FILE` keeps the tuning and the days of the five for the next run, so that a run that was
+stopped goes on where it was; ours is measured anew. Delete the file when the five, their placements
+or the days have changed.
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
@@ -48,15 +52,21 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--keep", type=Path)
     args = parser.parse_args(argv)
     shape = SHAPES[args.shape]
-    kept = json.loads(args.keep.read_text()) if args.keep and args.keep.exists() else {}
+    kept = _Kept(args.keep)
     for shedder in FIVE:
-        if shedder not in kept:
-            kept[shedder] = _best(shedder, shape, args.tune)
-            if args.keep:
-                args.keep.write_text(json.dumps(kept))
+        if shedder not in kept.best:
+            kept.best[shedder] = _best(shedder, shape, args.tune)
+            kept.write()
     seeds = range(HELD_OUT_SEED, HELD_OUT_SEED + args.days)
-    tried = [args.ours, *(kept[shedder] for shedder in FIVE)]
-    results = {text: [_measured(text, shape, seed) for seed in seeds] for text in tried}
+    tried = [args.ours, *(kept.best[shedder] for shedder in FIVE)]
+    results = {args.ours: [_measured(args.ours, shape, seed) for seed in seeds]}
+    for text in tried[1:]:
+        known = kept.days.setdefault(text, {})
+        for seed in map(str, seeds):
+            if seed not in known:
+                known[seed] = asdict(_measured(text, shape, int(seed)))
+                kept.write()
+        results[text] = [Measures(**known[str(seed)]) for seed in seeds]
     print(
         f"{args.shape}: {shape.brokers} brokers, {shape.bundles} bundles, {args.days} days of 4 h"
     )
@@ -71,6 +81,23 @@ def main(argv: list[str]) -> int:
         for name in FIGURES:
             print(f"  {name:15} {_ratio(results[args.ours], results[rival], name)}")
     return 0
+
+
+class _Kept:
+    """The best setting of each of the five, and the figures of their days: text → seed → figures.
+    In a file, if there is one.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        kept = json.loads(path.read_text()) if path and path.exists() else {}
+        self.best: dict[str, str] = kept.get("best", {})
+        self.days: dict[str, dict[str, dict[str, Any]]] = kept.get("days", {})
+
+    def write(self) -> None:
+        """Keep what is known now."""
+        if self._path:
+            self._path.write_text(json.dumps({"best": self.best, "days": self.days}))
 
 
 def _best(shedder: str, shape: Shape, days: int) -> str:

@@ -13,7 +13,7 @@ from loadmanager.analysis.facts import BUCKET_MS, Facts
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.history.layout import day_of, day_start_ms
 from loadmanager.core.history.tenures import (
-    Clock,
+    ClockOffset,
     Tenure,
     add_owners,
     clocks_of,
@@ -127,7 +127,7 @@ class Day:
         return first
 
     @cached_property
-    def clocks(self) -> dict[str, Clock]:
+    def clocks(self) -> dict[str, ClockOffset]:
         """Brokers that handed bundles over → how their clocks compare."""
         return clocks_of(self._tenures)
 

@@ -158,28 +158,25 @@ class Facts:
         return self._of_busiest("topic_load", "topic", self.topics)
 
     def _of_busiest(self, kind: str, name: str, totals: pa.Table) -> list[dict[str, Any]]:
-        """Percentiles of the busiest, and their means by the steps of the plots: a row with `step`
-        null has those of the whole day.
+        """Means of the busiest by the steps of the plots; the rows with `step` None have the
+        percentiles of the whole day instead.
         """
         sums = totals.group_by(name).aggregate([("bytes", "sum")])
         names = sums.sort_by([("bytes_sum", "descending"), (name, "ascending")])[name]
         busiest = names.slice(0, BUSIEST).to_pylist()
         if not busiest:
             return []
-        axis = self.plot_steps
-        step = F.floor((F.col("ts") - axis.start_ms) / axis.step_ms).alias("step")
-        loads = self.ingest.throughputs(kind, name, busiest)
-        figures = loads.select(name, step, "throughput")
-        whole = figures.groupBy(name).agg(
-            F.lit(None).cast("long").alias("step"),
-            F.avg("throughput").alias("mean"),
-            F.percentile("throughput", F.array(F.lit(0.5), F.lit(0.95))).alias("quantiles"),
-        )
-        parts = figures.groupBy(name, "step").agg(
-            F.avg("throughput").alias("mean"),
-            F.lit(None).cast("array<double>").alias("quantiles"),
-        )
-        return rows_of(whole.unionByName(parts))
+        axis, loads = self.plot_steps, self.ingest.throughputs(kind, name, busiest)
+        since = pc.cast(pc.subtract(loads["ts"], axis.start_ms), pa.float64())
+        step = pc.cast(pc.floor(pc.divide(since, axis.step_ms)), pa.int64())
+        parts = loads.append_column("step", step).group_by([name, "step"])
+        means = parts.aggregate([("throughput", "mean")]).rename_columns([name, "step", "mean"])
+        whole = loads.group_by(name).aggregate([("throughput", "list")])
+        quantiles: list[dict[str, Any]] = [
+            {name: one, "step": None, "quantiles": pc.quantile(of.values, [0.5, 0.95]).to_pylist()}
+            for one, of in zip(whole[name].to_pylist(), whole["throughput_list"], strict=True)
+        ]
+        return [*means.to_pylist(), *quantiles]
 
     @cached_property
     def namespaces_by_hour(self) -> list[dict[str, Any]]:

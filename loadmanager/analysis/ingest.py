@@ -5,6 +5,7 @@ Lines that are not valid records are stored beside the others with the reason, a
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ from loadmanager.analysis.session import stored
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.history.layout import day_of, day_start_ms
 from loadmanager.core.history.records import KINDS, OwnershipStep
-from loadmanager.core.ownership.states import Cause
+from loadmanager.core.ownership.states import LifeCause
 from loadmanager.core.units import DAY_MS
 
 CLOCK_TOLERANCE_MS = 600_000
@@ -48,7 +49,8 @@ SUMS_OF = {
     "topic_load": {"topics": ("topic", "bundle")},
 }
 """Kind → sums of its loads, each with its two columns."""
-OLD_CAUSES = {"broker stops": Cause.STOP.value, "admin": Cause.OPERATOR.value}
+PYTHON_ERROR = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)")
+OLD_CAUSES = {"broker stops": LifeCause.STOP.value, "admin": LifeCause.OPERATOR.value}
 
 cloudpickle.register_pickle_by_value(reading)
 
@@ -131,7 +133,13 @@ class Ingest:
         try:
             outcomes = self._each(reading.run, tasks)
         except (PySparkException, Py4JError) as error:
-            raise OperationalError(f"the day cannot be read: {first_line(error)}") from None
+            reason = first_line(error)
+            if "ModuleNotFoundError" in reason:
+                reason += (
+                    "; every executor needs Python with pyarrow, fsspec and the package of the "
+                    "file system"
+                )
+            raise OperationalError(f"the day cannot be read: {reason}") from None
         for task, outcome in zip(tasks, outcomes, strict=True):
             if outcome.gone:
                 raise SegmentsMovedError
@@ -212,11 +220,10 @@ class Ingest:
             return self._spark.createDataFrame([], schema).limit(0)
         return stored(self._spark, schema, self._days.spark_path("sums", name, self._date))
 
-    def throughputs(self, kind: str, column: str, names: Sequence[str]) -> DataFrame:
+    def throughputs(self, kind: str, column: str, names: Sequence[str]) -> pa.Table:
         """`ts` and `throughput` of the loads whose column has one of these names."""
         search = reading.Search(self._days.files, column, names)
-        found = pa.concat_tables(self._each(search.run, self._files[kind]))
-        return self._spark.createDataFrame(found)
+        return pa.concat_tables(self._each(search.run, self._files[kind]))
 
     def records_before(self, kind: str) -> DataFrame | None:
         """The good records of the day before; None where it was not analysed.
@@ -238,7 +245,9 @@ class Ingest:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of a Spark error, without the stack."""
+    """The first line of a Spark error, without the stack; if a Python task failed, why that did."""
     java = getattr(error, "java_exception", None)
     text = str(java.toString()) if java is not None else str(error)
+    if (python := PYTHON_ERROR.search(text)) is not None:
+        return f"a Python task of Spark failed: {python[1].strip()}"
     return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)

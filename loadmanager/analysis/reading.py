@@ -12,10 +12,12 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from operator import itemgetter
+from itertools import accumulate
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,7 +29,6 @@ from loadmanager.core.units import HOUR_MS
 READ_BYTES = 1 << 18
 BLOCK_BYTES = 16 << 20
 """So much is parsed at once: a row group of the Parquet file."""
-JSON_BLOCK_BYTES = 1 << 20
 LINES_SINGLY = 500
 """So many are read one by one where they cannot be read at once."""
 ROWS_SUMMED = 250_000
@@ -36,7 +37,7 @@ LINE_BYTES_MAX = 1 << 20
 """Records are far shorter. A longer line is no record, and only its ends are kept."""
 DAMAGED = "is cut off or damaged; what could be read was"
 PROBLEM, TEXT, SEGMENT = "problem", "text", "segment"
-NOT_JSON = "not JSON, or a wrong type"
+NOT_JSON = "not JSON, a wrong type, or more than 1 MiB"
 SAMPLES_MAX = 5
 SAMPLE_CHARS_MAX = 300
 NOT_FINITE = {"NaN", "Infinity", "-Infinity"}
@@ -56,6 +57,8 @@ SUMS = {
 }
 """Columns of sums, and how sums of sums are made."""
 Row = dict[str, Any]
+Piece = tuple[str, bytes]
+"""A segment, and some of its lines, with a line feed between each two."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +119,8 @@ class TooLargeError(Exception):
 
 
 def run(task: Task) -> Outcome:
-    """Write the file; none if there is no line. Once more, without it, if a segment is too large:
-    part of it is in the file by then.
+    """Write the file. Once more, without it, if a segment is too large: part of it is in the file
+    by then.
     """
     left_out: dict[str, str] = {}
     while True:
@@ -138,34 +141,48 @@ def run(task: Task) -> Outcome:
 
 
 def _write(task: Task, outcome: Outcome) -> None:
-    writer: pq.ParquetWriter | None = None
     schema = _stored(task.rules.schema)
     # Measured values and times hardly repeat: a dictionary would not make them smaller.
     repeating = [name for name, of_type in _leaves(schema) if not pa.types.is_floating(of_type)]
     repeating.remove("ts")
     loads: list[pa.Table] = []
     sums: list[pa.Table] = []
-    with task.target.open(task.path, "wb") as file:
-        for lines, segments in _blocks(task, outcome):
-            table = _judged(lines, segments, task.rules)
+    with (
+        _complete(task.target, task.path) as file,
+        pq.ParquetWriter(file, schema, use_dictionary=repeating) as writer,
+    ):
+        for pieces in _blocks(task, outcome):
+            table = _judged(pieces, task.rules)
             _count(table, outcome)
-            writer = writer or pq.ParquetWriter(file, schema, use_dictionary=repeating)
             writer.write_table(table.cast(schema))
             loads += [table.drop_columns([TEXT, SEGMENT])] if task.sums else []
             if sum(map(len, loads)) >= ROWS_SUMMED:
                 sums.append(_by_hour(loads, task.sums[0][0]))
                 loads = []
-        if writer is not None:
-            writer.close()
-    if writer is None:
-        task.target.rm(task.path)
     if loads:
         sums.append(_by_hour(loads, task.sums[0][0]))
     if sums:
         merged = _with_namespace(_one_chunk(pa.concat_tables(sums)))
         for keys, path in task.sums:
-            with task.target.open(path, "wb") as file:
+            with _complete(task.target, path) as file:
                 pq.write_table(_summed(merged, keys), file)
+
+
+@contextmanager
+def _complete(files: Any, path: str) -> Iterator[Any]:
+    """A new file that is there once it is complete. Spark may run a task again, or twice at once:
+    the first file stays, and the others go. Spark's readers ignore names with an underscore first.
+    """
+    folder, _, name = path.rpartition("/")
+    part = f"{folder}/_{name}.{uuid4().hex}"
+    try:
+        with files.open(part, "wb") as file:
+            yield file
+        if not files.exists(path):
+            files.mv(part, path)
+    finally:
+        if files.exists(part):
+            files.rm(part)
 
 
 def _count(table: pa.Table, outcome: Outcome) -> None:
@@ -176,33 +193,21 @@ def _count(table: pa.Table, outcome: Outcome) -> None:
         outcome.samples.append({**row, TEXT: row[TEXT][:SAMPLE_CHARS_MAX]})
 
 
-def _blocks(task: Task, outcome: Outcome) -> Iterator[tuple[list[bytes], list[str]]]:
-    """The lines of all segments, and for each the segment that has it, in lists of bounded size."""
-    pieces: list[tuple[str, bytes]] = []
+def _blocks(task: Task, outcome: Outcome) -> Iterator[list[Piece]]:
+    """The lines of all segments, in lists of bounded size."""
+    pieces: list[Piece] = []
     held = 0
     for path, name in task.segments:
         if name in outcome.faults:
             continue
-        for piece in _pieces(task, path, name, outcome):
-            pieces.append((name, piece))
-            held += len(piece)
+        for lines in _pieces(task, path, name, outcome):
+            pieces.append((name, lines))
+            held += len(lines)
             if held >= BLOCK_BYTES:
-                yield _lines(pieces)
+                yield pieces
                 pieces, held = [], 0
     if held:
-        yield _lines(pieces)
-
-
-def _lines(pieces: list[tuple[str, bytes]]) -> tuple[list[bytes], list[str]]:
-    lines: list[bytes] = []
-    names: list[str] = []
-    for name, piece in pieces:
-        found = piece.split(b"\n")
-        if b"" in found:
-            found = list(filter(None, found))
-        lines += found
-        names += [name] * len(found)
-    return lines, names
+        yield pieces
 
 
 def _pieces(task: Task, path: str, name: str, outcome: Outcome) -> Iterator[bytes]:
@@ -222,7 +227,8 @@ def _pieces(task: Task, path: str, name: str, outcome: Outcome) -> Iterator[byte
                     rest = part[end:]
                 elif len(rest) <= LINE_BYTES_MAX:
                     rest += part
-        yield rest
+        if rest:
+            yield rest
     except FileNotFoundError:
         raise
     except zlib.error:
@@ -251,49 +257,45 @@ def _parsed_in_parts(lines: list[bytes], schema: pa.Schema) -> tuple[pa.Table, p
     """The lines with nulls for those that are no records, and which these are. A line that is no
     record has only its neighbours read one by one.
     """
-    records = _parsed(lines, schema)
-    if records is not None:
-        return records, pa.repeat(False, len(lines))
-    tables: list[pa.Table] = []
+    tables = [schema.empty_table()]
     bad: list[bool] = []
     for start in range(0, len(lines), LINES_SINGLY):
         part = lines[start : start + LINES_SINGLY]
-        records = _parsed(part, schema)
+        records, wrong = _parsed(part, len(part), schema), [False] * len(part)
         if records is None:
             records, wrong = _parsed_singly(part, schema)
-        else:
-            wrong = [False] * len(part)
         tables.append(records)
         bad += wrong
-    return pa.concat_tables(tables), pa.array(bad)
+    return pa.concat_tables(tables), pa.array(bad, pa.bool_())
 
 
-def _parsed(lines: list[bytes], schema: pa.Schema) -> pa.Table | None:
-    """The lines in one go; None if they must be looked at one by one.
+def _parsed(pieces: Sequence[bytes], count: int, schema: pa.Schema) -> pa.Table | None:
+    """Lines, so many, in one go; None if they must be looked at one by one.
 
     Arrow's reader takes all lines or none, has objects for structs only, and takes several objects
     on a line, or one on several; it crashes at a `null`.
     """
+    block = b"\n".join(pieces)
     if (
         any(pa.types.is_map(of_type) for of_type in schema.types)
-        or set(map(itemgetter(0), lines)) != {ord("{")}
-        or max(map(len, lines)) > LINE_BYTES_MAX
+        or not block.startswith(b"{")
+        or block.count(b"}\n{") + 1 != count
+        or max(map(len, pieces)) > LINE_BYTES_MAX
     ):
         return None
-    block = b"\n".join(lines)
     try:
         if not block.isascii():
             block.decode()
         records = pj.read_json(
             pa.BufferReader(block),
-            read_options=pj.ReadOptions(use_threads=False, block_size=JSON_BLOCK_BYTES),
+            read_options=pj.ReadOptions(use_threads=False, block_size=len(block)),
             parse_options=pj.ParseOptions(
                 explicit_schema=schema, unexpected_field_behavior="ignore"
             ),
         )
     except (pa.ArrowInvalid, UnicodeDecodeError):
         return None
-    return records if records.num_rows == len(lines) else None
+    return records if records.num_rows == count else None
 
 
 def _parsed_singly(lines: list[bytes], schema: pa.Schema) -> tuple[pa.Table, list[bool]]:
@@ -340,25 +342,37 @@ def _typed(value: Any, of_type: pa.DataType) -> Any:
     return value
 
 
-def _judged(lines: list[bytes], names: list[str], rules: Rules) -> pa.Table:
+def _judged(pieces: Sequence[Piece], rules: Rules) -> pa.Table:
     """The lines as a table with the columns of the schema, `problem` (the first thing that is wrong
     with a line), its `text` if something is, and `segment`.
     """
-    records, bad = _parsed_in_parts(lines, rules.schema)
+    counts = [data.count(b"\n") + 1 for _, data in pieces]
+    records = _parsed([data for _, data in pieces], sum(counts), rules.schema)
+    checks: list[tuple[str, Any]] = []
+    if records is None:
+        pieces = [(name, line) for name, data in pieces for line in data.split(b"\n") if line]
+        counts = [1] * len(pieces)
+        records, bad = _parsed_in_parts([line for _, line in pieces], rules.schema)
+        checks.append((NOT_JSON, bad))
     if rules.causes:
         records = _with_cause_and_parent(records, rules.causes)
-    checks = [(NOT_JSON, bad), *_checks(records, rules)]
-    problem = pa.nulls(len(lines), pa.string())
-    for reason, wrong in reversed(checks):
+    problem = text = pa.nulls(len(records), pa.string())
+    for reason, wrong in reversed([*checks, *_checks(records, rules)]):
         if pc.any(wrong).as_py():
             problem = pc.if_else(wrong, reason, problem)
-    texts: list[str | None] = [None] * len(lines)
-    for index in pc.indices_nonzero(pc.is_valid(problem)).to_pylist():
-        texts[index] = lines[index][:LINE_BYTES_MAX].decode("utf-8", "replace")
+    if problem.null_count < len(problem):
+        lines = [line for _, data in pieces for line in data.split(b"\n")]
+        wrong = pc.is_valid(problem).to_pylist()
+        text = pa.array(
+            line[:LINE_BYTES_MAX].decode("utf-8", "replace") if is_wrong else None
+            for line, is_wrong in zip(lines, wrong, strict=True)
+        )
+    ends = pa.array(accumulate(counts), pa.int32())
+    segment = pa.RunEndEncodedArray.from_arrays(ends, [name for name, _ in pieces])
     return (
         records.append_column(PROBLEM, problem)
-        .append_column(TEXT, pa.array(texts, pa.string()))
-        .append_column(SEGMENT, pa.array(names, pa.string()))
+        .append_column(TEXT, text)
+        .append_column(SEGMENT, pc.run_end_decode(segment))
     )
 
 

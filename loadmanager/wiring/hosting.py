@@ -8,7 +8,6 @@ from loadmanager.core.messaging.settings import MessagingSettings, StorageSettin
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.runtime.broker.access import AccessSettings, BrokerAccess
 from loadmanager.runtime.broker.namespaces import Namespaces
-from loadmanager.runtime.broker.topics import Topics
 from loadmanager.runtime.tasks import Scope
 from loadmanager.settings.live import LiveSettings
 from loadmanager.wiring.outside import AsksClients, Outside, Service, StoresTopics
@@ -34,7 +33,6 @@ def build_hosting(
     scope: Scope,
     throttling: BrokerThrottling,
     *,
-    topics: Topics,
     access: BrokerAccess | None,
 ) -> Service:
     """The service, with its storage and its access checks if it takes them, as our broker does."""
@@ -47,7 +45,6 @@ def build_hosting(
     )
     if outside.storage is not None and isinstance(hosting, StoresTopics):
         hosting.store_in(outside.storage, settings.live(StorageSettings))
-        topics.storage = outside.storage
     if access is not None:
         if isinstance(hosting, AsksClients):
             hosting.protect(access)

@@ -61,7 +61,7 @@ from loadmanager.settings.live import LiveSettings
 from loadmanager.wiring.extensible import Common, ExtensibleParts
 from loadmanager.wiring.hosting import build_access, build_hosting
 from loadmanager.wiring.leading import leader_work
-from loadmanager.wiring.outside import HostsTopics, Outside
+from loadmanager.wiring.outside import HostsTopics, Outside, StoresTopics
 
 
 class Parts:
@@ -78,11 +78,14 @@ class Parts:
         self.steps = Steps()
         store, cluster = outside.store, self._broker.value.cluster_name
         self._watchers: list[Watcher] = []
-        self._brokers = Brokers(store, outside.clock, self._corrupt)
-        self._brokers.leads = lambda: self._leading.load_manager is not None
+        self._brokers = Brokers(
+            store,
+            outside.clock,
+            self._corrupt,
+            leads=lambda: self._leading.load_manager is not None,
+        )
         self._wishes = OperatorWishes(store, outside.clock, self._corrupt)
         self._namespaces = Namespaces(store, self._broker, self._corrupt)
-        self._topics = Topics(store, self._namespaces, self._broker, self._corrupt)
         throttling = self.settings.live(ThrottlingSettings)
         self._throttling = BrokerThrottling(
             throttling.value,
@@ -92,9 +95,9 @@ class Parts:
         )
         self.policies = PlacementPolicies(store, cluster, self._corrupt)
         self.access = build_access(settings, outside, self._namespaces)
-        self.hosting = build_hosting(
-            settings, outside, scope, self._throttling, topics=self._topics, access=self.access
-        )
+        self.hosting = build_hosting(settings, outside, scope, self._throttling, access=self.access)
+        storage = outside.storage if isinstance(self.hosting, StoresTopics) else None
+        self._topics = Topics(store, self._namespaces, self._broker, self._corrupt, storage)
         self.limits = Limits(
             store,
             self._namespaces,
@@ -109,6 +112,10 @@ class Parts:
         self._locks = self._build_locks()
         self._extensible = self._build_extensible()
         self._ownership = self._build_ownership()
+        self._reporter = self._build_reporter()
+        search = None
+        if self._extensible is not None:
+            search = self._extensible.connect(self._ownership, self._reporter, self.hosting)
         self._lookups = Lookups(
             ownership=self._ownership,
             namespaces=self._namespaces,
@@ -117,12 +124,8 @@ class Parts:
             self_address=outside.me,
             clock=outside.clock,
             settings=self._broker,
+            search=search,
         )
-        self._reporter = self._build_reporter()
-        if self._extensible is not None:
-            self._lookups.search = self._extensible.connect(
-                self._ownership, self._reporter, self.hosting
-            )
         self._recorder = self._build_recorder()
         self._election = self._build_election()
         self._session_keeper = self._build_session_keeper()

@@ -156,8 +156,8 @@ def _on_spark(spark: Any, tasks: Sequence[Task]) -> Iterator[tuple[Task, Measure
             (number, msgspec.json.encode(task.keys).decode(), task.day_file)
             for number, task in enumerate(batch)
         ]
-        frame = spark.createDataFrame(rows, "number int, keys string, day string")
-        frame = frame.repartition(len(batch), "number")
+        one_each = spark.sparkContext.parallelize(rows, len(rows))  # a partition is a task
+        frame = spark.createDataFrame(one_each, "number int, keys string, day string")
         for row in frame.select("number", play("keys", "day").alias("told")).collect():
             yield batch[row["number"]], msgspec.json.decode(row["told"], type=Measures)
 

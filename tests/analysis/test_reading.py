@@ -48,9 +48,8 @@ ODD = {
 def test_one_odd_line_costs_no_other(line: str) -> None:
     """Neither the lines beside it nor the task; what is no record is put aside with its text."""
     data = line.encode("utf-8", "surrogateescape")
-    lines = [GOOD.encode(), data, GOOD.encode()]
-    rules = rules_of("bundle_load")
-    found = reading._judged(lines, ["a", "b", "c"], rules).to_pylist()
+    pieces = [("a", GOOD.encode()), ("b", data), ("c", GOOD.encode())]
+    found = reading._judged(pieces, rules_of("bundle_load")).to_pylist()
     assert [row["segment"] for row in found] == ["a", "b", "c"]
     assert found[0] == {**found[2], "segment": "a"}
     assert (found[0]["problem"], found[0]["bundle"]) == (None, BUNDLE)
@@ -65,7 +64,9 @@ def test_bad_lines_among_many() -> None:
     bad = (0, 700, 701, 4999)
     for number in bad:
         lines[number] = b"null"
-    found = reading._judged(lines, ["a"] * 5000, rules_of("bundle_load")).to_pylist()
+    pieces = [("a", b"\n".join(lines[:900])), ("b", b"\n".join(lines[900:]))]
+    found = reading._judged(pieces, rules_of("bundle_load")).to_pylist()
+    assert [row["segment"] for row in found] == ["a"] * 900 + ["b"] * 4100
     assert [number for number, row in enumerate(found) if row["problem"]] == list(bad)
     assert all(
         row["msgThroughputIn"] == number for number, row in enumerate(found) if number not in bad
@@ -79,10 +80,10 @@ def test_both_ways_agree(line: str) -> None:
     lines = [GOOD.encode(), line.encode()]
     alone, bad = reading._parsed_singly(lines, schema)
     assert not any(bad)
-    together = reading._parsed(lines, schema)
+    together = reading._parsed(lines, 2, schema)
     if together is not None:
         assert json.dumps(together.to_pylist()) == json.dumps(alone.to_pylist())
-    assert reading._parsed([GOOD.encode()] * 2, schema) is not None, "the usual lines are fast"
+    assert reading._parsed([GOOD.encode()] * 2, 2, schema) is not None, "the usual lines are fast"
 
 
 def test_segments_share_blocks(tmp_path: Path) -> None:
@@ -102,11 +103,29 @@ def test_segments_share_blocks(tmp_path: Path) -> None:
 
     count = reading.BLOCK_BYTES // len(GOOD) + 1000
     large = history.write(tmp_path, "bundle_load", "b2", [GOOD] * count)
+    Path(task.path).unlink()
     segments = HistorySource(str(tmp_path)).day(history.CLUSTER, history.DATE).segments
     task = task_of("bundle_load", segments, tmp_path, plain_bytes_max=1 << 30)
     assert reading.run(task).rows == 9 + count
     assert pq.read_table(task.path)["segment"].to_pylist() == named + [large.name] * count
     assert pq.ParquetFile(task.path).num_row_groups == 2
+
+
+def test_blank_lines(tmp_path: Path) -> None:
+    """They are no lines, wherever they are; a segment of nothing else has none."""
+    folder = history.folder(tmp_path, "bundle_load")
+    (folder / "b0-1-1.jsonl").write_text("\n\n\n")
+    segments = HistorySource(str(tmp_path)).day(history.CLUSTER, history.DATE).segments
+    task = task_of("bundle_load", segments, tmp_path, plain_bytes_max=1 << 20)
+    outcome = reading.run(task)
+    assert (outcome.rows, outcome.put_aside, outcome.unwritten) == (0, {}, None)
+    Path(task.path).unlink()
+    (folder / "b0-1-2.jsonl").write_text(f"\n{GOOD}\n\n\n{GOOD}\n\n")
+    segments = HistorySource(str(tmp_path)).day(history.CLUSTER, history.DATE).segments
+    task = task_of("bundle_load", segments, tmp_path, plain_bytes_max=1 << 20)
+    outcome = reading.run(task)
+    assert (outcome.rows, outcome.put_aside) == (2, {})
+    assert pq.read_table(task.path)["segment"].to_pylist() == ["b0-1-2.jsonl"] * 2
 
 
 def test_what_is_not_there_any_more(tmp_path: Path) -> None:
@@ -117,5 +136,21 @@ def test_what_is_not_there_any_more(tmp_path: Path) -> None:
     unwritable = task_of("bundle_load", segments, tmp_path / "lines.parquet", 1 << 20)
     (tmp_path / "lines.parquet").write_text("")
     assert "Not a directory" in str(reading.run(unwritable).unwritten)
+    (tmp_path / "lines.parquet").unlink()
     Path(segments[0].path).unlink()
     assert reading.run(task).gone
+    assert not list(tmp_path.glob("*lines*")), "nothing is there that is not complete"
+
+
+def test_a_task_that_runs_twice(tmp_path: Path) -> None:
+    """Spark may run one again, or twice at once: the file that is there stays, and is the only
+    one.
+    """
+    history.write(tmp_path, "bundle_load", "b0", [GOOD])
+    segments = HistorySource(str(tmp_path)).day(history.CLUSTER, history.DATE).segments
+    task = task_of("bundle_load", segments, tmp_path, plain_bytes_max=1 << 20)
+    first = reading.run(task)
+    Path(task.path).write_text("the first attempt's")
+    assert reading.run(task) == first
+    assert Path(task.path).read_text() == "the first attempt's"
+    assert list(tmp_path.glob("*lines*")) == [Path(task.path)]

@@ -1,4 +1,4 @@
-"""Two runs at once, and how a session is asked for: none of it needs Spark."""
+"""Two runs at once, how a session is asked for, and what executors must have."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from analysis.conftest import Sessions
 from analysis.nightly import analyze
 
 from bench import _history as history
@@ -104,3 +105,21 @@ def test_records_of_an_earlier_run_go(tmp_path: Path) -> None:
         days.remove("records", "throttle", history.DATE)
         assert folder.parent.exists()
         assert not folder.exists()
+
+
+def test_executors_without_pyarrow(
+    tmp_path: Path,
+    sessions: Sessions,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The error says what they need, and neither Java nor Spark says anything else."""
+    (tmp_path / "pyarrow.py").write_text("raise ModuleNotFoundError(\"No module named 'pyarrow'\")")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}:$PYTHONPATH exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    sessions.stop()
+    monkeypatch.setenv("PYSPARK_PYTHON", str(python))
+    assert analyze(tmp_path) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "No module named 'pyarrow'; every executor needs Python with pyarrow" in line

@@ -26,6 +26,7 @@ from loadmanager.cli.doctor.asking import Broker, Cluster
 from loadmanager.cli.doctor.findings import Finding, Level
 from loadmanager.cli.doctor.host import GIB, Host
 from loadmanager.cli.doctor.zookeeper import Server
+from loadmanager.core.strategies.never_sheds import NeverSheds
 
 HOST = Host(
     cores=8,
@@ -476,6 +477,18 @@ def test_a_strategy_of_third_parties_names_its_placement_rule() -> None:
     with theirs.registered(goes_with="BalancedPlacement"):
         found = _said(configuration.check(settings.load(None, STORED | chosen)))
     assert found == {"loadBalancerLoadPlacementStrategy": WARNING}
+
+
+def test_a_strategy_of_third_parties_says_when_it_never_sheds() -> None:
+    """The doctor calls it a problem, as that of our own strategies."""
+    never = NeverSheds("loadBalancerCPUResourceWeight", "it goes by CPU alone", "raise it")
+    chosen = {"loadBalancerLoadSheddingStrategy": theirs.NAME}
+    with theirs.registered(never_sheds=lambda _settings: [never]):
+        found = _said(configuration.check(settings.load(None, STORED | chosen)))
+    assert found == {never.key: PROBLEM}
+    with theirs.registered(never_sheds=lambda _settings: [never.unknown]):
+        found = _said(configuration.check(settings.load(None, STORED | chosen)))
+    assert found == {"loadBalancerLoadSheddingStrategy": PROBLEM}
 
 
 def test_bundles_of_a_new_namespace_are_compared_with_the_brokers() -> None:

@@ -54,7 +54,7 @@ class Timer:
 def signs_of(daemon: Watching) -> list[None]:
     """The signs of life that a daemon gives from now on."""
     given: list[None] = []
-    daemon.work.outside.lives = lambda: given.append(None)
+    daemon.work.lives = lambda: given.append(None)
     return given
 
 

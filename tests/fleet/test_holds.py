@@ -128,7 +128,7 @@ async def test_a_drain_waits_for_the_circuit_breaker(tmp_path: Path) -> None:
         await daemon.work.read()
         await daemon.work.operations.cordon(daemon.pulsar.brokers[0], drain=True)
         acting = daemon.work.acting
-        assert acting.breaker.ended("x", "no", daemon.clock.now_ms(), acting.rules())
+        assert daemon.work.hold.breaker.ended("x", "no", daemon.clock.now_ms(), acting.rules())
         assert await drained(daemon) == 0
         await daemon.work.operations.pause(None)
         assert await drained(daemon) == 12
@@ -169,7 +169,7 @@ async def test_the_breaker_outlives_the_daemon(tmp_path: Path) -> None:
         async with beside(pulsar, tmp_path, ACT) as daemon:
             pulsar.nonsense["/unload"] = failed
             await daemon.cycle()
-            assert daemon.work.acting.reason() is not None
+            assert daemon.work.hold.stopped() is not None
             await kept(tmp_path, "moves failed in a row")
         pulsar.nonsense.clear()
         for epoch, passed_s in ((2, 60), (3, -86_400)):
@@ -180,7 +180,7 @@ async def test_the_breaker_outlives_the_daemon(tmp_path: Path) -> None:
                 assert pulsar.moved == []
                 daemon.clock.pass_s(1801)
                 await daemon.work.read()
-                assert daemon.work.acting.reason() is None
+                assert daemon.work.hold.stopped() is None
         async with beside(pulsar, tmp_path, ACT, epoch=4) as daemon:
             await daemon.cycle()
             await daemon.work.operations.pause(None)
@@ -196,11 +196,11 @@ async def test_a_move_that_never_began_promises_nothing(tmp_path: Path) -> None:
         daemon.pulsar.switch_off()
         await daemon.work.read()
         until_ms = daemon.clock.now_ms() + 600_000
-        await daemon.work.outside.wishes.set_pause(Pause(until_ms, ""), ())
+        await daemon.work.moves.wishes.set_pause(Pause(until_ms, ""), ())
         await daemon.work.shed()
         assert daemon.work.moves.queue.waiting > 0
         await traffic_falls(daemon)
-        assert daemon.work.acting.reason() is None
+        assert daemon.work.hold.stopped() is None
 
 
 async def test_the_same_moves_are_the_same_plan(tmp_path: Path) -> None:
@@ -343,7 +343,7 @@ async def test_an_order_after_pulsar_was_switched_on(tmp_path: Path) -> None:
         assert outcome is not None
         assert outcome.text.startswith("not sent: PulsarBalances")
         assert outcome.code == NOT_SENT
-        assert daemon.work.acting.reason() is None
+        assert daemon.work.hold.stopped() is None
         daemon.pulsar.switch_off()
         daemon.clock.pass_s(60)
         await daemon.cycle()
@@ -356,7 +356,7 @@ async def test_moves_that_were_never_made_cost_no_budget(tmp_path: Path) -> None
     async with watching(tmp_path, settings=settings) as daemon:
         daemon.pulsar.switch_off()
         until_ms = daemon.clock.now_ms() + 3_000_000
-        await daemon.work.outside.wishes.set_pause(Pause(until_ms, ""), ())
+        await daemon.work.moves.wishes.set_pause(Pause(until_ms, ""), ())
         for _ in range(3):
             await daemon.work.read()
             await daemon.work.shed()
@@ -380,7 +380,7 @@ async def test_approve_has_a_breaker_too(tmp_path: Path) -> None:
         await drained(daemon)
         assert sum("/unload" in line for line in pulsar.log) == 1
         assert "CircuitBreaker" in str(work.hold.told())
-        assert work.acting.breaker.opened == 1
+        assert work.hold.breaker.opened == 1
         daemon.clock.pass_s(60)
         await work.read()
         await work.shed()
@@ -442,7 +442,7 @@ async def test_an_operators_move_that_may_not_begin(tmp_path: Path) -> None:
         gone.cancel()
         await asyncio.wait([gone])
         assert {move.bundle for move in work.moves.queue.open_moves()} == {one, three}
-        work.acting.breaker.ended("x", "no", daemon.clock.now_ms(), work.acting.rules())
+        work.hold.breaker.ended("x", "no", daemon.clock.now_ms(), work.acting.rules())
         work.acting._opened()
         assert work.moves.queue.waiting == 1
         pulsar.settings[OWN] = "true"
@@ -471,11 +471,11 @@ async def test_a_bundle_that_is_split_is_not_moved(tmp_path: Path) -> None:
         await work.shed()
         await work.moves.idle()
         assert {move["state"] for move in work.operations.list_moves(99)["moves"]} == {"done"}
-        assert work.acting.reason() is None
-        assert work.splitting.is_busy(too_big, pulsar.brokers[0])
+        assert work.hold.stopped() is None
+        assert work.split_orders.is_busy(too_big, pulsar.brokers[0])
         daemon.clock.pass_s(30)
         await work.read()
-        assert not work.splitting.is_busy(too_big, pulsar.brokers[0])
+        assert not work.split_orders.is_busy(too_big, pulsar.brokers[0])
 
 
 async def test_a_bundle_that_left_before_its_move_opens_no_breaker(tmp_path: Path) -> None:
@@ -489,7 +489,7 @@ async def test_a_bundle_that_left_before_its_move_opens_no_breaker(tmp_path: Pat
         await daemon.work.moves.idle()
         states = {move["state"] for move in daemon.work.operations.list_moves(99)["moves"]}
         assert "failed" in states
-        assert daemon.work.acting.reason() is None
+        assert daemon.work.hold.stopped() is None
 
 
 async def test_what_was_moved_stays_after_a_restart(tmp_path: Path) -> None:

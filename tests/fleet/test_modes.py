@@ -52,15 +52,15 @@ async def test_a_snapshot_is_a_line_for_decide(tmp_path: Path) -> None:
     """`decide` plans what the daemon plans."""
     async with watching(tmp_path, settings={"mode": "advise"}) as daemon:
         await daemon.cycle()
-        line = await snapshot_line(daemon.work.picture, daemon.work.outside.reader)
+        line = await snapshot_line(daemon.work.picture, daemon.work.watching.reader)
         import random
 
         import msgspec
 
         plan = Deciding(random.Random(1)).decide(
             decode_line(msgspec.json.encode(line)),
-            daemon.work.settings.strategies.value,
-            daemon.work.settings.splits.value,
+            daemon.work.strategies.value,
+            daemon.work.splits.value,
         )
         advised = daemon.work.advice.plan
         assert advised is not None
@@ -365,5 +365,5 @@ async def test_a_pause_and_pins_outlive_the_daemon(tmp_path: Path) -> None:
         daemon.clock.pass_s(601)
         daemon.work.moves.wake()
         await daemon.work.moves.idle()
-        pause = daemon.work.outside.wishes.pause()
+        pause = daemon.work.moves.wishes.pause()
         assert pause is None

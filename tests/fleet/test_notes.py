@@ -61,7 +61,7 @@ class ANote:
 
 def with_note(daemon: Watching, note: ANote) -> ANote:
     """The daemon's note is this one."""
-    daemon.work.outside.note = note
+    daemon.work.note.note = note
     return note
 
 
@@ -81,8 +81,8 @@ async def test_no_cycle_moves_what_cannot_be_kept(
                 assert ordered(daemon) == 0
                 assert ended(daemon)[0][1].startswith("not sent: NotKept: ")
                 assert str(problem) in str(daemon.work.hold.told())
-                assert daemon.work.acting.reason() is None
-                assert daemon.work.acting.budget.moves() == []
+                assert daemon.work.hold.stopped() is None
+                assert daemon.work.hold.budget.moves() == []
         bundle = pulsar.owned(pulsar.brokers[0])[0]
         moved = await daemon_move(pulsar, tmp_path, bundle, problem)
         assert moved["state"] == "done"
@@ -132,17 +132,17 @@ async def test_an_older_write_never_comes_last(tmp_path: Path) -> None:
         note, gate = with_note(daemon, ANote()), asyncio.Event()
         await daemon.work.read()
         note.gates, note.problem = [gate], OperationalError("the disk is full")
-        acting.budget.began("a:1", "b:1", NOW_MS)
+        daemon.work.hold.budget.began("a:1", "b:1", NOW_MS)
         acting.write_note()
         await note.hangs.wait()
         note.problem = None
-        acting.budget.began("a:1", "b:1", NOW_MS)
+        daemon.work.hold.budget.began("a:1", "b:1", NOW_MS)
         acting.write_note()
         newer = asyncio.create_task(writer.write())
         gate.set()
         await newer
         assert note.moves() == 2
-        assert acting.note_problem is None
+        assert daemon.work.note.problem is None
 
 
 async def test_what_cannot_be_kept_is_tried_again(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ async def test_a_move_whose_order_was_not_sent_costs_no_budget(tmp_path: Path) -
         assert note.moves() == 0
         daemon.pulsar.switch_off()
         await traffic_falls(daemon)
-        assert daemon.work.acting.reason() is None
+        assert daemon.work.hold.stopped() is None
         for bundle in daemon.pulsar.rates:
             daemon.pulsar.rates[bundle] *= 4
         await daemon.cycle()
@@ -205,15 +205,15 @@ async def test_a_note_that_cannot_be_read(tmp_path: Path, mode: str) -> None:
         assert ("NotRead: what was done lately is not known: it is a dir" in told) is (
             mode == "act"
         )
-        assert daemon.work.acting.note_problem is not None
+        assert daemon.work.note.problem is not None
         daemon.work.acting.write_note()
         with pytest.raises(OperationalError, match="NotRead"):
             await daemon.work.note.write()
         assert (note.value, ordered(daemon)) == (before, 0)
         note.unreadable = None
         await daemon.work.read()
-        assert daemon.work.acting.note_problem is None
-        assert daemon.work.acting.budget.moves() == [(NOW_MS, "a:1", "b:1")]
+        assert daemon.work.note.problem is None
+        assert daemon.work.hold.budget.moves() == [(NOW_MS, "a:1", "b:1")]
         assert note.moves() == 1
 
 
@@ -224,11 +224,11 @@ async def test_a_note_is_recalled_once(tmp_path: Path) -> None:
         note = with_note(daemon, ANote(kept))
         daemon.pulsar.nonsense["/load-report"] = failed
         await daemon.work.read()
-        assert "it failed" in str(daemon.work.acting.reason())
+        assert "it failed" in str(daemon.work.hold.stopped())
         note.value = kept
         assert daemon.work.acting.resume()
         await daemon.work.read()
-        assert daemon.work.acting.reason() is None
+        assert daemon.work.hold.stopped() is None
 
 
 NONSENSE = [b"x", b"[" * 100_000, b'{"moves": [[1]]}', b"null"]
@@ -270,7 +270,7 @@ async def test_reasons_of_others_drive_no_terminal(tmp_path: Path) -> None:
     (tmp_path / "acted.json").write_text(kept)
     async with watching(tmp_path, settings=ACT) as daemon:
         await daemon.work.read()
-        why = str(daemon.work.acting.reason())
+        why = str(daemon.work.hold.stopped())
         assert why.isprintable()
         assert len(why) < 2000
 
@@ -314,10 +314,10 @@ async def test_what_one_term_could_not_write_the_next_one_knows(tmp_path: Path) 
         await daemon.work.read()
         note.problem = OperationalError("the store stands still")
         acting = daemon.work.acting
-        acting.budget.began("a:1", "b:1", NOW_MS)
-        acting.budget.began("e:1", "f:1", NOW_MS)
+        daemon.work.hold.budget.began("a:1", "b:1", NOW_MS)
+        daemon.work.hold.budget.began("e:1", "f:1", NOW_MS)
         acting.moves.view.know_moves({one: NOW_MS}, {"a:1": NOW_MS})
-        acting.breaker.ended("x", "no", NOW_MS, acting.rules())
+        daemon.work.hold.breaker.ended("x", "no", NOW_MS, acting.rules())
         acting._opened()
         with pytest.raises(OperationalError):
             await daemon.work.note.write()
@@ -332,9 +332,9 @@ async def test_what_one_term_could_not_write_the_next_one_knows(tmp_path: Path) 
     note.problem = None
     async with watching(tmp_path, settings=ACT, epoch=2, unwritten=unwritten) as daemon:
         with_note(daemon, note)
-        assert "no; moves go on" in str(daemon.work.acting.reason())
+        assert "no; moves go on" in str(daemon.work.hold.stopped())
         await daemon.work.read()
-        assert "no; moves go on" in str(daemon.work.acting.reason())
+        assert "no; moves go on" in str(daemon.work.hold.stopped())
         kept = json.loads(note.value)
         assert kept["moves"] == [
             [NOW_MS, "a:1", "b:1"],
@@ -353,7 +353,7 @@ async def test_a_note_has_a_largest_size(tmp_path: Path) -> None:
         await work.read()
         names = [f"{'x' * 1000}/{number}/0x0_0x1" for number in range(1500)]
         acting.moves.view.know_moves(dict.fromkeys(names, NOW_MS), {})
-        acting.breaker.ended("x", "no", NOW_MS, acting.rules())
+        daemon.work.hold.breaker.ended("x", "no", NOW_MS, acting.rules())
         acting._opened()
         await work.note.write()
         kept = json.loads((tmp_path / "acted.json").read_bytes())

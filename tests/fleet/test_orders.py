@@ -46,7 +46,7 @@ async def test_settings_that_cannot_be_read_before_an_order(
         state, text = ended(daemon)[0]
         assert state == "failed"
         assert text.startswith("not sent: the settings are not known: ")
-        assert daemon.work.acting.reason() is None
+        assert daemon.work.hold.stopped() is None
 
 
 async def test_a_lock_that_is_not_proven_at_an_order_opens_no_breaker(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ async def test_a_lock_that_is_not_proven_at_an_order_opens_no_breaker(tmp_path: 
         await daemon.work.shed()
         await daemon.work.moves.idle()
         assert ("failed", "not sent: another daemon may lead") in ended(daemon)
-        assert daemon.work.acting.reason() is None
+        assert daemon.work.hold.stopped() is None
         assert daemon.pulsar.moved
 
 
@@ -114,13 +114,13 @@ async def settings_gone(daemon: Watching, _destination: str) -> None:
 async def paused(daemon: Watching, _destination: str) -> None:
     """An operator stops the moves."""
     until_ms = daemon.clock.now_ms() + 600_000
-    await daemon.work.outside.wishes.set_pause(Pause(until_ms, "stop"), ())
+    await daemon.work.moves.wishes.set_pause(Pause(until_ms, "stop"), ())
 
 
 async def breaker_opens(daemon: Watching, _destination: str) -> None:
     """Another move failed, say."""
     acting = daemon.work.acting
-    assert acting.breaker.ended("x", "no", daemon.clock.now_ms(), acting.rules())
+    assert daemon.work.hold.breaker.ended("x", "no", daemon.clock.now_ms(), acting.rules())
 
 
 async def quiet_begins(daemon: Watching, _destination: str) -> None:
@@ -179,7 +179,7 @@ async def test_a_move_is_not_ordered_again_after_that(tmp_path: Path, happens: A
         assert state == "failed"
         assert text.startswith("not ordered again: ")
         assert MEANWHILE[happens] in text
-        assert daemon.work.acting.breaker.opened == 1
+        assert daemon.work.hold.breaker.opened == 1
 
 
 @pytest.mark.parametrize("happens", FOR_OPERATORS)

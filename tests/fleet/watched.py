@@ -6,6 +6,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,13 @@ from loadmanager.adapters.files.wishes_file import WishesFile
 from loadmanager.adapters.pulsar_admin.client import PulsarClient
 from loadmanager.adapters.pulsar_admin.orders import AdminOrders
 from loadmanager.adapters.pulsar_admin.reader import AdminReader
-from loadmanager.core.conf import Live
 from loadmanager.core.history.records import Record
 from loadmanager.ports.election import Leader
 from loadmanager.runtime.fleet.daemon_note import Unwritten
-from loadmanager.runtime.fleet.work import FleetOutside, FleetSettingsOf, FleetWork
+from loadmanager.runtime.fleet.work import FleetWork
 from loadmanager.runtime.tasks import Scope, Steps
 from loadmanager.settings import fleet as conf
+from loadmanager.wiring.fleet_work import FleetOutside, build_fleet_work
 
 ACT = {"mode": "act", "loadManagerMovesPerMinuteMax": "-1"}
 LOOKS_S = (0.0, 0.0, 0.01, 0.01)
@@ -125,10 +126,9 @@ async def beside(
     async with PulsarClient(known.pulsar) as client, Scope("test") as scope:
         reader = AdminReader(client, clock)
         outside = FleetOutside(
-            name="test",
             me=Leader("fleet-test", "http://127.0.0.1:1", epoch),
             reader=reader,
-            orders=AdminOrders(client, reader, LOOKS_S, AGAIN_S),
+            orders=partial(AdminOrders, client, reader, looks_s=LOOKS_S, again_s=AGAIN_S),
             wishes=WishesFile(folder / "wishes.json", clock),
             note=FileNote(folder / "acted.json"),
             unwritten=unwritten or Unwritten(),
@@ -136,18 +136,7 @@ async def beside(
             rng=random.Random(1),
             history=history,
         )
-        work = FleetWork(
-            outside,
-            FleetSettingsOf(
-                fleet=Live(known.fleet),
-                strategies=Live(known.strategies),
-                splits=Live(known.splits),
-                moves=Live(known.moves),
-                settings_with=lambda changes: known.with_changes(changes).strategies,
-            ),
-            scope,
-            Steps(),
-        )
+        work = build_fleet_work(known, outside, scope, Steps())
         if known.fleet.mode in ("approve", "act"):
             scope.spawn(work.moves.run(), "moves")
         yield Watching(pulsar, work, clock, history, client)

@@ -32,7 +32,7 @@ from loadmanager.runtime.broker.load_data import LoadStore
 from loadmanager.runtime.leader.draining import Draining
 from loadmanager.runtime.leader.extensible_term import PublishedFeed
 from loadmanager.runtime.leader.load_feed import LoadFeed
-from loadmanager.runtime.leader.load_manager import Hold, LoadManager
+from loadmanager.runtime.leader.load_manager import LeaderHold, LoadManager
 from loadmanager.runtime.leader.merging import Merging
 from loadmanager.runtime.leader.moves import Moves
 from loadmanager.runtime.leader.operations import Operations
@@ -67,7 +67,7 @@ class Led:
             return len((await first.namespaces.bundles(namespace)).ranges)
 
         self.steps = Steps()
-        self.view = ClusterView()
+        self.view = ClusterView(knows_owners=extensible)
         self.loads = LoadStore(first.store, self.view, clock, Corrupt()) if extensible else None
         self.wishes = OperatorWishes(first.store, clock, Corrupt())
         self.ended: list[Move] = []
@@ -103,7 +103,7 @@ class Led:
             kept=Decisions(clock),
         )
         self.moves.on_record.append(self.ended.append)
-        self.hold: Hold | None = None
+        self.hold: LeaderHold | None = None
         self.feed: Feed
         if self.loads is not None:
             first.cache.listeners.append(self.loads.on_record)

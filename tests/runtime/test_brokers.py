@@ -127,8 +127,7 @@ async def test_only_the_corrupt_report_is_left_out(store: MemoryStore, value: by
 @pytest.mark.parametrize(("leads", "level"), [(True, "info"), (False, "debug")])
 async def test_the_leader_tells_who_left(store: MemoryStore, *, leads: bool, level: str) -> None:
     """Of the whole fleet, one line says it, and what follows for bundles that are left."""
-    brokers = Brokers(store, LoopClock())
-    brokers.leads = lambda: leads
+    brokers = Brokers(store, LoopClock(), leads=lambda: leads)
     await register(store, BAD, a_report())
     await brokers.on_change(RESYNC)
     with capture_logs() as lines:

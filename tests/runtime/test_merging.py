@@ -10,7 +10,7 @@ from runtime.led import led_fleet
 
 from loadmanager.core.errors import BadInputError, ConflictError, OperationalError
 from loadmanager.core.load.reports import NamespaceBundleStats
-from loadmanager.core.ownership.states import Cause
+from loadmanager.core.ownership.states import LifeCause
 from loadmanager.core.strategies.splitting.merging import MergeSettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.runtime.shared import paths
@@ -46,7 +46,7 @@ async def test_a_merge_is_one_step() -> None:
             before is not None and before.created_txid < lock.created_txid for before in locks
         )
         assert (await other.namespaces.bundles(NS)).boundaries[1] == 0x80000000
-        assert owner.steps[-3].cause is Cause.MERGE
+        assert owner.steps[-3].cause is LifeCause.MERGE
         assert (await other.acquire(MERGED)) == owner.address
         with pytest.raises(ConflictError):
             await other.acquire(A)

@@ -71,8 +71,7 @@ async def test_the_memory_of_a_strategy_survives(strategy: Strategy, memory: obj
 async def test_the_memory_of_the_strategy_that_acts_survives() -> None:
     """The extensible manager sheds with TransferShedder where a modular shedder is configured."""
     shedder, memory = registry.EXTENSIBLE_SHEDDER, TransferMemory(2, {"b1:8080": (0.5, 7.0)})
-    view = ClusterView()
-    view.knows_owners = True
+    view = ClusterView(knows_owners=True)
     async with led_fleet(1) as led:
         await a_keeper(led).save(Memories().remember(shedder, memory), view)
         assert (await a_keeper(led).restore(view)).of(shedder) == memory

@@ -14,7 +14,7 @@ from runtime.fleet import NS, LoopClock, a_fleet
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
-from loadmanager.core.ownership.states import BundleState, Cause
+from loadmanager.core.ownership.states import BundleState, LifeCause
 from loadmanager.ports.directory import TopicRecords
 from loadmanager.ports.store import delete_tree
 from loadmanager.runtime.broker.stopping import release_all
@@ -274,7 +274,7 @@ async def test_the_opening_of_an_old_life_leaves_the_new_life_alone() -> None:
         broker.store.resume()
         # The old attempt is still in progress; nevertheless a new one can begin.
         new = await broker.ownership._scope.finish(
-            "second", broker.ownership._acquire, BUNDLE, "second", Cause.LOOKUP
+            "second", broker.ownership._acquire, BUNDLE, "second", LifeCause.LOOKUP
         )
         assert new is None
         life = broker.ownership._lives.get(BUNDLE)

@@ -16,7 +16,7 @@ from loadmanager.wiring.plugins import checked_placement, checked_shedder
 
 NOTHING: Any = None
 FUNCTIONS: dict[type[Any], set[str]] = {
-    Shedder: {"shed", "memory", "observe", "keep"},
+    Shedder: {"shed", "memory", "observe", "keep", "never_sheds"},
     PlacementRule: {"candidates", "memory", "observe", "advance", "order"},
 }
 

@@ -80,8 +80,10 @@ class _Connector(aiohttp.TCPConnector):
 class PulsarClient:
     """One cluster's admin API, as an asynchronous context manager."""
 
-    def __init__(self, settings: PulsarSettings) -> None:
-        """Raises `ConfigError` for addresses or files that cannot be used."""
+    def __init__(self, settings: PulsarSettings, leads: Callable[[], bool] = lambda: True) -> None:
+        """`leads`: whether this process may give orders now. Raises `ConfigError` for addresses or
+        files that cannot be used.
+        """
         self._settings = settings
         self._seeds = [_base(url) for url in settings.urls]
         if not self._seeds:
@@ -93,8 +95,7 @@ class PulsarClient:
         self._next_s = 0.0
         self._session: aiohttp.ClientSession | None = None
         self.bodies = Bodies(settings.timeout_s)
-        self.leads: Callable[[], bool] = lambda: True
-        """Whether this process may give orders now."""
+        self.leads = leads
         self.cost = Cost()
         self._headers()  # what cannot be read now is said before the start
 

@@ -9,7 +9,7 @@ elsewhere, or came back, is ordered again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from urllib.parse import quote
 
 import msgspec
@@ -27,7 +27,7 @@ from loadmanager.core.bundles.ranges import (
 )
 from loadmanager.core.errors import OperationalError
 from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.ports.mover import NotSentError, Released
+from loadmanager.ports.mover import NotSentError, OrderGate, Released
 
 LOOKS_S = (0.5, 0.5, 1.0, 2.0, 4.0)
 """Waits before the looks for the new owner. The first ones ask the destination only."""
@@ -40,10 +40,6 @@ TOPICS_MAX = 100
 """Topics of a bundle whose clients are counted."""
 
 
-async def _always(_bundle: str) -> None:
-    """A gate that is always open."""
-
-
 class AdminOrders:
     """Orders to the brokers of one cluster. Epochs mean nothing to them."""
 
@@ -51,6 +47,9 @@ class AdminOrders:
         self,
         client: PulsarClient,
         reader: AdminReader,
+        gate: OrderGate,
+        brokers: Callable[[], Iterable[str]],
+        *,
         looks_s: Sequence[float] = LOOKS_S,
         again_s: Sequence[float] = AGAIN_S,
     ) -> None:
@@ -58,12 +57,9 @@ class AdminOrders:
         self._again_s = again_s
         self._client = client
         self._reader = reader
-        self.brokers: tuple[str, ...] = ()
-        """The live brokers; who reads the cluster keeps this current."""
-        self.may_order: Callable[[str], Awaitable[None]] = _always
-        """Called with the bundle before each order; raises `NotSentError` if it may not be sent."""
-        self.may_repeat: Callable[[str], Awaitable[None]] = _always
-        """Called instead before the further orders of a move."""
+        self._gate = gate
+        self._brokers = brokers
+        """The live brokers: the owner of a bundle is looked for among them."""
         self._likely: tuple[str, ...] = ()
         """The brokers of the last move: they are asked first who owns its bundle."""
 
@@ -73,8 +69,9 @@ class AdminOrders:
         Raises `OperationalError` when a broker that might own it does not answer.
         """
         problem: OperationalError | None = None
-        likely = [broker for broker in self._likely if broker in self.brokers]
-        for broker in dict.fromkeys([*likely, *self.brokers]):
+        brokers = sorted(self._brokers())
+        likely = [broker for broker in self._likely if broker in brokers]
+        for broker in dict.fromkeys([*likely, *brokers]):
             try:
                 if bundle in await self._reader.owned(broker):
                     return broker
@@ -101,7 +98,7 @@ class AdminOrders:
             await self._client.get(f"{V2}/brokers/version", destination.broker_id)
         self._likely = (owner.broker_id,)
         if destination is None:
-            await self.may_order(bundle)
+            await self._gate.first(bundle)
             await self._unload(owner.broker_id, bundle, "")
         else:
             self._likely = (destination.broker_id, owner.broker_id)
@@ -111,7 +108,7 @@ class AdminOrders:
     async def _transfer(self, bundle: str, source: str, destination: str) -> None:
         """Unload a bundle until it is where it should be. Raises `OperationalError`."""
         query = f"?destinationBroker={quote(destination, safe=':')}"
-        await self.may_order(bundle)
+        await self._gate.first(bundle)
         await self._unload(source, bundle, query)
         for wait_s in (*self._again_s, None):
             owner = await self._arrival(bundle, destination)
@@ -128,7 +125,7 @@ class AdminOrders:
     async def _unload_again(self, owner: str, bundle: str, query: str) -> None:
         """The move has begun: an order that is not sent any more is its failure."""
         try:
-            await self.may_repeat(bundle)
+            await self._gate.again(bundle)
             await self._unload(owner, bundle, query)
         except NotSentError as error:
             raise OperationalError(f"not ordered again: {error.why}") from None
@@ -232,7 +229,7 @@ class AdminOrders:
         """
         namespace, span = split_bundle_name(bundle)
         path = f"{V2}/namespaces/{namespace}/{span}/split?unload={str(unload).lower()}"
-        await self.may_order(bundle)
+        await self._gate.first(bundle)
         await self._client.send("PUT", path, owner.broker_id)
         after = NamespaceBundles(
             NamespaceName.parse(namespace),

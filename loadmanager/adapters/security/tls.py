@@ -286,11 +286,3 @@ def _end_of(certificate: str) -> float | None:
 
 def _shown(ends_s: float | None) -> str | None:
     return None if ends_s is None else dt.datetime.fromtimestamp(ends_s, dt.UTC).isoformat()
-
-
-def common_name(certificate: object) -> str:
-    """The common name of the subject in a peer's certificate, as `ssl` gives it; empty if none."""
-    subject = certificate.get("subject", ()) if isinstance(certificate, dict) else ()
-    return next(
-        (str(value) for part in subject for name, value in part if name == "commonName"), ""
-    )

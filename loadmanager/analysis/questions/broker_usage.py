@@ -18,8 +18,8 @@ COLUMNS: Columns = {
     "samples": (WHOLE, "records of its load"),
     "mean": (NUMBER, "mean usage"),
     "p50": (NUMBER, "usage that half of the samples did not exceed"),
-    "p95": (NUMBER, "usage that 95 % of the samples did not exceed"),
-    "p99": (NUMBER, "usage that 99 % of the samples did not exceed"),
+    "p95": (NUMBER, "usage that 95% of the samples did not exceed"),
+    "p99": (NUMBER, "usage that 99% of the samples did not exceed"),
     "max": (NUMBER, "highest usage of a sample"),
     "hours_over": (NUMBER, "hours above loadBalancerBrokerOverloadedThresholdPercentage"),
     "hours": (NUMBER, "hours that the samples stand for"),
@@ -77,7 +77,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             importance=min(60 + 4 * row.hours_over, 79),
             question=NAME,
             title=f"{row.broker} was overloaded for {lasting(row.hours_over)}",
-            text=f"Its usage was above {threshold:g} % for {lasting(row.hours_over)} of "
+            text=f"Its usage was above {threshold:g}% for {lasting(row.hours_over)} of "
             f"{lasting(row.hours)}; half of the time it was above "
             f"{row.p50:.0%}, and a twentieth of the time above {row.p95:.0%}.",
             advice="If other brokers had room, look at the day's moves; otherwise add a broker.",

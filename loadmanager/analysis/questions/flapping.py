@@ -7,7 +7,7 @@ from typing import Any
 
 from loadmanager.analysis.day import TEXT, WHOLE, Columns, Day, Finding, Row, many
 from loadmanager.core.history.tenures import Tenure
-from loadmanager.core.ownership.states import Cause
+from loadmanager.core.ownership.states import LifeCause
 
 NAME = "flapping"
 ABOUT = (
@@ -55,7 +55,7 @@ def _row(bundle: str, tenures: Sequence[Tenure], day: Day, grace_ms: float) -> R
             moves += before is not None and before.broker != tenure.broker
             if tenure.broker in left and since - left[tenure.broker][0] <= grace_ms:
                 returns += 1
-                operator += left[tenure.broker][1] == Cause.OPERATOR.value
+                operator += left[tenure.broker][1] == LifeCause.OPERATOR.value
         if tenure.freed_ms is not None and not tenure.stopped and not tenure.lost:
             left[tenure.broker] = tenure.freed_ms, tenure.cause
         before = tenure

@@ -64,7 +64,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             title=f"With one broker fewer, {fewer.usage_at_peak:.0%} at the peak",
             text=f"At {clock(fewer.peak_ts)} the usage of all brokers together would have been "
             f"{fewer.usage_at_peak:.0%} on each of the other {fewer.brokers}, above "
-            f"{day.settings.overloaded_percent:g} %, even if they were balanced perfectly.",
+            f"{day.settings.overloaded_percent:g}%, even if they were balanced perfectly.",
             advice="Add a broker before you lose one.",
             numbers={"usage": fewer.usage_at_peak, "brokers": fewer.brokers},
             at_ms=fewer.peak_ts,

@@ -27,7 +27,7 @@ TOTALS: Columns = {
 }
 QUANTILES: Columns = {
     "throughput_p50": (NUMBER, "bytes/s that half of the samples did not exceed"),
-    "throughput_p95": (NUMBER, "bytes/s that 95 % of the samples did not exceed"),
+    "throughput_p95": (NUMBER, "bytes/s that 95% of the samples did not exceed"),
 }
 COLUMNS: Columns = {
     "bundle": (TEXT, "the bundle"),

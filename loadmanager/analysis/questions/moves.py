@@ -23,7 +23,7 @@ from loadmanager.analysis.day import (
 )
 from loadmanager.analysis.facts import BUCKET_MS
 from loadmanager.core.history.tenures import Change, changes, pause_ms
-from loadmanager.core.ownership.states import Cause
+from loadmanager.core.ownership.states import LifeCause
 
 NAME = "moves"
 ABOUT = (
@@ -81,7 +81,7 @@ def _row(change: Change, ts: int, day: Day) -> Row:
         "source": before.broker,
         "destination": change.after.broker,
         "reason": LOST if lost else before.reason,
-        "cause": Cause.LOSS.value if lost else before.cause,
+        "cause": LifeCause.LOSS.value if lost else before.cause,
         "forced": before.stopped or before.lost,
         "pause_ms": None if before.lost else pause_ms(change, day.corrections),
     }
@@ -137,7 +137,9 @@ class _Orders:
 
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     """Moves of the leader that did not help, and long pauses of all moves."""
-    judged = [row for row in rows if row.worth_it is not None and row.cause != Cause.OPERATOR.value]
+    judged = [
+        row for row in rows if row.worth_it is not None and row.cause != LifeCause.OPERATOR.value
+    ]
     useless = [row for row in judged if not row.worth_it]
     found = []
     if useless:

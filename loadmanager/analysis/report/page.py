@@ -161,7 +161,7 @@ def _limits(plots: Plots) -> str:
         drawing,
         "Share of the time in which somebody was held.",
     )
-    note = "At 100 % clients use the whole limit; well below it, they do not need it."
+    note = "At 100% clients use the whole limit; well below it, they do not need it."
     drawing = svg.lines(
         dict(plots.delivered),
         plots.axis,

@@ -22,14 +22,14 @@ Line = list[float | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class Mark:
     """An event on the timeline."""
 
     ts: float
     lane: str
     """`brokers`, `leader`, `moves` or `splits`."""
     kind: str
-    """Its mark: `bad`, `good`, or the lane's."""
+    """How it looks: `bad`, `good`, or the lane's."""
     text: str
 
 
@@ -50,7 +50,7 @@ class Plots:
     """Limit → share of the time in which somebody was held."""
     delivered: dict[str, Line] = field(default_factory=dict)
     """Limit → delivered over configured."""
-    events: list[Event] = field(default_factory=list)
+    events: list[Mark] = field(default_factory=list)
     events_total: int = 0
     failed: list[str] = field(default_factory=list)
     """Why a plot is missing."""
@@ -136,10 +136,10 @@ def _timeline(plots: Plots, day: Day) -> None:
     found = [*_of_brokers(day), *_of_leaders(day)]
     for row in day.answers.get("splits", ()):
         text = f"split of {row['parent']} into {len(row['children'])}"
-        found.append(Event(row["ts"], "splits", "split", text))
+        found.append(Mark(row["ts"], "splits", "split", text))
     for row in day.answers.get("moves", ()):
         text = f"{row['bundle']} {row['source']} → {row['destination']}: {row['reason']}"
-        found.append(Event(row["ts"], "moves", "bad" if row["cause"] == "loss" else "move", text))
+        found.append(Mark(row["ts"], "moves", "bad" if row["cause"] == "loss" else "move", text))
     found.sort(key=lambda event: (event.ts, event.lane, event.text))
     plots.events_total = len(found)
     # all that is rare, and as many moves as fit
@@ -148,24 +148,24 @@ def _timeline(plots: Plots, day: Day) -> None:
     plots.events = sorted([*rare, *moves], key=lambda event: (event.ts, event.lane, event.text))
 
 
-def _of_brokers(day: Day) -> list[Event]:
+def _of_brokers(day: Day) -> list[Mark]:
     found = []
     for row in day.answers.get("outages", ()):
         bad = "bad" if row["how"] in ("crash", "session lost") else "gone"
         text = f"{row['broker']}: {row['how']}, {row['bundles']} bundles without an owner"
-        found.append(Event(row["ts"], "brokers", bad, text))
+        found.append(Mark(row["ts"], "brokers", bad, text))
         if row["back_ts"] is not None and row["back_ts"] > row["ts"]:
-            found.append(Event(row["back_ts"], "brokers", "good", f"{row['broker']} is back"))
+            found.append(Mark(row["back_ts"], "brokers", "good", f"{row['broker']} is back"))
     return found + [
-        Event(row["first_ts"], "brokers", "good", f"{row['broker']} joined")
+        Mark(row["first_ts"], "brokers", "good", f"{row['broker']} joined")
         for row in day.answers.get("idle_brokers", ())
         if row["new"]
     ]
 
 
-def _of_leaders(day: Day) -> list[Event]:
+def _of_leaders(day: Day) -> list[Mark]:
     return [
-        Event(
+        Mark(
             row["ts"] - day.corrections.get(row["broker"], 0.0),
             "leader",
             "term",

@@ -8,7 +8,7 @@ from html import escape
 
 from loadmanager.analysis.day import clock, mib
 from loadmanager.analysis.facts import PlotSteps
-from loadmanager.analysis.report.plots import Event, Plots
+from loadmanager.analysis.report.plots import Mark, Plots
 
 TOP, WIDTH, BOTTOM = 8, 1000, 24
 LABELS, NARROW = 260, 56
@@ -83,7 +83,7 @@ def heat_map(plots: Plots) -> str:
     return "".join(parts) + time.ticks(height) + "</svg>"
 
 
-def timeline(events: Sequence[Event], axis: PlotSteps) -> str:
+def timeline(events: Sequence[Mark], axis: PlotSteps) -> str:
     """A timeline of events, with a lane for each kind."""
     time, height = _Time(axis, LABELS), TOP + LANE * len(LANES) + BOTTOM
     parts = [_open(height, "Timeline")]

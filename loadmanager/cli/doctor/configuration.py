@@ -12,9 +12,6 @@ from loadmanager.core.load.manager import Manager
 from loadmanager.core.messaging.settings import StorageSettings
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.avg import AvgSettings
-from loadmanager.core.strategies.shedding.threshold import ThresholdSettings
-from loadmanager.core.strategies.shedding.transfer import TransferSettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.runtime.broker.access import AccessSettings
 from loadmanager.runtime.shared.settings import BrokerSettings
@@ -46,7 +43,6 @@ def check(
             "authenticationEnabled=true, or keep the ports within a network that you trust",
         )
     yield from _strategies(settings)
-    yield from _thresholds(settings)
     yield from _times(settings)
     yield from _bundles(settings, brokers)
     if not settings.leaf(StorageSettings).directory:
@@ -78,6 +74,12 @@ def _strategies(settings: Settings) -> Iterator[Finding]:
     except ConfigError:
         return  # `problems` has it
     extensible = Manager.of(strategies.load_manager_class) is Manager.EXTENSIBLE
+    acting, _ = registry.acting(strategies, extensible=extensible)
+    try:
+        yield from [problem(PART, *never) for never in acting.never_sheds(strategies)]
+    except Exception as error:  # noqa: BLE001 - whatever a third party's strategy raises
+        text = f"{acting.name} cannot check its settings: {error!r}"
+        yield problem(PART, "loadBalancerLoadSheddingStrategy", text, "tell its author")
     wanted = shedder.goes_with
     if wanted is not None and placement != wanted and not extensible:
         yield warning(
@@ -104,46 +106,6 @@ def _strategies(settings: Settings) -> Iterator[Finding]:
     if strategies.moves_per_cycle_max == 0:
         text = "0: no cycle may move a bundle"
         yield warning(PART, "loadManagerMovesPerCycleMax", text, "raise it, or -1 for any number")
-
-
-def _thresholds(settings: Settings) -> Iterator[Finding]:
-    strategies = settings.leaf(StrategySettings)
-    name = registry.short_name(strategies.shedder)
-    weights = (
-        strategies.cpu_weight,
-        strategies.direct_memory_weight,
-        strategies.bandwidth_in_weight,
-        strategies.bandwidth_out_weight,
-    )
-    if not any(weights) and name in ("ThresholdShedder", "AvgShedder", "TransferShedder"):
-        yield problem(
-            PART,
-            "loadBalancerCPUResourceWeight",
-            "all weights of resources are 0: every broker looks idle, and nothing is ever shed",
-            "give the resources that matter a weight of 1",
-        )
-    never = "usage is a percentage: nothing is ever shed"
-    for shedder, key, value in (
-        (
-            "OverloadShedder",
-            "loadBalancerBrokerOverloadedThresholdPercentage",
-            strategies.overloaded_percent,
-        ),
-        (
-            "ThresholdShedder",
-            "loadBalancerBrokerThresholdShedderPercentage",
-            strategies.of(ThresholdSettings).threshold_percent,
-        ),
-        ("AvgShedder", "loadBalancerAvgShedderLowThreshold", strategies.of(AvgSettings).low),
-    ):
-        if name == shedder and value >= 100:
-            yield problem(PART, key, f"{value:g} can never be exceeded: {never}", "lower it")
-        elif value > 100:
-            yield warning(PART, key, f"{value:g}: no percentage exceeds 100", "lower it")
-    target = strategies.of(TransferSettings).target_std
-    if name == "TransferShedder" and target >= 0.5:
-        text = f"{target:g}: loads from 0 to 1 never spread more than 0.5; nothing is ever shed"
-        yield problem(PART, "loadBalancerBrokerLoadTargetStd", text, "lower it: Pulsar has 0.25")
 
 
 def _times(settings: Settings) -> Iterator[Finding]:

@@ -17,7 +17,6 @@ from loadmanager.core.errors import BadInputError, ConflictError
 
 FULL_LOWER = 0x00000000
 FULL_UPPER = 0xFFFFFFFF
-FULL_RANGE = "0x00000000_0xffffffff"
 BUNDLES_MAX = 1 << 32
 
 

@@ -147,7 +147,7 @@ class OwnershipStep(Record):
     reason: str
     """For people; programs read `cause` and `parent`."""
     cause: str | None = None
-    """`core.ownership.states.Cause`; None in version 1."""
+    """`core.ownership.states.LifeCause`; None in version 1."""
     parent: str | None = None
     """The bundle whose split began this life of the bundle; None in version 1."""
     destination: str | None = None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from loadmanager.core.ownership.states import BundleState, Cause
+from loadmanager.core.ownership.states import BundleState, LifeCause
 
 OWNED, FREE = BundleState.OWNED.value, BundleState.FREE.value
 RELEASING = BundleState.RELEASING.value
@@ -63,12 +63,12 @@ class Tenure:
     @property
     def stopped(self) -> bool:
         """True if its broker stopped in good order."""
-        return self.cause == Cause.STOP.value
+        return self.cause == LifeCause.STOP.value
 
     @property
     def lost(self) -> bool:
         """True if the broker lost the bundle: its session ended, or it recorded no end at all."""
-        return self.until_ms is None or self.cause == Cause.LOSS.value
+        return self.until_ms is None or self.cause == LifeCause.LOSS.value
 
 
 class Change(NamedTuple):
@@ -195,7 +195,7 @@ def pause_ms(change: Change, clocks: Mapping[str, float]) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ClockOffset:
     """By how much a broker's clock is ahead of the reference's."""
 
     ahead_ms: float
@@ -205,7 +205,7 @@ class Clock:
     """The number of bundles that were handed over with a neighbour in the comparison."""
 
 
-def clocks_of(tenures: Iterable[Tenure]) -> dict[str, Clock]:
+def clocks_of(tenures: Iterable[Tenure]) -> dict[str, ClockOffset]:
     """Compare the clocks of brokers that handed bundles over to each other, with that of the broker
     that has most neighbours.
 
@@ -216,11 +216,11 @@ def clocks_of(tenures: Iterable[Tenure]) -> dict[str, Clock]:
     neighbours: dict[str, list[str]] = {}
     for source, destination in sorted(bounds):
         neighbours.setdefault(source, []).append(destination)
-    found: dict[str, Clock] = {}
+    found: dict[str, ClockOffset] = {}
     for start in sorted(neighbours, key=lambda name: (-len(neighbours[name]), name)):
         if start in found:
             continue
-        found[start] = Clock(0.0, 0.0, 0)
+        found[start] = ClockOffset(0.0, 0.0, 0)
         waiting = [start]
         while waiting:
             one = waiting.pop(0)
@@ -229,7 +229,9 @@ def clocks_of(tenures: Iterable[Tenure]) -> dict[str, Clock]:
                     low, high, count = bounds[one, other]
                     middle, half = (low + high) / 2, abs(high - low) / 2
                     known = found[one]
-                    found[other] = Clock(known.ahead_ms + middle, known.uncertain_ms + half, count)
+                    found[other] = ClockOffset(
+                        known.ahead_ms + middle, known.uncertain_ms + half, count
+                    )
                     waiting.append(other)
     return _centred(found)
 
@@ -267,19 +269,19 @@ def _nearest(candidates: Sequence[Tenure], ended_ms: int) -> int | None:
     return nearest if nearest is not None and abs(nearest - ended_ms) <= NEAR_MS else None
 
 
-def _centred(clocks: dict[str, Clock]) -> dict[str, Clock]:
+def _centred(clocks: dict[str, ClockOffset]) -> dict[str, ClockOffset]:
     """The same, measured from the clock in the middle."""
     if not clocks:
         return {}
     ahead = sorted(clock.ahead_ms for clock in clocks.values())
     middle = ahead[len(ahead) // 2]
     return {
-        broker: Clock(clock.ahead_ms - middle, clock.uncertain_ms, clock.handovers)
+        broker: ClockOffset(clock.ahead_ms - middle, clock.uncertain_ms, clock.handovers)
         for broker, clock in sorted(clocks.items())
     }
 
 
-def corrections(clocks: Mapping[str, Clock]) -> dict[str, float]:
+def corrections(clocks: Mapping[str, ClockOffset]) -> dict[str, float]:
     """Broker → by how much it is ahead, for those that certainly are ahead or behind."""
     return {
         broker: clock.ahead_ms

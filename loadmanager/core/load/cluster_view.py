@@ -101,7 +101,7 @@ class ClusterView:
     bundles other brokers have.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, knows_owners: bool = False) -> None:
         self.reports: dict[str, LocalBrokerData] = {}
         """brokerId → last report, in the modular manager."""
         self.load_data: dict[str, BrokerLoadData] = {}
@@ -119,7 +119,7 @@ class ClusterView:
         self._top_bundles: Mapping[str, TopBundlesLoadData] = {}
         self._owners: dict[str, str] = {}
         """Bundle → brokerId, in the extensible manager, where ownership is known by itself."""
-        self.knows_owners = False
+        self.knows_owners = knows_owners
         """Whether `owned_by` tells of every bundle: then reports that say otherwise are late."""
         self._pending = Pending()
         self._served = Served({}, {}, {})

@@ -75,7 +75,7 @@ class BrokerColumns:
         self.reports = reports
         self.names = sorted(reports)
         self.row_of = {name: row for row, name in enumerate(self.names)}
-        self.everyone = Brokers(self.names, np.arange(len(self.names)), self.row_of)
+        self.everyone = BrokerRows(self.names, np.arange(len(self.names)), self.row_of)
         """All brokers."""
         self._figures = _read([reports[name] for name in self.names])
         self._usage: dict[Weights, Array] = {}
@@ -124,12 +124,12 @@ class BrokerColumns:
                 self.traits[after] += 1
                 self._traits[broker] = after
 
-    def all_of(self, brokers: Sequence[str]) -> Brokers:
+    def all_of(self, brokers: Sequence[str]) -> BrokerRows:
         """These brokers with their rows."""
-        if isinstance(brokers, Brokers):
+        if isinstance(brokers, BrokerRows):
             return brokers
         rows = np.fromiter(map(self.row_of.__getitem__, brokers), np.int64, len(brokers))
-        return Brokers(self.names, rows, self.row_of)
+        return BrokerRows(self.names, rows, self.row_of)
 
     @property
     def versions(self) -> tuple[NDArray[np.int64], list[str]]:
@@ -157,7 +157,7 @@ class BrokerColumns:
         """Bytes/s in and out."""
         return self._column(THROUGHPUT)
 
-    def throughput_of(self, brokers: Brokers) -> float:
+    def throughput_of(self, brokers: BrokerRows) -> float:
         """Bytes/s of these brokers together; of all of them it is added up once."""
         if self._throughput is None:
             self._throughput = plain_sum(self.throughputs)
@@ -249,7 +249,7 @@ class BrokerColumns:
         return costs
 
 
-class Brokers(Sequence[str]):
+class BrokerRows(Sequence[str]):
     """Some brokers in order of name: their names, and their rows in columns."""
 
     __slots__ = ("_names", "_row_of", "_within", "rows")
@@ -263,9 +263,9 @@ class Brokers(Sequence[str]):
         self.rows = rows
 
     @staticmethod
-    def listed(names: Sequence[str]) -> Brokers:
+    def listed(names: Sequence[str]) -> BrokerRows:
         """All of these names."""
-        return Brokers(names, np.arange(len(names)))
+        return BrokerRows(names, np.arange(len(names)))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -273,8 +273,8 @@ class Brokers(Sequence[str]):
     @overload
     def __getitem__(self, at: int) -> str: ...
     @overload
-    def __getitem__(self, at: slice) -> Brokers: ...
-    def __getitem__(self, at: int | slice) -> str | Brokers:
+    def __getitem__(self, at: slice) -> BrokerRows: ...
+    def __getitem__(self, at: int | slice) -> str | BrokerRows:
         if isinstance(at, slice):
             return self._of_rows(self.rows[at])
         name: str = self._names[self.rows[at]]
@@ -303,17 +303,17 @@ class Brokers(Sequence[str]):
         """The values of these brokers in a column over all brokers."""
         return column if len(self.rows) == len(column) else column[self.rows]
 
-    def without(self, row: int | None) -> Brokers:
+    def without(self, row: int | None) -> BrokerRows:
         """These brokers but for one."""
         return self if row is None else self.where(self.rows != row)
 
-    def where(self, which: NDArray[np.bool_]) -> Brokers:
+    def where(self, which: NDArray[np.bool_]) -> BrokerRows:
         """The brokers for which `which`, one value for each, is true."""
         chosen = which.nonzero()[0]
         return self._of_rows(chosen if len(self.rows) == len(self._names) else self.rows[chosen])
 
-    def _of_rows(self, rows: Rows) -> Brokers:
-        return Brokers(self._names, rows, self._row_of)
+    def _of_rows(self, rows: Rows) -> BrokerRows:
+        return BrokerRows(self._names, rows, self._row_of)
 
 
 def some(values: Array | NDArray[np.bool_]) -> bool:

@@ -16,7 +16,7 @@ NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class BreakerRules:
     """The limits at which the breaker opens, and how long it stays open."""
 
     failures: int
@@ -69,7 +69,7 @@ class Breaker:
         until = f"{minutes // 60 % 24:02}:{minutes % 60:02}:{seconds:02} UTC"
         return Reason("CircuitBreaker", f"{self.why}; moves go on at {until}")
 
-    def recall(self, why: str, until_ms: float, now_ms: int, rules: Rules) -> bool:
+    def recall(self, why: str, until_ms: float, now_ms: int, rules: BreakerRules) -> bool:
         """It was opened before; returns whether it still is. That is no longer than `rules` say,
         whatever the clock was then. If it is open for longer already, that stays.
         """
@@ -83,7 +83,7 @@ class Breaker:
         """The time at which an open breaker closes by itself."""
         return round(self._until_ms)
 
-    def open(self, why: str, now_ms: int, rules: Rules) -> bool:
+    def open(self, why: str, now_ms: int, rules: BreakerRules) -> bool:
         """Open it for another reason than those below; returns whether this one counts."""
         return self._open(why, now_ms, rules.open_ms)
 
@@ -93,7 +93,7 @@ class Breaker:
         self._expected.clear()
         return was_open
 
-    def ended(self, move: str, problem: str | None, now_ms: int, rules: Rules) -> bool:
+    def ended(self, move: str, problem: str | None, now_ms: int, rules: BreakerRules) -> bool:
         """A move has ended; `problem`: what went wrong. Returns whether the breaker opened."""
         if problem is None:
             self._failures = 0
@@ -119,7 +119,7 @@ class Breaker:
         publish_rate: float,
         loads: Mapping[str, float],
         now_ms: int,
-        rules: Rules,
+        rules: BreakerRules,
         *,
         may_leave: Set[str] = frozenset(),
     ) -> bool:
@@ -155,7 +155,7 @@ class Breaker:
 
 
 def _disappointment(
-    one: Expectation, publish_rate: float, spread_now: float, rules: Rules
+    one: Expectation, publish_rate: float, spread_now: float, rules: BreakerRules
 ) -> str | None:
     least = one.publish_rate * (1 - rules.rate_drop_percent / 100)
     if publish_rate < least:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from loadmanager.core.load.wishes import Wishes
+
 
 class MoveState(Enum):
     """The state of a move."""
@@ -118,3 +120,15 @@ def move_document(move: Move) -> dict[str, Any]:
             "pauseMs": outcome.pause_ms,
         },
     }
+
+
+def wish_against(move: Move, wishes: Wishes) -> str | None:
+    """Say which wish forbids a move that no operator ordered; None: no wish does."""
+    if move.author is Author.OPERATOR:
+        return None
+    if move.destination in wishes.cordons:
+        return f"{move.destination} was cordoned meanwhile"
+    pin = wishes.pin_of(move.bundle)
+    if pin is not None and pin.broker == move.source and move.author is not Author.DRAIN:
+        return f"it was pinned to {pin.broker} meanwhile"
+    return None

@@ -39,7 +39,7 @@ class BundleState(Enum):
     """Fenced: nothing is served. The claim is being given up."""
 
 
-class Cause(Enum):
+class LifeCause(Enum):
     """Why a bundle takes a step; `reason` says more, for people."""
 
     LOOKUP = "lookup"
@@ -54,7 +54,7 @@ class Cause(Enum):
     """The session of its broker, or the claim, is lost."""
 
     @classmethod
-    def of_order(cls, epoch: int | None) -> Cause:
+    def of_order(cls, epoch: int | None) -> LifeCause:
         """The cause of an order: a leader's order carries the epoch of its term."""
         return cls.OPERATOR if epoch is None else cls.LEADER
 
@@ -89,7 +89,7 @@ class BundleLife:
     """
     session_id: int = 0
     """The session that holds the claim, once it is ours."""
-    cause: Cause = Cause.LOOKUP
+    cause: LifeCause = LifeCause.LOOKUP
     """Why the bundle takes its next step."""
     parent: str | None = None
     """The bundle whose split began this life."""
@@ -129,7 +129,7 @@ class Transition:
     before: BundleState
     after: BundleState
     reason: str
-    cause: Cause
+    cause: LifeCause
     parent: str | None = None
     destination: str | None = None
     pause_ms: float | None = None

@@ -18,7 +18,7 @@ _SPAN = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)", re.AS
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BudgetLimits:
     """The budget's limits. `quiet`: spans of minutes of the day (UTC) without moves."""
 
     per_hour: int
@@ -93,7 +93,7 @@ class Budget:
         self,
         unloads: Sequence[Unload],
         now_ms: int,
-        limits: Limits,
+        limits: BudgetLimits,
         waiting: Sequence[tuple[str, str]] = (),
     ) -> tuple[tuple[Unload, ...], tuple[Skip, ...]]:
         """The moves that the budget has room for, in their order, and why the others wait. The
@@ -120,7 +120,7 @@ class Budget:
 
 
 def _refusal(
-    count: int, brokers: Sequence[str], touched: Counter[str], limits: Limits
+    count: int, brokers: Sequence[str], touched: Counter[str], limits: BudgetLimits
 ) -> Reason | None:
     if count > limits.per_hour:
         return Reason("HourlyBudget", f"{limits.per_hour} moves an hour")

@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from loadmanager.core.bundles.ranges import split_bundle_name
-from loadmanager.core.load.columns import Brokers
+from loadmanager.core.load.columns import BrokerRows
 from loadmanager.core.load.reports import BrokerLoadData, LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.reason import Reason
@@ -257,7 +257,7 @@ def _candidates(
 ) -> tuple[Sequence[str], Memories]:
     """The rule's candidates, without brokers that the filters removed."""
     candidates, memory = rule.candidates(snapshot, able, settings, memories.of(rule))
-    if not isinstance(candidates, Brokers):
+    if not isinstance(candidates, BrokerRows):
         candidates = [broker for broker in candidates if broker in able]
     return candidates, memories.remember(rule, memory)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from loadmanager.core.bundles.names import SYSTEM_NAMESPACE
 from loadmanager.core.bundles.ranges import bundles_text
-from loadmanager.core.load.columns import Brokers
+from loadmanager.core.load.columns import BrokerRows
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies import anti_affinity, eligibility, isolation
 from loadmanager.core.reason import Reason
@@ -68,7 +68,7 @@ class Reasons(Mapping[str, Reason]):
 NO_REASONS = Reasons()
 
 
-def may_serve(snapshot: ClusterSnapshot, namespace: str) -> tuple[Brokers, Mapping[str, Reason]]:
+def may_serve(snapshot: ClusterSnapshot, namespace: str) -> tuple[BrokerRows, Mapping[str, Reason]]:
     """The available brokers that isolation policies leave to a namespace, in order of name, and why
     the others drop out.
     """
@@ -76,7 +76,7 @@ def may_serve(snapshot: ClusterSnapshot, namespace: str) -> tuple[Brokers, Mappi
         names = sorted(snapshot.available)
         reasons = _isolation(snapshot, namespace)(names)
         left = [broker for broker in names if broker not in reasons]
-        return Brokers.listed(left), reasons
+        return BrokerRows.listed(left), reasons
     columns = snapshot.columns
     everyone = columns.everyone
     persistent = _all_persistent(snapshot)
@@ -95,8 +95,8 @@ def may_serve(snapshot: ClusterSnapshot, namespace: str) -> tuple[Brokers, Mappi
 
 
 def uncordoned(
-    snapshot: ClusterSnapshot, brokers: Brokers, leaving: str | None = None
-) -> tuple[Brokers, Mapping[str, Reason]]:
+    snapshot: ClusterSnapshot, brokers: BrokerRows, leaving: str | None = None
+) -> tuple[BrokerRows, Mapping[str, Reason]]:
     """The brokers that operators have not cordoned.
 
     All if every one is, and the bundle has no broker that it would be `leaving`: to serve comes
@@ -120,7 +120,7 @@ def modular(
     *,
     leaving: str | None = None,
     evenness: bool = True,
-) -> tuple[Brokers, Mapping[str, Reason]]:
+) -> tuple[BrokerRows, Mapping[str, Reason]]:
     """Topic limit, anti-affinity, evenness (if it shall count), load manager class, version.
 
     If these filters remove every broker, all of `allowed` stay (Pulsar's rule).
@@ -155,7 +155,7 @@ def able(
     settings: StrategySettings,
     *,
     leaving: str | None = None,
-) -> tuple[Brokers, Brokers, Mapping[str, Reason]]:
+) -> tuple[BrokerRows, BrokerRows, Mapping[str, Reason]]:
     """The brokers that all filters of the load manager leave to a bundle of a namespace; those that
     isolation and cordons leave; why the others drop out.
     """
@@ -171,7 +171,7 @@ def able(
 
 def open_to(
     snapshot: ClusterSnapshot, namespace: str, *, leaving: str | None
-) -> tuple[Brokers, Mapping[str, Reason]]:
+) -> tuple[BrokerRows, Mapping[str, Reason]]:
     """The brokers that isolation and cordons leave to a namespace in the modular manager, and why
     the others drop out. For a bundle that is `leaving` a broker the answer is the same, whichever
     broker that is.
@@ -203,7 +203,7 @@ def extensible(
     *,
     leaving: str | None = None,
     strict: bool = False,
-) -> tuple[Brokers, Mapping[str, Reason]]:
+) -> tuple[BrokerRows, Mapping[str, Reason]]:
     """Topic limit, version, anti-affinity (which counts bundles, not namespaces), isolation.
 
     They may remove every broker: unlike the modular manager, Pulsar's extensible one gives up then.
@@ -228,7 +228,7 @@ def extensible(
             return dict.fromkeys(brokers, UNREADABLE) if strict else {}
         return found
 
-    everyone = Brokers.listed(sorted(snapshot.available - {leaving}))
+    everyone = BrokerRows.listed(sorted(snapshot.available - {leaving}))
     left, cordoned = uncordoned(snapshot, everyone, leaving)
     able, rejected = list(left), dict(cordoned)
     for drop_outs in (
@@ -241,7 +241,7 @@ def extensible(
         if reasons:
             rejected.update((broker, reasons[broker]) for broker in able if broker in reasons)
             able = [broker for broker in able if broker not in reasons]
-    return Brokers.listed(able), rejected
+    return BrokerRows.listed(able), rejected
 
 
 def policies_of(snapshot: ClusterSnapshot, namespace: str) -> tuple[int, str | None]:
@@ -269,7 +269,9 @@ def group_counts(snapshot: ClusterSnapshot, group: str) -> dict[str, int]:
     return served.bundles(members) if snapshot.extensible else served.namespaces(members)
 
 
-def _drop(brokers: Brokers, drop_outs: Filter, rejected: list[Mapping[str, Reason]]) -> Brokers:
+def _drop(
+    brokers: BrokerRows, drop_outs: Filter, rejected: list[Mapping[str, Reason]]
+) -> BrokerRows:
     """The brokers that a filter leaves; its reasons are added to `rejected`."""
     reasons = drop_outs(brokers)
     if not reasons:
@@ -314,8 +316,8 @@ def _anti_affinity(snapshot: ClusterSnapshot, namespace: str) -> Filter:
 
 
 def _of_our_class(
-    snapshot: ClusterSnapshot, settings: StrategySettings, brokers: Brokers
-) -> tuple[Brokers, Mapping[str, Reason]]:
+    snapshot: ClusterSnapshot, settings: StrategySettings, brokers: BrokerRows
+) -> tuple[BrokerRows, Mapping[str, Reason]]:
     """The brokers that run our load manager."""
     reports, ours = snapshot.reports, settings.load_manager_class
     if all(eligibility.same_class(name, ours) for name, _ in snapshot.columns.traits):
@@ -325,8 +327,8 @@ def _of_our_class(
 
 
 def _newest(
-    snapshot: ClusterSnapshot, settings: StrategySettings, brokers: Brokers
-) -> tuple[Brokers, Mapping[str, Reason]]:
+    snapshot: ClusterSnapshot, settings: StrategySettings, brokers: BrokerRows
+) -> tuple[BrokerRows, Mapping[str, Reason]]:
     """The brokers of the newest version; none while a version is unreadable (Pulsar's rule)."""
     if not settings.prefer_later_versions or not brokers:
         return brokers, NO_REASONS
@@ -347,8 +349,8 @@ def _newest(
 
 
 def _below_topic_limit(
-    snapshot: ClusterSnapshot, settings: StrategySettings, brokers: Brokers
-) -> tuple[Brokers, Mapping[str, Reason]]:
+    snapshot: ClusterSnapshot, settings: StrategySettings, brokers: BrokerRows
+) -> tuple[BrokerRows, Mapping[str, Reason]]:
     """The brokers that have no more topics than the maximum, those of pending placements included;
     all if every broker has more.
     """
@@ -370,8 +372,8 @@ def _below_topic_limit(
 
 
 def _fewest_of_namespace(
-    snapshot: ClusterSnapshot, namespace: str, brokers: Brokers
-) -> tuple[Brokers, Mapping[str, Reason]]:
+    snapshot: ClusterSnapshot, namespace: str, brokers: BrokerRows
+) -> tuple[BrokerRows, Mapping[str, Reason]]:
     """The brokers that have the fewest bundles of a namespace, reported and pending."""
     if not brokers:
         return brokers, NO_REASONS

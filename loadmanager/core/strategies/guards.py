@@ -17,7 +17,7 @@ from loadmanager.core.bundles.names import (
     no_monitoring_bundle,
 )
 from loadmanager.core.bundles.ranges import split_bundle_name
-from loadmanager.core.load.columns import Brokers
+from loadmanager.core.load.columns import BrokerRows
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.load.wishes import Pin
 from loadmanager.core.policies import anti_affinity
@@ -73,9 +73,9 @@ class Guards:
         self._fit_all = not snapshot.extensible and filters.fit_all(snapshot, settings)
         self._able_under: dict[object, tuple[Sequence[str], filters.Reasons]] = {}
         """Source, policies of a namespace → the brokers that the filters leave; why not others."""
-        self._open_to: dict[object, tuple[Brokers, Mapping[str, Reason]]] = {}
+        self._open_to: dict[object, tuple[BrokerRows, Mapping[str, Reason]]] = {}
         """Policies of a namespace → `filters.open_to`."""
-        self._left_by: dict[int, tuple[Brokers, Mapping[str, Reason]]] = {}
+        self._left_by: dict[int, tuple[BrokerRows, Mapping[str, Reason]]] = {}
         """Isolation policy → `filters.may_serve`: many namespaces have few policies."""
         self._counts: dict[str, dict[str, int]] = {}
         """Anti-affinity group → `filters.group_counts`."""
@@ -276,7 +276,7 @@ class Guards:
             self._able_under[source, policies] = able
         return able
 
-    def _may_serve(self, namespace: str) -> tuple[Brokers, Mapping[str, Reason]]:
+    def _may_serve(self, namespace: str) -> tuple[BrokerRows, Mapping[str, Reason]]:
         policy, _ = filters.policies_of(self._snapshot, namespace)
         left = self._left_by.get(policy)
         if left is None:

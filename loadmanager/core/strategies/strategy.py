@@ -6,12 +6,13 @@ it. A leader stores it for the next one, if the strategy says how.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from loadmanager.core.load.reports import BrokerLoadData, BundleData, LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.strategies.never_sheds import NeverSheds
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
 
@@ -66,6 +67,8 @@ class Shedder:
     """Whether its destinations count only with a placement rule that follows it."""
     goes_with: str | None = None
     """The placement rule that scores brokers as it does; None: every rule fits it."""
+    never_sheds: Callable[[StrategySettings], Iterable[NeverSheds]] = lambda _settings: ()
+    """Settings with which it never sheds anything; the doctor calls each a problem."""
     checks_destinations: bool = False
     """Whether it applies the extensible manager's filters to every destination itself."""
 

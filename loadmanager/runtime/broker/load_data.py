@@ -151,7 +151,6 @@ class LoadStore:
         self._corrupt = corrupt
         self.listeners: list[Callable[[str, BrokerLoadData], None]] = []
         """Called with a brokerId and the load data that it published."""
-        view.knows_owners = True
 
     def on_record(self, bundle: str, record: StateRecord | None) -> None:
         """Tell the view who owns a bundle."""

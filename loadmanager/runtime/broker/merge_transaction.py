@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import BundleRange, NamespaceBundles, split_bundle_name
 from loadmanager.core.errors import ConflictError, OperationalError
-from loadmanager.core.ownership.states import BundleLife, BundleState, Cause
+from loadmanager.core.ownership.states import BundleLife, BundleState, LifeCause
 from loadmanager.ports.hosting import Hosting
 from loadmanager.ports.store import Operation
 from loadmanager.runtime.broker.claims import Claims
@@ -44,7 +44,7 @@ class MergeTransaction:
         if split_bundle_name(right)[0] != str(name) or self.lives.reserved(merged):
             raise ConflictError(f"{left} and {right} cannot be merged")
         for life in parts:
-            life.cause = Cause.MERGE
+            life.cause = LifeCause.MERGE
             self.lives.become(life, BundleState.SPLITTING, reason)
         self.lives.split_children[merged] = parts[0]
         try:
@@ -61,7 +61,7 @@ class MergeTransaction:
         if any(life.over for life in parts):
             raise OperationalError(f"{merged}: the session was lost during the merge")
         self.hosting.merge_bundles({life.bundle: life.token for life in parts}, merged, token)
-        life = BundleLife(merged, token, parts[0].session_id, Cause.MERGE)
+        life = BundleLife(merged, token, parts[0].session_id, LifeCause.MERGE)
         self.lives.become(life, BundleState.OWNED, f"merge of {spans[0]} and {spans[1]}")
         if changed := self.lives.take_changed([life]):
             self.verify(changed)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.errors import OperationalError
-from loadmanager.core.ownership.states import Cause
+from loadmanager.core.ownership.states import LifeCause
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.mover import Released
 from loadmanager.runtime.broker.ownership import Ownership
@@ -32,7 +32,7 @@ class Orders:
     async def acquire(self, bundle: str, *, epoch: int | None = None) -> None:
         """Acquire a bundle. Raises `OperationalError` when another broker owns it."""
         self.leading.check(epoch)
-        owner = await self.ownership.acquire(bundle, "transferred", Cause.of_order(epoch))
+        owner = await self.ownership.acquire(bundle, "transferred", LifeCause.of_order(epoch))
         if owner.address != self.self_address:
             raise OperationalError(f"{bundle} is owned by {owner.address.broker_id}")
 

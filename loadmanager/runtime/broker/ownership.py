@@ -30,7 +30,7 @@ import structlog
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import ConflictError, LoadManagerError, OperationalError
-from loadmanager.core.ownership.states import BundleLife, BundleState, Cause, Transition
+from loadmanager.core.ownership.states import BundleLife, BundleState, LifeCause, Transition
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.store import Change, ChangeKind, Store
@@ -192,7 +192,7 @@ class Ownership:
                     bundle=life.bundle,
                 )
                 reason = "boundaries changed by hand"
-                await self._release(life, reason, Cause.OPERATOR, None, CLOSE_TIMEOUT_S)
+                await self._release(life, reason, LifeCause.OPERATOR, None, CLOSE_TIMEOUT_S)
 
     async def _verify(self, lives: list[BundleLife]) -> None:
         """Stop serving the bundles whose claim is no longer ours.
@@ -224,7 +224,7 @@ class Ownership:
             reason=reason,
         )
         self._hosting.fence_bundle(life.bundle, life.token)
-        life.cause = Cause.LOSS
+        life.cause = LifeCause.LOSS
         self._lives.become(life, BundleState.FREE, reason)
         self._scope.spawn(self._close(life, None, CLOSE_TIMEOUT_S), f"close {life.bundle}")
 
@@ -250,14 +250,14 @@ class Ownership:
         """
         lost = self.owned()
         for life in self._lives.all():
-            life.cause = Cause.LOSS
+            life.cause = LifeCause.LOSS
             self._lives.become(life, BundleState.FREE, reason)
         self._claims.forget_all()
         return lost
 
     # Acquire
 
-    async def acquire(self, bundle: str, reason: str, cause: Cause = Cause.LOOKUP) -> Owner:
+    async def acquire(self, bundle: str, reason: str, cause: LifeCause = LifeCause.LOOKUP) -> Owner:
         """Acquire the bundle unless another broker owns it; returns the owner.
 
         Concurrent calls for one bundle share one attempt. Raises `OperationalError` when the bundle
@@ -276,7 +276,7 @@ class Ownership:
             raise OperationalError(f"Failed to acquire ownership of {bundle}; look it up again")
         return owner
 
-    async def _acquire_once(self, bundle: str, reason: str, cause: Cause) -> None:
+    async def _acquire_once(self, bundle: str, reason: str, cause: LifeCause) -> None:
         pending = self._acquiring.get(bundle)
         if pending is not None:
             await asyncio.shield(pending)
@@ -289,7 +289,7 @@ class Ownership:
             del self._acquiring[bundle]
             future.set_result(None)
 
-    async def _acquire(self, bundle: str, reason: str, cause: Cause) -> None:
+    async def _acquire(self, bundle: str, reason: str, cause: LifeCause) -> None:
         namespace, bundle_range = split_bundle_name(bundle)
         boundaries = await self._namespaces.bundles(NamespaceName.parse(namespace))
         boundaries.require(bundle_range)
@@ -365,7 +365,7 @@ class Ownership:
         reason: str,
         destination: BrokerAddress | None,
         timeout_s: float,
-        cause: Cause | None = None,
+        cause: LifeCause | None = None,
         epoch: int | None = None,
     ) -> int | None:
         """Unload a bundle; returns the number of topics closed, or None if the bundle is not ours.
@@ -376,7 +376,7 @@ class Ownership:
         and `OperationalError` when the claim is not given up in time; then the attempts go on.
         `cause` is by default what `epoch` says: see `ports.peers.Peers`.
         """
-        cause = cause or Cause.of_order(epoch)
+        cause = cause or LifeCause.of_order(epoch)
         life = self._lives.get(bundle)
         if life is None:
             work = partial(self._release_idle, bundle, reason, cause)
@@ -391,7 +391,7 @@ class Ownership:
             problem = "its claim could not be given up in time; this broker goes on trying"
             raise OperationalError(f"{bundle} is not released yet: {problem}") from None
 
-    async def _release_idle(self, bundle: str, reason: str, cause: Cause) -> int | None:
+    async def _release_idle(self, bundle: str, reason: str, cause: LifeCause) -> int | None:
         """Give up the claim of a bundle if this session holds it without a life here.
 
         Otherwise it would stay until the next lookup, or the end of the session.
@@ -414,7 +414,7 @@ class Ownership:
         self,
         life: BundleLife,
         reason: str,
-        cause: Cause,
+        cause: LifeCause,
         destination: BrokerAddress | None,
         timeout_s: float,
         *,

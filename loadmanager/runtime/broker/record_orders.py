@@ -9,7 +9,7 @@ from functools import partial
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError, LoadManagerError, OperationalError
 from loadmanager.core.ownership.state_records import StateRecord, UnitState
-from loadmanager.core.ownership.states import BundleState, Cause
+from loadmanager.core.ownership.states import BundleState, LifeCause
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.store import Store
 from loadmanager.runtime.broker.claims import RETRY_FIRST_S, RETRY_MAX_S
@@ -98,7 +98,9 @@ class RecordOrders:
         try:
             async with self._takes:
                 await self._ownership.acquire(
-                    bundle, reason, Cause.LEADER if transferred else Cause.LOOKUP
+                    bundle,
+                    reason,
+                    LifeCause.LEADER if transferred else LifeCause.LOOKUP,
                 )
         except OperationalError:
             if not self._ownership.accepting:
@@ -114,7 +116,7 @@ class RecordOrders:
                 reason="leader",
                 destination=destination,
                 timeout_s=self._settings.value.bundle_unload_timeout_ms / 1000,
-                cause=Cause.LEADER,
+                cause=LifeCause.LEADER,
             )
         except ConflictError:
             return  # it is being opened or split: try again

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import BundleRange, NamespaceBundles, split_bundle_name
 from loadmanager.core.errors import ConflictError, OperationalError
-from loadmanager.core.ownership.states import BundleLife, BundleState, Cause
+from loadmanager.core.ownership.states import BundleLife, BundleState, LifeCause
 from loadmanager.ports.hosting import Hosting
 from loadmanager.ports.store import Operation, Store
 from loadmanager.runtime.broker.claims import Claims
@@ -56,7 +56,7 @@ class SplitTransaction:
             raise ConflictError(f"{life.bundle} was lost meanwhile")
         namespace, bundle_range = split_bundle_name(life.bundle)
         name = NamespaceName.parse(namespace)
-        life.cause = Cause.SPLIT
+        life.cause = LifeCause.SPLIT
         self._lives.become(life, BundleState.SPLITTING, reason)
         try:
             children, token = await self._commit(
@@ -78,7 +78,7 @@ class SplitTransaction:
             raise OperationalError(f"{life.bundle}: the session was lost during the split")
         self._hosting.split_bundle(life.bundle, life.token, children, token)
         lives = [
-            BundleLife(child, token, life.session_id, Cause.SPLIT, life.bundle)
+            BundleLife(child, token, life.session_id, LifeCause.SPLIT, life.bundle)
             for child in children
         ]
         for child_life in lives:

@@ -18,7 +18,7 @@ from loadmanager.core.bundles.ranges import (
 )
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError
-from loadmanager.core.ownership.states import Cause
+from loadmanager.core.ownership.states import LifeCause
 from loadmanager.core.strategies.splitting.algorithms import (
     ALGORITHMS,
     FLOW_OR_QPS,
@@ -139,7 +139,7 @@ class Splitting:
                 await self.ownership.release(
                     child,
                     reason="split",
-                    cause=Cause.SPLIT,
+                    cause=LifeCause.SPLIT,
                     destination=None,
                     timeout_s=self.broker.value.bundle_unload_timeout_ms / 1000,
                 )
@@ -151,7 +151,7 @@ class Splitting:
         if owner is not None and owner.address != self.self_address:
             return owner.address
         if owner is None:
-            await self.ownership.acquire(bundle, "to be split", Cause.SPLIT)
+            await self.ownership.acquire(bundle, "to be split", LifeCause.SPLIT)
         return None
 
     async def _topics(

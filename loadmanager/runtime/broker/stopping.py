@@ -9,7 +9,7 @@ import structlog
 
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError, LoadManagerError, OperationalError
-from loadmanager.core.ownership.states import Cause
+from loadmanager.core.ownership.states import LifeCause
 from loadmanager.ports.clock import Clock
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.broker.reporter import Reporter
@@ -71,7 +71,7 @@ async def release_all(
             await ownership.release(
                 bundle,
                 reason="broker stops",
-                cause=Cause.STOP,
+                cause=LifeCause.STOP,
                 destination=None,
                 timeout_s=timeout_s,
             )

@@ -50,7 +50,9 @@ class Topics:
         namespaces: Namespaces,
         settings: Live[BrokerSettings],
         corrupt: Corrupt | None = None,
+        storage: Storage | None = None,
     ) -> None:
+        """`storage`: where persistent topics are stored; None: in memory."""
         self._store = store
         self._corrupt = corrupt or Corrupt()
         self._namespaces = namespaces
@@ -59,8 +61,7 @@ class Topics:
         self._generation = 0
         self._creating = asyncio.Lock()
         self.logs = TopicLogs(store)
-        self.storage: Storage | None = None
-        """Where persistent topics are stored; None: in memory."""
+        self._storage = storage
 
     def on_change(self, change: Change) -> None:
         """Forget the numbers of partitions if a change below /admin concerns them."""
@@ -266,7 +267,7 @@ class Topics:
             await self._store.create(path, b"")
 
     async def _log_record(self, topic: TopicName) -> LogRecord | None:
-        return None if self.storage is None else await self.logs.record(topic)
+        return None if self._storage is None else await self.logs.record(topic)
 
     async def _require_partition(self, topic: TopicName) -> None:
         """Raise `BadInputError` (Pulsar's words) for a partition that its topic has not.
@@ -350,9 +351,9 @@ class Topics:
         if log_id is None:
             return
         try:
-            if self.storage is None:
+            if self._storage is None:
                 raise OperationalError("loadManagerStorageDirectory is not set")
-            await self.storage.delete(log_id)
+            await self._storage.delete(log_id)
         except OperationalError as error:
             folder = f"{log_id:016x}"
             log.warning("the files of a deleted topic are left", folder=folder, error=str(error))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 
 import msgspec
 import structlog
@@ -12,14 +11,16 @@ import structlog
 from loadmanager.core.conf import Live
 from loadmanager.core.load.carried import RATES, Carried
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats
-from loadmanager.core.moves.breaker import Breaker, Expectation, Rules, spread
+from loadmanager.core.moves.breaker import BreakerRules, Expectation, spread
 from loadmanager.core.moves.move import NOT_OWNED, NOT_SENT, Author, Move, MoveState
 from loadmanager.core.reason import Reason
-from loadmanager.core.strategies.budget import Budget, Limits, quiet_spans
+from loadmanager.core.strategies.budget import BudgetLimits, quiet_spans
 from loadmanager.core.strategies.plan import Plan, Skip
 from loadmanager.core.text import printable
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.note import NOTE_BYTES_MAX
+from loadmanager.runtime.fleet.daemon_note import DaemonNote
+from loadmanager.runtime.fleet.hold import FleetHold
 from loadmanager.runtime.fleet.picture import Picture
 from loadmanager.runtime.fleet.settings import ACT, APPROVE, FleetSettings
 from loadmanager.runtime.leader.load_manager import LoadManager
@@ -65,22 +66,25 @@ class Acting:
     carried: Carried
     settings: Live[FleetSettings]
     clock: Clock
-    url: str
-    """The address of the daemon's API."""
     load_manager: LoadManager
-    note_name: str
-    """The place of the note, for operators."""
-    on_note: list[Callable[[bytes], None]] = field(default_factory=list)
-    """Called with what the next daemon must know; see `recall`."""
-    note_problem: Reason | None = None
-    """Why the note could not be written, or read; None: it could."""
-    budget: Budget = field(default_factory=Budget)
-    breaker: Breaker = field(default_factory=Breaker)
+    hold: FleetHold
+    note: DaemonNote
 
     def __post_init__(self) -> None:
-        """Hear of the moves."""
+        """Hear of the moves, and of the note. Count what an earlier term could not write, whatever
+        the note says.
+        """
         self.moves.on_change.append(self._changed)
         self.moves.on_end.append(self._ended)
+        self.note.on_read.append(self._read)
+        if self.note.unwritten.value is not None:
+            self.recall(self.note.unwritten.value)
+
+    def _read(self, kept: bytes | None) -> None:
+        """The note was read for the first time."""
+        self.recall(kept)
+        if self.note.unwritten.value is not None or (kept and self.steers()):
+            self.write_note()  # both in one, without times of a clock that was ahead
 
     def recall(self, kept: bytes | None) -> None:
         """Count what this daemon, or the one before it, did lately, beside what is known already.
@@ -92,10 +96,11 @@ class Acting:
         try:
             acted = msgspec.json.decode(kept, type=Acted)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            name = self.note.note.name
             told = "what was kept of the budget, the breaker and the moves makes no sense"
-            log.error(told, note=self.note_name, error=str(error))
-            why = f"{self.note_name} makes no sense, and what was done lately is not known"
-            if self.steers() and self.breaker.open(why, self.clock.now_ms(), self.rules()):
+            log.error(told, note=name, error=str(error))
+            why = f"{name} makes no sense, and what was done lately is not known"
+            if self.steers() and self.hold.breaker.open(why, self.clock.now_ms(), self.rules()):
                 self._opened()
             return
         now_ms, view = self.clock.now_ms(), self.moves.view
@@ -105,10 +110,10 @@ class Acting:
         )
         splits = self.load_manager.split_ms
         splits.update(_later(acted.splits, splits, now_ms))
-        self.budget.recall(acted.moves, now_ms)
+        self.hold.budget.recall(acted.moves, now_ms)
         why = printable(acted.why[:WHY_MAX])
-        if self.breaker.recall(why, acted.until_ms, now_ms, self.rules()):
-            log.warning("moves stop as before", reason=str(self.reason()))
+        if self.hold.breaker.recall(why, acted.until_ms, now_ms, self.rules()):
+            log.warning("moves stop as before", reason=str(self.hold.stopped()))
 
     def steers(self) -> bool:
         """True if anything may be moved in this mode."""
@@ -120,51 +125,32 @@ class Acting:
         while len(kept) > NOTE_BYTES_MAX and names_max > 0:
             names_max //= 2
             kept = self._encoded(names_max)
-        for listener in self.on_note:
-            listener(kept)
+        self.note.write_soon(kept)
 
     def _encoded(self, names_max: int) -> bytes:
         times = (*self.moves.view.recent_moves(), self.load_manager.split_ms)
         named = [_newest(names, names_max) for names in times]
-        acted = Acted(self.budget.moves(), self.breaker.why, self.breaker.until_ms, *named)
+        acted = Acted(
+            self.hold.budget.moves(), self.hold.breaker.why, self.hold.breaker.until_ms, *named
+        )
         return msgspec.json.encode(acted)
 
-    def rules(self) -> Rules:
+    def rules(self) -> BreakerRules:
         """The limits at which the breaker opens."""
         settings = self.settings.value
-        return Rules(
+        return BreakerRules(
             settings.failures_max,
             settings.rate_drop_percent,
             settings.open_minutes * 60_000,
             settings.settle_s * 1000 + MEASURED_MS,
         )
 
-    def reason(self) -> Reason | None:
-        """Why nothing is moved, when that ends, and how an operator ends it; None: nothing."""
-        why = self.breaker.reason(self.clock.now_ms())
-        if why is None:
-            return None
-        command = f"loadmanager admin --url {self.url} moves resume"
-        return Reason(why.code, f"{why.text}, or now with: {command}")
-
-    def spent(self) -> Reason | None:
-        """Why no move of a cycle may begin, if the moves of an hour are made."""
-        per_hour = self.settings.value.moves_per_hour_max
-        if per_hour == 0:
-            return Reason("HourlyBudget", "movesPerHourMax is 0")
-        until_ms = self.budget.full_until_ms(self.clock.now_ms(), per_hour)
-        if until_ms is None:
-            return None
-        until = datetime.fromtimestamp(until_ms / 1000, UTC)
-        text = f"{per_hour} moves an hour are made; more from {until:%H:%M} UTC on"
-        return Reason("HourlyBudget", text)
-
     def queue(self, plan: Plan, splits: Callable[[str, str], bool]) -> Sequence[Move]:
         """Queue the moves of a cycle that the budget allows; returns those. `splits`: whether a
         bundle of a broker is being split, or was after the broker was last read.
         """
         settings = self.settings.value
-        limits = Limits(
+        limits = BudgetLimits(
             settings.moves_per_hour_max,
             settings.moves_per_broker_max,
             quiet_spans(settings.quiet_hours),
@@ -176,7 +162,7 @@ class Acting:
         ]
         splitting = [unload for unload in plan.unloads if splits(unload.bundle, unload.source)]
         wanted = [unload for unload in plan.unloads if unload not in splitting]
-        allowed, refused = self.budget.allow(wanted, self.clock.now_ms(), limits, waiting)
+        allowed, refused = self.hold.budget.allow(wanted, self.clock.now_ms(), limits, waiting)
         refused += tuple(Skip(unload.bundle, "Splits", "it is split") for unload in splitting)
         if refused:
             self.load_manager.told(Plan(plan.strategy, skipped=refused))
@@ -187,10 +173,10 @@ class Acting:
         if move.state is not MoveState.RUNNING:
             return
         if move.author is Author.CYCLE:
-            self.budget.began(move.source, move.destination, self.clock.now_ms())
+            self.hold.budget.began(move.source, move.destination, self.clock.now_ms())
             self.write_note()
         if move.author in (Author.CYCLE, Author.PLAN) and self.settings.value.mode == ACT:
-            self.breaker.expect(self._expectation(move))
+            self.hold.breaker.expect(self._expectation(move))
 
     def _expectation(self, move: Move) -> Expectation:
         loads = _loads(self.picture.reports)
@@ -223,15 +209,15 @@ class Acting:
         if move.state in (MoveState.DONE, MoveState.FAILED):
             failed = move.state is MoveState.FAILED
             problem = f"{move.bundle}: {text}"
-            if self.breaker.ended(
+            if self.hold.breaker.ended(
                 move.bundle, problem if failed else None, self.clock.now_ms(), self.rules()
             ):
                 self._opened()
 
     def _not_made(self, move: Move) -> None:
-        self.breaker.not_made(move.bundle)
+        self.hold.breaker.not_made(move.bundle)
         if move.author is Author.CYCLE:
-            self.budget.not_made(move.source, move.destination)
+            self.hold.budget.not_made(move.source, move.destination)
             self.write_note()
 
     def _carry(self, move: Move) -> None:
@@ -260,7 +246,7 @@ class Acting:
             if broker in picture.registered and report.last_update > oldest_ms
         )
         reports = {name: picture.reports[name] for name in live if name in picture.reports}
-        if self.breaker.look(
+        if self.hold.breaker.look(
             live,
             _publish_rate(reports),
             _loads(reports),
@@ -271,7 +257,7 @@ class Acting:
             self._opened()
 
     def _opened(self) -> None:
-        why = self.reason() or Reason("CircuitBreaker")
+        why = self.hold.stopped() or Reason("CircuitBreaker")
         cancelled = self.moves.cancel(None, f"cancelled: {why}", urgent=False)
         log.error("moves stop", reason=str(why), cancelled=cancelled)
         skip = Skip("cluster", why.code, why.text)
@@ -280,7 +266,7 @@ class Acting:
 
     def resume(self) -> bool:
         """An operator ends what the breaker began; returns whether it was open."""
-        was_open = self.breaker.close()
+        was_open = self.hold.breaker.close()
         if was_open:
             self.write_note()
         return was_open

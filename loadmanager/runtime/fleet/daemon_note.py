@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from loadmanager.core.errors import LoadManagerError, OperationalError
 from loadmanager.core.reason import Reason
 from loadmanager.ports.note import Note
-from loadmanager.runtime.fleet.acting import Acting
 from loadmanager.runtime.tasks import Scope, Steps
 
 TIMEOUT_S = 10.0
@@ -31,22 +30,19 @@ class DaemonNote:
     time: an older one never comes after a newer one.
     """
 
-    note: Callable[[], Note]
-    acting: Acting
+    note: Note
     unwritten: Unwritten
     scope: Scope
     steps: Steps
+    on_read: list[Callable[[bytes | None], None]] = field(default_factory=list)
+    """Called with what was read, before the first write."""
+    problem: Reason | None = None
+    """Why the note could not be written, or read; None: it could."""
     timeout_s: float = TIMEOUT_S
     _was_read: bool = False
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def __post_init__(self) -> None:
-        """Count what an earlier term could not write, whatever the note says."""
-        self.acting.on_note.append(self._write_soon)
-        if self.unwritten.value is not None:
-            self.acting.recall(self.unwritten.value)
-
-    def _write_soon(self, acted: bytes) -> None:
+    def write_soon(self, acted: bytes) -> None:
         """Have the value written soon; if that fails, it is tried again at each reading."""
         self.unwritten.value = acted
         self.scope.spawn(self.steps.run("write-note", self.write), "write-note")
@@ -63,28 +59,26 @@ class DaemonNote:
         except LoadManagerError as error:
             problem = str(error)
         except TimeoutError:
-            problem = f"{self.note().name}: no answer within {self.timeout_s:g} s"
+            problem = f"{self.note.name}: no answer within {self.timeout_s:g} s"
         if self._was_read:
             text = f"the next daemon would not know of these moves: {problem}"
-            why = Reason("NotKept", text)
+            self.problem = Reason("NotKept", text)
         else:
-            why = Reason("NotRead", f"what was done lately is not known: {problem}")
-        self.acting.note_problem = why
-        raise OperationalError(str(why))
+            self.problem = Reason("NotRead", f"what was done lately is not known: {problem}")
+        raise OperationalError(str(self.problem))
 
     async def _read(self) -> None:
         if self._was_read:
             return
-        kept = await self.note().read()
+        kept = await self.note.read()
         self._was_read = True
-        self.acting.recall(kept)
-        if self.unwritten.value is not None or (kept and self.acting.steers()):
-            self.acting.write_note()  # both in one, without times of a clock that was ahead
+        for listener in self.on_read:
+            listener(kept)
 
     async def _write(self) -> None:
         acted = self.unwritten.value
         if acted is not None:
-            await self.note().write(acted)
+            await self.note.write(acted)
             if self.unwritten.value is acted:
                 self.unwritten.value = None
-        self.acting.note_problem = None
+        self.problem = None

@@ -5,22 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loadmanager.core.errors import OperationalError
-from loadmanager.core.moves.move import Author, Move
+from loadmanager.core.moves.move import Author, Move, wish_against
+from loadmanager.core.moves.queue import MoveQueue
 from loadmanager.ports.mover import NotSentError
+from loadmanager.ports.wishes import WishBook
 from loadmanager.runtime.fleet.daemon_note import DaemonNote
-from loadmanager.runtime.fleet.operating import FleetHold
+from loadmanager.runtime.fleet.hold import FleetHold
 from loadmanager.runtime.fleet.settings import ACT
 from loadmanager.runtime.fleet.watching import Watching
-from loadmanager.runtime.leader.moves import Moves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """Lets orders pass. Time has passed since it was decided to give them."""
+    """Implements `ports.mover.OrderGate`. Time has passed since it was decided to give an order."""
 
     watching: Watching
     hold: FleetHold
-    moves: Moves
+    queue: MoveQueue
+    wishes: WishBook
     note: DaemonNote
 
     async def first(self, bundle: str) -> None:
@@ -28,9 +30,7 @@ class Gate:
         bundles itself, or that cannot be read; and for an order of the daemon's own, if the next
         daemon would not know of it.
         """
-        move = self.moves.queue.move_of(bundle)
-        if move is None:
-            self.note.acting.write_note()  # a split
+        move = self.queue.move_of(bundle)  # None for a split
         if move.author is Author.CYCLE if move else self.hold.settings.value.mode == ACT:
             await self._write_note()
         await self._pulsar_stays_still()
@@ -54,7 +54,7 @@ class Gate:
         `NotSentError` also where its author could not begin it any more.
         """
         await self._pulsar_stays_still()
-        move = self.moves.queue.move_of(bundle)
+        move = self.queue.move_of(bundle)
         why = "the move has ended" if move is None else self._against(move)
         if why is not None:
             raise NotSentError(why)
@@ -62,8 +62,7 @@ class Gate:
     def _against(self, move: Move) -> str | None:
         if move.author is Author.OPERATOR:
             return None
-        pause = self.moves.wishes.pause()
+        pause = self.wishes.pause()
         if pause is not None:
             return f"moves are paused: {pause.note}" if pause.note else "moves are paused"
-        why = self.hold.held(move.author)
-        return self.moves.wish_against(move) or (None if why is None else str(why))
+        return wish_against(move, self.wishes.now()) or self.hold.held_text(move.author)

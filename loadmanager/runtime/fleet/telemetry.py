@@ -44,18 +44,18 @@ MOVES = counter(
 
 def samples(work: FleetWork) -> Iterator[Sample]:
     """All samples of a cluster."""
-    picture, reader = work.picture, work.outside.reader
+    picture, cost = work.picture, work.watching.reader.cost
     yield BROKERS.sample(len(picture.registered), "registered")
     yield BROKERS.sample(len(picture.answering), "answering")
     times_ms = [report.last_update for report in picture.reports.values()]
     if times_ms:
-        yield AGE.sample(max(0.0, work.outside.clock.now_ms() - min(times_ms)) / 1000)
+        yield AGE.sample(max(0.0, work.clock.now_ms() - min(times_ms)) / 1000)
     yield READ_SECONDS.sample(work.watching.read_s)
-    yield REQUESTS.sample(reader.cost.requests)
-    yield REQUEST_FAILURES.sample(reader.cost.failures)
-    yield BYTES.sample(reader.cost.bytes_read)
+    yield REQUESTS.sample(cost.requests)
+    yield REQUEST_FAILURES.sample(cost.failures)
+    yield BYTES.sample(cost.bytes_read)
     for mode in MODES:
-        yield MODE.sample(work.settings.fleet.value.mode == mode, mode)
+        yield MODE.sample(work.settings.value.mode == mode, mode)
     if work.advice.plan is not None:
         yield PROPOSED.sample(len(work.advice.plan.unloads), work.advice.plan.strategy)
     for shadow in work.advice.shadows:
@@ -66,9 +66,9 @@ def samples(work: FleetWork) -> Iterator[Sample]:
     rates = {broker: picture.reports[broker].rate for broker in sorted(picture.reports)}
     yield IMBALANCE.sample(spread(rates))
     yield HELD.sample(work.hold.told() is not None)
-    yield BREAKER.sample(work.acting.breaker.opened)
+    yield BREAKER.sample(work.hold.breaker.opened)
     yield PULSAR_BALANCES.sample(bool(picture.settings and picture.own_balancing()))
     for author in Author:
         for state in sorted(ENDED, key=lambda state: state.value):
-            times = work.counts.moves[author.value, state.value]
+            times = work.recorder.counts.moves[author.value, state.value]
             yield MOVES.sample(times, author.value, state.value)

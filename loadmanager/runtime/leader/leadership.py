@@ -100,8 +100,9 @@ class Leadership:
             scope.cancel()
 
     async def _work(self, term: Term, scope: Scope) -> None:
-        steps = Steps(on_failure=lambda name, error: self._on_failure(name, error, steps, scope))
-        steps.in_a_row = self._in_a_row
+        steps = Steps(
+            lambda name, error: self._on_failure(name, error, steps, scope), self._in_a_row
+        )
         self._leading.follow(term.leader)
         if not await steps.run("lead", lambda: self._lead(term, scope, steps)):
             await self._resign(scope, "the term could not begin")

@@ -47,7 +47,7 @@ from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.mover import NotSentError
 from loadmanager.runtime.leader.cycle_log import CycleLog, Draws
 from loadmanager.runtime.leader.moves import Moves
-from loadmanager.runtime.shared.decisions import Decision, Decisions
+from loadmanager.runtime.shared.decisions import Decisions, KeptDecision
 from loadmanager.runtime.tasks import Steps
 
 NEWCOMERS_AGAIN = 10
@@ -56,7 +56,7 @@ NEWCOMERS_AGAIN = 10
 log = structlog.get_logger("leader")
 
 
-class Hold(Protocol):
+class LeaderHold(Protocol):
     """Keeps a leader from deciding for a while (`runtime.leader.warm_up.WarmUp`)."""
 
     def reason(self) -> Reason | None:
@@ -177,7 +177,7 @@ class LoadManager:
 
     # Shedding
 
-    async def shed(self, hold: Hold | None = None, carry_out: CarryOut | None = None) -> None:
+    async def shed(self, hold: LeaderHold | None = None, carry_out: CarryOut | None = None) -> None:
         """One cycle, unless something holds it: decide, and queue the moves or `carry_out`."""
         settings, began_s = self.strategies.value, self.clock.monotonic_s()
         if self._holds(hold, settings):
@@ -234,7 +234,7 @@ class LoadManager:
         self.planned(self.cycles, plan)
         self._remember("newcomers", lambda: plan_document(plan))
 
-    def _holds(self, hold: Hold | None, settings: StrategySettings) -> bool:
+    def _holds(self, hold: LeaderHold | None, settings: StrategySettings) -> bool:
         """Record that something holds the cycles, and that this is over; True while it does."""
         reason = None if hold is None else hold.reason()
         if reason is not None or self._held:
@@ -367,7 +367,7 @@ class LoadManager:
 
     # Decisions
 
-    def _remember(self, kind: str, document: Callable[[], dict[str, Any]]) -> Decision:
+    def _remember(self, kind: str, document: Callable[[], dict[str, Any]]) -> KeptDecision:
         return self.kept.remember(kind, document, epoch=self.epoch, cycle=self.cycles)
 
     def moved(self, move: Move) -> None:

@@ -29,6 +29,7 @@ from loadmanager.core.moves.move import (
     MoveState,
     Outcome,
     move_document,
+    wish_against,
 )
 from loadmanager.core.moves.queue import BY_OPERATOR, Group, MoveQueue
 from loadmanager.core.moves.settings import MoveSettings
@@ -272,7 +273,7 @@ class Moves:
         if problem is not None or source is None:
             self._end(move, MoveState.FAILED, Outcome(str(problem)), left=False)
             return
-        if (wish := self.wish_against(move)) is not None:
+        if (wish := wish_against(move, self.wishes.now())) is not None:
             self._end(move, MoveState.CANCELLED, Outcome(wish), left=False)
             return
         move.state, move.started_ms = MoveState.RUNNING, self.clock.now_ms()
@@ -307,18 +308,6 @@ class Moves:
             return f"{move.source} is gone: the next lookup places the bundle"
         if move.destination is not None and destination is None:
             return f"{move.destination} is gone"
-        return None
-
-    def wish_against(self, move: Move) -> str | None:
-        """Say which wish forbids a move that no operator ordered; None: no wish does."""
-        if move.author is Author.OPERATOR:
-            return None
-        wishes = self.wishes.now()
-        if move.destination in wishes.cordons:
-            return f"{move.destination} was cordoned meanwhile"
-        pin = wishes.pin_of(move.bundle)
-        if pin is not None and pin.broker == move.source and move.author is not Author.DRAIN:
-            return f"it was pinned to {pin.broker} meanwhile"
         return None
 
     async def _order(

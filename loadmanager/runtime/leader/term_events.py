@@ -11,7 +11,7 @@ from loadmanager.core.strategies import story
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.election import Leader
 from loadmanager.runtime.leader.moves import Moves
-from loadmanager.runtime.shared.decisions import Decision, Decisions
+from loadmanager.runtime.shared.decisions import Decisions, KeptDecision
 from loadmanager.runtime.shared.events import Events
 
 OF_THEIR_OWN = ("split", "merge")
@@ -46,7 +46,7 @@ class TermEvents:
         document = {"at": self.clock.now_ms(), "leader": leader, "epoch": self.leader.epoch}
         self.events.publish("leadership", partial(dict, document))
 
-    def _on_decision(self, decision: Decision) -> None:
+    def _on_decision(self, decision: KeptDecision) -> None:
         kind = decision.kind if decision.kind in OF_THEIR_OWN else "decision"
         self.events.publish(kind, partial(_shown, decision))
 
@@ -54,7 +54,7 @@ class TermEvents:
         self.events.publish("move", partial(dict, move_document(move)))
 
 
-def _shown(decision: Decision) -> dict[str, Any]:
+def _shown(decision: KeptDecision) -> dict[str, Any]:
     shown = story.concerning(decision.document(), None)
     assert shown is not None  # nothing was asked for in particular
     return shown

@@ -37,7 +37,14 @@ class Brokers:
     registered nevertheless: it may own bundles, and its locks contain its address.
     """
 
-    def __init__(self, store: Store, clock: Clock, corrupt: Corrupt | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        corrupt: Corrupt | None = None,
+        leads: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`leads`: whether this broker leads."""
         self._store = store
         self._clock = clock
         self._corrupt = corrupt or Corrupt()
@@ -47,14 +54,13 @@ class Brokers:
         """brokerId → the session of its registration."""
         self.reports: dict[str, LocalBrokerData] = {}
         """brokerId → the last report, without the corrupt ones."""
-        self.leads: Callable[[], bool] = lambda: False
-        """Whether this broker leads."""
+        self._leads = leads
         self.listeners: list[Callable[[str, LocalBrokerData | None], None]] = []
         """Called with a brokerId and its new report, or None when the report is gone."""
 
     def _tell(self, event: str, **fields: object) -> None:
         """Log at info where this broker leads: one line of the fleet for an event is enough."""
-        (log.info if self.leads() else log.debug)(event, **fields)
+        (log.info if self._leads() else log.debug)(event, **fields)
 
     async def on_change(self, change: Change) -> None:
         """Read the registrations that a change concerns."""

@@ -15,7 +15,7 @@ WEIGHT_KEPT = 200_000
 
 
 @dataclass(slots=True, eq=False)
-class Decision:
+class KeptDecision:
     """One decision, or several cycles in a row that moved nothing for the same reasons."""
 
     id: str
@@ -49,10 +49,10 @@ class Decisions:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._kept: deque[Decision] = deque()
+        self._kept: deque[KeptDecision] = deque()
         self._weight = 0
         self._number = 0
-        self.listener: Callable[[Decision], None] = lambda _decision: None
+        self.listener: Callable[[KeptDecision], None] = lambda _decision: None
         """Called with each decision that is new or changed, or that another cycle was folded into.
         """
 
@@ -65,7 +65,7 @@ class Decisions:
         cycle: int,
         weight: int = 1,
         same: Hashable = None,
-    ) -> Decision:
+    ) -> KeptDecision:
         """Remember a decision of a kind, made now.
 
         A cycle that is the same as the last one of its kind is counted there, with the newer
@@ -81,7 +81,7 @@ class Decisions:
             decision.details, decision.weight = details, weight
         else:
             self._number += 1
-            decision = Decision(
+            decision = KeptDecision(
                 f"{epoch}-{self._number}", kind, epoch, cycle, now_ms, now_ms, details, weight, same
             )
         self._kept.appendleft(decision)
@@ -95,16 +95,16 @@ class Decisions:
         self.listener(decision)
         return decision
 
-    def changed(self, decision: Decision, details: Callable[[], dict[str, Any]]) -> None:
+    def changed(self, decision: KeptDecision, details: Callable[[], dict[str, Any]]) -> None:
         """A decision has an outcome now; its place among the others stays."""
         if decision in self._kept:
             decision.details = details
             self.listener(decision)
 
-    def _last(self, kind: str) -> Decision | None:
+    def _last(self, kind: str) -> KeptDecision | None:
         return next((decision for decision in self._kept if decision.kind == kind), None)
 
-    def kept(self) -> Iterator[Decision]:
+    def kept(self) -> Iterator[KeptDecision]:
         """The decisions that are kept, the newest first."""
         return iter(list(self._kept))
 

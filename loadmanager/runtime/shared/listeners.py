@@ -15,7 +15,6 @@ from loadmanager.ports.hosting import AdvertisedListener
 from loadmanager.runtime.shared.settings import BrokerSettings
 
 SCHEMES = ("pulsar", "http", "pulsar+ssl", "https")
-PORT_MAX = 65_535
 _URLS = {
     "brokerServiceUrl": "service_url",
     "brokerServiceUrlTls": "service_url_tls",

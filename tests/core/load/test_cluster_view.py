@@ -248,8 +248,7 @@ def test_reports_of_the_extensible_manager() -> None:
 
 def test_what_brokers_own_counts_though_they_do_not_publish_it() -> None:
     """As Pulsar counts for anti-affinity: the owners in the records, not the busiest bundles."""
-    view = ClusterView()
-    view.knows_owners = True
+    view = ClusterView(knows_owners=True)
     for broker in ("b1", "b2"):
         view.observe(broker, BrokerLoadData(), NOW_MS)
     view.observe_top_bundles({"b1": TopBundlesLoadData(), "b2": TopBundlesLoadData()})

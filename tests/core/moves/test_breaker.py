@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from loadmanager.core.moves.breaker import Breaker, Expectation, Rules, spread
+from loadmanager.core.moves.breaker import Breaker, BreakerRules, Expectation, spread
 
-RULES = Rules(failures=2, rate_drop_percent=30, open_ms=1000, steady_ms=300)
+RULES = BreakerRules(failures=2, rate_drop_percent=30, open_ms=1000, steady_ms=300)
 LIVE = frozenset({"a", "b"})
 
 
@@ -31,7 +31,7 @@ def test_failures_in_a_row() -> None:
     assert breaker.ended("m", "no answer", 0, RULES)
     assert "2 moves failed in a row, no answer" in str(breaker.reason(999))
     assert breaker.reason(1000) is None
-    assert breaker.ended("m", "x", 1000, Rules(1, 30, 1000, 300))
+    assert breaker.ended("m", "x", 1000, BreakerRules(1, 30, 1000, 300))
     assert breaker.close()
     assert breaker.reason(1000) is None
     assert not breaker.close()
@@ -83,7 +83,7 @@ def test_it_closes_when_no_other_broker_leaves() -> None:
     assert breaker.look(frozenset("a"), 0, {}, 200, RULES)
     assert breaker.reason(499)
     assert breaker.reason(500) is None
-    hasty = Rules(failures=1, rate_drop_percent=30, open_ms=100, steady_ms=300)
+    hasty = BreakerRules(failures=1, rate_drop_percent=30, open_ms=100, steady_ms=300)
     assert breaker.look(frozenset(), 0, {}, 1000, hasty)
     assert breaker.reason(1100) is None
 
@@ -92,7 +92,7 @@ def test_a_broker_that_leaves_shortens_nothing() -> None:
     """It is open for longer already because moves failed."""
     breaker = Breaker()
     assert not breaker.look(LIVE, 0, {}, 0, RULES)
-    assert breaker.ended("m", "x", 0, Rules(1, 30, 1000, 300))
+    assert breaker.ended("m", "x", 0, BreakerRules(1, 30, 1000, 300))
     assert not breaker.look(frozenset("a"), 0, {}, 100, RULES)
     assert "moves failed" in str(breaker.reason(999))
 

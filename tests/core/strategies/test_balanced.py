@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 
@@ -37,9 +38,10 @@ def a_cluster(rng: random.Random) -> dict[str, tuple[float, Bundles]]:
     return brokers
 
 
-def worth(usage: float) -> float:
-    """A broker's part of the objective."""
-    return usage**2 + balanced.KNEE_WEIGHT * max(usage - balanced.KNEE, 0) ** 2
+def worth(usage: float, mean: float) -> float:
+    """A broker's part of the objective in a cluster with this mean usage."""
+    knee = balanced.KNEE + 2 * max(mean - balanced.MEAN_OF_KNEE, 0)
+    return usage**2 + balanced.KNEE_WEIGHT * max(usage - knee, 0) ** 2
 
 
 def plain_search(brokers: dict[str, tuple[float, Bundles]]) -> list[tuple[str, str, str]]:
@@ -47,6 +49,7 @@ def plain_search(brokers: dict[str, tuple[float, Bundles]]) -> list[tuple[str, s
     total = sum(load for _, bundles in brokers.values() for load, _ in bundles.values())
     each = sum(usage for usage, _ in brokers.values()) / total
     usages = {name: usage for name, (usage, _) in brokers.items()}
+    mean = fmean(usages.values())
     left = {name: dict(bundles) for name, (_, bundles) in brokers.items()}
     means = {
         name: sum(clients for _, clients in bundles.values()) / len(bundles)
@@ -67,10 +70,10 @@ def plain_search(brokers: dict[str, tuple[float, Bundles]]) -> list[tuple[str, s
             if not intake[taker] > 0 or intake[taker] + load * each <= balanced.INTAKE_MAX
             for more in [load * each]
             for gain in [
-                worth(usages[source])
-                - worth(usages[source] - more)
-                + worth(usages[taker])
-                - worth(usages[taker] + more)
+                worth(usages[source], mean)
+                - worth(usages[source] - more, mean)
+                + worth(usages[taker], mean)
+                - worth(usages[taker] + more, mean)
             ]
             for price in [PRICE * (1 + balanced.CLIENTS_WEIGHT * clients / (means[source] or 1.0))]
         ]
@@ -93,6 +96,17 @@ def test_the_moves_are_those_of_a_plain_search(seed: int) -> None:
     assert [
         (unload.bundle, unload.source, unload.destination) for unload in plan.unloads
     ] == plain_search(brokers)
+
+
+@pytest.mark.parametrize("mean", [0.3, 0.6, 0.75, 0.9])
+def test_a_difference_is_worth_no_more_in_a_full_cluster(mean: float) -> None:
+    """8 points between two brokers are not worth a move, also where both are near overload."""
+    names = [f"t/n/0x{at:08x}_0x{at + 1:08x}" for at in range(200)]
+    brokers: dict[str, tuple[float, Bundles]] = {}
+    for name, part in (("b1:8080", mean + 0.04), ("b2:8080", mean - 0.04)):
+        brokers[name] = part, {names.pop(): (1e6, 1) for _ in range(round(part * 100))}
+    plan, _ = cycle.shed(a_snapshot(brokers), SETTINGS, Memories())
+    assert not plan.unloads
 
 
 def test_a_refused_move_counts_as_not_made() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loadmanager.core.errors import BadInputError
-from loadmanager.core.strategies.budget import Budget, Limits, is_quiet, quiet_spans
+from loadmanager.core.strategies.budget import Budget, BudgetLimits, is_quiet, quiet_spans
 from loadmanager.core.strategies.plan import Unload
 from loadmanager.core.units import DAY_MS, HOUR_MS
 
@@ -17,7 +17,7 @@ def move(bundle: str, source: str = "a:1", destination: str = "b:1", **more: str
 
 def test_so_many_in_an_hour() -> None:
     """Then one more for each that is an hour old."""
-    budget, limits = Budget(), Limits(per_hour=2, per_broker=9)
+    budget, limits = Budget(), BudgetLimits(per_hour=2, per_broker=9)
     allowed, refused = budget.allow([move("x"), move("y"), move("z")], 0, limits)
     for _ in allowed:
         budget.began("a:1", "b:1", 0)
@@ -31,7 +31,7 @@ def test_so_many_in_an_hour() -> None:
 
 def test_so_many_at_a_broker() -> None:
     """From it and to it; others go on."""
-    budget, limits = Budget(), Limits(per_hour=9, per_broker=1)
+    budget, limits = Budget(), BudgetLimits(per_hour=9, per_broker=1)
     moves = [move("x"), move("y", "c:1", "b:1"), move("z", "c:1", "d:1")]
     allowed, refused = budget.allow(moves, 0, limits)
     assert [one.bundle for one in allowed] == ["x", "z"]
@@ -41,8 +41,8 @@ def test_so_many_at_a_broker() -> None:
 def test_a_swap_is_whole() -> None:
     """Both moves, or none."""
     swap = [move("x", swap="y"), move("y", "b:1", "a:1", swap="y")]
-    assert Budget().allow(swap, 0, Limits(1, 9))[0] == ()
-    assert len(Budget().allow(swap, 0, Limits(2, 2))[0]) == 2
+    assert Budget().allow(swap, 0, BudgetLimits(1, 9))[0] == ()
+    assert len(Budget().allow(swap, 0, BudgetLimits(2, 2))[0]) == 2
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_quiet_hours(span: str, hour: int, *, quiet: bool) -> None:
     """Of the day in UTC, past midnight as well."""
     now_ms = 20_000 * DAY_MS + hour * HOUR_MS
     assert is_quiet(now_ms, quiet_spans([span])) is quiet
-    limits = Limits(9, 9, quiet_spans([span]))
+    limits = BudgetLimits(9, 9, quiet_spans([span]))
     assert bool(Budget().allow([move("x")], now_ms, limits)[0]) is not quiet
 
 
@@ -74,7 +74,7 @@ def test_times_that_are_none(text: str) -> None:
 
 def test_moves_that_were_made_before() -> None:
     """They count for the rest of their hour; one from the future as made now."""
-    limits = Limits(per_hour=2, per_broker=9)
+    limits = BudgetLimits(per_hour=2, per_broker=9)
     before = Budget()
     for _ in range(2):
         before.began("a:1", "b:1", 1000)
@@ -111,7 +111,7 @@ def test_a_move_that_was_not_made() -> None:
 
 def test_moves_that_have_not_begun() -> None:
     """Those that wait take room, as long as they wait; only those that began count for an hour."""
-    budget, limits = Budget(), Limits(per_hour=2, per_broker=2)
+    budget, limits = Budget(), BudgetLimits(per_hour=2, per_broker=2)
     waiting = [("a:1", "b:1")]
     allowed, refused = budget.allow([move("x"), move("y")], 0, limits, waiting)
     assert ([one.bundle for one in allowed], len(refused)) == (["x"], 1)

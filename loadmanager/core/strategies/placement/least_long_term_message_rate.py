@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 
 from loadmanager.core.load.broker_sums import long_totals
-from loadmanager.core.load.columns import Brokers
+from loadmanager.core.load.columns import BrokerRows
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.strategy import PlacementRule
@@ -16,7 +16,7 @@ from loadmanager.core.strategies.strategy import PlacementRule
 
 def candidates(
     snapshot: ClusterSnapshot, brokers: Sequence[str], settings: StrategySettings, _memory: None
-) -> tuple[Brokers, None]:
+) -> tuple[BrokerRows, None]:
     """The brokers with the minimum score, in the order given; all if all are overloaded.
 
     The score is in messages/s, a long-term average: of the broker's bundles and of those on their

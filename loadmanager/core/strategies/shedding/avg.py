@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from loadmanager.core.conf import conf
 from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.strategies.never_sheds import NeverSheds, all_idle, not_exceeded
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.selection import movable
@@ -160,6 +161,12 @@ def _between(
     return unloads
 
 
+def never_sheds(settings: StrategySettings) -> Iterator[NeverSheds]:
+    """See `Shedder`."""
+    yield from all_idle(settings)
+    yield from not_exceeded("loadBalancerAvgShedderLowThreshold", settings.of(AvgSettings).low)
+
+
 SHEDDER = Shedder(
     name="AvgShedder",
     shed=shed,
@@ -167,6 +174,7 @@ SHEDDER = Shedder(
     stored=AvgMemory,
     settings=AvgSettings,
     extensible=False,
+    never_sheds=never_sheds,
     for_followers=True,
     goes_with="AvgShedder",
 )

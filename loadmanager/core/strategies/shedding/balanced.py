@@ -1,8 +1,9 @@
 """BalancedShedder: make the move that lowers one objective most, while that is worth its price.
 
 The objective is the sum over all brokers of size × (usage² + 4 × (usage above 70 %)²). It is lowest
-when all brokers are equally used, and an overloaded broker counts most. A move has a price in the
-same unit, which is higher for a bundle with many clients. There are no thresholds.
+when all brokers are equally used, and an overloaded broker counts most; in a full cluster the 70 %
+are more. A move has a price in the same unit, which is higher for a bundle with many clients. There
+are no thresholds.
 
 A broker's usage is not what its sensors say, which are noisy and late, but what its bundles carry,
 smoothed, times what a byte/s costs in this cluster, plus what the broker uses beside that, which is
@@ -32,6 +33,11 @@ from loadmanager.core.strategies.strategy import Shed, Shedder
 
 KNEE = 0.7
 """Above this usage a broker counts as on its way to overload."""
+MEAN_OF_KNEE = 0.65
+"""If the mean of all is above this, the knee rises twice as fast: where all brokers are near
+overload, none can help another, and the same few points of difference are not worth five times as
+much as before.
+"""
 KNEE_WEIGHT = 4.0
 LOOKED_AT = 6
 """Moves are sought from so many of the most used brokers to so many of the least used ones."""
@@ -92,11 +98,17 @@ class BalancedMemory:
     """Bundle → the broker that it left, until that broker's report shows it."""
 
 
-def objective(usage: Array) -> Array:
+def knee_of(usage: Array, size: Array) -> float:
+    """The usage above which a broker counts more, in a cluster of these brokers."""
+    mean = float((usage * size).sum() / size.sum())
+    return KNEE + 2 * max(mean - MEAN_OF_KNEE, 0)
+
+
+def objective(usage: Array, knee: float = KNEE) -> Array:
     """The part of the objective that a broker of size 1 with this usage (a fraction) adds."""
     worth: Array = usage * usage
-    if usage.size and usage.flat[usage.argmax()] > KNEE:
-        worth += KNEE_WEIGHT * np.maximum(usage - KNEE, 0) ** 2
+    if usage.size and usage.flat[usage.argmax()] > knee:
+        worth += KNEE_WEIGHT * np.maximum(usage - knee, 0) ** 2
     return worth
 
 
@@ -139,6 +151,7 @@ class _Model:
         self.size = costs.size
         self.usage = self._most(self._usages)
         """The most used resource of each broker."""
+        self._knee = knee_of(self.usage, self.size)
         self.intake = costs.per_byte.max(axis=0) * snapshot.under_way.sums(columns)[2]
         """Usage that is on its way to each broker."""
         self.memory = BalancedMemory(
@@ -181,9 +194,9 @@ class _Model:
 
     def relief(self, source: int, bytes_s: Array) -> Array:
         """The fall of the objective when a broker carries one of these less: `[bundle]`."""
-        before = objective(self.usage[source : source + 1])
+        before = objective(self.usage[source : source + 1], self._knee)
         left = self._usages[:, source, None] - self._per_byte[:, source, None] * bytes_s
-        relief: Array = self.size[source] * (before - objective(self._most(left)))
+        relief: Array = self.size[source] * (before - objective(self._most(left), self._knee))
         return relief
 
     def burden(self, takers: Sequence[int], bytes_s: Array) -> tuple[Array, NDArray[np.bool_]]:
@@ -193,7 +206,8 @@ class _Model:
         before, intake = self.usage[takers, None], self.intake[takers, None]
         more = self._per_byte[:, takers, None] * bytes_s
         after = self._most(self._usages[:, takers, None] + more)
-        burden: Array = self.size[takers, None] * (objective(before) - objective(after))
+        fall = objective(before, self._knee) - objective(after, self._knee)
+        burden: Array = self.size[takers, None] * fall
         return burden, (intake > 0) & (intake + after - before > INTAKE_MAX)
 
     def move(self, source: int, destination: int, bytes_s: float) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.strategies.never_sheds import NeverSheds, all_idle, not_exceeded
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.selection import shed_largest
@@ -32,4 +35,12 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: None) ->
     return Shed(tuple(unloads), tuple(skipped), memory)
 
 
-SHEDDER = Shedder(name="OverloadShedder", shed=shed, extensible=False)
+def never_sheds(settings: StrategySettings) -> Iterator[NeverSheds]:
+    """See `Shedder`."""
+    yield from all_idle(settings)
+    yield from not_exceeded(
+        "loadBalancerBrokerOverloadedThresholdPercentage", settings.overloaded_percent
+    )
+
+
+SHEDDER = Shedder(name="OverloadShedder", shed=shed, extensible=False, never_sheds=never_sheds)

@@ -7,13 +7,14 @@ lower-boundary pass runs; here a cycle advances it once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from loadmanager.core.conf import conf
 from loadmanager.core.load.columns import plain_sum
 from loadmanager.core.load.smoothed import of_brokers, smoothed
 from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.strategies.never_sheds import NeverSheds, all_idle, not_exceeded
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.selection import shed_largest
@@ -126,6 +127,15 @@ def _lower_boundary(
     return _shed_broker(snapshot, own, most, goal, skipped, why=why)
 
 
+def never_sheds(settings: StrategySettings) -> Iterator[NeverSheds]:
+    """See `Shedder`."""
+    yield from all_idle(settings)
+    yield from not_exceeded(
+        "loadBalancerBrokerThresholdShedderPercentage",
+        settings.of(ThresholdSettings).threshold_percent,
+    )
+
+
 SHEDDER = Shedder(
     name="ThresholdShedder",
     shed=shed,
@@ -134,4 +144,5 @@ SHEDDER = Shedder(
     settings=ThresholdSettings,
     keep=of_brokers,
     extensible=False,
+    never_sheds=never_sheds,
 )

@@ -20,6 +20,7 @@ from loadmanager.core.load.columns import plain_sum
 from loadmanager.core.load.reports import TopBundle
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies import filters
+from loadmanager.core.strategies.never_sheds import NeverSheds, all_idle
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.from_reports import LoadAverages, with_load_data
@@ -358,6 +359,15 @@ def _swap(
     return []
 
 
+def never_sheds(settings: StrategySettings) -> Iterator[NeverSheds]:
+    """See `Shedder`."""
+    yield from all_idle(settings)
+    target = settings.of(TransferSettings).target_std
+    if target >= 0.5:
+        why = f"{target:g}: loads from 0 to 1 never spread more than 0.5; nothing is ever shed"
+        yield NeverSheds("loadBalancerBrokerLoadTargetStd", why, "lower it: Pulsar has 0.25")
+
+
 SHEDDER = Shedder(
     name="TransferShedder",
     shed=shed,
@@ -365,4 +375,5 @@ SHEDDER = Shedder(
     stored=TransferMemory,
     settings=TransferSettings,
     checks_destinations=True,
+    never_sheds=never_sheds,
 )
