@@ -243,6 +243,7 @@ class _Built:
             brokers=self.picture,
             mover=self.orders,
             clock=self.outside.clock,
+            leads=lambda broker: True,
         )
         overview = Overview(
             leader=self.outside.me,

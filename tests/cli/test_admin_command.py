@@ -257,8 +257,11 @@ async def test_bundles(capsys: pytest.CaptureFixture[str]) -> None:
         how = ("--at", "0x10000000")
         assert (await shell.run("bundles", "split", FIRST, *how, "--algorithm", "x"))[0] == 2
         status, _, error = await shell.run("bundles", "split", FIRST, *how)
-        assert (status, "is not split" in error) == (1, True)
+        assert (status, "is not split: specified_positions_divide needs two" in error) == (1, True)
         await served.open_two_topics("0x00000000_0x40000000", at=1)
+        by_load = ("--algorithm", "flow_or_qps_equally_divide")
+        status, _, error = await shell.run("bundles", "split", FIRST, *by_load)
+        assert (status, "loadBalancerNamespaceBundleMaxMsgRate" in error) == (1, True)
         split = await shell.json("bundles", "split", FIRST, *how)
         assert split["boundaries"] == ["0x10000000"]
         low = "acme/orders/0x00000000_0x10000000"
@@ -458,11 +461,16 @@ async def test_drain(capsys: pytest.CaptureFixture[str]) -> None:
 async def test_a_drain_outlives_the_absence_of_a_leader(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The command says what is wrong, asks again, and waits for the end of the drain."""
+    """The command says what is wrong, asks again, and waits for the end of the drain: from its
+    first question on, and no longer than it is told to.
+    """
     async with serving(3) as served:
         names = list((await served.brokers[0].use.namespaces.bundles(ORDERS)).names)
         await served.own(*names, at=1)
         served.brokers[0].store.suspend()
+        hasty = ("drain", served.broker_id(1), "--within", "1s")
+        status, _, err = await Shell(served, capsys).run(*hasty, at=1)
+        assert (status, "; asking again" in err) == (1, True)
         shell, told = Shell(served, capsys), ""
         draining = asyncio.create_task(shell.run("drain", served.broker_id(1), at=1))
         while "; asking again" not in told and not draining.done():
@@ -538,12 +546,16 @@ async def test_moves(capsys: pytest.CaptureFixture[str]) -> None:
         assert header.split()[:3] == ["ID", "STATE", "BUNDLE"]
         assert (row.split()[1], "operator" in row, row.endswith("moved")) == ("done", True, True)
         assert (await shell.run("moves", "resume"))[:2] == (1, "moves were not paused")
+        assert "at most 366 days is" in (await shell.run("moves", "pause", "367d"))[2]
         assert (await shell.run("moves", "pause", "10m", "--note", "look"))[0] == 0
         assert "paused until " in (await shell.run("moves", "list"))[1]
         await shell.run("drain", served.broker_id(1), "--no-wait")
         async with asyncio.timeout(10):
             while (await shell.json("moves", "list"))["waiting"] == 0:
                 await asyncio.sleep(0.05)
+        assert "left, moves are paused" in (await shell.run("brokers", "list"))[1]
+        cordon = await shell.run("brokers", "cordon", served.broker_id(1))
+        assert (cordon[0], "cordoned already, and drains: nothing" in cordon[1]) == (1, True)
         waiting = (await shell.json("moves", "list"))["moves"][0]["id"]
         assert (await shell.run("moves", "cancel", waiting))[:2] == (0, "1 move cancelled")
         nothing = await shell.run("moves", "cancel", "--all")

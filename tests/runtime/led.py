@@ -71,6 +71,8 @@ class Led:
         self.loads = LoadStore(first.store, self.view, clock, Corrupt()) if extensible else None
         self.wishes = OperatorWishes(first.store, clock, Corrupt())
         self.ended: list[Move] = []
+        self.of_other_manager: set[str] = set()
+        """Brokers that run the other load manager."""
         self.move_settings = Live(MoveSettings())
         self.moves = Moves(
             epoch=1,
@@ -128,6 +130,7 @@ class Led:
             brokers=first.brokers,
             mover=fleet,
             clock=clock,
+            leads=lambda broker: broker not in self.of_other_manager,
         )
         self.merge_settings = Live(MergeSettings(enabled=True))
         self.merging = Merging(

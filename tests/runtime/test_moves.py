@@ -20,6 +20,7 @@ from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.load.wishes import Pin
 from loadmanager.core.moves.move import NOT_OWNED, Author, Move, MoveState
 from loadmanager.core.moves.settings import MoveSettings
+from loadmanager.core.ownership.state_records import StateRecord, UnitState, encode_record
 from loadmanager.core.strategies.plan import Unload
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.ports.hosting import BrokerAddress
@@ -206,6 +207,20 @@ async def test_a_pause_holds_what_the_leader_decides() -> None:
         assert led.wishes.pause() is None
 
 
+async def test_a_bundle_of_a_broker_of_the_other_load_manager_has_an_owner() -> None:
+    """A modular leader does not say that nobody owns it, as long as its owner's session lives."""
+    record = StateRecord(state=UnitState.OWNED, dst_broker="b1:8080", owner_session=77)
+    async with led_fleet(3) as led:
+        await led.store.create(paths.unit_state(A), encode_record(record))
+        await led.store.create(paths.session(77), b"")
+        with pytest.raises(OperationalError, match="was not moved to b2:8080"):
+            await led.operations.move(A, "b2:8080")
+        assert (await led.operations.move(A, "b1:8080"))["outcome"]["owner"] == "b1:8080"
+        await led.store.delete(paths.session(77))
+        told = await led.operations.move(A, "b2:8080")
+        assert told["outcome"]["text"].startswith(f"{A} has no owner")
+
+
 async def test_a_move_to_a_broker_that_is_cordoned_meanwhile_is_cancelled() -> None:
     """The operator's wish is no failure of the move: no circuit breaker opens for it."""
     async with led_fleet(3) as led:
@@ -382,6 +397,22 @@ async def test_a_drain() -> None:
         other = OperatorWishes(led.store, led.moves.clock, Corrupt())
         await other._read(paths.cordon("b1:8080"))
         assert other.cordons["b1:8080"].drain
+
+
+async def test_a_drain_by_the_other_leader() -> None:
+    """A broker refuses the orders of the leader of another load manager: this one only looks."""
+    async with led_fleet(3) as led:
+        await led.fleet.brokers[1].acquire(B)
+        led.of_other_manager.add("b1:8080")
+        await led.operations.cordon("b1:8080", drain=True)
+        await led.draining.step()
+        (told,) = led.operations.cordons()
+        assert (told["left"], told["state"]) == (1, "draining")
+        assert told["problem"] == "it runs the other load manager, whose leader drains it"
+        assert not [*led.moves.queue.open_moves()]
+        led.of_other_manager.clear()
+        await led.draining.step()
+        assert [move.bundle for move in led.moves.queue.open_moves()] == [B]
 
 
 async def test_a_cordon_until_a_restart() -> None:

@@ -222,8 +222,10 @@ async def test_a_broker_that_has_died_is_waited_for(tmp_path: Path) -> None:
         await dead.hold(OTHER)
         dead._disk.unlock(f"brokers/{OTHER}")
         await store.create(f"{paths.BROKERS}/{OTHER}", b"")
-        starting = asyncio.ensure_future(require_original(store, tmp_path, ME))
-        done, _ = await asyncio.wait([starting], timeout=0.2)
-        assert not done
-        await store.delete(f"{paths.BROKERS}/{OTHER}")
-        await starting
+        with capture_logs() as logs:
+            starting = asyncio.ensure_future(require_original(store, tmp_path, ME))
+            done, _ = await asyncio.wait([starting], timeout=0.2)
+            assert not done
+            await store.delete(f"{paths.BROKERS}/{OTHER}")
+            await starting
+        assert [(line["peer"], line["within_s"]) for line in logs] == [(OTHER, 1.5)]

@@ -30,6 +30,8 @@ STARTS_AGAIN = (
     "Something must start it again; `loadmanager standalone` does so after SIGKILL (kill -9), not "
     "after SIGTERM"
 )
+INTERRUPTED = 130
+"""The exit status after Ctrl-C."""
 STDERR = 2
 """The command's output goes there, so that with --json there is JSON alone on standard output."""
 
@@ -39,10 +41,15 @@ STDERR = 2
 def brokers_cordon(admin: AdminClient, broker: str, note: str) -> Output:
     """Send no new bundle to a broker, also after its restart; it keeps what it has."""
     known = cordon_of(admin, broker)
-    if known is not None and known["state"] == "cordoned" and note in ("", known["note"]):
-        return unchanged(f"{broker} is cordoned already", broker=broker)
-    admin.send("PUT", f"{CORDONS}/{broker}", {"note": note})
-    return done(f"{broker} is cordoned: it gets no new bundle until `brokers uncordon {broker}`")
+    if known is not None and note in ("", known["note"]):
+        drains = ", and drains" if known["state"] == "draining" else ""
+        return unchanged(f"{broker} is cordoned already{drains}", broker=broker)
+    cordon = json.loads(admin.send("PUT", f"{CORDONS}/{broker}", {"note": note}))
+    return done(f"{broker} is cordoned: it gets no new bundle until {_end_of(cordon)}")
+
+
+def _end_of(cordon: dict[str, Any]) -> str:
+    return "it is back" if cordon["untilRestart"] else f"`brokers uncordon {cordon['broker']}`"
 
 
 @click.argument("broker")
@@ -81,18 +88,22 @@ def drain(
     if stop and no_wait:
         raise click.UsageError("--stop needs the end of the drain: leave out --no-wait")
     _require(admin, broker)
-    known = cordon_of(admin, broker)
+    patience_s = PATIENCE_S if within is None else min(within, PATIENCE_S)
+    known = _patiently(lambda: cordon_of(admin, broker), patience_s)
     if known is not None and known["state"] in DRAINED and not (stop or until_restart or note):
         return unchanged(f"{broker} is drained already", **known)
-    began = _begin(admin, broker, note, until_restart=until_restart)
+    began = _begin(admin, broker, note, patience_s, until_restart=until_restart)
     if no_wait:
         return Output(began, f"{broker} drains; `brokers list` shows how far it is")
-    progress = _drained(admin, broker, within)
+    try:
+        progress = _drained(admin, broker, within)
+    except KeyboardInterrupt:
+        tell(f"the drain of {broker} goes on; `brokers uncordon {broker}` ends it")
+        raise
     stops = stop and progress["active"]
     if stops:
         admin.at(broker).send("POST", f"{V2}/brokers/shutdown")
-    until = "it is back" if progress["untilRestart"] else f"`brokers uncordon {broker}`"
-    end = f"it {'stops now, and ' if stops else ''}is cordoned until {until}"
+    end = f"it {'stops now, and ' if stops else ''}is cordoned until {_end_of(progress)}"
     return Output({**progress, "stopped": stop}, f"{how_drained(broker, progress)}; {end}")
 
 
@@ -118,10 +129,15 @@ def _require(admin: AdminClient, broker: str) -> None:
 
 
 def _begin(
-    admin: AdminClient, broker: str, note: str, *, until_restart: bool = False
+    admin: AdminClient,
+    broker: str,
+    note: str,
+    patience_s: float = PATIENCE_S,
+    *,
+    until_restart: bool = False,
 ) -> dict[str, Any]:
     path = f"{CORDONS}/{broker}" + query(drain=True, untilRestart=until_restart)
-    raw = _patiently(lambda: admin.send("PUT", path, {"note": note}), PATIENCE_S)
+    raw = _patiently(lambda: admin.send("PUT", path, {"note": note}), patience_s)
     document: dict[str, Any] = json.loads(raw)
     return document
 
@@ -243,7 +259,9 @@ def rolling_restart(
         try:
             _restart(admin, broker, command_line, within, note)
         except (LoadManagerError, OSError) as error:
-            return _stopped(broker, order, restarted, error)
+            return _stopped(broker, order, restarted, str(error))
+        except KeyboardInterrupt:
+            return _stopped(broker, order, restarted, "interrupted", status=INTERRUPTED)
         restarted.append(broker)
     text = f"{count_of(len(restarted), 'broker')} restarted: {', '.join(restarted)}"
     return Output({"restarted": restarted, "left": [], "failed": None}, text)
@@ -353,7 +371,9 @@ def _until(condition: Callable[[], bool], within_s: float, otherwise: str) -> No
         time.sleep(POLL_S)
 
 
-def _stopped(broker: str, order: list[str], restarted: list[str], error: Exception) -> Output:
+def _stopped(
+    broker: str, order: list[str], restarted: list[str], error: str, *, status: int = 1
+) -> Output:
     left = [name for name in order if name not in restarted and name != broker]
     text = (
         f"stopped at {broker}: {error}\n"
@@ -362,5 +382,5 @@ def _stopped(broker: str, order: list[str], restarted: list[str], error: Excepti
         f"restarted: {', '.join(restarted) or 'none'}; failed: {broker}; "
         f"not begun: {', '.join(left) or 'none'}"
     )
-    data = {"restarted": restarted, "left": left, "failed": broker, "error": str(error)}
-    return Output(data, text, status=1)
+    data = {"restarted": restarted, "left": left, "failed": broker, "error": error}
+    return Output(data, text, status=status)

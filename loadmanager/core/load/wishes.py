@@ -97,5 +97,7 @@ NO_WISHES = Wishes()
 def check_hold(seconds: float) -> float:
     """Raise `BadInputError` for a duration that is not positive, or too long."""
     if not 0 < seconds <= HOLD_S_MAX:
-        raise BadInputError(f"a duration of more than 0 s and at most {HOLD_S_MAX:g} s is expected")
+        raise BadInputError(
+            f"a duration of more than 0 s and at most {HOLD_S_MAX / 86_400:g} days is expected"
+        )
     return seconds

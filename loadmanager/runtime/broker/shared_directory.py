@@ -23,6 +23,11 @@ _COPY = (
     "If {broker} runs without loadManagerStorageDirectory or in version 0.3.0: delete that file"
 )
 
+_WAITING = (
+    "waiting to start: a registered broker has not locked its file in loadManagerStorageDirectory; "
+    "if it has died, its session ends in this time"
+)
+
 log = structlog.get_logger("storage")
 
 
@@ -72,7 +77,8 @@ async def require_original(store: Store, locks: Locks, me: str) -> None:
     Raises `OperationalError` for a copy, after the time in which a broker that has died is gone. If
     the directory fails, or does not answer in time, this is logged, and nothing is checked.
     """
-    waited_s, wait_s = 0.0, store.session_timeout_s + MARGIN_S
+    wait_s = store.session_timeout_s + MARGIN_S
+    waited_s: dict[str, float] = {}
     try:
         while True:
             held = await locks.hold(me)
@@ -80,16 +86,20 @@ async def require_original(store: Store, locks: Locks, me: str) -> None:
             free = [broker for broker in others if not await locks.is_held(broker)]
             if held and not free:
                 return
-            if waited_s >= wait_s:
-                break
+            # Each broker has its own time: another one may die meanwhile.
+            waited_s = {broker: waited_s.get(broker, 0.0) for broker in [*free, me]}
+            for broker in free:
+                if waited_s[broker] >= wait_s:
+                    raise OperationalError(_COPY.format(broker=broker))
+                if not waited_s[broker]:
+                    log.warning(_WAITING, peer=broker, within_s=wait_s)
+            if not free and waited_s[me] >= wait_s:
+                log.warning("another process with this broker's name uses the directory", broker=me)
+                return
             await sleep(WAIT_S)
-            waited_s += WAIT_S
+            waited_s = {broker: for_s + WAIT_S for broker, for_s in waited_s.items()}
     except OSError as error:
         log.warning("the locks of the other brokers could not be checked", error=said(error))
-        return
-    if free:
-        raise OperationalError(_COPY.format(broker=free[0]))
-    log.warning("another process with this broker's name uses the directory", broker=me)
 
 
 async def require_shared(store: Store, directory: Directory, me: str) -> None:

@@ -21,6 +21,7 @@ from loadmanager.core.errors import BadInputError, ConflictError
 from loadmanager.core.ownership.states import LifeCause
 from loadmanager.core.strategies.splitting.algorithms import (
     ALGORITHMS,
+    FLOW_OR_QPS,
     POSITIONS,
     RANGE,
     HashedTopic,
@@ -178,6 +179,14 @@ class Splitting:
 def _no_boundary(algorithm: str, span: BundleRange, positions: Sequence[int]) -> str:
     if algorithm == POSITIONS and not any(span.lower < at < span.upper for at in positions):
         return f"none of the positions lies between its boundaries, {span}"
+    if algorithm == FLOW_OR_QPS:
+        return (
+            "no useful boundary: fewer than two topics of different hashes have traffic, or all "
+            "together exceed neither loadBalancerNamespaceBundleMaxMsgRate nor "
+            "loadBalancerNamespaceBundleMaxBandwidthMbytes"
+        )
+    if algorithm == POSITIONS:
+        return f"{POSITIONS} needs two topics in the bundle, as in Pulsar"
     return "no useful boundary: fewer than two topics, or all of one hash"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +53,8 @@ class Draining:
     brokers: Fleet
     mover: Mover
     clock: Clock
+    leads: Callable[[str], bool]
+    """Whether a broker runs this leader's load manager: it refuses the orders of another leader."""
     drains: dict[str, Drain] = field(default_factory=dict)
     """brokerId → its drain."""
 
@@ -95,6 +97,9 @@ class Draining:
             drain.next_s = now_s + LOOK_AGAIN_S
             if before != 0:
                 log.info("broker drained", peer=broker, moved=drain.moved)
+            return
+        if not self.leads(broker):
+            drain.problem = "it runs the other load manager, whose leader drains it"
             return
         self._queue(broker, drain, served, now_s)
 
@@ -146,6 +151,7 @@ class Draining:
             per_s = len(drain.moved_s) / max(1.0, now_s - drain.moved_s[0])
         left_s = drain.left / per_s if drain.left is not None and per_s else None
         left = drain.left if active else 0
+        paused = "moves are paused" if left != 0 and self.moves.wishes.pause() is not None else ""
         return {
             **document,
             "total": cordon.total,
@@ -154,7 +160,7 @@ class Draining:
             "failed": drain.failed,
             "movesPerMinute": round(per_s * 60, 1),
             "secondsLeft": 0 if left == 0 else left_s and round(left_s),
-            "problem": drain.problem,
+            "problem": drain.problem or paused,
         }
 
     async def count(self, address: BrokerAddress) -> int:

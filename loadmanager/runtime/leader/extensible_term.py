@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.manager import Manager
 from loadmanager.core.load.reports import BrokerLoadData
 from loadmanager.ports.election import Term
 from loadmanager.ports.hosting import BrokerAddress
@@ -100,6 +101,7 @@ class PublishedFeed:
 class ExtensibleLeaderWork(LeaderWork):
     """The leader's work; `run` is one term of it."""
 
+    manager: ClassVar[Manager] = Manager.EXTENSIBLE
     states: Live[StateSettings]
     view: ClusterView
     """This broker's view, in which it places bundles, too."""

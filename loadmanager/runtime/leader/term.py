@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import NamespaceBundles
 from loadmanager.core.conf import Live
 from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.manager import Manager
 from loadmanager.core.moves.move import Move
 from loadmanager.core.moves.settings import MoveSettings
 from loadmanager.core.ownership.state_records import StateRecord
@@ -92,6 +93,7 @@ class Feed(Protocol):
 class LeaderWork:
     """The leader's work; `run` is one term of it."""
 
+    manager: ClassVar[Manager] = Manager.MODULAR
     store: Store
     brokers: Brokers
     policies: PlacementPolicies
@@ -132,6 +134,12 @@ class LeaderWork:
     """Has a broker acquire a bundle that nobody owns; None: its next lookup does."""
     records: list[Callable[[str, StateRecord | None], None]] | None = None
     """Where to listen for changes of state records; None: reports tell of owners."""
+
+    def _leads(self, broker: str) -> bool:
+        """True if a broker runs this load manager."""
+        report = self.brokers.reports.get(broker)
+        runs = None if report is None else Manager.of(report.load_manager_class_name)
+        return runs is None or runs is self.manager
 
     def new_view(self) -> ClusterView:
         """Make the leader's view of the load."""
@@ -291,6 +299,7 @@ class LeaderWork:
             brokers=self.brokers,
             mover=self.peers,
             clock=self.clock,
+            leads=self._leads,
         )
         merging = Merging(
             moves=moves,

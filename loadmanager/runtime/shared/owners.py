@@ -6,21 +6,36 @@ from collections.abc import Mapping
 from typing import Any
 
 from loadmanager.core.errors import CorruptDataError
+from loadmanager.core.ownership.state_records import decode_record
 from loadmanager.ports.store import Store
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import read_object
+from loadmanager.runtime.shared.documents import read_object, stored
 
 
 async def stored_owner(store: Store, bundle: str) -> str | None:
-    """The brokerId of the holder of a bundle's lock; None if no session holds it.
+    """The brokerId of the holder of a bundle's lock, or else of the owner by its state record (a
+    broker of the extensible load manager); None if no session owns it.
 
-    Raises `CorruptDataError` for a lock that names no owner.
+    Raises `CorruptDataError` for a lock that names no owner, and for a corrupt record.
     """
     path = paths.lock(bundle)
     node = await store.get(path)
     if node is None or node.ephemeral_owner == 0:
-        return None
+        return await _owner_by_record(store, bundle)
     return owner_in(read_object(node.value, path), path)
+
+
+async def _owner_by_record(store: Store, bundle: str) -> str | None:
+    path = paths.unit_state(bundle)
+    node = await store.get(path)
+    if node is None:
+        return None
+    with stored(path):
+        record = decode_record(node.value)
+    if record.owner is None:
+        return None
+    broker_id, session_id = record.owner
+    return broker_id if await store.get(paths.session(session_id)) is not None else None
 
 
 def owner_in(lock: Mapping[str, Any], path: str) -> str:
