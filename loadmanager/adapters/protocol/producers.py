@@ -201,8 +201,9 @@ def on_send(connection: Connection, frame: Frame) -> None:
         return
     messages = metadata.num_messages_in_batch
     _charge(connection, producer, messages, len(tail))
-    delayed = connection.server.settings.value.delayed
-    deliver_at_ms = max(metadata.deliver_at_time, 0) if delayed else 0
+    deliver_at_ms = max(metadata.deliver_at_time, 0)
+    if deliver_at_ms and not connection.server.settings.value.delayed:
+        deliver_at_ms = 0
     try:
         entry = hosted.core.publish(
             producer.core,

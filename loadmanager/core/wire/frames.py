@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from dataclasses import dataclass
 
+import msgspec
 from crc32c import crc32c
 from google.protobuf.message import DecodeError, EncodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -76,9 +76,11 @@ class FrameError(LoadManagerError):
     """Bytes that are not a frame, or a frame without a valid command: close the connection."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One frame: its command, and what follows the command (empty for simple commands)."""
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """One frame: its command, and what follows the command (empty for simple commands).
+
+    A `Struct`, because one is made for each message, and a frozen dataclass takes 0.2 µs more.
+    """
 
     command: pb.BaseCommand
     tail: bytes
