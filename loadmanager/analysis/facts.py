@@ -92,6 +92,7 @@ class Facts:
         sums = [
             F.count(F.lit(1)).alias("samples"),
             F.size(F.collect_set("ts")).alias("times"),
+            F.sort_array(F.collect_list(F.struct("ts", "intervalMs"))).alias("recorded"),
             F.sum("intervalMs").alias("interval_ms"),
             F.sum(F.when(over, F.col("intervalMs")).otherwise(0)).alias("over_ms"),
             F.sum(F.when(idle, F.col("intervalMs")).otherwise(0)).alias("idle_ms"),

@@ -20,13 +20,13 @@ from loadmanager.analysis.day import (
     many,
 )
 from loadmanager.analysis.trusted import by_broker
-from loadmanager.core.history.outages import Outage, Silence, outages, silences
+from loadmanager.core.history.outages import Outage, Silence, outages, restarts, silences
 
 NAME = "outages"
 ABOUT = (
     "Which brokers went? A broker that records nothing for three of its intervals, and at least "
     "two minutes, was away: in good order if it gave its bundles up, else it crashed. A broker "
-    "that lost its session without being away is here, too."
+    "that lost bundles in a shorter time, or with its session, is here, too."
 )
 COLUMNS: Columns = {
     "ts": (WHOLE, "the last that is known of it"),
@@ -59,7 +59,11 @@ def gaps(day: Day) -> list[Silence]:
 
 def table(day: Day) -> list[Row]:
     """A row an outage."""
-    found = outages(gaps(day), day.owners, day.corrections)
+    recorded = {
+        broker: [(one["ts"], one["intervalMs"]) for step in steps for one in step["recorded"]]
+        for broker, steps in by_broker(day.facts.brokers).items()
+    }
+    found = outages(gaps(day), day.owners, day.corrections, restarts(recorded))
     return [_row(outage) for outage in found if outage.at_ms >= day.start_ms]
 
 
@@ -110,12 +114,11 @@ def _finding(row: Any, day: Day) -> Finding:
     without = "No bundle lost its owner."
     if row.bundles:
         named = f"{many(row.bundles, 'bundle')} of {listed(row.namespaces)}"
-        lasted = (
-            f" had no owner for {lasting(row.unowned_s_min / 3600)} to "
-            f"{lasting(row.unowned_s_max / 3600)}, longest {row.worst_bundle}"
-            if row.unowned_s_max is not None
-            else " had no owner"
-        )
+        lasted = " had no owner for a while that no record tells"
+        if row.unowned_s_max:
+            times = [lasting(row.unowned_s_min / 3600), lasting(row.unowned_s_max / 3600)]
+            lasted = f" had no owner for {' to '.join(dict.fromkeys(times))}"
+            lasted += f", longest {row.worst_bundle}" if row.bundles > 1 else ""
         never = f"; {row.never_owned:,} of them got no owner any more" if row.never_owned else ""
         without = f"{named}{lasted}{never}."
     hurt = row.how in ("crash", "session lost") and row.bundles

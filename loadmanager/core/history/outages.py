@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 
 from loadmanager.core.history.tenures import Tenure
@@ -15,6 +16,8 @@ from loadmanager.core.history.tenures import Tenure
 GAP_INTERVALS = 3.0
 """A broker that is silent for this many of its intervals was away."""
 GAP_MS_MIN = 120_000
+RESTART_MS_MIN = 1_000
+"""A shorter time between two samples may be the timer's."""
 NEAR_MS = 300_000
 """A bundle that its broker gave up, or lost, so near to the broker's end belongs to it."""
 
@@ -81,10 +84,23 @@ def silences(
     return found
 
 
+def restarts(samples: Mapping[str, Sequence[tuple[int, int]]]) -> list[Silence]:
+    """Broker → its samples as (time, interval in ms), in order → when it was not there, however
+    briefly: the first sample of a process stands for the time since its start only.
+    """
+    return [
+        Silence(broker, before, ts - interval_ms)
+        for broker, of_broker in sorted(samples.items())
+        for (before, _), (ts, interval_ms) in pairwise(of_broker)
+        if ts - interval_ms - before > RESTART_MS_MIN
+    ]
+
+
 def outages(
     silent: Iterable[Silence],
     of_bundles: Mapping[str, Sequence[Tenure]],
     clocks: Mapping[str, float],
+    restarted: Iterable[Silence] = (),
 ) -> list[Outage]:
     """The outages of a day, by time: of brokers that fell silent, and of those that lost bundles
     without a silence (a session that expired, a restart between two records).
@@ -112,7 +128,7 @@ def outages(
         elif lost or one.back_ms is None:
             outage.how = "crash"
         found.append(outage)
-    found += _without_silence(of_bundles, taken, clocks)
+    found += _without_silence(of_bundles, taken, clocks, list(restarted))
     return sorted(found, key=lambda outage: (outage.at_ms, outage.broker))
 
 
@@ -158,35 +174,57 @@ def _without_silence(
     of_bundles: Mapping[str, Sequence[Tenure]],
     taken: set[tuple[str, int]],
     clocks: Mapping[str, float],
+    restarted: Sequence[Silence],
 ) -> list[Outage]:
     """Losses that no silence explains, those of a broker at about one time together."""
-    losses: dict[str, list[Unowned]] = {}
-    how: dict[str, str] = {}
+    losses: dict[tuple[str, str], list[tuple[Unowned, float]]] = {}
     for bundle, of_bundle in of_bundles.items():
         for index, tenure in enumerate(of_bundle):
             if not tenure.lost or (bundle, index) in taken:
                 continue
             if tenure.until_ms is None and not _later(of_bundle, index):
                 continue  # it is owned still
-            after = of_bundle[index + 1] if _later(of_bundle, index) else None
-            at = tenure.until_ms
-            if at is None and after is not None:
-                at = after.since_ms
-            if at is None:
+            ended = _ended(of_bundle, index, clocks, restarted)
+            if ended is None:
                 continue
-            clock = clocks.get(tenure.broker, 0.0)
-            losses.setdefault(tenure.broker, []).append(
-                _unowned(of_bundle, index, at - clock, clocks)
-            )
-            how[tenure.broker] = "crash" if tenure.until_ms is None else "session lost"
+            at_ms, back_ms = ended
+            how = "crash" if tenure.until_ms is None else "session lost"
+            one = _unowned(of_bundle, index, at_ms, clocks)
+            losses.setdefault((tenure.broker, how), []).append((one, back_ms))
     found: list[Outage] = []
-    for broker, lost in sorted(losses.items()):
-        for one in sorted(lost, key=lambda bundle: (bundle.since_ms, bundle.bundle)):
-            last = found[-1] if found and found[-1].broker == broker else None
+    for (broker, how), lost in sorted(losses.items()):
+        last = None
+        for one, back_ms in sorted(lost, key=lambda loss: (loss[0].since_ms, loss[0].bundle)):
             if last is None or one.since_ms - last.at_ms > NEAR_MS:
-                last = Outage(
-                    broker=broker, how=how[broker], at_ms=one.since_ms, back_ms=one.since_ms
-                )
+                last = Outage(broker=broker, how=how, at_ms=one.since_ms, back_ms=back_ms)
                 found.append(last)
             last.bundles.append(one)
     return found
+
+
+def _ended(
+    of_bundle: Sequence[Tenure],
+    index: int,
+    clocks: Mapping[str, float],
+    restarted: Sequence[Silence],
+) -> tuple[float, float] | None:
+    """When a lost tenure ended, and when its broker was back; None if no record tells.
+
+    A broker that crashed did not record the end: it was before the restart after which somebody
+    acquired the bundle, and after the last that the broker recorded before.
+    """
+    tenure = of_bundle[index]
+    ahead = clocks.get(tenure.broker, 0.0)
+    if tenure.until_ms is not None:
+        return tenure.until_ms - ahead, tenure.until_ms - ahead
+    after = of_bundle[index + 1]
+    if after.since_ms is None:
+        return None
+    next_ms = after.since_ms - clocks.get(after.broker, 0.0)
+    begun_ms = (tenure.since_ms or 0) - ahead
+    for one in reversed(restarted):
+        if one.broker == tenure.broker and one.last_ms is not None and one.back_ms is not None:
+            last_ms, back_ms = one.last_ms - ahead, one.back_ms - ahead
+            if begun_ms < back_ms and last_ms < next_ms:
+                return max(last_ms, begun_ms), back_ms
+    return next_ms, next_ms

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadmanager.core.history.outages import outages, silences
+from loadmanager.core.history.outages import outages, restarts, silences
 from loadmanager.core.history.tenures import (
     Step,
     add_owners,
@@ -95,6 +95,29 @@ def test_a_session_that_expired_needs_no_silence() -> None:
     ]
     (outage,) = outages([], ordered(tenures_of(steps), {}), {})
     assert (outage.how, outage.bundles[0].lasted_ms) == ("session lost", 3000)
+
+
+def test_a_broker_that_restarts_at_once_left_its_bundles_without_an_owner() -> None:
+    """b0 records its load each minute, and last at 50:00. Its next process starts at 50:20, when
+    the store still holds the old claims. At 50:30 b1 takes one bundle, and b0 the other again.
+    """
+    crashed, back, free = 50 * MINUTE, 50 * MINUTE + 20_000, 50 * MINUTE + 30_000
+    steps = [
+        *taken(MINUTE, "b0", "t/n/x", life=1),
+        *taken(crashed + 5_000, "b0", "t/n/y", life=2),
+        *taken(free, "b1", "t/n/x", life=3),
+        *taken(free, "b0", "t/n/y", life=4),
+        Step(70 * MINUTE, "b0", "t/n/y", "Owned", "Free", "session lost", "loss", life=4),
+        *taken(70 * MINUTE + 3000, "b1", "t/n/y", life=5),
+    ]
+    samples = [(minute * MINUTE, MINUTE) for minute in range(1, 51)]
+    samples += [(back + 4_000, 4_000), (51 * MINUTE, 36_000)]
+    owners = ordered(tenures_of(sorted(steps)), {})
+    crash, lost = outages([], owners, {}, restarts({"b0": samples, "b1": []}))
+    assert (crash.how, crash.at_ms, crash.back_ms) == ("crash", crashed, back)
+    lasted = {one.bundle: one.lasted_ms for one in crash.bundles}
+    assert lasted == {"t/n/x": 30_000, "t/n/y": 25_000}
+    assert (lost.how, lost.at_ms) == ("session lost", 70 * MINUTE)
 
 
 def test_a_clock_that_is_ahead_is_measured_and_hides_no_move() -> None:
