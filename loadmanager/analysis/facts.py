@@ -27,6 +27,8 @@ PLOT_STEPS_MS = tuple(minutes * 60_000 for minutes in (1, 2, 5, 10, 15))
 BUSIEST = 200
 """Percentiles and plots are of this many bundles and topics only."""
 OVER_LIMIT = 1.5
+SPLITTERS = ("BundleSplitterTask", "DefaultNamespaceBundleSplitStrategyImpl")
+"""What decisions about splits name as their strategy."""
 STEPS_MAX = 1_000_000
 """Ownership records of a day that are looked at; there is a notice when there are more."""
 MOVES_MAX = 100_000
@@ -224,14 +226,15 @@ class Facts:
 
     @cached_property
     def terms(self) -> list[dict[str, Any]]:
-        """The leaders' terms that recorded a decision, with their strategies."""
+        """The leaders' terms that recorded a decision, with their last shedders."""
+        sheds = F.col("action").isin("unload", "skip") & ~F.col("strategy").isin(*SPLITTERS)
         found = (
             self.ingest.records("decision")
             .groupBy("epoch", "broker")
             .agg(
                 F.min("ts").alias("ts"),
                 F.max("ts").alias("last_ts"),
-                F.max("strategy").alias("strategy"),
+                F.max_by("strategy", F.when(sheds, F.col("ts"))).alias("strategy"),
                 F.count_if(F.col("action") == "unload").alias("unloads"),
             )
         )

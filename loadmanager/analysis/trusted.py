@@ -13,6 +13,10 @@ STUCK_MS_MIN = HOUR_MS
 STUCK_SAMPLES_MIN = 30
 TRAFFIC_VARIES = 0.05
 """Bandwidth that stays the same while the traffic differs by so much is not measured."""
+FULL = 0.999
+"""A CPU that shows one value above this part of its limit has no more to give: it may well be so,
+and brokers record no more than the limit.
+"""
 SAME = 0.02
 """A usage that differs from a resource's by no more was taken from it."""
 Stretch = tuple[str, str, int, int]
@@ -58,7 +62,7 @@ def _suspicious(stretch: Sequence[Row], resource: str) -> bool:
     if lasted < STUCK_MS_MIN or samples < STUCK_SAMPLES_MIN:
         return False
     if resource == "cpu":
-        return True
+        return bool(stretch[0]["cpu_mean"] < FULL)
     least = min(step["throughput_min"] for step in stretch)
     most = max(step["throughput_max"] for step in stretch)
     return bool(most - least > TRAFFIC_VARIES * most)

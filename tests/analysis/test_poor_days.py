@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
@@ -118,6 +119,41 @@ def test_days_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     )
     assert analyze(tmp_path, "--no-late", date="2026-11-18") == 0
     assert report(tmp_path, "2026-11-18")["totals"]["brokers"] == 0
+
+
+def test_a_full_broker_is_overloaded_and_its_sensor_is_no_liar(tmp_path: Path) -> None:
+    """A CPU that shows its limit for two hours, to the last digit, has no more to give. The leader
+    has the name of its shedder, not of what splits. A plot is one line, which begins with the first
+    five minutes, although these began before the first record.
+    """
+    root = tmp_path / "history"
+    for broker, usage in (("b0", 1.0), ("b1", 0.2)):
+        loads = [
+            history.broker_load(minute, broker, usage, cpu=100.0 if usage == 1 else minute % 50)
+            for minute in range(4, 124)
+        ]
+        history.write(root, "broker_load", broker, loads)
+    common = {"epoch": 1, "cycle": 1, "reason": "x"}
+    decisions = [
+        history.record({**common, "strategy": "BalancedShedder", "action": "skip"}, 5, "b1"),
+        history.record({**common, "strategy": "BundleSplitterTask", "action": "split"}, 6, "b1"),
+    ]
+    history.write(root, "decision", "b1", decisions)
+    assert analyze(tmp_path, "--no-late") == 0
+    found = report(tmp_path)
+    assert found["tables"]["sensors"]["rows"] == []
+    usage_of = {row["broker"]: row for row in found["tables"]["broker_usage"]["rows"]}
+    assert usage_of["b0"]["hours_over"] == 2.0
+    assert found["findings"][0]["title"] == "b0 was overloaded for 2.0 hours"
+    assert "b1 leads, epoch 1, BalancedShedder" in [event["text"] for event in found["timeline"]]
+    page = (
+        tmp_path / f"analysis/cluster={history.CLUSTER}/reports/{history.DATE}.html"
+    ).read_text()
+    (plot,) = re.findall(r'<svg[^>]*aria-label="Imbalance".*?</svg>', page, re.DOTALL)
+    (line,) = re.findall(r'd="([^"]*)" class="line', plot)
+    assert line.count("M") == 1
+    assert "h" not in line
+    assert float(line[1:].split()[0]) < 80
 
 
 def failing(question: ModuleType, **fields: Any) -> ModuleType:

@@ -90,8 +90,9 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             f"than {day.settings.grace_period_minutes:g} minutes before. "
             f"The worst is {worst.bundle} with {many(worst.moves, 'move')} and "
             f"{many(worst.returns, 'return')}. Every move makes its clients reconnect.",
-            advice="Shedding and placement score different things: use AvgShedder for both, or a "
-            "longer loadBalancerSheddingGracePeriodMinutes. A pin keeps a bundle where it is.",
+            advice="Where shedding and placement score different things, use one strategy for both "
+            "(AvgShedder, or BalancedShedder with BalancedPlacement); else a longer "
+            "loadBalancerSheddingGracePeriodMinutes. A pin keeps a bundle where it is.",
             numbers={
                 "bundles": len(back),
                 "returns": returns,
@@ -103,7 +104,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             where=worst.bundle,
             plot="timeline",
             commands=[
-                f"loadmanager admin bundles move {worst.bundle} --to BROKER --pin 2h",
+                f"loadmanager admin bundles pin {worst.bundle} 2h",
                 "loadmanager admin decisions",
             ],
             causes=[f"bundle {worst.bundle}"],

@@ -108,14 +108,15 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             importance=46,
             question=NAME,
             title=f"{row.name} is expected to be overloaded tomorrow",
-            text=f"At {row.peak_tomorrow:.0%} in its busiest hour, by {row.days} days of history; "
-            f"this forecast erred by {row.error or 0:.0%} on the last day.",
+            text=f"At {row.peak_tomorrow:.0%} in its busiest hour, by {row.days} days of history"
+            + ("." if error is None else f"; this forecast erred by {error:.0%} on the last day."),
             advice="Let the shedder move load away before, or add a broker.",
-            numbers={"peak": row.peak_tomorrow, "error": row.error},
+            numbers={"peak": row.peak_tomorrow, "error": error},
             at_ms=row.peak_hour_ts,
             where=row.name,
             commands=["loadmanager admin dry-run"],
         )
         for row in rows
         if row.kind == "broker" and row.peak_tomorrow > limit
+        for error in [row.naive_error if row.used == "naive" else row.error]
     ]

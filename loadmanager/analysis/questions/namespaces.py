@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loadmanager.analysis.day import (
@@ -61,6 +61,7 @@ def table(day: Day) -> list[Row]:
     spaces: dict[str, list[Row]] = {}
     for row in day.answer("hot_bundles"):
         spaces.setdefault(namespace_of(row["bundle"]), []).append(row)
+    split = {row["parent"]: row["ts"] for row in day.answers.get("splits", ())}
     brokers = max(len({row["broker"] for row in day.facts.brokers}), 1)
     everything = sum(row["bytes"] for rows in spaces.values() for row in rows)
     topics: dict[str, list[tuple[int, str, float]]] = {}
@@ -70,7 +71,14 @@ def table(day: Day) -> list[Row]:
             placed = (zlib.crc32(name.encode()), name, row["bytes"])
             topics.setdefault(namespace_of(name.partition("://")[2]), []).append(placed)
     rows = [
-        _row(space, bundles, brokers, everything, topics.get(space, []))
+        _row(
+            space,
+            bundles,
+            split,
+            brokers=brokers,
+            everything=everything,
+            topics=topics.get(space, []),
+        )
         for space, bundles in spaces.items()
     ]
     return sorted(rows, key=lambda row: (-row["share"], row["namespace"]))
@@ -79,12 +87,18 @@ def table(day: Day) -> list[Row]:
 def _row(
     space: str,
     bundles: Sequence[Row],
+    split: Mapping[str, float],
+    *,
     brokers: int,
     everything: float,
     topics: Sequence[tuple[int, str, float]],
 ) -> Row:
     latest = max(row["last_ts"] for row in bundles)
-    present = [row for row in bundles if row["last_ts"] >= latest - PRESENT_MS]
+    present = [
+        row
+        for row in bundles
+        if row["last_ts"] >= max(latest - PRESENT_MS, split.get(row["bundle"], 0))
+    ]
     now = [row["bytes"] for row in present]
     bytes_ = sum(row["bytes"] for row in bundles)
     share = over(bytes_, everything) or 0.0

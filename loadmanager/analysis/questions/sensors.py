@@ -27,7 +27,8 @@ SAID, IMPOSSIBLE, STUCK = "not trusted by the broker", "more used than there is"
 ABOUT = (
     "Which sensors could not be trusted? Those that brokers reported, those that showed more than "
     "one and a half times what there is, and CPUs and NICs that showed one value, to the last "
-    "digit, for an hour or more: NICs only while the broker's traffic changed."
+    "digit, for an hour or more: CPUs only below their limit, NICs only while the broker's traffic "
+    "changed."
 )
 COLUMNS: Columns = {
     "broker": (TEXT, "the broker"),

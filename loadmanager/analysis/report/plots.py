@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from loadmanager.analysis.day import Day, Row
-from loadmanager.analysis.facts import PlotSteps
+from loadmanager.analysis.facts import BUCKET_MS, PlotSteps
 from loadmanager.analysis.trusted import by_broker, trusted
 
 BUNDLES_MAX = 40
@@ -104,17 +104,20 @@ def _usage(plots: Plots, day: Day) -> None:
     peaks = {name: max(step["usage"] for step in steps) for name, steps in brokers.items()}
     busiest = sorted(peaks, key=lambda name: (-peaks[name], name))[:BROKERS_MAX]
     values = [
-        (name, _step(plots.axis, (step["first_ts"] + step["last_ts"]) / 2), step["usage"])
+        (name, at, step["usage"])
         for name in busiest
         for step in brokers[name]
         if not step["lied"]
+        for at in _steps(plots.axis, step["bucket"])
     ]
     plots.usage = _lines(values, sorted(busiest), plots.axis.count)
 
 
 def _imbalance(plots: Plots, day: Day) -> None:
     values = [
-        ("std", _step(plots.axis, row["bucket"]), row["std"]) for row in day.answer("imbalance")
+        ("std", at, row["std"])
+        for row in day.answer("imbalance")
+        for at in _steps(plots.axis, row["bucket"])
     ]
     plots.std = _lines(values, ["std"], plots.axis.count)["std"]
 
@@ -176,8 +179,10 @@ def _of_leaders(day: Day) -> list[Mark]:
     ]
 
 
-def _step(axis: PlotSteps, ts: float) -> int:
-    return int((ts - axis.start_ms) // axis.step_ms)
+def _steps(axis: PlotSteps, bucket: int) -> range:
+    """The steps, of which some are shorter, that five minutes have a part of."""
+    first, last = bucket - axis.start_ms, bucket + BUCKET_MS - 1 - axis.start_ms
+    return range(max(first // axis.step_ms, 0), min(last // axis.step_ms + 1, axis.count))
 
 
 def _lines(values: list[tuple[Any, int, float]], order: list[str], count: int) -> dict[str, Line]:

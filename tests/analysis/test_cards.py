@@ -1,0 +1,86 @@
+"""Sentences of single cards, from rows that are made by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from loadmanager.analysis.questions import forecasts, namespaces, outages
+from loadmanager.core.strategies.settings import StrategySettings
+
+DAY: Any = SimpleNamespace(settings=StrategySettings(), end_ms=86_400_000)
+
+
+@pytest.mark.parametrize(
+    ("used", "naive_error", "said"),
+    [
+        ("naive", 0.07, "; this forecast erred by 7% on the last day."),
+        ("pattern", 0.07, "; this forecast erred by 100% on the last day."),
+        ("naive", None, "by 8 days of history."),
+    ],
+)
+def test_a_forecast_names_its_own_error(used: str, naive_error: float | None, said: str) -> None:
+    """The error is that of the forecast that was used, and none is made up."""
+    row = SimpleNamespace(
+        kind="broker",
+        name="b0",
+        days=8,
+        peak_tomorrow=0.95,
+        peak_hour_ts=0,
+        error=1.0,
+        naive_error=naive_error,
+        used=used,
+    )
+    (card,) = forecasts.findings([row], DAY)
+    assert card.text.endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "said"),
+    [
+        (7.0, 7.2, "2 bundles of t/n had no owner for 7 s, longest t/n/x."),
+        (7.0, 90.0, "2 bundles of t/n had no owner for 7 s to 2 minutes, longest t/n/x."),
+        (0.0, 0.0, "2 bundles of t/n had no owner for a while that no record tells."),
+    ],
+)
+def test_how_long_bundles_had_no_owner(least: float, most: float, said: str) -> None:
+    """No time is named twice, and none that nobody knows."""
+    row = SimpleNamespace(
+        ts=0,
+        broker="b0",
+        how="crash",
+        back_ts=None,
+        bundles=2,
+        unowned_s_min=least,
+        unowned_s_max=most,
+        bundle_minutes=1.0,
+        never_owned=0,
+        namespaces=["t/n"],
+        worst_bundle="t/n/x",
+    )
+    (card,) = outages.findings([row], DAY)
+    assert card.text.startswith(said)
+
+
+def test_a_bundle_that_was_just_split_is_no_bundle_to_split() -> None:
+    """The commands of the namespace advisor name bundles that are there, although a record of the
+    parent is only some minutes old.
+    """
+    whole, low, high = (f"t/n/{part}" for part in ("0x0_0xffffffff", "0x0_0x8", "0x8_0xffffffff"))
+    answers: dict[str, Any] = {
+        "hot_bundles": [
+            {"bundle": whole, "bytes": 900.0, "last_ts": 60_000},
+            {"bundle": low, "bytes": 50.0, "last_ts": 180_000},
+            {"bundle": high, "bytes": 50.0, "last_ts": 180_000},
+        ],
+        "splits": [{"parent": whole, "ts": 61_000}],
+        "hot_topics": [{"topic": f"persistent://t/n/{name}", "bytes": 10.0} for name in "abc"],
+    }
+    facts = SimpleNamespace(brokers=[{"broker": "b0"}])
+    day: Any = SimpleNamespace(answers=answers, answer=answers.__getitem__, facts=facts)
+    (row,) = namespaces.table(day)
+    assert row["bundles"] == 2
+    assert row["commands"]
+    assert all(f" {high} " in command for command in row["commands"])
