@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,17 @@ class Group(Command, click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of their definition."""
         return list(self.commands)
+
+
+class Finite(click.FloatRange):
+    """A range of numbers, without `nan` and infinity."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number to work with.", param, ctx)
+        return number
 
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]

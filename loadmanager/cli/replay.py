@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
@@ -12,17 +12,25 @@ from typing import Any
 import click
 import msgspec
 import numpy as np
+from click.core import ParameterSource
 
 from loadmanager import settings
-from loadmanager.cli.options import FILE, Command, config
+from loadmanager.cli.options import FILE, Command, Finite, config
 from loadmanager.cli.terminal import show, table, track
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.simulator import candidates
-from loadmanager.simulator.closed_loop import run
+from loadmanager.simulator.closed_loop import Costs, run
 from loadmanager.simulator.days import Day, Shape, make_day
 from loadmanager.simulator.exact import exactness, lines
-from loadmanager.simulator.measures import Measures, Minute, measure, ratio, settling
+from loadmanager.simulator.measures import (
+    WARM_UP_MINUTES,
+    Measures,
+    Minute,
+    measure,
+    ratio,
+    settling,
+)
 from loadmanager.simulator.picture import picture
 
 EXAMPLES = """examples:
@@ -51,7 +59,7 @@ HEADERS = (
     "pause s",
     "settle min",
 )
-LEGEND = """Means over the days.
+LEGEND = f"""Means over the days, each without its first {WARM_UP_MINUTES} minutes.
 spread, gap: standard deviation of the brokers' usage, and how far the most used one is above the
   mean, in points; max/mean: the most used one as a multiple of the mean
 hot min: minutes of brokers above 85 %
@@ -59,6 +67,9 @@ again: bundles that were moved twice within an hour
 pause s: seconds that clients were without an owner because of moves
 settle min: after an event, until the spread is usual again"""
 NO_CYCLES = 4
+OF_HISTORY = ("dates", "cluster", "exact")
+OF_SYNTHETIC = ("days", "seed", "hours", "brokers", "bundles", "unequal", "calm", "lies")
+OF_TRIALS = ("config", "overrides", "tried", "pause_s", "surge", "plot")
 CONFIGURED = "configured"
 """What the candidate without a text is called."""
 BARS = "▁▂▃▄▅▆▇█"
@@ -73,12 +84,27 @@ PLOT_WIDTH = 60
 @click.option("--try", "tried", multiple=True, metavar="STRATEGY", help="may be repeated")
 @click.option("--days", default=1, type=click.IntRange(1, 1000), help="how many, one for each seed")
 @click.option("--seed", default=1, help="of the first day; the same seed makes the same day")
-@click.option("--hours", default=4.0, type=click.FloatRange(0.5, 240), help="of each day")
+@click.option("--hours", default=4.0, type=Finite(0.5, 240), help="of each day")
 @click.option("--brokers", default=20, type=click.IntRange(2, 5000))
 @click.option("--bundles", default=800, type=click.IntRange(1, 1_000_000))
 @click.option("--unequal", is_flag=True, help="brokers of half, single and double size")
 @click.option("--calm", is_flag=True, help="no broker dies, joins or restarts")
 @click.option("--lies", is_flag=True, help="for an hour, a CPU sensor shows 40 points too much")
+@click.option(
+    "--pause",
+    "pause_s",
+    default=Costs().pause_s,
+    type=Finite(0),
+    metavar="S",
+    help="a move leaves a bundle's clients without an owner for so long",
+)
+@click.option(
+    "--surge",
+    default=Costs().surge,
+    type=Finite(0),
+    metavar="PART",
+    help="a bundle's new owner does this part of its work once more, for a minute",
+)
 @click.option(
     "--exact",
     is_flag=True,
@@ -94,6 +120,8 @@ def command(
     dates: Sequence[str],
     cluster: str | None,
     tried: Sequence[str],
+    pause_s: float,
+    surge: float,
     exact: bool,
     plot: Path | None,
     as_json: bool,
@@ -105,23 +133,26 @@ def command(
     leader's own cycle decides every minute, on virtual time. A bundle's load follows it; a move
     costs its clients a pause, and its new owner the work of their connecting again.
     """
+    _check_options(history, exact=exact)
     if exact:
         return _exactly(history, cluster, dates, as_json=as_json)
     base = settings.load(config, overrides)
     texts = {text or CONFIGURED: text for text in tried or [""]}
     plans = {name: _settings(base, text) for name, text in texts.items()}
+    costs = Costs(pause_s=pause_s, surge=surge)
     days = _synthetic(**synthetic) if history is None else _recorded(history, cluster, dates)
     results: dict[str, list[tuple[Measures, list[Minute]]]] = {name: [] for name in plans}
-    for name, day in track([(name, day) for day in days for name in plans], "replaying"):
-        minutes = run(day, plans[name])
+    for name, day in track([(name, day) for day in days.values() for name in plans], "replaying"):
+        minutes = run(day, plans[name], costs)
         results[name].append((measure(minutes), minutes))
     if plot is not None:
-        _draw(plot, picture({name: days[0][1] for name, days in results.items()}))
+        _draw(plot, picture({name: each[0][1] for name, each in results.items()}))
     if as_json:
-        print(msgspec.json.encode([_document(*result) for result in results.items()]).decode())
+        documents = [_document(name, days, result) for name, result in results.items()]
+        print(msgspec.json.encode(documents).decode())
     else:
-        rows = [_row(text, [measures for measures, _ in days]) for text, days in results.items()]
-        plots = [f"{_plot(days[0][1])}  {text}" for text, days in results.items()]
+        rows = [_row(text, [measures for measures, _ in each]) for text, each in results.items()]
+        plots = [f"{_plot(each[0][1])}  {text}" for text, each in results.items()]
         show(table(HEADERS, rows), LEGEND, "\n".join(["spread over the first day:", *plots]))
     return 0
 
@@ -133,12 +164,30 @@ def _draw(path: Path, text: str) -> None:
         raise BadInputError(f"--plot {path}: {error.strerror}") from None
 
 
+def _check_options(history: str | None, *, exact: bool) -> None:
+    """Raise `BadInputError` for an option that would have no effect."""
+    context = click.get_current_context()
+    given = [
+        option
+        for option in context.command.params
+        if context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+    ]
+    for option in given:
+        if history is None and option.name in OF_HISTORY:
+            raise BadInputError(f"{option.opts[0]}: a HISTORY is expected")
+        if history is not None and option.name in OF_SYNTHETIC:
+            raise BadInputError(f"{option.opts[0]} is for synthetic days, without a HISTORY")
+        if exact and option.name in OF_TRIALS:
+            raise BadInputError(f"{option.opts[0]} has no effect on --exact: leave one of them out")
+
+
 def _synthetic(
     *, days: int, seed: int, hours: float, calm: bool, brokers: int, bundles: int, **kind: bool
-) -> list[Day]:
+) -> dict[str, Day]:
+    """Seed → day."""
     minutes = round(hours * 60)
     shape = Shape(brokers=brokers, bundles=bundles, minutes=minutes, events=not calm, **kind)
-    return [make_day(number, shape) for number in range(seed, seed + days)]
+    return {str(number): make_day(number, shape) for number in range(seed, seed + days)}
 
 
 def _reader() -> Any:
@@ -179,12 +228,12 @@ def _exactly(
     return 0 if all(each.reproduced == each.moves for each in outcomes.values()) else 1
 
 
-def _recorded(history: str, cluster: str | None, dates: Sequence[str]) -> list[Day]:
-    """The days of a history; says how well their usage is understood."""
+def _recorded(history: str, cluster: str | None, dates: Sequence[str]) -> dict[str, Day]:
+    """Date → day of a history; says how well their usage is understood."""
     recorded_days = _reader()
     source = recorded_days.history(history)
     name = recorded_days.cluster_of(source, cluster)
-    made = []
+    made = {}
     for date in dates or source.dates(name):
         recording = recorded_days.recorded_day(source, name, date)
         day = recording.day
@@ -193,7 +242,7 @@ def _recorded(history: str, cluster: str | None, dates: Sequence[str]) -> list[D
             f"the bundles' bytes explain {recording.explained:.0%} of the brokers' usage",
             file=sys.stderr,
         )
-        made.append(day)
+        made[date] = day
     if not made:
         raise BadInputError(f"{history}: cluster {name} has no days")
     return made
@@ -223,11 +272,14 @@ def _plot(minutes: Sequence[Minute]) -> str:
     return "".join(BARS[height] for height in heights)
 
 
-def _document(text: str, days: Sequence[tuple[Measures, Sequence[Minute]]]) -> dict[str, Any]:
+def _document(
+    text: str, days: Iterable[str], results: Sequence[tuple[Measures, Sequence[Minute]]]
+) -> dict[str, Any]:
     return {
         "tried": text,
         "days": [
             {
+                "day": day,
                 **asdict(measures),
                 "spreadByMinute": [float(minute.usage.std() * 100) for minute in minutes],
                 "maxToMeanByMinute": [ratio(minute.usage) for minute in minutes],
@@ -244,6 +296,6 @@ def _document(text: str, days: Sequence[tuple[Measures, Sequence[Minute]]]) -> d
                     for event in minute.events
                 ],
             }
-            for measures, minutes in days
+            for day, (measures, minutes) in zip(days, results, strict=True)
         ],
     }

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,7 +16,7 @@ import click
 import msgspec
 
 from loadmanager import settings
-from loadmanager.cli.options import FILE, Command, config
+from loadmanager.cli.options import FILE, Command, Finite, config
 from loadmanager.cli.terminal import show, table
 from loadmanager.core.errors import BadInputError, ConfigError, OperationalError
 from loadmanager.simulator import candidates
@@ -34,11 +35,13 @@ Otherwise nothing is recommended. Results are kept below --output: a second run 
 is new. Spark's workers must see that folder.
 """
 SHOWN = 15
+NO_RECOMMENDATION = 4
+IN_FORCE = "the settings in force"
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
 @click.argument("history")
-@click.option("--date", "dates", multiple=True, metavar="YYYY-MM-DD", help="default: every day")
+@click.option("--date", "dates", multiple=True, metavar="YYYY-MM-DD", help="default: all but today")
 @click.option("--cluster", help="which cluster, when the history has several")
 @config("broker.conf with the settings in force")
 @click.option(
@@ -47,9 +50,9 @@ SHOWN = 15
 @click.option("--no-grid", is_flag=True, help="do not try every combination of the grid")
 @click.option("--try", "tried", multiple=True, metavar="STRATEGY", help="also this, as in replay")
 @click.option("--seed", default=1, help="seed of the candidates that are drawn by chance")
-@click.option("--balance", default=1.0, type=click.FloatRange(0), help="weight of spread")
-@click.option("--headroom", default=1.0, type=click.FloatRange(0), help="weight of overload")
-@click.option("--calm", default=0.2, type=click.FloatRange(0), help="weight of moves")
+@click.option("--balance", default=1.0, type=Finite(0), help="weight of spread")
+@click.option("--headroom", default=1.0, type=Finite(0), help="weight of overload")
+@click.option("--calm", default=0.2, type=Finite(0), help="weight of moves")
 @click.option("--output", type=FILE, default=Path("data/tournament"), help="where results are kept")
 @click.option("--master", help="Spark master (default local[*])")
 @click.option("--no-spark", is_flag=True, help="run everything in this process")
@@ -75,6 +78,8 @@ def command(
     """
     tournament = _prepared(history, cluster, dates, output, settings.load(config, overrides))
     weights = Weights(**{name: options.pop(name) for name in ("balance", "headroom", "calm")})
+    if not any(asdict(weights).values()):
+        raise BadInputError("--balance, --headroom, --calm: one of them is more than 0")
     tried = _candidates(**options)
     left, _ = tournament.tasks(tried)
     days, all_tasks = len(tournament.dates), len(tried) * len(tournament.dates)
@@ -90,12 +95,12 @@ def command(
     outcome = standings(results, candidates.LIVE, weights)
     if picture is not None:
         _draw(picture, outcome, results)
-    diff = _diff(tournament, outcome)
+    diff = _diff(tournament, outcome, config)
     if as_json:
         print(msgspec.json.encode({**asdict(outcome), "diff": diff}).decode())
     else:
         _show(outcome, results, diff)
-    return 0 if diff else 4
+    return 0 if diff else NO_RECOMMENDATION
 
 
 def _prepared(
@@ -111,7 +116,11 @@ def _prepared(
     source = recorded_days.history(history)
     name = recorded_days.cluster_of(source, cluster)
     tournament = Tournament(output, base)
+    today = datetime.now(UTC).date().isoformat()
     for date in dates or source.dates(name):
+        if not dates and date == today:
+            _say(f"left out: {date} has not ended")
+            continue
         try:
             recording = recorded_days.recorded_day(source, name, date)
         except BadInputError as error:
@@ -154,14 +163,19 @@ def _progress(done: int, tasks: int) -> None:
         _say(f"{done} of {tasks}")
 
 
-def _diff(tournament: Any, outcome: Standings) -> list[str]:
-    """The changes to broker.conf as a diff; empty if nothing is recommended."""
+def _diff(tournament: Any, outcome: Standings, config: Path | None) -> list[str]:
+    """The changes to broker.conf as a diff, of an empty one if none is named; empty if nothing is
+    recommended.
+    """
     from loadmanager.wiring.tournament import conf_diff
 
     verdict = outcome.verdict
     if verdict is None or not verdict.recommended:
         return []
-    return conf_diff(tournament.keys(outcome.live), tournament.keys(verdict.winner))
+    name, text = "broker.conf", ""
+    if config is not None:
+        name, text = str(config), config.read_text(encoding="utf-8", errors="replace")
+    return conf_diff(tournament.keys(outcome.live), tournament.keys(verdict.winner), name, text)
 
 
 def _show(outcome: Standings, results: Results, diff: Sequence[str]) -> None:
@@ -180,7 +194,7 @@ def _show(outcome: Standings, results: Results, diff: Sequence[str]) -> None:
     for place, ranked in enumerate(outcome.ranking, start=1):
         if place > SHOWN and ranked.candidate != outcome.live:
             continue
-        name = ranked.candidate or "(the settings in force)"
+        name = ranked.candidate or f"({IN_FORCE})"
         rows.append(
             [
                 place,
@@ -199,7 +213,7 @@ def _show(outcome: Standings, results: Results, diff: Sequence[str]) -> None:
     else:
         told.append(
             f"Back-test: best on {verdict.chosen_on[0]} to {verdict.chosen_on[-1]}: "
-            f"{verdict.winner or 'the settings in force'}; on {verdict.judged_on[0]} to "
+            f"{verdict.winner or IN_FORCE}; on {verdict.judged_on[0]} to "
             f"{verdict.judged_on[-1]} its gain is {verdict.gain:.1%} ({verdict.low:.1%} to "
             f"{verdict.high:.1%})."
         )
@@ -217,8 +231,8 @@ def _draw(path: Path, outcome: Standings, results: Results) -> None:
     points = {}
     for ranked in outcome.ranking:
         spread, _, moves = _figures(results[ranked.candidate])
-        points[ranked.candidate or "the settings in force"] = moves, spread, ranked.efficient
+        points[ranked.candidate or IN_FORCE] = moves, spread, ranked.efficient
     try:
-        path.write_text(pareto(points), encoding="utf-8")
+        path.write_text(pareto(points, IN_FORCE), encoding="utf-8")
     except OSError as error:
         raise OperationalError(f"--pareto {path}: {error.strerror}") from None

@@ -156,6 +156,13 @@ def _mean(days: Sequence[Measures]) -> list[float]:
     ]
 
 
+def _gains(pair: Array) -> Array:
+    """How much less the second row is than the first, as a part; 0 where the first is 0."""
+    gains: Array = np.zeros_like(pair[0])
+    np.divide(pair[0] - pair[1], pair[0], out=gains, where=pair[0] > 0)
+    return gains
+
+
 def _back_test(
     costs: Array, candidates: Sequence[str], days: tuple[str, ...], live: str
 ) -> Verdict:
@@ -163,10 +170,8 @@ def _back_test(
     first = costs[:, :half].mean(axis=1)
     at = min(range(len(candidates)), key=lambda row: (first[row], row != at_live, candidates[row]))
     pair = costs[[at_live, at], half:]
-    drawn = _drawn_means(pair)
-    gains = 1 - drawn[1] / np.maximum(drawn[0], 1e-9)
-    low, high = (float(value) for value in np.percentile(gains, (2.5, 97.5)))
-    gain = float(1 - pair[1].mean() / max(pair[0].mean(), 1e-9))
+    low, high = (float(value) for value in np.percentile(_gains(_drawn_means(pair)), (2.5, 97.5)))
+    gain = float(_gains(pair.mean(axis=1, keepdims=True))[0])
     if at == at_live:
         reason = "the settings in force were the best of the first days"
     elif gain < MARGIN:

@@ -6,6 +6,7 @@ candidate's settings and the version of the program.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -181,14 +182,23 @@ def _write(path: Path, data: bytes) -> None:
         raise OperationalError(f"{path}: {error.strerror}") from None
 
 
-def conf_diff(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """The lines of a diff of broker.conf between two sets of keys; a key that is missing has its
-    default.
+def conf_diff(
+    before: Mapping[str, str], after: Mapping[str, str], name: str, text: str
+) -> list[str]:
+    """A unified diff of the broker.conf `text`, for `patch`, that changes these keys; a key that is
+    missing has its default.
     """
-    known, lines = settings.known_keys(), []
-    for key in sorted(before.keys() | after.keys()):
-        default = settings.spell(known[key].default)
-        old, new = before.get(key, default), after.get(key, default)
-        if old != new:
-            lines += [f"-{key}={old}", f"+{key}={new}"]
-    return lines
+    known = settings.known_keys()
+
+    def value(keys: Mapping[str, str], key: str) -> str:
+        return keys.get(key, settings.spell(known[key].default))
+
+    keys = sorted(before.keys() | after.keys())
+    left = {key: value(after, key) for key in keys if value(before, key) != value(after, key)}
+    old, new = text.splitlines(), []
+    present = {line.partition("=")[0].strip() for line in old}
+    for line in old:
+        key = line.partition("=")[0].strip()
+        new.append(f"{key}={left[key]}" if key in left else line)
+    new += [f"{key}={left[key]}" for key in left if key not in present]
+    return list(difflib.unified_diff(old, new, name, name, lineterm=""))

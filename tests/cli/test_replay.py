@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -26,6 +28,7 @@ def test_json_is_the_same_each_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*SMALL, "--json", "--days", "2"]) == 0
     assert capsys.readouterr().out == first
     (configured,) = json.loads(first)
+    assert [day["day"] for day in configured["days"]] == ["1", "2"]
     assert [len(day["spreadByMinute"]) for day in configured["days"]] == [60, 60]
 
 
@@ -46,3 +49,59 @@ def test_what_cannot_be_tried(text: str, words: str, capsys: pytest.CaptureFixtu
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
+
+
+def test_what_a_move_costs_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
+    """Twice the pause is twice the time without an owner; a surge makes work at the new owner."""
+
+    def days(*options: str) -> dict[str, float]:
+        tried = ("--calm", "--try", "BalancedShedder+BalancedPlacement", "--json", *options)
+        assert cli.main([*SMALL, *tried]) == 0
+        (outcome,) = json.loads(capsys.readouterr().out)
+        (day,) = outcome["days"]
+        found: dict[str, float] = day
+        return found
+
+    usual, longer, calm = days(), days("--pause", "0.3"), days("--surge", "0")
+    assert usual["moves"] > 0
+    assert longer["pause_s"] == pytest.approx(2 * usual["pause_s"])
+    assert longer["spread"] == usual["spread"] != calm["spread"]
+
+
+def test_the_picture_says_what_it_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A title to read, round numbers at the axes, and as many moves as the table."""
+    path = tmp_path / "day.svg"
+    assert cli.main([*SMALL, "--plot", str(path)]) == 0
+    row = capsys.readouterr().out.splitlines()[1].split()
+    drawn = ET.parse(path).getroot()
+    words = [text.text or "" for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert words[0].startswith("Spread: standard deviation of the brokers' usage in points")
+    assert [text for text in words if text == "0" or text.endswith(" h")] == [
+        "0",
+        "0 h",
+        "0.25 h",
+        "0.5 h",
+        "0.75 h",
+    ]
+    assert f"configured: {float(row[5]):.0f} moves after the first 20 minutes" in words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--date", "2026-11-01"], "--date: a HISTORY is expected"),
+        (["--cluster", "c"], "--cluster: a HISTORY is expected"),
+        (["history", "--seed", "2"], "--seed is for synthetic days"),
+        (["history", "--calm"], "--calm is for synthetic days"),
+        (["history", "--exact", "--try", "AvgShedder"], "--try has no effect on --exact"),
+        (["history", "--exact", "--set", "clusterName=c"], "--set has no effect on --exact"),
+        (["--hours", "nan"], "'--hours': nan is no number"),
+        (["--pause", "inf"], "'--pause': inf is no number"),
+    ],
+)
+def test_an_option_without_effect_is_refused(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody takes the figures of a synthetic day for those of a recorded one."""
+    assert cli.main(["replay", *arguments]) == 2
+    assert words in capsys.readouterr().err

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
@@ -13,6 +17,7 @@ from loadmanager.core.history import layout
 from loadmanager.core.history.records import BrokerLoad, BundleLoad
 from loadmanager.core.load.reports import ResourceUsage
 from loadmanager.simulator.days import Shape, make_day, traffic
+from loadmanager.simulator.picture import pareto
 
 DATES = ("2026-11-01", "2026-11-02")
 NONE = ResourceUsage()
@@ -82,6 +87,65 @@ def test_a_tournament(history: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert second.out == first.out
 
 
+@pytest.mark.skipif(shutil.which("patch") is None, reason="no patch on this machine")
+def test_the_recommended_diff_can_be_applied(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It changes the lines of the file that is in force and adds the others: `patch` takes it."""
+    conf = tmp_path / "broker.conf"
+    conf.write_text("# ours\nloadBalancerLoadSheddingStrategy = OverloadShedder\nclusterName=c\n")
+    arguments = (
+        *("tournament", str(history), "--output", str(tmp_path / "kept"), "--no-spark"),
+        *("--no-grid", "--random", "0", "--config", str(conf)),
+        *("--try", "BalancedShedder+BalancedPlacement"),
+    )
+    assert cli.main(list(arguments)) == 0
+    diff = capsys.readouterr().out.partition("--- ")
+    subprocess.run(
+        ["patch", str(conf)],
+        input="".join(diff[1:]),
+        text=True,
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    assert conf.read_text().splitlines() == [
+        "# ours",
+        "loadBalancerLoadSheddingStrategy=BalancedShedder",
+        "clusterName=c",
+        "loadBalancerLoadPlacementStrategy=BalancedPlacement",
+    ]
+
+
+def test_today_is_no_day_yet(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The hours that there are would count as much as a day, and cost anew each time."""
+    shutil.copytree(history, tmp_path / "history")
+    today = datetime.now(UTC).date().isoformat()
+    for kind in (BrokerLoad.kind, BundleLoad.kind):
+        folder = tmp_path / "history" / layout.cluster_folder("c")
+        shutil.copytree(
+            folder / layout.partition(kind, DATES[0]), folder / layout.partition(kind, today)
+        )
+    arguments = ["tournament", str(tmp_path / "history"), "--output", str(tmp_path / "kept")]
+    cli.main([*arguments, "--no-spark", "--no-grid", "--random", "1", "--json"])
+    told = capsys.readouterr()
+    assert f"left out: {today} has not ended" in told.err
+    assert json.loads(told.out)["days"] == list(DATES)
+
+
+def test_the_candidates_in_a_picture() -> None:
+    """The efficient ones and the settings in force are numbered and named, others alike counted."""
+    points = {"a": (10.0, 2.0, True), "b": (10.0, 2.0, True), "c": (90.0, 9.0, False)}
+    drawn = ET.fromstring(pareto({**points, "live": (0.0, 8.5, True)}, "live"))
+    words = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert words[0] == "Candidates: spread of usage in points, by moves a day"
+    assert "1: 0 moves, spread 8.5: live" in words
+    assert "2: 10 moves, spread 2.0 and 1 alike: a" in words
+    assert not any(text and text.startswith("3") for text in words)
+
+
 def test_a_recorded_day_is_replayed(
     history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,6 +165,10 @@ def test_a_recorded_day_is_replayed(
     ("arguments", "words"),
     [
         (["replay", "--exact"], "HISTORY"),
+        (
+            ["tournament", "{history}", "--balance", "0", "--headroom", "0", "--calm", "0"],
+            "one of them is more than 0",
+        ),
         (["replay", "{history}", "--cluster", "d"], "which cluster"),
         (["replay", "{history}", "--date", "2026-12-01"], "no samples"),
         (["tournament", "{history}", "--date", "2026-12-01", "--no-spark"], "no samples"),

@@ -24,6 +24,7 @@ import yaml
 
 from loadmanager import __version__, settings
 from loadmanager.cli.analyze import NO_RECORDS, UNANSWERED
+from loadmanager.cli.tournament import NO_RECOMMENDATION
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.settings import fleet
 
@@ -297,10 +298,10 @@ def _unit(name: str) -> configparser.SectionProxy:
     return unit["Service"]
 
 
-@pytest.mark.parametrize("name", ["loadmanager-broker.service", "loadmanager-analyze.service"])
+@pytest.mark.parametrize("name", ["broker", "analyze", "tournament"])
 def test_the_commands_of_the_units(name: str) -> None:
     """They are ours, and the settings are where the page says."""
-    program, *words = _unit(name)["ExecStart"].split()
+    program, *words = _unit(f"loadmanager-{name}.service")["ExecStart"].split()
     assert program == "/opt/loadmanager/venv/bin/loadmanager"
     assert str(command_lines.check(words)["config"]) == "/etc/loadmanager/broker.conf"
 
@@ -319,6 +320,11 @@ def test_a_night_without_records_is_a_failure() -> None:
     assert not {str(NO_RECORDS), str(UNANSWERED)} & set(fine)
 
 
+def test_a_night_that_recommends_nothing_is_no_failure() -> None:
+    """Of the tournament's unit."""
+    assert _unit("loadmanager-tournament.service")["SuccessExitStatus"] == str(NO_RECOMMENDATION)
+
+
 @needs_systemd
 def test_the_units_are_valid_and_hardened(tmp_path: Path) -> None:
     """systemd finds no fault in them, and an exposure of at most 3."""
@@ -326,7 +332,7 @@ def test_the_units_are_valid_and_hardened(tmp_path: Path) -> None:
         text = unit.read_text().replace("/opt/loadmanager/venv/bin/loadmanager", "/bin/true")
         (tmp_path / unit.name).write_text(text)
     units = sorted(tmp_path.iterdir())
-    assert len(units) == 3
+    assert len(units) == 5
     _run("systemd-analyze", "verify", *units)
     for service in (unit for unit in units if unit.suffix == ".service"):
         said = _run("systemd-analyze", "security", "--offline=yes", "--threshold=30", service)

@@ -61,6 +61,20 @@ def test_what_is_clearly_better_is_recommended() -> None:
     assert outcome.regret == pytest.approx(1.5)
 
 
+def test_settings_that_cost_nothing_leave_nothing_to_gain() -> None:
+    """The gain is a part of what the settings in force cost: without moves, by calm alone, none."""
+    still, restless = a_day(moves=0), a_day(moves=10)
+    results = {
+        LIVE: {"1": restless, "2": still},
+        "a": {"1": still, "2": restless},
+        "b": {"1": restless, "2": restless},
+    }
+    verdict = standings(results, LIVE, Weights(balance=0, headroom=0, calm=1)).verdict
+    assert verdict is not None
+    assert (verdict.winner, verdict.recommended) == ("a", False)
+    assert (verdict.gain, verdict.low, verdict.high) == (0, 0, 0)
+
+
 @pytest.mark.parametrize(
     ("live", "other", "words"),
     [
