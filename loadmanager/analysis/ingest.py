@@ -124,6 +124,11 @@ class Ingest:
         self._empty: set[str] = set()
         """Kinds without a good record: questions about them start no job."""
 
+    @property
+    def history_url(self) -> str:
+        """The URL of the history."""
+        return self._source.url
+
     def run(self, listing: Listing) -> Ingested:
         """Read all kinds. Raises `SegmentsMovedError`, and `OperationalError` if Spark cannot."""
         for kind in KINDS:

@@ -43,9 +43,10 @@ def test_a_forecast_names_its_own_error(used: str, naive_error: float | None, sa
         (7.0, 7.2, "2 bundles of t/n had no owner for 7 s, longest t/n/x."),
         (7.0, 90.0, "2 bundles of t/n had no owner for 7 s to 2 minutes, longest t/n/x."),
         (0.0, 0.0, "2 bundles of t/n had no owner for a while that no record tells."),
+        (None, None, "2 bundles of t/n had no owner. It did not come back."),
     ],
 )
-def test_how_long_bundles_had_no_owner(least: float, most: float, said: str) -> None:
+def test_how_long_bundles_had_no_owner(least: float | None, most: float | None, said: str) -> None:
     """No time is named twice, and none that nobody knows."""
     row = SimpleNamespace(
         ts=0,

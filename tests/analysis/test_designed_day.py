@@ -88,7 +88,7 @@ def test_the_planted_hot_bundle(analysed: Analysed) -> None:
     causes = [
         (finding["question"], finding["title"])
         for finding in analysed.report["findings"]
-        if "One bundle carried 50% of all traffic." in finding["effects"]
+        if f"{history.HOT} carried 50% of all traffic." in finding["effects"]
     ]
     assert causes == [("namespaces", "t/hot has 2 bundles and wants 8")]
 

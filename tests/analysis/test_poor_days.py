@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
+import command_lines
 import pytest
 from analysis.nightly import analyze, job_of, report
 from pyspark.errors import AnalysisException
@@ -20,6 +22,7 @@ from loadmanager.analysis.history_source import HistorySource
 from loadmanager.analysis.ingest import Ingest
 from loadmanager.analysis.job import QUESTIONS
 from loadmanager.analysis.questions import flapping, hot_bundles
+from loadmanager.cli import main
 
 pytestmark = [
     pytest.mark.spark,
@@ -121,10 +124,12 @@ def test_days_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert report(tmp_path, "2026-11-18")["totals"]["brokers"] == 0
 
 
-def test_a_full_broker_is_overloaded_and_its_sensor_is_no_liar(tmp_path: Path) -> None:
+def test_a_full_broker_is_overloaded_and_its_sensor_is_no_liar(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A CPU that shows its limit for two hours, to the last digit, has no more to give. The leader
     has the name of its shedder, not of what splits. A plot is one line, which begins with the first
-    five minutes, although these began before the first record.
+    five minutes, although these began before the first record. Commands can be pasted.
     """
     root = tmp_path / "history"
     for broker, usage in (("b0", 1.0), ("b1", 0.2)):
@@ -145,6 +150,11 @@ def test_a_full_broker_is_overloaded_and_its_sensor_is_no_liar(tmp_path: Path) -
     usage_of = {row["broker"]: row for row in found["tables"]["broker_usage"]["rows"]}
     assert usage_of["b0"]["hours_over"] == 2.0
     assert found["findings"][0]["title"] == "b0 was overloaded for 2.0 hours"
+    (uneven,) = [one for one in found["findings"] if one["question"] == "imbalance"]
+    for command in uneven["commands"]:
+        command_lines.check(shlex.split(command)[1:])
+    assert main(shlex.split(uneven["commands"][-1])[1:]) == 2  # nothing has the loads of bundles
+    assert "no samples of brokers and bundles" in capsys.readouterr().err
     assert "b1 leads, epoch 1, BalancedShedder" in [event["text"] for event in found["timeline"]]
     page = (
         tmp_path / f"analysis/cluster={history.CLUSTER}/reports/{history.DATE}.html"

@@ -114,8 +114,8 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
         Finding(
             importance=35 + 20 * row.share,
             question=NAME,
-            title=f"One bundle carried {row.share:.0%} of all traffic",
-            text=f"{row.bundle} had {mib(row.throughput_mean)} in and out on average and "
+            title=f"{row.bundle} carried {row.share:.0%} of all traffic",
+            text=f"This bundle had {mib(row.throughput_mean)} in and out on average and "
             f"{mib(row.throughput_max)} at most, with {row.topics_max} topics; an even share of a "
             f"broker is {limit:.0%}. No broker can have less than its largest bundle.",
             advice="Split it."

@@ -61,8 +61,8 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             Finding(
                 importance=36 + 20 * row.share,
                 question=NAME,
-                title=f"One topic carried {row.share:.0%} of all traffic",
-                text=f"{row.topic} had {mib(row.throughput_mean)} in and out on average and "
+                title=f"{row.topic} carried {row.share:.0%} of all traffic",
+                text=f"This topic had {mib(row.throughput_mean)} in and out on average and "
                 f"{mib(row.throughput_max)} at most; an even share of a broker is {limit:.0%}. "
                 f"It is {min(part, 1.0):.0%} of its bundle {row.bundle}. "
                 "A topic is served by one broker at a time, and no split divides it.",

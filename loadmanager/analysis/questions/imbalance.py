@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -99,6 +100,12 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             until_ms=uneven[-1].bucket + BUCKET_MS,
             where="all brokers",
             plot="imbalance",
-            commands=["loadmanager admin dry-run", "loadmanager replay --help"],
+            commands=[
+                "loadmanager admin dry-run",
+                (
+                    f"loadmanager replay {quote(day.facts.ingest.history_url)} --date {day.date} "
+                    '--try "" --try BalancedShedder+BalancedPlacement'
+                ),
+            ],
         )
     ]

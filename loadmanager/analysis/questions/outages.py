@@ -114,10 +114,12 @@ def _finding(row: Any, day: Day) -> Finding:
     without = "No bundle lost its owner."
     if row.bundles:
         named = f"{many(row.bundles, 'bundle')} of {listed(row.namespaces)}"
-        lasted = " had no owner for a while that no record tells"
-        if row.unowned_s_max:
+        lasted = " had no owner"
+        if row.unowned_s_max == 0:
+            lasted += " for a while that no record tells"
+        elif row.unowned_s_max:
             times = [lasting(row.unowned_s_min / 3600), lasting(row.unowned_s_max / 3600)]
-            lasted = f" had no owner for {' to '.join(dict.fromkeys(times))}"
+            lasted += f" for {' to '.join(dict.fromkeys(times))}"
             lasted += f", longest {row.worst_bundle}" if row.bundles > 1 else ""
         never = f"; {row.never_owned:,} of them got no owner any more" if row.never_owned else ""
         without = f"{named}{lasted}{never}."

@@ -85,17 +85,17 @@ def heat_map(plots: Plots) -> str:
 
 def timeline(events: Sequence[Mark], axis: PlotSteps) -> str:
     """A timeline of events, with a lane for each kind."""
-    time, height = _Time(axis, LABELS), TOP + LANE * len(LANES) + BOTTOM
+    time, height = _Time(axis, NARROW), TOP + LANE * len(LANES) + BOTTOM
     parts = [_open(height, "Timeline")]
     for index, lane in enumerate(LANES):
         y = TOP + index * LANE + LANE / 2
         parts.append(
-            f'<text x="{LABELS - 6}" y="{y + 4}" text-anchor="end" class="label">{lane}</text>'
-            f'<path d="M{LABELS} {y}H{WIDTH - RIGHT}" class="grid"/>'
+            f'<text x="{NARROW - 6}" y="{y + 4}" text-anchor="end" class="label">{lane}</text>'
+            f'<path d="M{NARROW} {y}H{WIDTH - RIGHT}" class="grid"/>'
         )
         for event in events:
             if event.lane == lane:
-                x = min(max(time.x(event.ts), LABELS), WIDTH - RIGHT)
+                x = min(max(time.x(event.ts), NARROW), WIDTH - RIGHT)
                 parts.append(_mark(event.kind, x, y, f"{clock(event.ts)} {event.text}"))
     return "".join(parts) + time.ticks(height) + "</svg>"
 
