@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from loadmanager.analysis.questions import forecasts, namespaces, outages
+from loadmanager.analysis.questions import flapping, forecasts, namespaces, outages
+from loadmanager.core.history.tenures import Tenure
 from loadmanager.core.strategies.settings import StrategySettings
 
 DAY: Any = SimpleNamespace(settings=StrategySettings(), end_ms=86_400_000)
@@ -85,3 +86,19 @@ def test_a_bundle_that_was_just_split_is_no_bundle_to_split() -> None:
     assert row["bundles"] == 2
     assert row["commands"]
     assert all(f" {high} " in command for command in row["commands"])
+
+
+def test_a_bundle_that_came_back_did_so_by_a_corrected_clock() -> None:
+    """b1's clock is 90 s ahead."""
+    owners = [
+        Tenure(bundle="t/n/x", broker="b0", since_ms=0, freed_ms=60_000),
+        Tenure(bundle="t/n/x", broker="b1", since_ms=150_000),
+    ]
+    day: Any = SimpleNamespace(
+        owners={"t/n/x": owners},
+        corrections={"b1": 90_000.0},
+        settings=StrategySettings(),
+        start_ms=0,
+    )
+    (row,) = flapping.table(day)
+    assert (row["first_ts"], row["last_ts"]) == (0, 60_000)

@@ -50,7 +50,7 @@ def _row(bundle: str, tenures: Sequence[Tenure], day: Day, grace_ms: float) -> R
     for tenure in tenures:
         since = tenure.since_ms
         if since is not None and since >= day.start_ms and tenure.parent is None:
-            times.append(since)
+            times.append(round(since - day.corrections.get(tenure.broker, 0.0)))
             brokers.add(tenure.broker)
             moves += before is not None and before.broker != tenure.broker
             if tenure.broker in left and since - left[tenure.broker][0] <= grace_ms:
