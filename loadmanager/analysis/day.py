@@ -199,13 +199,3 @@ def clock(ts_ms: float) -> str:
     """Time of day in UTC for a person."""
     minutes = int(ts_ms // 60_000) % 1440
     return f"{minutes // 60:02}:{minutes % 60:02}"
-
-
-def when(finding_at: float | None, until: float | None, day: Day) -> str:
-    """The time of a finding for a person."""
-    if finding_at is None:
-        return "all day"
-    begin = clock(max(finding_at, day.start_ms))
-    if until is None or until - finding_at < 60_000:
-        return begin
-    return f"{begin} to {clock(until) if until < day.end_ms else '24:00'}"

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from loadmanager.analysis.questions import flapping, forecasts, namespaces, outages
+from loadmanager.analysis.questions import (
+    broker_usage,
+    flapping,
+    forecasts,
+    namespaces,
+    outages,
+)
 from loadmanager.core.history.tenures import Tenure
 from loadmanager.core.strategies.settings import StrategySettings
 
@@ -102,3 +108,24 @@ def test_a_bundle_that_came_back_did_so_by_a_corrected_clock() -> None:
     )
     (row,) = flapping.table(day)
     assert (row["first_ts"], row["last_ts"]) == (0, 60_000)
+
+
+def test_the_longest_overload_comes_first() -> None:
+    """However long they are; and no usage is said to be above all that there is."""
+    rows = [
+        SimpleNamespace(
+            broker=broker,
+            hours_over=over,
+            hours=24.0,
+            p50=1.0,
+            p95=1.0,
+            max=1.0,
+            over_from_ts=0,
+            over_until_ts=1,
+        )
+        for broker, over in (("b0", 7.0), ("b1", 24.0), ("b2", 12.0))
+    ]
+    cards = sorted(broker_usage.findings(rows, DAY), key=lambda card: -card.importance)
+    assert [card.where for card in cards] == ["b1", "b2", "b0"]
+    assert all(60 < card.importance < 80 for card in cards)
+    assert "half of the time it was at least 100%" in cards[0].text

@@ -74,12 +74,12 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     threshold = day.settings.overloaded_percent
     return [
         Finding(
-            importance=min(60 + 4 * row.hours_over, 79),
+            importance=60 + 20 * row.hours_over / (row.hours_over + 3),
             question=NAME,
             title=f"{row.broker} was overloaded for {lasting(row.hours_over)}",
             text=f"Its usage was above {threshold:g}% for {lasting(row.hours_over)} of "
-            f"{lasting(row.hours)}; half of the time it was above "
-            f"{row.p50:.0%}, and a twentieth of the time above {row.p95:.0%}.",
+            f"{lasting(row.hours)}; half of the time it was at least "
+            f"{row.p50:.0%}, and a twentieth of the time at least {row.p95:.0%}.",
             advice="If other brokers had room, look at the day's moves; otherwise add a broker.",
             numbers={"hoursOver": row.hours_over, "p50": row.p50, "p95": row.p95, "max": row.max},
             at_ms=row.over_from_ts,

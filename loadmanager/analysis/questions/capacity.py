@@ -70,9 +70,9 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             if row.full_in_days > 0
             else "Full at peak already",
             text=f"The peak is {row.peak:.1f} brokers of {row.brokers} and grows by "
-            f"{row.growth_per_day:.2f} a day, by {row.days} days of history. On "
-            f"{day_of(row.full_at_ts)} every broker is at the overload threshold at the peak, "
-            "however well the load is divided.",
+            f"{row.growth_per_day:.2f} a day, by {row.days} days of history. "
+            + (f"On {day_of(row.full_at_ts)} every" if row.full_in_days > 0 else "Every")
+            + " broker is at the overload threshold at the peak, however well the load is divided.",
             advice=f"Plan for {row.brokers_needed} brokers within 30 days.",
             numbers={"fullInDays": row.full_in_days, "brokersNeeded": row.brokers_needed},
             where="all brokers",

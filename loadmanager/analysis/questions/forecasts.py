@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from loadmanager.analysis.day import NUMBER, TEXT, WHOLE, Columns, Day, Finding, Row
+from loadmanager.analysis.day import NUMBER, TEXT, WHOLE, Columns, Day, Finding, Row, clock
 from loadmanager.core.history.forecast import DAY, Forecast, forecast
 from loadmanager.core.units import HOUR_MS
 
@@ -108,7 +108,8 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             importance=46,
             question=NAME,
             title=f"{row.name} is expected to be overloaded tomorrow",
-            text=f"At {row.peak_tomorrow:.0%} in its busiest hour, by {row.days} days of history"
+            text=f"At {row.peak_tomorrow:.0%} in its busiest hour, from {clock(row.peak_hour_ts)} "
+            f"on, by {row.days} days of history"
             + ("." if error is None else f"; this forecast erred by {error:.0%} on the last day."),
             advice="Let the shedder move load away before, or add a broker.",
             numbers={"peak": row.peak_tomorrow, "error": error},

@@ -125,7 +125,9 @@ def _finding(row: Any, day: Day) -> Finding:
         without = f"{named}{lasted}{never}."
     hurt = row.how in ("crash", "session lost") and row.bundles
     return Finding(
-        importance=importance + min(row.bundle_minutes, 10) if hurt else min(importance, 70),
+        importance=importance + 10 * row.bundle_minutes / (row.bundle_minutes + 10)
+        if hurt
+        else min(importance, 70),
         question=NAME,
         title=f"{title} at {clock(row.ts)}"
         + (f": {many(row.bundles, 'bundle')} without an owner" if hurt else ""),

@@ -13,6 +13,7 @@ from typing import Any
 from loadmanager.analysis.day import clock, many, mib, size
 from loadmanager.analysis.report import svg
 from loadmanager.analysis.report.plots import Plots
+from loadmanager.core.units import MINUTE_MS
 
 ROWS_MAX = 25
 SERIOUS, NOTABLE = 60.0, 35.0
@@ -106,7 +107,7 @@ def _time(finding: Mapping[str, Any]) -> str:
     begun, ended = finding["at_ms"], finding["until_ms"]
     if begun is None:
         return "all day"
-    if ended is None or clock(begun) == clock(ended):
+    if ended is None or ended - begun < MINUTE_MS:
         return clock(begun)
     return f"{clock(begun)} to {clock(ended) if clock(ended) != '00:00' else '24:00'}"
 
