@@ -129,3 +129,16 @@ def test_the_longest_overload_comes_first() -> None:
     assert [card.where for card in cards] == ["b1", "b2", "b0"]
     assert all(60 < card.importance < 80 for card in cards)
     assert "half of the time it was at least 100%" in cards[0].text
+
+
+def test_no_command_makes_a_bundle_without_topics() -> None:
+    """The boundary in the middle divides the topics where another one was proposed, a little beside
+    it: that one would only cut an empty bundle off.
+    """
+    topics = [(0x10000000, "a", 1.0), (0x40000000, "b", 1.0), (0xA0000000, "c", 1.0)]
+    cuts, _ = namespaces.boundaries(topics, 3)
+    assert cuts == [0x28000001, 0x70000001]
+    halves = ["t/n/0x00000000_0x60000000", "t/n/0x60000000_0xffffffff"]
+    (command,) = namespaces.commands(halves, cuts, topics)
+    assert halves[0] in command
+    assert command.endswith("--at 0x28000001")

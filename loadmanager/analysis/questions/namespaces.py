@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -117,7 +117,7 @@ def _row(
         "largest_share_then": None if better is None else better[1],
         "commands": []
         if better is None
-        else commands([row["bundle"] for row in present], better[0]),
+        else commands([row["bundle"] for row in present], better[0], topics),
     }
 
 
@@ -148,15 +148,23 @@ def boundaries(topics: Sequence[tuple[int, str, float]], wanted: int) -> tuple[l
     return sorted(set(cuts)), max(pieces.values()) / everything
 
 
-def commands(bundles: Sequence[str], cuts: Sequence[int]) -> list[str]:
-    """The splits that bring a namespace these boundaries, where they are not yet."""
+def commands(
+    bundles: Sequence[str], cuts: Sequence[int], topics: Sequence[tuple[int, str, float]]
+) -> list[str]:
+    """The splits that bring a namespace these boundaries, where none divides the topics yet."""
     known = sorted((edge, name) for name in bundles if (edge := edges(name)) is not None)
-    lows = [edge[0] for edge, _ in known]
+    lows, hashes = [edge[0] for edge, _ in known], sorted(hash_ for hash_, _, _ in topics)
     within: dict[str, list[int]] = {}
     for cut in cuts:
         place = bisect_right(lows, cut) - 1
-        if place >= 0 and known[place][0][0] < cut < known[place][0][1]:
-            within.setdefault(known[place][1], []).append(cut)
+        if place < 0 or cut >= known[place][0][1]:
+            continue
+        (low, high), name = known[place]
+        before, at, end = (
+            bisect_left(hashes, edge) for edge in (within.get(name, [low])[-1], cut, high)
+        )
+        if before < at < end:  # a topic on either side
+            within.setdefault(name, []).append(cut)
     return [
         f"loadmanager admin bundles split {name} --algorithm specified_positions_divide "
         + " ".join(f"--at 0x{cut:08x}" for cut in at)
