@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from loadmanager.core.units import HOUR_MS
 
 READ_BYTES = 1 << 18
-BLOCK_BYTES = 16 << 20
+BLOCK_BYTES = 8 << 20
 """So much is parsed at once: a row group of the Parquet file."""
 LINES_SINGLY = 500
 """So many are read one by one where they cannot be read at once."""

@@ -52,8 +52,8 @@ class Costs:
     byte costs.
     """
     size: Array
-    """A broker's limits relative to the mean, over the resources that are used; without a limit it
-    counts as the mean: `[row]`.
+    """A broker's limit relative to the mean, of the resource that the cluster uses most; without a
+    limit it counts as the mean: `[row]`.
     """
     used: tuple[Array, Array]
     """`usages` and `per_byte` of the resources that are used."""
@@ -236,9 +236,10 @@ class BrokerColumns:
             limited = limits > LIMIT_MIN
             limits = np.where(limited, limits, 0.0)
             used = np.flatnonzero(usages.any(axis=1))
+            most = int(usages.sum(axis=1).argmax())
             means = limits.sum(axis=1, keepdims=True) / np.maximum(limited.sum(axis=1), 1)[:, None]
             sizes = np.divide(limits, means, out=np.ones_like(limits), where=limited)
-            size = sizes[used].mean(axis=0) if len(used) else np.ones(len(self.names))
+            size = sizes[most]
             amounts = (usages * limits).sum(axis=1, keepdims=True)
             total = self.throughputs.sum()
             each = amounts / total if total >= 1 else amounts * 0

@@ -161,6 +161,34 @@ def test_a_broker_without_a_limit_takes_bundles(limit: float) -> None:
     assert placed[0].broker == "b3:8080"
 
 
+def test_a_large_broker_relieves_itself_to_a_small_one() -> None:
+    """Sizes are of the resource that is used most: network cards alike do not make a broker with a
+    quarter of the cores look nearly as large as the other.
+    """
+    view, card = ClusterView(), ResourceUsage(usage=1, limit=1e6)
+    for name, cores, percent in (("b1:8080", 16, 75), ("b2:8080", 4, 45)):
+        used = cores * percent
+        stats = {
+            f"t/{name[:2]}/0x{at:08x}_0x{at + 1:08x}": NamespaceBundleStats(msg_throughput_in=1e6)
+            for at in range(used // 20)
+        }
+        report = LocalBrokerData(
+            cpu=ResourceUsage(usage=used, limit=cores * 100),
+            bandwidth_in=card,
+            bandwidth_out=card,
+            bundles=list(stats),
+            last_stats=stats,
+            msg_throughput_in=1e6 * len(stats),
+        )
+        view.observe(name, report, 1)
+    snapshot = view.snapshot(
+        2, SETTINGS, isolation_policies={}, anti_affinity_groups={}, failure_domains={}
+    )
+    assert snapshot.columns.costs(SETTINGS.weights).size.tolist() == [1.6, 0.4]
+    plan, _ = cycle.shed(snapshot, SETTINGS, Memories())
+    assert {unload.destination for unload in plan.unloads} == {"b2:8080"}
+
+
 def test_other_bundles_leave_where_a_namespace_is_excluded() -> None:
     """As where some are pinned."""
     brokers = a_cluster(random.Random(3))
