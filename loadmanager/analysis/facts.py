@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from loadmanager.analysis.ingest import Ingest
 from loadmanager.analysis.reading import SUMS
 from loadmanager.analysis.schema import RESOURCES
+from loadmanager.core.history.outages import RESTART_MS_MIN
 from loadmanager.core.history.tenures import Step
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.units import HOUR_MS
@@ -91,10 +92,15 @@ class Facts:
         """Loads of a broker in five minutes, in order of broker and time."""
         over = F.col("usage") > self.settings.overloaded_percent / 100
         idle = (number("bundles") == 0) | (rate() == 0)
+        begun = F.col("ts") - F.col("intervalMs")
+        samples = F.sort_array(F.collect_list(F.struct("ts", begun.alias("begun"))))
+        later = F.slice(samples, 2, F.size(samples))
+        pauses = F.zip_with(samples, later, lambda one, next_: F.struct(one.ts, next_.begun))
         sums = [
             F.count(F.lit(1)).alias("samples"),
             F.size(F.collect_set("ts")).alias("times"),
-            F.sort_array(F.collect_list(F.struct("ts", "intervalMs"))).alias("recorded"),
+            F.min_by(begun, "ts").alias("begun"),
+            F.filter(pauses, lambda one: one.begun - one.ts > RESTART_MS_MIN).alias("pauses"),
             F.sum("intervalMs").alias("interval_ms"),
             F.sum(F.when(over, F.col("intervalMs")).otherwise(0)).alias("over_ms"),
             F.sum(F.when(idle, F.col("intervalMs")).otherwise(0)).alias("idle_ms"),

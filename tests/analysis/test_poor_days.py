@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import command_lines
 import pytest
-from analysis.nightly import analyze, job_of, report
+from analysis.nightly import analyze, job_of, report, rows
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
@@ -241,3 +241,28 @@ def test_only_a_missing_day_counts_as_missing(tmp_path: Path, spark: SparkSessio
     (before / "part.parquet").write_bytes(b"")
     with pytest.raises(AnalysisException, match="COLUMN_ALREADY_EXISTS"):
         ingest.records_before("ownership")
+
+
+def test_a_broker_that_crashed_and_was_back_at_once_is_dated_by_its_samples(tmp_path: Path) -> None:
+    """It samples each minute, and is killed twice: once within five minutes that are summed up,
+    once between two of them. Its next process has its first sample at the next whole minute.
+    """
+    root = tmp_path / "history"
+    lines = []
+    for minute in range(1, 41):
+        load = json.loads(history.broker_load(minute, "b0", 0.3))
+        load["intervalMs"] = {13: 40_000, 25: 10_000}.get(minute, 60_000)
+        lines.append(json.dumps(load))
+    history.write(root, "broker_load", "b0", lines)
+    acquired = ((1, 1), (12.5, 2), (25, 3))
+    steps = [
+        history.step(at, "b0", f"t/n/{FULL}", "Free", "Owned", "acquired", life=life)
+        for at, life in acquired
+    ]
+    history.write(root, "ownership", "b0", steps)
+    assert analyze(tmp_path) == 0
+    crashes = list(rows(report(tmp_path), "outages", "ts").values())
+    minutes = [(row["ts"] - history.START_MS) / history.MINUTE_MS for row in crashes]
+    assert ([row["how"] for row in crashes], minutes) == (["crash", "crash"], [12, 24])
+    back = [(row["back_ts"] - row["ts"]) / 1000 for row in crashes]
+    assert (back, [row["unowned_s_max"] for row in crashes]) == ([20, 50], [30, 60])

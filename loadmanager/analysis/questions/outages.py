@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from loadmanager.analysis.day import (
@@ -20,7 +21,13 @@ from loadmanager.analysis.day import (
     many,
 )
 from loadmanager.analysis.trusted import by_broker
-from loadmanager.core.history.outages import Outage, Silence, outages, restarts, silences
+from loadmanager.core.history.outages import (
+    RESTART_MS_MIN,
+    Outage,
+    Silence,
+    outages,
+    silences,
+)
 
 NAME = "outages"
 ABOUT = (
@@ -59,12 +66,24 @@ def gaps(day: Day) -> list[Silence]:
 
 def table(day: Day) -> list[Row]:
     """A row an outage."""
-    recorded = {
-        broker: [(one["ts"], one["intervalMs"]) for step in steps for one in step["recorded"]]
-        for broker, steps in by_broker(day.facts.brokers).items()
-    }
-    found = outages(gaps(day), day.owners, day.corrections, restarts(recorded))
+    found = outages(gaps(day), day.owners, day.corrections, _restarts(day))
     return [_row(outage) for outage in found if outage.at_ms >= day.start_ms]
+
+
+def _restarts(day: Day) -> list[Silence]:
+    """When a broker was not there, however briefly: the first sample of a process stands for the
+    time since its start only.
+    """
+    found = []
+    for broker, steps in by_broker(day.facts.brokers).items():
+        pauses = [(one["ts"], one["begun"]) for step in steps for one in step["pauses"]]
+        pauses += [(step["last_ts"], after["begun"]) for step, after in pairwise(steps)]
+        found += [
+            Silence(broker, last_ms, back_ms)
+            for last_ms, back_ms in sorted(pauses)
+            if back_ms - last_ms > RESTART_MS_MIN
+        ]
+    return found
 
 
 def _row(outage: Outage) -> Row:

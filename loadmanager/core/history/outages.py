@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from statistics import median
 
 from loadmanager.core.history.tenures import Tenure
@@ -82,18 +81,6 @@ def silences(
         if last_ms - of_broker[-1][1] > limit_ms:
             found.append(Silence(broker, of_broker[-1][1], None))
     return found
-
-
-def restarts(samples: Mapping[str, Sequence[tuple[int, int]]]) -> list[Silence]:
-    """Broker → its samples as (time, interval in ms), in order → when it was not there, however
-    briefly: the first sample of a process stands for the time since its start only.
-    """
-    return [
-        Silence(broker, before, ts - interval_ms)
-        for broker, of_broker in sorted(samples.items())
-        for (before, _), (ts, interval_ms) in pairwise(of_broker)
-        if ts - interval_ms - before > RESTART_MS_MIN
-    ]
 
 
 def outages(

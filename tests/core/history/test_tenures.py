@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadmanager.core.history.outages import outages, restarts, silences
+from loadmanager.core.history.outages import Silence, outages, silences
 from loadmanager.core.history.tenures import (
     Step,
     add_owners,
@@ -110,10 +110,8 @@ def test_a_broker_that_restarts_at_once_left_its_bundles_without_an_owner() -> N
         Step(70 * MINUTE, "b0", "t/n/y", "Owned", "Free", "session lost", "loss", life=4),
         *taken(70 * MINUTE + 3000, "b1", "t/n/y", life=5),
     ]
-    samples = [(minute * MINUTE, MINUTE) for minute in range(1, 51)]
-    samples += [(back + 4_000, 4_000), (51 * MINUTE, 36_000)]
     owners = ordered(tenures_of(sorted(steps)), {})
-    crash, lost = outages([], owners, {}, restarts({"b0": samples, "b1": []}))
+    crash, lost = outages([], owners, {}, [Silence("b0", crashed, back)])
     assert (crash.how, crash.at_ms, crash.back_ms) == ("crash", crashed, back)
     lasted = {one.bundle: one.lasted_ms for one in crash.bundles}
     assert lasted == {"t/n/x": 30_000, "t/n/y": 25_000}
