@@ -1,8 +1,9 @@
-"""The cost of recording the history to a broker: time on its event loop, and how long the loop is
-held up while segments are written and compressed.
+"""The cost of recording the history to a broker: time on its event loop, how long the loop is held
+up while segments are written and compressed, and the bytes of what a leader's cycle saw.
 
 `python -m bench history [--bundles 1000] [--seconds 20]`: a sample of all bundles every second,
-which is sixty times as often as by default.
+which is sixty times as often as by default; then an hour of cycles of 20 brokers, in which every
+figure changes.
 """
 
 from __future__ import annotations
@@ -10,17 +11,26 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import gzip
 import statistics
 import tempfile
 import time
 
+import msgspec
+import numpy as np
+
 from loadmanager.adapters.files.history import FLUSH_S, FileHistory
+from loadmanager.adapters.files.segment_writer import COMPRESS_LEVEL
 from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.system.clock import SystemClock
+from loadmanager.core.history.cycles import ReportWriter
 from loadmanager.core.history.records import OwnershipStep, bundle_loads
-from loadmanager.core.load.reports import NamespaceBundleStats
+from loadmanager.core.load.reports import NamespaceBundleStats, ResourceUsage
+from loadmanager.simulator.days import Shape, make_day, traffic
+from loadmanager.simulator.fleet import Fleet, Reports
 
 TICK_S = 0.001
+CYCLES = 60
 
 
 def main(argv: list[str]) -> int:
@@ -30,7 +40,28 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seconds", type=int, default=20)
     args = parser.parse_args(argv)
     asyncio.run(_run(args.bundles, args.seconds))
+    _cycles(args.bundles)
     return 0
+
+
+def _cycles(bundles: int) -> None:
+    """The bytes of an hour of `seen` records, each cycle with all brokers."""
+    day = make_day(1, Shape(brokers=20, bundles=bundles, minutes=CYCLES, events=False))
+    load, writer = traffic(day), ReportWriter("b:8080", 1)
+    fleet = Fleet(day.cores, day.bundles, np.arange(bundles) % len(day.brokers))
+    lines = []
+    for minute in range(CYCLES):
+        reports = Reports(fleet, load.minute(minute), day.message_bytes, day.clients)
+        for row, name in enumerate(day.brokers):
+            cpu = ResourceUsage(usage=400 + minute / 7, limit=800)
+            report = reports.of(row, cpu, minute * 60_000)
+            lines.append(msgspec.json.encode(writer.record(minute * 60_000, name, report)))
+    plain = b"\n".join(lines)
+    for what, size in (
+        ("plain", len(plain)),
+        ("compressed", len(gzip.compress(plain, COMPRESS_LEVEL))),
+    ):
+        print(f"bytes of a bundle in a cycle, {what:21} {size / CYCLES / bundles:6.1f}")
 
 
 async def _run(bundles: int, seconds: int) -> None:

@@ -1,12 +1,13 @@
 """Our shedder against Pulsar's five at their best grid settings, on days unseen while tuning.
 
-`python -m bench shedders [--shape equal] [--days 50] [--tune 4] [--ours CANDIDATE]`: for each of
-the five, every combination of the grid (`simulator/candidates.py`) on tuning days; its best setting
-and ours then meet on other days, of 4 hours with a dying broker, a newcomer and a rolling restart.
-Means over the days; ratios of ours to each of the five, with 95 % intervals (bootstrap over days).
-`--keep FILE` keeps the tuning and the days of the five for the next run, so that a run that was
-stopped goes on where it was; ours is measured anew. Delete the file when the five, their placements
-or the days have changed.
+`python -m bench shedders [--shape equal] [--days 50] [--tune 4] [--ours CANDIDATE …]`: for each of
+the five, every combination of the grid (`simulator/candidates.py`) with Pulsar's placement rules,
+each with and without an even spread of namespaces, on tuning days; its best setting and ours then
+meet on other days, of 4 hours with a dying broker, a newcomer and a rolling restart. Means over the
+days; ratios of ours to each of the five, with 95 % intervals (bootstrap over days). `--lend` lends
+the five our placement rule, too. `--keep FILE` keeps the tuning and the days of the five for the
+next run, so that a run that was stopped goes on where it was; ours is measured anew. Delete the
+file when the five, their placements or the days have changed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -35,7 +37,9 @@ SHAPES = {
     "small": Shape(brokers=12, bundles=240),
     "large": Shape(brokers=60, bundles=3000),
 }
-OURS = "BalancedShedder+BalancedPlacement"
+UNEVENLY = ",loadBalancerDistributeBundlesEvenlyEnabled=false"
+OURS = f"BalancedShedder+BalancedPlacement{UNEVENLY}"
+CALMER = f"{OURS},loadManagerBalancedMovePrice=0.012"
 FIVE = [name for name in candidates.GRID if name != "BalancedShedder"]
 TUNING_SEED, HELD_OUT_SEED = 1, 10_001
 FIGURES = ("spread", "gap", "hot_minutes", "moves", "pause_s", "again", "settle_minutes")
@@ -48,19 +52,20 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--shape", choices=SHAPES, default="equal")
     parser.add_argument("--days", type=int, default=50)
     parser.add_argument("--tune", type=int, default=4, help="days to tune on (4)")
-    parser.add_argument("--ours", default=OURS)
+    parser.add_argument("--ours", nargs="+", default=[OURS, CALMER])
+    parser.add_argument("--lend", action="store_true", help="try BalancedPlacement with them, too")
     parser.add_argument("--keep", type=Path)
     args = parser.parse_args(argv)
     shape = SHAPES[args.shape]
     kept = _Kept(args.keep)
     for shedder in FIVE:
         if shedder not in kept.best:
-            kept.best[shedder] = _best(shedder, shape, args.tune)
+            kept.best[shedder] = _best(shedder, shape, args.tune, lend=args.lend)
             kept.write()
     seeds = range(HELD_OUT_SEED, HELD_OUT_SEED + args.days)
-    tried = [args.ours, *(kept.best[shedder] for shedder in FIVE)]
-    results = {args.ours: [_measured(args.ours, shape, seed) for seed in seeds]}
-    for text in tried[1:]:
+    results = {text: [_measured(text, shape, seed) for seed in seeds] for text in args.ours}
+    five = [kept.best[shedder] for shedder in FIVE]
+    for text in five:
         known = kept.days.setdefault(text, {})
         for seed in map(str, seeds):
             if seed not in known:
@@ -75,11 +80,11 @@ def main(argv: list[str]) -> int:
         figures = [fmean(getattr(day, name) for day in days) for name in FIGURES]
         figures.append(fmean(cost(day, Weights()) for day in days))
         print("".join(f"{value:9.2f}" for value in figures), f" {text}", flush=True)
-    rivals = {text: fmean(cost(day, Weights()) for day in results[text]) for text in tried[1:]}
-    for rival in sorted(rivals, key=lambda text: rivals[text]):
-        print(f"\nours as a multiple of {rival}, 95 % intervals:")
+    costs = {text: fmean(cost(day, Weights()) for day in results[text]) for text in five}
+    for ours, rival in product(args.ours, sorted(five, key=costs.__getitem__)):
+        print(f"\n{ours}\nas a multiple of {rival}, 95 % intervals:")
         for name in FIGURES:
-            print(f"  {name:15} {_ratio(results[args.ours], results[rival], name)}")
+            print(f"  {name:15} {_ratio(results[ours], results[rival], name)}")
     return 0
 
 
@@ -100,11 +105,13 @@ class _Kept:
             self._path.write_text(json.dumps({"best": self.best, "days": self.days}))
 
 
-def _best(shedder: str, shape: Shape, days: int) -> str:
+def _best(shedder: str, shape: Shape, days: int, *, lend: bool) -> str:
     seeds = range(TUNING_SEED, TUNING_SEED + days)
     costs = {
         text: fmean(cost(_measured(text, shape, seed), Weights()) for seed in seeds)
-        for text in candidates.grid([shedder])
+        for each in candidates.grid([shedder])
+        if lend or "+BalancedPlacement" not in each
+        for text in (each, each + UNEVENLY)
     }
     return min(costs, key=lambda text: (costs[text], text))
 
