@@ -49,6 +49,19 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 FILE = click.Path(path_type=Path)
 
 
+class Picture(click.Path):
+    """A file for an SVG picture."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path; another kind of picture is refused, since SVG is what is written."""
+        if not str(value).lower().endswith(".svg"):
+            self.fail(f"{value}: pictures are SVG; name a file that ends in .svg", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def config(text: str = "broker.conf") -> Decorator:
     """--config and --set."""
     option = click.option("--config", type=FILE, metavar="FILE", help=text)

@@ -15,7 +15,7 @@ import numpy as np
 from click.core import ParameterSource
 
 from loadmanager import settings
-from loadmanager.cli.options import FILE, Command, Finite, config
+from loadmanager.cli.options import Command, Finite, Picture, config
 from loadmanager.cli.terminal import show, table, track
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies.settings import StrategySettings
@@ -110,7 +110,7 @@ PLOT_WIDTH = 60
     is_flag=True,
     help="decide the recorded cycles of HISTORY again, as they were, and compare",
 )
-@click.option("--plot", type=FILE, metavar="FILE", help="draw the first day as SVG")
+@click.option("--plot", type=Picture(), metavar="FILE", help="draw the first day as SVG")
 @click.option("--json", "as_json", is_flag=True, help="every figure of every day, for programs")
 def command(
     config: Path | None,

@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from loadmanager import settings
-from loadmanager.cli.options import FILE, Command, Finite, config
+from loadmanager.cli.options import FILE, Command, Finite, Picture, config
 from loadmanager.cli.terminal import show, table
 from loadmanager.core.errors import BadInputError, ConfigError, OperationalError
 from loadmanager.simulator import candidates
@@ -56,7 +56,9 @@ IN_FORCE = "the settings in force"
 @click.option("--output", type=FILE, default=Path("data/tournament"), help="where results are kept")
 @click.option("--master", help="Spark master (default local[*])")
 @click.option("--no-spark", is_flag=True, help="run everything in this process")
-@click.option("--pareto", "picture", type=FILE, metavar="FILE", help="draw spread by moves as SVG")
+@click.option(
+    "--pareto", "picture", type=Picture(), metavar="FILE", help="draw spread by moves as SVG"
+)
 @click.option("--json", "as_json", is_flag=True, help="everything, for programs")
 def command(
     history: str,

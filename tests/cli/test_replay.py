@@ -68,6 +68,16 @@ def test_what_a_move_costs_can_be_set(capsys: pytest.CaptureFixture[str]) -> Non
     assert longer["spread"] == usual["spread"] != calm["spread"]
 
 
+def test_another_kind_of_picture_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file `.png` that holds SVG would open nowhere."""
+    path = tmp_path / "day.png"
+    assert cli.main([*SMALL, "--plot", str(path)]) == 2
+    assert "ends in .svg" in capsys.readouterr().err
+    assert not path.exists()
+
+
 def test_the_picture_says_what_it_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A title to read, round numbers at the axes, and as many moves as the table."""
     path = tmp_path / "day.svg"
