@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from loadmanager import settings
-from loadmanager.cli.options import FILE, Command, config
+from loadmanager.cli.options import FILE, Command, Finite, config
 from loadmanager.cli.terminal import show, table, track
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies.settings import StrategySettings
@@ -72,8 +72,13 @@ PLOT_WIDTH = 60
 @config()
 @click.option("--try", "tried", multiple=True, metavar="STRATEGY", help="may be repeated")
 @click.option("--days", default=1, type=click.IntRange(1, 1000), help="how many, one for each seed")
-@click.option("--seed", default=1, help="of the first day; the same seed makes the same day")
-@click.option("--hours", default=4.0, type=click.FloatRange(0.5, 240), help="of each day")
+@click.option(
+    "--seed",
+    default=1,
+    type=click.IntRange(0),
+    help="of the first day; the same seed makes the same day",
+)
+@click.option("--hours", default=4.0, type=Finite(0.5, 240), help="of each day")
 @click.option("--brokers", default=20, type=click.IntRange(2, 5000))
 @click.option("--bundles", default=800, type=click.IntRange(1, 1_000_000))
 @click.option("--unequal", is_flag=True, help="brokers of half, single and double size")
@@ -190,7 +195,8 @@ def _recorded(history: str, cluster: str | None, dates: Sequence[str]) -> list[D
         day = recording.day
         print(
             f"{date}: {day.minutes} minutes, {len(day.cores)} brokers, {len(day.bundles)} bundles; "
-            f"the bundles' bytes explain {recording.explained:.0%} of the brokers' usage",
+            f"the bundles' bytes explain {recording.explained:.0%} of the brokers' usage"
+            f"{recording.told}",
             file=sys.stderr,
         )
         made.append(day)
@@ -217,7 +223,7 @@ def _row(text: str, days: Sequence[Measures]) -> list[str | float]:
 
 def _plot(minutes: Sequence[Minute]) -> str:
     """The spread over the day as a line of bars; the highest bar is 25 points."""
-    spreads = np.array([minute.usage.std() * 100 for minute in minutes])
+    spreads = np.array([minute.spread for minute in minutes])
     parts = np.array_split(spreads, min(PLOT_WIDTH, len(spreads)))
     heights = [min(int(part.mean() / 25 * len(BARS)), len(BARS) - 1) for part in parts]
     return "".join(BARS[height] for height in heights)
@@ -229,7 +235,7 @@ def _document(text: str, days: Sequence[tuple[Measures, Sequence[Minute]]]) -> d
         "days": [
             {
                 **asdict(measures),
-                "spreadByMinute": [float(minute.usage.std() * 100) for minute in minutes],
+                "spreadByMinute": [minute.spread for minute in minutes],
                 "maxToMeanByMinute": [ratio(minute.usage) for minute in minutes],
                 "movesByMinute": [minute.moves for minute in minutes],
                 "events": [

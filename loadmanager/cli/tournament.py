@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from loadmanager import settings
-from loadmanager.cli.options import FILE, Command, config
+from loadmanager.cli.options import FILE, Command, Finite, config
 from loadmanager.cli.terminal import show, table
 from loadmanager.core.errors import BadInputError, ConfigError, OperationalError
 from loadmanager.simulator import candidates
@@ -47,9 +47,9 @@ SHOWN = 15
 @click.option("--no-grid", is_flag=True, help="do not try every combination of the grid")
 @click.option("--try", "tried", multiple=True, metavar="STRATEGY", help="also this, as in replay")
 @click.option("--seed", default=1, help="seed of the candidates that are drawn by chance")
-@click.option("--balance", default=1.0, type=click.FloatRange(0), help="weight of spread")
-@click.option("--headroom", default=1.0, type=click.FloatRange(0), help="weight of overload")
-@click.option("--calm", default=0.2, type=click.FloatRange(0), help="weight of moves")
+@click.option("--balance", default=1.0, type=Finite(0), help="weight of spread")
+@click.option("--headroom", default=1.0, type=Finite(0), help="weight of overload")
+@click.option("--calm", default=0.2, type=Finite(0), help="weight of moves")
 @click.option("--output", type=FILE, default=Path("data/tournament"), help="where results are kept")
 @click.option("--master", help="Spark master (default local[*])")
 @click.option("--no-spark", is_flag=True, help="run everything in this process")
@@ -122,7 +122,7 @@ def _prepared(
         tournament.add(date, recording.day)
         _say(
             f"{date}: {recording.day.minutes} minutes, {len(recording.day.bundles)} bundles; their "
-            f"bytes explain {recording.explained:.0%} of the brokers' usage"
+            f"bytes explain {recording.explained:.0%} of the brokers' usage{recording.told}"
         )
     if not tournament.dates:
         raise BadInputError(f"{history}: cluster {name} has no day that can be lived again")

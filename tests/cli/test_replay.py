@@ -46,3 +46,19 @@ def test_what_cannot_be_tried(text: str, words: str, capsys: pytest.CaptureFixtu
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("replay", "--hours", "nan"),
+        ("replay", "--seed", "-1"),
+        ("tournament", "x", "--calm", "nan"),
+    ],
+)
+def test_numbers_that_are_none(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """NaN and a negative seed are refused as a wrong value of their option."""
+    assert cli.main(arguments) == 2
+    assert f"Invalid value for '{arguments[-2]}'" in capsys.readouterr().err
