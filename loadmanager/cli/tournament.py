@@ -87,6 +87,8 @@ def command(
     with _session(master, needed=bool(left) and not no_spark) as spark:
         results = tournament.play(tried, spark, _progress)
     _say(f"done in {time.monotonic() - began_s:.0f} s")
+    for candidate, why in tournament.failed.items():
+        _say(f"left out: {candidate}: {why}")
     outcome = standings(results, candidates.LIVE, weights)
     if picture is not None:
         _draw(picture, outcome, results)

@@ -1,12 +1,15 @@
 """Runs a tournament: each task is a day under a candidate, in this process or on Spark.
 
 Results are kept by content, so that a task is paid for once: a file is named after the day, the
-candidate's settings and the version of the program.
+candidate's settings and the programs that decide, ours and third parties'. Several runs may share a
+folder. A candidate that raises an error is left out.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -28,12 +31,14 @@ from loadmanager.simulator.day_files import dump, load
 from loadmanager.simulator.days import Day
 from loadmanager.simulator.measures import Measures, measure
 from loadmanager.simulator.tournament import Results
-from loadmanager.wiring.plugins import register_plugins
+from loadmanager.wiring.plugins import modules, register_plugins
 
 MS_PER_CYCLE, MS_PER_BROKER, MS_PER_BUNDLE = 1.0, 0.03, 0.001
 """What a minute of a day costs, measured (`python -m bench replay`)."""
 TASKS_PER_CORE = 4
 """In one batch: after each one, progress is shown and results are kept."""
+ERROR_MAX = 500
+"""Characters of an error that are told."""
 Tell = Callable[[int, int], None]
 """Called with the tasks that are done, and all."""
 
@@ -51,10 +56,19 @@ class Task:
     """CPU seconds that it will take, about."""
 
 
+class _Answer(msgspec.Struct):
+    """The outcome of a task: measures, or an error."""
+
+    measures: Measures | None = None
+    error: str = ""
+
+
 class Tournament:
     """Days that candidates are tried on; files go below `folder`."""
 
     def __init__(self, folder: Path, base: settings.Settings) -> None:
+        self.failed: dict[str, str] = {}
+        """Candidate → the error that it raised."""
         self._folder = folder
         self._base = base
         self._days: dict[str, tuple[Path, Day]] = {}
@@ -73,7 +87,7 @@ class Tournament:
         """A recorded day."""
         data = dump(day)
         path = self._folder / "days" / f"{hashlib.sha256(data).hexdigest()[:32]}.npz"
-        if not path.exists():
+        if _content(path) != data:
             _write(path, data)
         self._days[date] = path, day
 
@@ -107,21 +121,29 @@ class Tournament:
 
     def _result(self, task: Task) -> Path:
         content = msgspec.json.encode(
-            [loadmanager.__version__, Path(task.day_file).stem, sorted(task.keys.items())]
+            [_program(), Path(task.day_file).stem, sorted(task.keys.items())]
         )
         return self._folder / "results" / f"{hashlib.sha256(content).hexdigest()[:32]}.json"
 
     def play(
         self, tried: Sequence[str], spark: Any | None = None, tell: Tell = lambda _done, _all: None
     ) -> Results:
-        """Every candidate on every day; on Spark if a session is given."""
+        """Every candidate on every day, without those that fail; on Spark if a session is given.
+
+        Raises `OperationalError` if the settings in force fail.
+        """
         left, results = self.tasks(tried)
         answers = _here(left) if spark is None else _on_spark(spark, left)
-        for done, (task, measures) in enumerate(answers, start=1):
-            _write(self._result(task), msgspec.json.encode(asdict(measures)))
-            results.setdefault(task.candidate, {})[task.date] = measures
+        for done, (task, answer) in enumerate(answers, start=1):
+            if answer.measures is None:
+                self.failed[task.candidate] = f"{task.date}: {answer.error}"
+            else:
+                _write(self._result(task), msgspec.json.encode(asdict(answer.measures)))
+                results.setdefault(task.candidate, {})[task.date] = answer.measures
             tell(done, len(left))
-        return results
+        if (why := self.failed.get(candidates.LIVE)) is not None:
+            raise OperationalError(f"the settings in force cannot be replayed: {why}")
+        return {name: days for name, days in results.items() if name not in self.failed}
 
 
 @contextmanager
@@ -136,12 +158,12 @@ def _seconds(day: Day) -> float:
     return day.minutes * each_ms / 1000
 
 
-def _here(tasks: Sequence[Task]) -> Iterator[tuple[Task, Measures]]:
+def _here(tasks: Sequence[Task]) -> Iterator[tuple[Task, _Answer]]:
     for task in tasks:
         yield task, _measured(task.day_file, task.keys)
 
 
-def _on_spark(spark: Any, tasks: Sequence[Task]) -> Iterator[tuple[Task, Measures]]:
+def _on_spark(spark: Any, tasks: Sequence[Task]) -> Iterator[tuple[Task, _Answer]]:
     """In batches that fill the cluster."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -156,24 +178,44 @@ def _on_spark(spark: Any, tasks: Sequence[Task]) -> Iterator[tuple[Task, Measure
         one_each = spark.sparkContext.parallelize(rows, len(rows))  # a partition is a task
         frame = spark.createDataFrame(one_each, "number int, keys string, day string")
         for row in frame.select("number", play("keys", "day").alias("told")).collect():
-            yield batch[row["number"]], msgspec.json.decode(row["told"], type=Measures)
+            yield batch[row["number"]], msgspec.json.decode(row["told"], type=_Answer)
 
 
 def _played(keys: str, day_file: str) -> str:
     """On a worker, which reads the day from where all machines see it, in a process of its own."""
     register_plugins()
-    measures = _measured(day_file, msgspec.json.decode(keys, type=dict[str, str]))
-    return msgspec.json.encode(asdict(measures)).decode()
+    answer = _measured(day_file, msgspec.json.decode(keys, type=dict[str, str]))
+    return msgspec.json.encode(answer).decode()
 
 
-def _measured(day_file: str, keys: Mapping[str, str]) -> Measures:
-    day = load(Path(day_file).read_bytes())
-    return measure(run(day, settings.parse(keys).leaf(StrategySettings)))
+def _measured(day_file: str, keys: Mapping[str, str]) -> _Answer:
+    day, candidate = load(Path(day_file).read_bytes()), settings.parse(keys).leaf(StrategySettings)
+    try:
+        return _Answer(measure(run(day, candidate)))
+    except Exception as error:  # noqa: BLE001 - whatever a strategy raises costs its candidate only
+        return _Answer(error=f"{type(error).__name__}: {error}"[:ERROR_MAX])
+
+
+@functools.cache
+def _program() -> str:
+    """A hash of the code that decides and measures: after a change, no result is known."""
+    root, code = Path(loadmanager.__file__).parent, hashlib.sha256(loadmanager.__version__.encode())
+    ours = [path for part in ("core", "simulator") for path in sorted((root / part).rglob("*.py"))]
+    for path in (*ours, *modules()):
+        code.update(_content(path) or b"")
+    return code.hexdigest()
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
 
 
 def _write(path: Path, data: bytes) -> None:
-    """All or nothing: a killed run leaves no half file."""
-    temporary = path.with_suffix(".tmp")
+    """All or nothing: a killed run leaves no half file, and another run writes its own."""
+    temporary = path.with_suffix(f".{secrets.token_hex(8)}.tmp")
     try:
         temporary.write_bytes(data)
         temporary.replace(path)
