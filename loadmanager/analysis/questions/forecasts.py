@@ -26,7 +26,10 @@ COLUMNS: Columns = {
     ),
     "peak_tomorrow": (NUMBER, "expected busiest hour"),
     "peak_hour_ts": (WHOLE, "when that is"),
-    "error": (NUMBER, "back-test: mean absolute error over the mean, of the last day"),
+    "error": (
+        NUMBER,
+        "back-test of the pattern: mean absolute error over the mean, of the last day",
+    ),
     "naive_error": (NUMBER, "the same of the naive forecast"),
     "used": (TEXT, "pattern or naive"),
     "growth_per_day": (NUMBER, "growth of the daily mean, as a fraction; 0: no clear trend"),
@@ -109,9 +112,9 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             question=NAME,
             title=f"{row.name} is expected to be overloaded tomorrow",
             text=f"At {row.peak_tomorrow:.0%} in its busiest hour, by {row.days} days of history; "
-            f"this forecast erred by {row.error or 0:.0%} on the last day.",
+            f"this forecast erred by {_error(row) or 0:.0%} on the last day.",
             advice="Let the shedder move load away before, or add a broker.",
-            numbers={"peak": row.peak_tomorrow, "error": row.error},
+            numbers={"peak": row.peak_tomorrow, "error": _error(row)},
             at_ms=row.peak_hour_ts,
             where=row.name,
             commands=["loadmanager admin dry-run"],
@@ -119,3 +122,9 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
         for row in rows
         if row.kind == "broker" and row.peak_tomorrow > limit
     ]
+
+
+def _error(row: Any) -> float | None:
+    """The error of the forecast that is used."""
+    error: float | None = row.naive_error if row.used == "naive" else row.error
+    return error
