@@ -6,6 +6,7 @@ import math
 import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
 from loadmanager.analysis.day import (
@@ -144,7 +145,7 @@ def commands(bundles: Sequence[str], cuts: Sequence[int]) -> list[str]:
         if place >= 0 and known[place][0][0] < cut < known[place][0][1]:
             within.setdefault(known[place][1], []).append(cut)
     return [
-        f"loadmanager admin bundles split {name} --algorithm specified_positions_divide "
+        f"loadmanager admin bundles split {quote(name)} --algorithm specified_positions_divide "
         + " ".join(f"--at 0x{cut:08x}" for cut in at)
         for name, at in within.items()
     ]
@@ -201,7 +202,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
                 explains=[f"boundaries of {row.namespace}"],
                 commands=row.commands
                 if better
-                else [f"loadmanager admin bundles list {row.namespace}"],
+                else [f"loadmanager admin bundles list {quote(row.namespace)}"],
             )
         )
     return found

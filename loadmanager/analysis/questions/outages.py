@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
 from loadmanager.analysis.day import (
@@ -136,6 +137,6 @@ def _finding(row: Any, day: Day) -> Finding:
         until_ms=row.back_ts or day.end_ms,
         where=row.broker,
         plot="timeline",
-        commands=[f"loadmanager admin brokers health {row.broker}"],
+        commands=[f"loadmanager admin brokers health {quote(row.broker)}"],
         explains=[f"outage {row.broker}"],
     )
