@@ -236,6 +236,9 @@ def _again(
     except (LoadManagerError, msgspec.MsgspecError) as error:
         result.passed_over[str(error)] += 1
         return
+    except Exception as error:  # noqa: BLE001 - a damaged record, or a third party's strategy, costs its cycle only
+        result.passed_over[f"{type(error).__name__}: {error}"] += 1
+        return
     _compare(record, plan, result, lost=term.lost)
 
 

@@ -207,6 +207,12 @@ def test_what_cannot_be_decided_again_is_counted() -> None:
     assert result.cycles == 0
     assert sum(result.passed_over.values()) == MINUTES
 
+    cycles = [record for record in records if isinstance(record, Cycle)]
+    cycles[3].memories = {"shedder BalancedShedder": msgspec.Raw(b'{"beside": {"\xff": []}}')}
+    damaged = exactness(records, of_keys)
+    assert damaged.cycles == MINUTES - 1
+    assert [why.partition(":")[0] for why in damaged.passed_over] == ["UnicodeDecodeError"]
+
 
 @pytest.mark.parametrize("kind", [Seen, Cycle])
 def test_lost_records_are_told(kind: type[Record]) -> None:
