@@ -21,6 +21,7 @@ import msgspec
 import loadmanager
 from loadmanager import settings
 from loadmanager.adapters.zookeeper.embedded import find_java
+from loadmanager.analysis.ingest import first_line
 from loadmanager.analysis.session import session
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.history.cycles import settings_document
@@ -31,6 +32,7 @@ from loadmanager.simulator.day_files import dump, load
 from loadmanager.simulator.days import Day
 from loadmanager.simulator.measures import Measures, measure
 from loadmanager.simulator.tournament import Results
+from loadmanager.wiring.analysis import FAILURES
 from loadmanager.wiring.plugins import modules, register_plugins
 
 MS_PER_CYCLE, MS_PER_BROKER, MS_PER_BUNDLE = 1.0, 0.03, 0.001
@@ -164,7 +166,7 @@ def _here(tasks: Sequence[Task]) -> Iterator[tuple[Task, _Answer]]:
 
 
 def _on_spark(spark: Any, tasks: Sequence[Task]) -> Iterator[tuple[Task, _Answer]]:
-    """In batches that fill the cluster."""
+    """In batches that fill the cluster. Raises `OperationalError` if Spark fails."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     play = F.udf(_played, "string", useArrow=False)
@@ -175,9 +177,13 @@ def _on_spark(spark: Any, tasks: Sequence[Task]) -> Iterator[tuple[Task, _Answer
             (number, msgspec.json.encode(task.keys).decode(), task.day_file)
             for number, task in enumerate(batch)
         ]
-        one_each = spark.sparkContext.parallelize(rows, len(rows))  # a partition is a task
-        frame = spark.createDataFrame(one_each, "number int, keys string, day string")
-        for row in frame.select("number", play("keys", "day").alias("told")).collect():
+        try:
+            one_each = spark.sparkContext.parallelize(rows, len(rows))  # a partition is a task
+            frame = spark.createDataFrame(one_each, "number int, keys string, day string")
+            played = frame.select("number", play("keys", "day").alias("told")).collect()
+        except FAILURES as error:
+            raise OperationalError(f"Spark: {first_line(error)}") from None
+        for row in played:
             yield batch[row["number"]], msgspec.json.decode(row["told"], type=_Answer)
 
 
