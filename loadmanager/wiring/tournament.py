@@ -150,9 +150,12 @@ class Tournament:
 
 @contextmanager
 def spark_session(master: str | None) -> Iterator[Any]:
-    """A session for the tasks."""
-    with session(master=master, java=find_java()) as spark:
-        yield spark
+    """A session for the tasks. Raises `OperationalError` if Spark fails, also while it stops."""
+    try:
+        with session(master=master, java=find_java()) as spark:
+            yield spark
+    except FAILURES as error:
+        raise OperationalError(f"Spark: {first_line(error)}") from None
 
 
 def _seconds(day: Day) -> float:
