@@ -2,7 +2,7 @@
 
 Results are kept by content, so that a task is paid for once: a file is named after the day, the
 candidate's settings and the programs that decide, ours and third parties'. Several runs may share a
-folder. A candidate that raises an error is left out.
+folder. A candidate that raises an error, or does not end, is left out.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import secrets
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -39,6 +41,8 @@ MS_PER_CYCLE, MS_PER_BROKER, MS_PER_BUNDLE = 1.0, 0.03, 0.001
 """What a minute of a day costs, measured (`python -m bench replay`)."""
 TASKS_PER_CORE = 4
 """In one batch: after each one, progress is shown and results are kept."""
+PATIENCE = 100
+"""A task that takes so many times what it should, and a minute, is given up."""
 ERROR_MAX = 500
 """Characters of an error that are told."""
 Tell = Callable[[int, int], None]
@@ -197,12 +201,34 @@ def _played(keys: str, day_file: str) -> str:
     return msgspec.json.encode(answer).decode()
 
 
-def _measured(day_file: str, keys: Mapping[str, str]) -> _Answer:
+def _measured(day_file: str, keys: Mapping[str, str], seconds_max: float | None = None) -> _Answer:
     day, candidate = load(Path(day_file).read_bytes()), settings.parse(keys).leaf(StrategySettings)
     try:
-        return _Answer(measure(run(day, candidate)))
+        with _at_most(seconds_max or 60 + PATIENCE * _seconds(day)):
+            return _Answer(measure(run(day, candidate)))
     except Exception as error:  # noqa: BLE001 - whatever a strategy raises costs its candidate only
         return _Answer(error=f"{type(error).__name__}: {error}"[:ERROR_MAX])
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """Raises `TimeoutError` after so long, and again each minute, in the main thread, where tasks
+    run: a strategy may never end.
+    """
+
+    def expired(*_: object) -> None:
+        raise TimeoutError(f"a day was not over after {seconds:.0f} s")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGALRM, expired)
+    timer = signal.setitimer(signal.ITIMER_REAL, seconds, 60)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,7 +16,7 @@ from loadmanager.core.errors import OperationalError
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.strategy import Shedder
 from loadmanager.simulator.days import Shape, make_day
-from loadmanager.wiring.tournament import Tournament, _write
+from loadmanager.wiring.tournament import Tournament, _measured, _write
 
 DAY = make_day(1, Shape(brokers=3, bundles=12, minutes=30, events=False))
 RECORDED = replace(DAY, carried=np.full((30, 12), 1e6, np.float32))
@@ -33,6 +34,19 @@ def failing() -> Iterator[str]:
     del registry.SHEDDERS["Failing"]
 
 
+@pytest.fixture
+def endless() -> Iterator[str]:
+    """The name of a shedder that never answers."""
+
+    def shed(*_arguments: object) -> None:
+        while True:
+            pass
+
+    registry.register(Shedder(name="Endless", shed=shed))  # type: ignore[arg-type]
+    yield "Endless"
+    del registry.SHEDDERS["Endless"]
+
+
 def a_tournament(folder: Path, **keys: str) -> Tournament:
     """A tournament of one day."""
     tournament = Tournament(folder, settings.load(overrides=keys))
@@ -47,6 +61,19 @@ def test_a_candidate_that_fails_is_left_out(tmp_path: Path, failing: str) -> Non
     assert list(results) == [""]
     assert tournament.failed == {failing: "2026-11-01: ValueError: no idea"}
     assert [task.candidate for task in tournament.tasks(["", failing])[0]] == [failing]
+
+
+def test_a_candidate_that_does_not_end(tmp_path: Path, endless: str) -> None:
+    """It is stopped; a timer that ran before goes on."""
+    a_tournament(tmp_path)
+    (file,) = (tmp_path / "days").iterdir()
+    before = signal.getitimer(signal.ITIMER_REAL)[0]
+    answer = _measured(str(file), {"loadBalancerLoadSheddingStrategy": endless}, 0.2)
+    assert (answer.measures, answer.error) == (
+        None,
+        "TimeoutError: a day was not over after 0 s",
+    )
+    assert bool(signal.getitimer(signal.ITIMER_REAL)[0]) == bool(before)
 
 
 def test_settings_in_force_that_fail(tmp_path: Path, failing: str) -> None:
