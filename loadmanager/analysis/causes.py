@@ -27,8 +27,9 @@ def joined(findings: Sequence[Finding], day: Day) -> list[Finding]:
     return sorted(cards, key=_rank)
 
 
-def _rank(finding: Finding) -> tuple[float, str]:
-    return -finding.importance, finding.title
+def _rank(finding: Finding) -> tuple[float, bool, str]:
+    """The worst first; of equal ones that which tells of the others last."""
+    return -finding.importance, "more" in finding.numbers, finding.title
 
 
 def _head(finding: Finding, explained: dict[str, Finding]) -> Finding:
