@@ -28,6 +28,7 @@ def joined(findings: Sequence[Finding], day: Day) -> list[Finding]:
 
 
 def _rank(finding: Finding) -> tuple[float, bool, str]:
+    """The worst first; of equal ones that which tells of the others last."""
     return -finding.importance, "more" in finding.numbers, finding.title
 
 

@@ -207,8 +207,10 @@ class HistorySource:
         return Segment(path, kind, name, size, length, f"{crc:08x}-{length}")
 
     def lines(self, segment: Segment) -> Iterator[bytes]:
-        """The complete lines of a segment; of a damaged one, those before the damage."""
-        rest = b""
+        """The complete lines of a segment; of a damaged one, those before the damage, and of one
+        that is too large when decompressed, those at its beginning. Endless lines are cut.
+        """
+        rest, size = b"", 0
         try:
             with self.files.open(segment.path, "rb") as file:
                 blocks = (
@@ -217,8 +219,15 @@ class HistorySource:
                     else iter(partial(file.read, READ_BYTES), b"")
                 )
                 for block in blocks:
-                    *lines, rest = (rest + block).split(b"\n")
-                    yield from lines
+                    size += len(block)
+                    if segment.compressed and size > self.plain_bytes_max:
+                        return
+                    end = block.rfind(b"\n") + 1
+                    if end:
+                        yield from (rest + block[: end - 1]).split(b"\n")
+                        rest = block[end:]
+                    elif len(rest) <= layout.SEGMENT_BYTES_MAX:
+                        rest += block
         except (zlib.error, OSError):
             return
 

@@ -83,7 +83,12 @@ PLOT_WIDTH = 60
 @config()
 @click.option("--try", "tried", multiple=True, metavar="STRATEGY", help="may be repeated")
 @click.option("--days", default=1, type=click.IntRange(1, 1000), help="how many, one for each seed")
-@click.option("--seed", default=1, help="of the first day; the same seed makes the same day")
+@click.option(
+    "--seed",
+    default=1,
+    type=click.IntRange(0),
+    help="of the first day; the same seed makes the same day",
+)
 @click.option("--hours", default=4.0, type=Finite(0.5, 240), help="of each day")
 @click.option("--brokers", default=20, type=click.IntRange(2, 5000))
 @click.option("--bundles", default=800, type=click.IntRange(1, 1_000_000))
@@ -239,7 +244,8 @@ def _recorded(history: str, cluster: str | None, dates: Sequence[str]) -> dict[s
         day = recording.day
         print(
             f"{date}: {day.minutes} minutes, {len(day.cores)} brokers, {len(day.bundles)} bundles; "
-            f"the bundles' bytes explain {recording.explained:.0%} of the brokers' usage",
+            f"the bundles' bytes explain {recording.explained:.0%} of the brokers' usage"
+            f"{recording.told}",
             file=sys.stderr,
         )
         made[date] = day
@@ -266,7 +272,7 @@ def _row(text: str, days: Sequence[Measures]) -> list[str | float]:
 
 def _plot(minutes: Sequence[Minute]) -> str:
     """The spread over the day as a line of bars; the highest bar is 25 points."""
-    spreads = np.array([minute.usage.std() * 100 for minute in minutes])
+    spreads = np.array([minute.spread for minute in minutes])
     parts = np.array_split(spreads, min(PLOT_WIDTH, len(spreads)))
     heights = [min(int(part.mean() / 25 * len(BARS)), len(BARS) - 1) for part in parts]
     return "".join(BARS[height] for height in heights)
@@ -281,7 +287,7 @@ def _document(
             {
                 "day": day,
                 **asdict(measures),
-                "spreadByMinute": [float(minute.usage.std() * 100) for minute in minutes],
+                "spreadByMinute": [minute.spread for minute in minutes],
                 "maxToMeanByMinute": [ratio(minute.usage) for minute in minutes],
                 "movesByMinute": [minute.moves for minute in minutes],
                 "events": [

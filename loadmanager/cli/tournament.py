@@ -94,6 +94,8 @@ def command(
     with _session(master, needed=bool(left) and not no_spark) as spark:
         results = tournament.play(tried, spark, _progress)
     _say(f"done in {time.monotonic() - began_s:.0f} s")
+    for candidate, why in tournament.failed.items():
+        _say(f"left out: {candidate}: {why}")
     outcome = standings(results, candidates.LIVE, weights)
     if picture is not None:
         _draw(picture, outcome, results)
@@ -133,7 +135,7 @@ def _prepared(
         tournament.add(date, recording.day)
         _say(
             f"{date}: {recording.day.minutes} minutes, {len(recording.day.bundles)} bundles; their "
-            f"bytes explain {recording.explained:.0%} of the brokers' usage"
+            f"bytes explain {recording.explained:.0%} of the brokers' usage{recording.told}"
         )
     if not tournament.dates:
         raise BadInputError(f"{history}: cluster {name} has no day that can be lived again")

@@ -37,6 +37,8 @@ from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.strategy import Shedder, Strategy
 
 DIFFERENCES_MAX = 1_000
+WAITING_MAX = 2_000
+"""So many reports at most wait for the cycle that sees them."""
 Move = tuple[str, str, str | None]
 """Bundle, source, destination."""
 
@@ -70,6 +72,8 @@ class Exactness:
     passed_over: Counter[str] = field(default_factory=Counter)
     """Why cycles were not decided again."""
     lost_reports: int = 0
+    after_loss: int = 0
+    """Cycles that were decided again though records of their term before them are lost."""
 
     @property
     def share(self) -> float:
@@ -98,6 +102,62 @@ class _Term:
         """Whether everything since the term's beginning was read, or since averages."""
         self.known: dict[str, Any] = {}
         """What the last cycles said, of what is recorded when it changes."""
+        self.lost = False
+        """Whether records of the term were lost before this one."""
+        self.named = True
+        """Whether everything was named since then."""
+        self.cycle: Cycle | None = None
+        """The last one."""
+        self._seen: dict[str, Seen] = {}
+        """The last record of each broker."""
+        self._waiting: list[Seen] = []
+        """Reports that no cycle has seen."""
+        self._taken = 0
+        """Reports that were taken up since the last cycle."""
+
+    def add(self, record: Seen) -> list[Seen]:
+        """A report, which waits for a cycle; of records that are there twice, one counts. Returns
+        what has waited too long.
+        """
+        if self._seen.get(record.of) != record:
+            self._seen[record.of] = record
+            self._waiting.append(record)
+        return self.take(max(len(self._waiting) - WAITING_MAX, 0))
+
+    def begin(self, record: Cycle) -> list[Seen] | None:
+        """The reports that a cycle saw and none before it; None for a cycle that is there twice.
+
+        The leader counted them: of the same millisecond, or when its clock was set back, times do
+        not tell. Notices lost records.
+        """
+        before, reports = self.cycle, 0 if self.followed else None
+        if before is not None:
+            reports = before.reports
+            if before.cycle == record.cycle:
+                return None
+            if before.cycle + 1 != record.cycle:
+                self.lose()
+        due = len(self._waiting)
+        if reports is not None and record.reports is not None:
+            due = record.reports - reports - self._taken
+            if not 0 <= due <= len(self._waiting):
+                self.lose()
+                due = len(self._waiting)
+        self.cycle = record
+        seen = self.take(due)
+        self._taken = 0
+        return seen
+
+    def take(self, count: int | None = None) -> list[Seen]:
+        """The first reports (None: all) that no cycle has seen; now one has."""
+        seen = self._waiting[:count]
+        del self._waiting[: len(seen)]
+        self._taken += len(seen)
+        return seen
+
+    def lose(self) -> None:
+        """A record was lost."""
+        self.lost, self.named = True, False
 
 
 def when(record: Record) -> tuple[int, int]:
@@ -122,19 +182,29 @@ def exactness(
             continue
         term = terms.setdefault((each.broker, each.epoch), _Term())
         if isinstance(each, Averages):
+            if not (term.followed and term.named):
+                _observe(term.take(), term, result)
             term.followed = term.followed or not each.again
             if not (each.again and term.followed):
                 known = {**term.view.bundle_data, **averages_of(each)}
                 term.view.restore(known, each.ts)
+            term.named = True
         elif isinstance(each, Seen):
-            report = term.reports.report(each)
-            if report is None:
-                result.lost_reports += 1
-            elif not (each.again and each.of in term.view.reports):
-                term.view.observe(each.of, report, each.ts)
-        else:
+            _observe(term.add(each), term, result)
+        elif (seen := term.begin(each)) is not None:
+            _observe(seen, term, result)
             _again(each, term, settings_of, result)
     return result
+
+
+def _observe(records: Sequence[Seen], term: _Term, result: Exactness) -> None:
+    for record in records:
+        report = term.reports.report(record)
+        if report is None:
+            result.lost_reports += 1
+            term.lose()
+        elif not term.named or not (record.again and record.of in term.view.reports):
+            term.view.observe(record.of, report, record.ts)
 
 
 def _again(
@@ -166,7 +236,10 @@ def _again(
     except (LoadManagerError, msgspec.MsgspecError) as error:
         result.passed_over[str(error)] += 1
         return
-    _compare(record, plan, result)
+    except Exception as error:  # noqa: BLE001 - a damaged record, or a third party's strategy, costs its cycle only
+        result.passed_over[f"{type(error).__name__}: {error}"] += 1
+        return
+    _compare(record, plan, result, lost=term.lost)
 
 
 def _snapshot(record: Cycle, term: _Term, settings: StrategySettings) -> ClusterSnapshot:
@@ -204,16 +277,18 @@ def _memories(record: Cycle, settings: StrategySettings) -> Memories:
     return memories
 
 
-def _compare(record: Cycle, plan: Plan, result: Exactness) -> None:
+def _compare(record: Cycle, plan: Plan, result: Exactness, *, lost: bool) -> None:
     live = {(str(move[0]), str(move[1]), move[2]) for move in record.moves if len(move) == 3}
     again: set[Move] = {(move.bundle, move.source, move.destination) for move in plan.unloads}
     result.cycles += 1
+    result.after_loss += lost
     result.same += live == again
     result.moves += len(live)
     result.reproduced += len(live & again)
     for move in sorted(live ^ again, key=str):
         if len(result.differences) < DIFFERENCES_MAX:
-            why = _why(move, plan) if move in live else _why_here(move, plan)
+            why = "records of its term are lost; " if lost else ""
+            why += _why(move, plan) if move in live else _why_here(move, plan)
             result.differences.append(
                 Difference(record.ts, record.epoch, record.cycle, move, move in live, why)
             )
@@ -253,6 +328,10 @@ def lines(result: Exactness, shown: int = 20) -> list[str]:
                 f"({result.share:.1%}) again"
             ),
         ]
+    if result.after_loss:
+        made.append(
+            f"{result.after_loss} of these cycles come after records of their term that are lost"
+        )
     if result.lost_reports:
         made.append(f"{result.lost_reports} reports refer to records that are not here")
     made += [f"{count} cycles were passed over: {why}" for why, count in result.passed_over.items()]

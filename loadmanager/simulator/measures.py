@@ -30,6 +30,11 @@ class Minute:
     """Bundles of a dead broker that were placed."""
     events: tuple[Event, ...]
 
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the brokers' usage in points; 0 if no broker is alive."""
+        return float(self.usage.std() * 100) if len(self.usage) else 0.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
@@ -66,8 +71,9 @@ WARM_UP_MINUTES = 20
 
 def settling(minutes: Sequence[Minute]) -> dict[int, int]:
     """Minute with an event → minutes until the spread is usual again."""
-    spreads = np.array([minute.usage.std() * 100 for minute in minutes])
-    usual = float(np.median(spreads[WARM_UP_MINUTES:])) * 1.1
+    live = np.array([len(minute.usage) > 0 for minute in minutes])
+    spreads = np.where(live, [minute.spread for minute in minutes], np.inf)
+    usual = float(np.median(spreads[WARM_UP_MINUTES:][live[WARM_UP_MINUTES:]])) * 1.1
     settled = {}
     for at, minute in enumerate(minutes):
         if minute.events and at >= WARM_UP_MINUTES:
@@ -77,17 +83,17 @@ def settling(minutes: Sequence[Minute]) -> dict[int, int]:
 
 
 def ratio(usage: Array) -> float:
-    """The most used broker as a multiple of the mean."""
-    mean = usage.mean()
+    """The most used broker as a multiple of the mean; 1 if no broker is used."""
+    mean = usage.mean() if len(usage) else 0.0
     return float(usage.max() / mean) if mean > 0 else 1.0
 
 
 def measure(minutes: Sequence[Minute]) -> Measures:
-    """Sum up the minutes after the first."""
-    spreads = np.array([minute.usage.std() * 100 for minute in minutes])
-    measured, settled = minutes[WARM_UP_MINUTES:], list(settling(minutes).values())
+    """Sum up the minutes after the first, but for those in which no broker is alive."""
+    measured = [minute for minute in minutes[WARM_UP_MINUTES:] if len(minute.usage)]
+    settled = list(settling(minutes).values())
     return Measures(
-        spread=float(spreads[WARM_UP_MINUTES:].mean()),
+        spread=float(np.mean([minute.spread for minute in measured])),
         gap=float(
             np.mean([(minute.usage.max() - minute.usage.mean()) * 100 for minute in measured])
         ),

@@ -32,8 +32,7 @@ text { fill: currentColor } .axis { stroke: currentColor; stroke-opacity: .25 }
 def picture(days: Mapping[str, Sequence[Minute]]) -> str:
     """The picture of one day under several candidates."""
     spreads = {
-        name: _thinned([float(minute.usage.std() * 100) for minute in minutes])
-        for name, minutes in days.items()
+        name: _thinned([minute.spread for minute in minutes]) for name, minutes in days.items()
     }
     top = _round(max((max(values) for values in spreads.values()), default=0.0))
     minutes = next(iter(days.values()))

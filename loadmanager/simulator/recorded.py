@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from loadmanager.core.errors import BadInputError
 from loadmanager.core.history.records import BrokerLoad, BundleLoad
 from loadmanager.core.load.columns import Array
-from loadmanager.core.units import MINUTE_MS
+from loadmanager.core.load.reports import NUMBER_MAX
+from loadmanager.core.units import DAY_MS, MINUTE_MS
 from loadmanager.simulator.days import CPU_OF_A_CORE, Day, Event, Kind
 
 SILENT_MINUTES = 3
@@ -28,6 +29,8 @@ MESSAGE_BYTES = 1024.0
 """The size of messages of a bundle that carried nothing."""
 MINUTES_MAX = 2 * 24 * 60
 """A recording is not longer: a clock that is wrong must not make it so."""
+TIMES_MS = range(MINUTE_MS << 30)
+"""Times whose minute fits into 32 bits."""
 MINUTES_MIN = 30
 VARIES = 0.05
 """Brokers whose bytes differ by less, as a part of the mean, say nothing about what bytes cost."""
@@ -41,6 +44,13 @@ class Recording:
     start_ms: int
     explained: float
     """The part of the variance of the brokers' usage that their bytes explain (R²)."""
+    left_out: int
+    """Samples with impossible figures, or of another day: a clock was wrong."""
+
+    @property
+    def told(self) -> str:
+        """What was left out, to end a sentence with."""
+        return f"; {self.left_out} impossible samples are left out" if self.left_out else ""
 
 
 @dataclass(slots=True)
@@ -87,33 +97,48 @@ class _Samples:
         means = (sums / np.maximum(parts, 1e-9)).reshape(minutes, bundles)
         return means.astype(np.float32)
 
-    def of_brokers(self, start: int, minutes: int, brokers: int) -> Array:
-        """Bytes/s of all bundles of each broker: `[minute, broker]`."""
-        _, broker, minute, bytes_s, part = (np.array(column) for column in self._columns)
+    def of_brokers(self, start: int, minutes: int, brokers: int, bundles: int) -> Array:
+        """Bytes/s of all bundles of each broker: `[minute, broker]`. Samples that stand for more
+        than a bundle's minute, because some are there twice, count for a part.
+        """
+        bundle, broker, minute, bytes_s, part = (np.array(column) for column in self._columns)
         inside = (minute >= start) & (minute < start + minutes)
-        at = (minute[inside] - start).astype(np.int64) * brokers + broker[inside]
-        sums = np.bincount(at, bytes_s[inside] * part[inside], minutes * brokers)
+        since = (minute[inside] - start).astype(np.int64)
+        at, part = since * bundles + bundle[inside], part[inside]
+        part = part / np.maximum(np.bincount(at, part, minutes * bundles), 1)[at]
+        sums = np.bincount(
+            since * brokers + broker[inside], bytes_s[inside] * part, minutes * brokers
+        )
         return sums.astype(np.float64).reshape(minutes, brokers)
 
 
 class _Recorder:
     """Collects the samples of a day."""
 
-    def __init__(self) -> None:
+    def __init__(self, times_ms: range) -> None:
+        self._times_ms = times_ms
+        self._left_out = 0
         self._bundles: dict[str, _Bundle] = {}
         self._brokers: defaultdict[str, _Broker] = defaultdict(lambda: _Broker(len(self._brokers)))
         self._samples = _Samples()
 
-    def broker(self, load: BrokerLoad) -> None:
-        """A broker's sample."""
+    def sample(self, load: BrokerLoad | BundleLoad) -> None:
+        """A sample; one that cannot be true is left out."""
+        if load.ts not in self._times_ms or not _is_possible(load):
+            self._left_out += 1
+        elif isinstance(load, BrokerLoad):
+            self._broker(load)
+        else:
+            self._bundle(load)
+
+    def _broker(self, load: BrokerLoad) -> None:
         broker, parts = self._brokers[load.broker], _parts(load)
         broker.cores = max(broker.cores, load.cpu.limit / CPU_OF_A_CORE)
         broker.minutes.update(minute for minute, _ in parts)
         if not load.faults:
             broker.usages.update((minute, load.usage) for minute, _ in parts)
 
-    def bundle(self, load: BundleLoad) -> None:
-        """A bundle's sample at its owner."""
+    def _bundle(self, load: BundleLoad) -> None:
         bundle = self._bundles.get(load.bundle)
         if bundle is None:
             bundle = self._bundles[load.bundle] = _Bundle(len(self._bundles))
@@ -150,7 +175,10 @@ class _Recorder:
             clients=np.array([bundle.clients for bundle in bundles], np.int64),
             cost=np.full(len(bundles), cost),
             message_bytes=np.array(
-                [each.bytes / each.messages if each.messages else MESSAGE_BYTES for each in bundles]
+                [
+                    each.bytes / each.messages if each.bytes and each.messages else MESSAGE_BYTES
+                    for each in bundles
+                ]
             ),
             events=events,
             carried=self._samples.of_bundles(start, minutes, len(bundles))[
@@ -162,7 +190,7 @@ class _Recorder:
                 for at, bundle in enumerate(bundles)
             ),
         )
-        return Recording(day, start * MINUTE_MS, explained)
+        return Recording(day, start * MINUTE_MS, explained, self._left_out)
 
     def _cores(self, names: Sequence[str]) -> dict[str, float]:
         known = [self._brokers[name].cores for name in names if self._brokers[name].cores > 0]
@@ -195,7 +223,8 @@ class _Recorder:
         """CPU for each byte/s (percent of one core), usage beside it (a fraction), and how well
         both explain the brokers' usage.
         """
-        carried = self._samples.of_brokers(start, minutes, len(self._brokers))
+        count, bundles = len(self._brokers), len(self._bundles)
+        carried = self._samples.of_brokers(start, minutes, count, bundles)
         pairs = [
             (carried[minute - start, self._brokers[name].number] / cores[name], usage)
             for name in names
@@ -216,6 +245,15 @@ class _Recorder:
         return slope * CPU_OF_A_CORE, beside, explained
 
 
+def _is_possible(load: BrokerLoad | BundleLoad) -> bool:
+    figures = [load.msg_rate_in, load.msg_rate_out, load.msg_throughput_in, load.msg_throughput_out]
+    if isinstance(load, BrokerLoad):
+        figures += [load.usage, load.cpu.limit]
+    else:
+        figures += [load.producers, load.consumers]
+    return 0 < load.interval_ms <= DAY_MS and all(0 <= each <= NUMBER_MAX for each in figures)
+
+
 def _parts(load: BrokerLoad | BundleLoad) -> list[tuple[int, float]]:
     """The minutes that a sample stands for, each with the part of it; a sample shorter than a
     minute belongs to the one in which its middle is.
@@ -228,15 +266,15 @@ def _parts(load: BrokerLoad | BundleLoad) -> list[tuple[int, float]]:
     return [(minute, 1.0) for minute in range(last - count + 1, last + 1)]
 
 
-def record(loads: Iterable[BrokerLoad | BundleLoad], seed: int = 1) -> Recording:
-    """A day from its samples, in any order; of several that contradict each other, the mean.
+def record(
+    loads: Iterable[BrokerLoad | BundleLoad], seed: int = 1, times_ms: range = TIMES_MS
+) -> Recording:
+    """A day from its samples, in any order; of several that contradict each other, the mean. Those
+    of other times are left out.
 
     Raises `BadInputError` when there is too little of it.
     """
-    recorder = _Recorder()
+    recorder = _Recorder(times_ms)
     for load in loads:
-        if isinstance(load, BrokerLoad):
-            recorder.broker(load)
-        else:
-            recorder.bundle(load)
+        recorder.sample(load)
     return recorder.recording(seed)

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -28,6 +30,7 @@ from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.strategy import PlacementRule, Shed, Shedder, Strategy
 
+GROUPS = ("loadmanager.shedders", "loadmanager.placements")
 ENTRIES_MAX = 100_000
 """Bounds the size of a plan, which the admin API answers with."""
 
@@ -106,9 +109,21 @@ def register_plugins() -> list[str]:
     Raises `ConfigError` for one that cannot be loaded, or has the name of another strategy.
     """
     return [
-        *_register("loadmanager.shedders", Shedder, "shed", checked_shedder),
-        *_register("loadmanager.placements", PlacementRule, "candidates", checked_placement),
+        *_register(GROUPS[0], Shedder, "shed", checked_shedder),
+        *_register(GROUPS[1], PlacementRule, "candidates", checked_placement),
     ]
+
+
+def modules() -> list[Path]:
+    """The files of registered third-party strategies' packages, in order."""
+    found: set[Path] = set()
+    for group in GROUPS:
+        for entry in importlib.metadata.entry_points(group=group):
+            file = getattr(sys.modules.get(entry.module.partition(".")[0]), "__file__", None)
+            if file is not None:
+                path = Path(file)
+                found.update(path.parent.rglob("*.py") if path.stem == "__init__" else [path])
+    return sorted(found)
 
 
 def _register(

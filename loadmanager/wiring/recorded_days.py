@@ -9,8 +9,10 @@ import msgspec
 
 from loadmanager.analysis.history_source import HistorySource, Segment
 from loadmanager.core.errors import BadInputError
+from loadmanager.core.history import layout
 from loadmanager.core.history.cycles import CYCLE_KINDS
 from loadmanager.core.history.records import BrokerLoad, BundleLoad, Record
+from loadmanager.core.units import DAY_MS
 from loadmanager.simulator.exact import when
 from loadmanager.simulator.recorded import Recording, record
 
@@ -47,10 +49,19 @@ def records(
                 continue
 
 
-def recorded_day(source: HistorySource, cluster: str, date: str, seed: int = 1) -> Recording:
-    """A recorded day to simulate. Raises `BadInputError` when there is too little of it."""
+def _start_ms(date: str) -> int:
+    try:
+        return layout.day_start_ms(date)
+    except ValueError:
+        raise BadInputError(f"{date}: a day such as 2026-11-20 is expected") from None
 
-    listing = source.day(cluster, date)
+
+def recorded_day(source: HistorySource, cluster: str, date: str, seed: int = 1) -> Recording:
+    """A recorded day to simulate. Raises `BadInputError` for what is no day, and when there is too
+    little of it.
+    """
+
+    start_ms, listing = _start_ms(date), source.day(cluster, date)
 
     def loads() -> Iterator[BrokerLoad | BundleLoad]:
         for kind in (BrokerLoad, BundleLoad):
@@ -59,15 +70,16 @@ def recorded_day(source: HistorySource, cluster: str, date: str, seed: int = 1) 
                 yield load
 
     try:
-        return record(loads(), seed)
+        return record(loads(), seed, range(start_ms, start_ms + DAY_MS))
     except BadInputError as error:
         raise BadInputError(f"{source.url}: {cluster}, {date}: {error}") from None
 
 
 def recorded_cycles(source: HistorySource, cluster: str, date: str) -> Iterator[Record]:
     """The leaders' records of a day's cycles, in the order of `exact.when`. One record of each
-    leader and kind is in memory.
+    leader and kind is in memory. Raises `BadInputError`.
     """
+    _start_ms(date)
     listing = source.day(cluster, date)
     streams = []
     for kind in CYCLE_KINDS.values():

@@ -1,13 +1,18 @@
 """Runs a tournament: each task is a day under a candidate, in this process or on Spark.
 
 Results are kept by content, so that a task is paid for once: a file is named after the day, the
-candidate's settings and the version of the program.
+candidate's settings and the programs that decide, ours and third parties'. Several runs may share a
+folder. A candidate that raises an error, or does not end, is left out.
 """
 
 from __future__ import annotations
 
 import difflib
+import functools
 import hashlib
+import secrets
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -19,6 +24,7 @@ import msgspec
 import loadmanager
 from loadmanager import settings
 from loadmanager.adapters.zookeeper.embedded import find_java
+from loadmanager.analysis.ingest import first_line
 from loadmanager.analysis.session import session
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.history.cycles import settings_document
@@ -29,12 +35,17 @@ from loadmanager.simulator.day_files import dump, load
 from loadmanager.simulator.days import Day
 from loadmanager.simulator.measures import Measures, measure
 from loadmanager.simulator.tournament import Results
-from loadmanager.wiring.plugins import register_plugins
+from loadmanager.wiring.analysis import FAILURES
+from loadmanager.wiring.plugins import modules, register_plugins
 
 MS_PER_CYCLE, MS_PER_BROKER, MS_PER_BUNDLE = 1.0, 0.03, 0.001
 """What a minute of a day costs, measured (`python -m bench replay`)."""
 TASKS_PER_CORE = 4
 """In one batch: after each one, progress is shown and results are kept."""
+PATIENCE = 100
+"""A task that takes so many times what it should, and a minute, is given up."""
+ERROR_MAX = 500
+"""Characters of an error that are told."""
 Tell = Callable[[int, int], None]
 """Called with the tasks that are done, and all."""
 
@@ -52,10 +63,19 @@ class Task:
     """CPU seconds that it will take, about."""
 
 
+class _Answer(msgspec.Struct):
+    """The outcome of a task: measures, or an error."""
+
+    measures: Measures | None = None
+    error: str = ""
+
+
 class Tournament:
     """Days that candidates are tried on; files go below `folder`."""
 
     def __init__(self, folder: Path, base: settings.Settings) -> None:
+        self.failed: dict[str, str] = {}
+        """Candidate → the error that it raised."""
         self._folder = folder
         self._base = base
         self._days: dict[str, tuple[Path, Day]] = {}
@@ -74,7 +94,7 @@ class Tournament:
         """A recorded day."""
         data = dump(day)
         path = self._folder / "days" / f"{hashlib.sha256(data).hexdigest()[:32]}.npz"
-        if not path.exists():
+        if _content(path) != data:
             _write(path, data)
         self._days[date] = path, day
 
@@ -108,28 +128,39 @@ class Tournament:
 
     def _result(self, task: Task) -> Path:
         content = msgspec.json.encode(
-            [loadmanager.__version__, Path(task.day_file).stem, sorted(task.keys.items())]
+            [_program(), Path(task.day_file).stem, sorted(task.keys.items())]
         )
         return self._folder / "results" / f"{hashlib.sha256(content).hexdigest()[:32]}.json"
 
     def play(
         self, tried: Sequence[str], spark: Any | None = None, tell: Tell = lambda _done, _all: None
     ) -> Results:
-        """Every candidate on every day; on Spark if a session is given."""
+        """Every candidate on every day, without those that fail; on Spark if a session is given.
+
+        Raises `OperationalError` if the settings in force fail.
+        """
         left, results = self.tasks(tried)
         answers = _here(left) if spark is None else _on_spark(spark, left)
-        for done, (task, measures) in enumerate(answers, start=1):
-            _write(self._result(task), msgspec.json.encode(asdict(measures)))
-            results.setdefault(task.candidate, {})[task.date] = measures
+        for done, (task, answer) in enumerate(answers, start=1):
+            if answer.measures is None:
+                self.failed[task.candidate] = f"{task.date}: {answer.error}"
+            else:
+                _write(self._result(task), msgspec.json.encode(asdict(answer.measures)))
+                results.setdefault(task.candidate, {})[task.date] = answer.measures
             tell(done, len(left))
-        return results
+        if (why := self.failed.get(candidates.LIVE)) is not None:
+            raise OperationalError(f"the settings in force cannot be replayed: {why}")
+        return {name: days for name, days in results.items() if name not in self.failed}
 
 
 @contextmanager
 def spark_session(master: str | None) -> Iterator[Any]:
-    """A session for the tasks."""
-    with session(master=master, java=find_java()) as spark:
-        yield spark
+    """A session for the tasks. Raises `OperationalError` if Spark fails, also while it stops."""
+    try:
+        with session(master=master, java=find_java()) as spark:
+            yield spark
+    except FAILURES as error:
+        raise OperationalError(f"Spark: {first_line(error)}") from None
 
 
 def _seconds(day: Day) -> float:
@@ -137,13 +168,13 @@ def _seconds(day: Day) -> float:
     return day.minutes * each_ms / 1000
 
 
-def _here(tasks: Sequence[Task]) -> Iterator[tuple[Task, Measures]]:
+def _here(tasks: Sequence[Task]) -> Iterator[tuple[Task, _Answer]]:
     for task in tasks:
         yield task, _measured(task.day_file, task.keys)
 
 
-def _on_spark(spark: Any, tasks: Sequence[Task]) -> Iterator[tuple[Task, Measures]]:
-    """In batches that fill the cluster."""
+def _on_spark(spark: Any, tasks: Sequence[Task]) -> Iterator[tuple[Task, _Answer]]:
+    """In batches that fill the cluster. Raises `OperationalError` if Spark fails."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     play = F.udf(_played, "string", useArrow=False)
@@ -154,27 +185,73 @@ def _on_spark(spark: Any, tasks: Sequence[Task]) -> Iterator[tuple[Task, Measure
             (number, msgspec.json.encode(task.keys).decode(), task.day_file)
             for number, task in enumerate(batch)
         ]
-        one_each = spark.sparkContext.parallelize(rows, len(rows))  # a partition is a task
-        frame = spark.createDataFrame(one_each, "number int, keys string, day string")
-        for row in frame.select("number", play("keys", "day").alias("told")).collect():
-            yield batch[row["number"]], msgspec.json.decode(row["told"], type=Measures)
+        try:
+            one_each = spark.sparkContext.parallelize(rows, len(rows))  # a partition is a task
+            frame = spark.createDataFrame(one_each, "number int, keys string, day string")
+            played = frame.select("number", play("keys", "day").alias("told")).collect()
+        except FAILURES as error:
+            raise OperationalError(f"Spark: {first_line(error)}") from None
+        for row in played:
+            yield batch[row["number"]], msgspec.json.decode(row["told"], type=_Answer)
 
 
 def _played(keys: str, day_file: str) -> str:
     """On a worker, which reads the day from where all machines see it, in a process of its own."""
     register_plugins()
-    measures = _measured(day_file, msgspec.json.decode(keys, type=dict[str, str]))
-    return msgspec.json.encode(asdict(measures)).decode()
+    answer = _measured(day_file, msgspec.json.decode(keys, type=dict[str, str]))
+    return msgspec.json.encode(answer).decode()
 
 
-def _measured(day_file: str, keys: Mapping[str, str]) -> Measures:
-    day = load(Path(day_file).read_bytes())
-    return measure(run(day, settings.parse(keys).leaf(StrategySettings)))
+def _measured(day_file: str, keys: Mapping[str, str], seconds_max: float | None = None) -> _Answer:
+    day, candidate = load(Path(day_file).read_bytes()), settings.parse(keys).leaf(StrategySettings)
+    try:
+        with _at_most(seconds_max or 60 + PATIENCE * _seconds(day)):
+            return _Answer(measure(run(day, candidate)))
+    except Exception as error:  # noqa: BLE001 - whatever a strategy raises costs its candidate only
+        return _Answer(error=f"{type(error).__name__}: {error}"[:ERROR_MAX])
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """Raises `TimeoutError` after so long, and again each minute, in the main thread, where tasks
+    run: a strategy may never end.
+    """
+
+    def expired(*_: object) -> None:
+        raise TimeoutError(f"a day was not over after {seconds:.0f} s")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGALRM, expired)
+    timer = signal.setitimer(signal.ITIMER_REAL, seconds, 60)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
+
+
+@functools.cache
+def _program() -> str:
+    """A hash of the code that decides and measures: after a change, no result is known."""
+    root, code = Path(loadmanager.__file__).parent, hashlib.sha256(loadmanager.__version__.encode())
+    ours = [path for part in ("core", "simulator") for path in sorted((root / part).rglob("*.py"))]
+    for path in (*ours, *modules()):
+        code.update(_content(path) or b"")
+    return code.hexdigest()
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
 
 
 def _write(path: Path, data: bytes) -> None:
-    """All or nothing: a killed run leaves no half file."""
-    temporary = path.with_suffix(".tmp")
+    """All or nothing: a killed run leaves no half file, and another run writes its own."""
+    temporary = path.with_suffix(f".{secrets.token_hex(8)}.tmp")
     try:
         temporary.write_bytes(data)
         temporary.replace(path)

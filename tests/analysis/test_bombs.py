@@ -39,6 +39,23 @@ def write(root: Path, name: str, data: bytes, kind: str = "broker_load") -> None
     (history.folder(root, kind) / f"{name}-1-1.jsonl.gz").write_bytes(data)
 
 
+def test_lines_are_bounded(tmp_path: Path) -> None:
+    """Where records are read without Spark, for replays, too: lines before an endless one are read,
+    and what decompresses to too much only at its beginning.
+    """
+    write(tmp_path, "bomb", gzip.compress(b"{}\n" * 10 + bytes(96 * MIB) + b"\n{}\n"))
+    source = HistorySource(str(tmp_path), plain_bytes_max=64 * MIB)
+    (segment,) = source.day(history.CLUSTER, history.DATE).segments
+    tracemalloc.start()
+    try:
+        lines = [line for line in source.lines(segment) if len(line) < MIB]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert lines == [b"{}"] * 10
+    assert peak < 48 * MIB
+
+
 def test_reading_takes_bounded_memory(tmp_path: Path) -> None:
     """A bomb, one under a trailer that tells of ten bytes, and one of several members are named and
     leave nothing behind. Of a file that is cut off, what can be read is.

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from loadmanager import settings
+from loadmanager.core.errors import OperationalError
 from loadmanager.simulator.days import Shape, make_day, traffic
 from loadmanager.wiring.tournament import TASKS_PER_CORE, Tournament
 
@@ -39,3 +40,13 @@ def test_tasks_on_spark(tmp_path: Path, spark: SparkSession) -> None:
     assert told == [(done, 6) for done in range(1, 7)]
     left, kept = tournament.tasks(TRIED)
     assert (left, kept) == ([], results)
+
+
+def test_workers_that_do_not_see_the_folder(tmp_path: Path, spark: SparkSession) -> None:
+    """The error is one line that names the file."""
+    tournament = a_tournament(tmp_path)
+    for file in (tmp_path / "days").iterdir():
+        file.unlink()
+    with pytest.raises(OperationalError, match="No such file") as raised:
+        tournament.play(TRIED, spark)
+    assert "\n" not in str(raised.value)

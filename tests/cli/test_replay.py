@@ -115,3 +115,19 @@ def test_an_option_without_effect_is_refused(
     """Nobody takes the figures of a synthetic day for those of a recorded one."""
     assert cli.main(["replay", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("replay", "--hours", "nan"),
+        ("replay", "--seed", "-1"),
+        ("tournament", "x", "--calm", "nan"),
+    ],
+)
+def test_numbers_that_are_none(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """NaN and a negative seed are refused as a wrong value of their option."""
+    assert cli.main(arguments) == 2
+    assert f"Invalid value for '{arguments[-2]}'" in capsys.readouterr().err

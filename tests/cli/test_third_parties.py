@@ -235,4 +235,27 @@ def test_workers_of_a_tournament_know_the_strategies(installed: Path, tmp_path: 
         timeout=60,
     )
     assert played.returncode == 0, played.stderr
-    assert json.loads(played.stdout)["moves"] > 0
+    assert json.loads(played.stdout)["measures"]["moves"] > 0
+
+
+def test_results_of_other_code_are_not_known(installed: Path) -> None:
+    """A result is kept under a name that changes with the code of third parties."""
+
+    def program() -> str:
+        code = "from loadmanager.wiring import plugins, tournament; plugins.register_plugins(); "
+        code += "print(tournament._program())"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(installed), str(ROOT)))},
+            timeout=60,
+        )
+        return done.stdout
+
+    before = program()
+    assert program() == before
+    module = installed / "busiest.py"
+    module.write_text(module.read_text().replace("[:1]", "[:2]"))
+    assert program() != before

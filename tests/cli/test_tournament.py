@@ -171,6 +171,8 @@ def test_a_recorded_day_is_replayed(
         ),
         (["replay", "{history}", "--cluster", "d"], "which cluster"),
         (["replay", "{history}", "--date", "2026-12-01"], "no samples"),
+        (["replay", "{history}", "--date", "*"], "a day such as"),
+        (["replay", "{history}", "--date", "2026-11-31", "--exact"], "a day such as"),
         (["tournament", "{history}", "--date", "2026-12-01", "--no-spark"], "no samples"),
         (["tournament", "{history}", "--try", "Nobody", "--no-spark"], "one of AvgShedder"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -17,6 +18,7 @@ from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies import cycle
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.units import MINUTE_MS
 from loadmanager.runtime.leader.cycle_log import CycleLog, Draws
 from loadmanager.simulator.closed_loop import ClosedLoop
 from loadmanager.simulator.days import Shape, make_day
@@ -72,7 +74,10 @@ class _View(ClusterView):
     """Tells the log what a leader's feed tells it."""
 
     log: CycleLog | None = None
-    clock = Clock()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
 
     def observe(self, broker_id: str, report: LocalBrokerData, now_ms: int) -> None:  # type: ignore[override]
         """A broker reported."""
@@ -85,8 +90,10 @@ class _View(ClusterView):
 class _Leader(ClosedLoop):
     """The closed loop, whose cycles are recorded as the live leader records them."""
 
-    def __init__(self, history: RecordedHistory, keys: Mapping[str, str]) -> None:
-        day = make_day(6, Shape(brokers=5, bundles=60, minutes=MINUTES))
+    def __init__(
+        self, history: RecordedHistory, keys: Mapping[str, str], *, events: bool = True
+    ) -> None:
+        day = make_day(6, Shape(brokers=5, bundles=60, minutes=MINUTES, events=events))
         super().__init__(day, of_keys(keys))
         view = _View()
         self._view = view
@@ -113,10 +120,15 @@ class _Leader(ClosedLoop):
         return plan
 
 
+def keys_of(shedder: str) -> dict[str, str]:
+    """The configuration with a shedder."""
+    return {"loadBalancerLoadSheddingStrategy": shedder, **KEYS[shedder]}
+
+
 def recorded(shedder: str) -> list[Record]:
     """The records of a leader of a day with a death, a newcomer and restarts."""
     history = RecordedHistory()
-    leader = _Leader(history, {"loadBalancerLoadSheddingStrategy": shedder, **KEYS[shedder]})
+    leader = _Leader(history, keys_of(shedder))
     for minute in range(MINUTES):
         leader.minute(minute)
     return sorted(history.records, key=when)
@@ -194,6 +206,64 @@ def test_what_cannot_be_decided_again_is_counted() -> None:
     result = exactness(records, unknown)
     assert result.cycles == 0
     assert sum(result.passed_over.values()) == MINUTES
+
+    cycles = [record for record in records if isinstance(record, Cycle)]
+    cycles[3].memories = {"shedder BalancedShedder": msgspec.Raw(b'{"beside": {"\xff": []}}')}
+    damaged = exactness(records, of_keys)
+    assert damaged.cycles == MINUTES - 1
+    assert [why.partition(":")[0] for why in damaged.passed_over] == ["UnicodeDecodeError"]
+
+
+@pytest.mark.parametrize("kind", [Seen, Cycle])
+def test_lost_records_are_told(kind: type[Record]) -> None:
+    """A difference after lost records says so: no other reason stands alone."""
+    records = recorded("BalancedShedder")
+    first = min(record.ts for record in records if isinstance(record, Cycle))
+    lost = range(first + 40 * MINUTE_MS, first + 45 * MINUTE_MS)
+    kept = [each for each in records if not (isinstance(each, kind) and each.ts in lost)]
+    result = exactness(kept, of_keys)
+    after = 60 if kind is Seen else 55
+    assert result.after_loss == after
+    assert bool(result.differences) == (kind is Seen)
+    assert all(each.why.startswith("records of its term are lost; ") for each in result.differences)
+    assert f"{after} of these cycles come after records of their term" in "\n".join(lines(result))
+
+
+def test_a_report_in_the_millisecond_of_a_cycle() -> None:
+    """The leader counted what the cycle saw, so that a report right after it is not taken for one
+    right before it.
+    """
+    records = recorded("BalancedShedder")
+    cycles = sorted({each.ts for each in records if isinstance(each, Cycle)})
+    before = dict(zip(cycles[1:], cycles, strict=False))
+    for each in records:
+        if isinstance(each, Seen) and each.of == "broker-0003:8080" and not each.again:
+            each.ts = before.get(each.ts, each.ts)
+    result = exactness(sorted(records, key=when), of_keys)
+    assert (result.same, result.after_loss) == (MINUTES, 0)
+
+
+def test_a_clock_that_is_set_back() -> None:
+    """The records of a kind are in the order in which they were made; their times are not."""
+    history = RecordedHistory()
+    leader = _Leader(history, keys_of("BalancedShedder"), events=False)
+    for minute in (*range(50), *range(30, 60)):
+        leader.minute(minute)
+    streams = [
+        [each for each in history.records if isinstance(each, kind)]
+        for kind in CYCLE_KINDS.values()
+    ]
+    result = exactness(heapq.merge(*streams, key=when), of_keys)
+    assert result.moves > 0
+    assert (result.cycles, result.same, result.after_loss) == (80, 80, 0), lines(result)
+
+
+def test_records_that_are_there_twice_count_once() -> None:
+    """A segment was copied under another name."""
+    records = recorded("BalancedShedder")
+    assert exactness((each for each in records for _ in range(2)), of_keys) == exactness(
+        records, of_keys
+    )
 
 
 def test_it_is_compact() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from loadmanager.core.errors import BadInputError
 from loadmanager.core.history.records import BrokerLoad, BundleLoad
@@ -13,8 +14,10 @@ from loadmanager.core.load.reports import ResourceUsage
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.units import MINUTE_MS
 from loadmanager.simulator.closed_loop import run
+from loadmanager.simulator.day_files import dump
 from loadmanager.simulator.days import Kind, Shape, make_day, traffic
-from loadmanager.simulator.recorded import Recording, record
+from loadmanager.simulator.measures import measure, settling
+from loadmanager.simulator.recorded import MESSAGE_BYTES, Recording, record
 
 MINUTES = 60
 START = 28_000_000
@@ -131,6 +134,60 @@ def test_the_same_records_make_the_same_minutes() -> None:
     for one, other in zip(run(forth, settings), run(back, settings), strict=True):
         assert one.usage.tolist() == pytest.approx(other.usage.tolist(), rel=1e-6)
         assert one.moves == other.moves
+
+
+def test_impossible_samples_are_left_out() -> None:
+    """Times of another day, and figures that no broker has, change nothing else."""
+    good = list(samples())
+    broker = next(load for load in good if isinstance(load, BrokerLoad))
+    bundle = next(load for load in good if isinstance(load, BundleLoad))
+    bad = [
+        *(replace(load, ts=ts) for load in (broker, bundle) for ts in (0, -(1 << 62), 1 << 62)),
+        *(replace(load, interval_ms=ms) for load in (broker, bundle) for ms in (0, -1, 1 << 62)),
+        *(replace(broker, usage=usage) for usage in (-1.0, 1e300)),
+        *(replace(bundle, msg_throughput_in=bytes_s) for bytes_s in (-1e9, 1e300)),
+        *(replace(bundle, producers=clients) for clients in (-1, 1 << 62)),
+    ]
+    day = range(START * MINUTE_MS, (START + MINUTES + 1) * MINUTE_MS)
+    with_bad, without = record([*good, *bad], times_ms=day), record(good, times_ms=day)
+    assert (without.left_out, with_bad.left_out) == (0, len(bad))
+    assert dump(with_bad.day) == dump(without.day)
+    assert with_bad.told == f"; {len(bad)} impossible samples are left out"
+
+
+def test_samples_that_are_there_twice_count_once() -> None:
+    """The same bytes cost what they cost without the copies."""
+    once, twice = record(samples()).day, record([*samples(), *samples()]).day
+    assert twice.cost == pytest.approx(once.cost)
+    assert twice.beside == pytest.approx(once.beside)
+    assert twice.carried == pytest.approx(once.carried)
+
+
+def test_minutes_without_brokers() -> None:
+    """Every broker is silent for a while; such minutes are not measured."""
+    all_silent = range((START + 30) * MINUTE_MS + 1, (START + 40) * MINUTE_MS + 1)
+    recording = record(load for load in samples() if load.ts not in all_silent)
+    minutes = run(recording.day, StrategySettings(shedding_enabled=False))
+    assert [len(minute.usage) for minute in minutes] == [4] * 30 + [0] * 10 + [4] * 20
+    measures = measure(minutes)
+    assert measures.broker_minutes == 4 * (MINUTES - 20 - 10)
+    assert measures.spread == pytest.approx(
+        np.mean([minute.spread for minute in minutes[20:30] + minutes[40:]])
+    )
+    assert settling(minutes)[30] >= 10
+
+
+def test_messages_without_bytes() -> None:
+    """A bundle whose messages are empty has a message rate of 0, not one that is no number."""
+    empty = [
+        replace(load, msg_throughput_in=0.0, msg_throughput_out=0.0)
+        if isinstance(load, BundleLoad)
+        else load
+        for load in samples()
+    ]
+    day = record(empty).day
+    assert (day.message_bytes == MESSAGE_BYTES).all()
+    assert measure(run(day, StrategySettings())).spread == pytest.approx(0, abs=5)
 
 
 def test_too_little_is_refused() -> None:

@@ -42,14 +42,14 @@ def table(day: Day) -> list[Row]:
     if not peaks or not headroom:
         return []
     brokers, limit = headroom[0]["brokers"], day.settings.overloaded_percent / 100
-    daily = [peaks[number] for number in sorted(peaks)]
+    daily = [peaks.get(number) for number in range(min(peaks), max(peaks) + 1)]
     told = capacity(daily, brokers, limit=limit, target=TARGET * limit, days=AHEAD_DAYS)
     if told is None:
         return []
     full = told.full_in_days
     return [
         {
-            "days": len(daily),
+            "days": len(peaks),
             "brokers": brokers,
             "peak": told.peak_now,
             "growth_per_day": told.growth_per_day,

@@ -26,7 +26,10 @@ COLUMNS: Columns = {
     ),
     "peak_tomorrow": (NUMBER, "expected busiest hour"),
     "peak_hour_ts": (WHOLE, "when that is"),
-    "error": (NUMBER, "back-test: mean absolute error over the mean, of the last day"),
+    "error": (
+        NUMBER,
+        "back-test of the pattern: mean absolute error over the mean, of the last day",
+    ),
     "naive_error": (NUMBER, "the same of the naive forecast"),
     "used": (TEXT, "pattern or naive"),
     "growth_per_day": (NUMBER, "growth of the daily mean, as a fraction; 0: no clear trend"),
@@ -119,5 +122,11 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
         )
         for row in rows
         if row.kind == "broker" and row.peak_tomorrow > limit
-        for error in [row.naive_error if row.used == "naive" else row.error]
+        for error in [_error(row)]
     ]
+
+
+def _error(row: Any) -> float | None:
+    """The error of the forecast that is used."""
+    error: float | None = row.naive_error if row.used == "naive" else row.error
+    return error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
 import pyarrow as pa
@@ -129,7 +130,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             },
             where=row.bundle,
             plot="bundles",
-            commands=[f"loadmanager admin bundles split {row.bundle}"]
+            commands=[f"loadmanager admin bundles split {quote(row.bundle)}"]
             if row.topics_max > 1
             else [],
             explains=[f"bundle {row.bundle}"],

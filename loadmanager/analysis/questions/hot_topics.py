@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
 import pyarrow as pa
@@ -72,7 +73,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
                 numbers={"share": row.share, "throughputMean": row.throughput_mean},
                 where=row.topic,
                 plot="bundles",
-                commands=[f"loadmanager admin topics partitions {row.topic}"],
+                commands=[f"loadmanager admin topics partitions {quote(row.topic)}"],
                 explains=[f"topic {row.topic}", f"only topic of {row.bundle}"]
                 + ([f"bundle {row.bundle}"] if most else []),
             )

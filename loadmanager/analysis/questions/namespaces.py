@@ -6,6 +6,7 @@ import math
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from loadmanager.analysis.day import (
@@ -166,7 +167,7 @@ def commands(
         if before < at < end:  # a topic on either side
             within.setdefault(name, []).append(cut)
     return [
-        f"loadmanager admin bundles split {name} --algorithm specified_positions_divide "
+        f"loadmanager admin bundles split {quote(name)} --algorithm specified_positions_divide "
         + " ".join(f"--at 0x{cut:08x}" for cut in at)
         for name, at in within.items()
     ]
@@ -223,7 +224,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
                 explains=[f"boundaries of {row.namespace}"],
                 commands=row.commands
                 if better
-                else [f"loadmanager admin bundles list {row.namespace}"],
+                else [f"loadmanager admin bundles list {quote(row.namespace)}"],
             )
         )
     return found

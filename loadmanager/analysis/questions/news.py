@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
 from loadmanager.analysis.day import NUMBER, TEXT, Columns, Day, Finding, Row, listed, many, mib
@@ -95,6 +96,6 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             numbers={"changes": len(found)},
             where=found[0].name,
             plot="bundles",
-            commands=[f"loadmanager admin topics list {found[0].name}"],
+            commands=[f"loadmanager admin topics list {quote(found[0].name)}"],
         )
     ]

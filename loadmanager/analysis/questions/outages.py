@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from shlex import quote
 from typing import Any
 
 from loadmanager.analysis.day import (
@@ -162,6 +163,6 @@ def _finding(row: Any, day: Day) -> Finding:
         until_ms=row.back_ts or day.end_ms,
         where=row.broker,
         plot="timeline",
-        commands=[f"loadmanager admin brokers health {row.broker}"],
+        commands=[f"loadmanager admin brokers health {quote(row.broker)}"],
         explains=[f"outage {row.broker}"],
     )

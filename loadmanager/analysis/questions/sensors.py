@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
 from loadmanager.analysis.day import (
@@ -128,7 +129,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             until_ms=row.last_ts,
             where=row.broker,
             plot="usage",
-            commands=[f"loadmanager admin brokers report {row.broker}"],
+            commands=[f"loadmanager admin brokers report {quote(row.broker)}"],
             explains=[f"sensor {row.broker}"],
         )
         for row in rows

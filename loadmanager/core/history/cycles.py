@@ -91,6 +91,8 @@ class Cycle(Record, kw_only=True):
     epoch: int
     cycle: int
     strategy: str
+    reports: int | None = None
+    """`seen` records of the term so far: a reader knows whether it has all. None: not counted."""
     brokers: list[str] | None = None
     """The brokers with a report; this and what follows up to `failure_domains`: None: as in the
     cycle before, in this term.

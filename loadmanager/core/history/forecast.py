@@ -18,6 +18,8 @@ TREND_DAYS_MIN = 4
 """Days of history without which growth is not told from noise."""
 GROWTH_PER_DAY_MAX = 0.2
 """A faster growth is not extended into the future."""
+FULL_DAYS_MAX = 3650
+"""A cluster that would be full later than this is not foretold to be."""
 SIGNIFICANT = 2.0
 """A trend counts from this many of its standard errors on."""
 
@@ -46,9 +48,7 @@ class Forecast:
 
 
 def pattern(first_hour: int, series: Sequence[float | None], hours: int) -> list[float]:
-    """The next `hours`: the usual value of that hour of the week, else of the day, times how the
-    last day compares with the usual, along the trend.
-    """
+    """The next `hours`: the usual value of an hour of the week, else of the day, with the trend."""
     known = [value for value in series if value is not None]
     if not known:
         return [0.0] * hours
@@ -90,26 +90,28 @@ def _usual(first_hour: int, series: Sequence[float | None], period: int) -> dict
 def growth_per_day(series: Sequence[float | None]) -> float:
     """The clear trend of whole days' means, as a fraction of their mean; 0 if there is none."""
     days = [
-        fmean(values)
+        fmean(values) if len(values) >= DAY // 2 else None
         for start in range(len(series) % DAY, len(series), DAY)
-        if len(values := [v for v in series[start : start + DAY] if v is not None]) >= DAY // 2
+        for values in [[value for value in series[start : start + DAY] if value is not None]]
     ]
-    if len(days) < TREND_DAYS_MIN or (mean := fmean(days)) <= 0:
+    known = [value for value in days if value is not None]
+    mean = fmean(known) if known else 0.0
+    if mean <= 0:
         return 0.0
-    slope, error = _line(days)
-    if abs(slope) < SIGNIFICANT * error or slope == 0:
-        return 0.0
-    return max(-GROWTH_PER_DAY_MAX, min(slope / mean, GROWTH_PER_DAY_MAX))
+    return max(-GROWTH_PER_DAY_MAX, min(_trend(days) / mean, GROWTH_PER_DAY_MAX))
 
 
-def _line(values: Sequence[float]) -> tuple[float, float]:
-    """The slope of the line through these values, and its standard error."""
-    count = len(values)
-    middle, mean = (count - 1) / 2, fmean(values)
-    spread = sum((index - middle) ** 2 for index in range(count))
-    slope = sum((i - middle) * (value - mean) for i, value in enumerate(values)) / spread
-    rest = sum((value - mean - slope * (index - middle)) ** 2 for index, value in enumerate(values))
-    return slope, math.sqrt(rest / (count - 2) / spread) if count > 2 else math.inf
+def _trend(days: Sequence[float | None]) -> float:
+    """The clear trend of a value a day, in its unit; 0 if there is none."""
+    known = [(day, value) for day, value in enumerate(days) if value is not None]
+    if len(known) < TREND_DAYS_MIN:
+        return 0.0
+    middle, mean = fmean(day for day, _ in known), fmean(value for _, value in known)
+    spread = sum((day - middle) ** 2 for day, _ in known)
+    slope = sum((day - middle) * (value - mean) for day, value in known) / spread
+    rest = sum((value - mean - slope * (day - middle)) ** 2 for day, value in known)
+    error = math.sqrt(rest / (len(known) - 2) / spread)
+    return slope if abs(slope) >= SIGNIFICANT * error else 0.0
 
 
 def _error(foretold: Sequence[float], came: Sequence[float | None]) -> float | None:
@@ -150,28 +152,28 @@ class Capacity:
     growth_per_day: float
     """The growth of the daily peak, in brokers a day; 0: no clear trend."""
     full_in_days: float | None
-    """When the peak reaches what the brokers can take; 0: it does; None: never at this pace."""
+    """When the peak reaches what the brokers can take; 0: it does; None: not within ten years at
+    this pace.
+    """
     brokers_needed: int
     """For the highest peak of the next `days`, at the target usage."""
 
 
 def capacity(
-    daily_peaks: Sequence[float], brokers: int, *, limit: float, target: float, days: int
+    daily_peaks: Sequence[float | None], brokers: int, *, limit: float, target: float, days: int
 ) -> Capacity | None:
-    """From each day's peak of the sum of the brokers' usages, the oldest first.
+    """From each day's peak of the sum of the brokers' usages, the oldest first; None for a day
+    without a record.
 
     `limit`: the usage at which a broker is overloaded; `target`: the one to plan for. Load is taken
     to be divided evenly.
     """
-    if not daily_peaks or brokers < 1:
+    last = [peak for peak in daily_peaks[-7:] if peak is not None]
+    if not last or brokers < 1:
         return None
-    slope = 0.0
-    if len(daily_peaks) >= TREND_DAYS_MIN:
-        steep, error = _line(daily_peaks)
-        slope = steep if abs(steep) >= SIGNIFICANT * error and steep != 0 else 0.0
-    now = max(daily_peaks[-7:])
-    room = brokers * limit - now
-    full = 0.0 if room <= 0 else room / slope if slope > 0 else None
+    slope, now = _trend(daily_peaks), max(last)
+    room = max(brokers * limit - now, 0.0)
+    full = room / slope if 0 < room <= slope * FULL_DAYS_MAX else None if room else 0.0
     then = now + max(slope, 0.0) * days
     return Capacity(now, slope, full, max(1, math.ceil(then / target - 1e-9)))
 

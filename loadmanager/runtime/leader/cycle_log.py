@@ -60,6 +60,8 @@ class CycleLog:
         self._epoch = epoch
         self._clock = clock
         self._reports = ReportWriter(broker, epoch)
+        self._count = 0
+        """`seen` records."""
         self._before: dict[str, Any] = {}
         """The values that are recorded only when they change, as they were recorded last."""
         self._afresh_ms: int | None = None
@@ -80,12 +82,15 @@ class CycleLog:
                 averages_record(now_ms, self._broker, self._epoch, part, again=again)
             )
         for broker in sorted(view.reports):
-            report = view.reports[broker]
-            self._history.append(self._reports.record(now_ms, broker, report, again=True))
+            self._seen(now_ms, broker, view.reports[broker], again=True)
 
     def seen(self, broker_id: str, report: LocalBrokerData) -> None:
         """The leader took up a report."""
-        self._history.append(self._reports.record(self._clock.now_ms(), broker_id, report))
+        self._seen(self._clock.now_ms(), broker_id, report, again=False)
+
+    def _seen(self, now_ms: int, broker: str, report: LocalBrokerData, *, again: bool) -> None:
+        self._count += 1
+        self._history.append(self._reports.record(now_ms, broker, report, again=again))
 
     def cycle(
         self,
@@ -125,6 +130,7 @@ class CycleLog:
                 epoch=self._epoch,
                 cycle=number,
                 strategy=plan.strategy,
+                reports=self._count,
                 pins=dict(snapshot.wishes.pins),
                 cordons=dict(snapshot.wishes.cordons),
                 leaving=dict(snapshot.leaving),

@@ -115,9 +115,9 @@ class LoadManager:
 
     def observe(self, broker_id: str, report: LocalBrokerData | BrokerLoadData) -> None:
         """Show a broker's report to the strategies."""
-        self.memories = cycle.observe(broker_id, report, self.strategies.value, self.memories)
         if self.log is not None and isinstance(report, LocalBrokerData):
-            self.log.seen(broker_id, report)
+            self.log.seen(broker_id, report)  # first: a strategy of a third party may raise
+        self.memories = cycle.observe(broker_id, report, self.strategies.value, self.memories)
 
     # Placing
 

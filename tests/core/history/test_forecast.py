@@ -97,6 +97,26 @@ def test_full_in_nineteen_days() -> None:
     assert told.brokers_needed == math.ceil((6.6 + 3) / 0.68)
 
 
+def test_days_without_a_record_are_days() -> None:
+    """A week between two stretches of days: the growth is that of a day, not of a record."""
+    peaks = [6.0 + 0.1 * day if day not in range(3, 10) else None for day in range(13)]
+    told = capacity(peaks, 10, limit=0.85, target=0.68, days=30)
+    assert told is not None
+    assert told.growth_per_day == pytest.approx(0.1)
+    days = [[value * (1 + 0.1 * number) for value in SHAPE] for number in range(4)]
+    gap: list[float | None] = [None] * (3 * DAY)
+    series = [*days[0], *days[1], *gap, *[v * 1.5 for v in SHAPE], *[v * 1.6 for v in SHAPE]]
+    assert growth_per_day(series) == pytest.approx(0.1 / 1.3)
+
+
+def test_what_is_further_away_than_years_is_not_foretold() -> None:
+    """The last digit of a sum is no growth that fills a cluster."""
+    peaks = [1.0] * 5 + [math.nextafter(1.0, 2)] * 2
+    told = capacity(peaks, 4, limit=0.85, target=0.68, days=30)
+    assert told is not None
+    assert told.full_in_days is None
+
+
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=30), st.integers(1, 50))
 def test_the_brokers_needed_hold_the_peak(peaks: list[float], brokers: int) -> None:
     """At the target, and no broker too many."""

@@ -1,0 +1,105 @@
+"""What a tournament keeps, and what becomes of candidates that fail."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loadmanager import settings
+from loadmanager.core.errors import OperationalError
+from loadmanager.core.strategies import registry
+from loadmanager.core.strategies.strategy import Shedder
+from loadmanager.simulator.days import Shape, make_day
+from loadmanager.wiring.tournament import Tournament, _measured, _write
+
+DAY = make_day(1, Shape(brokers=3, bundles=12, minutes=30, events=False))
+RECORDED = replace(DAY, carried=np.full((30, 12), 1e6, np.float32))
+
+
+@pytest.fixture
+def failing() -> Iterator[str]:
+    """The name of a shedder that raises."""
+
+    def shed(*_arguments: object) -> None:
+        raise ValueError("no idea")
+
+    registry.register(Shedder(name="Failing", shed=shed))  # type: ignore[arg-type]
+    yield "Failing"
+    del registry.SHEDDERS["Failing"]
+
+
+@pytest.fixture
+def endless() -> Iterator[str]:
+    """The name of a shedder that never answers."""
+
+    def shed(*_arguments: object) -> None:
+        while True:
+            pass
+
+    registry.register(Shedder(name="Endless", shed=shed))  # type: ignore[arg-type]
+    yield "Endless"
+    del registry.SHEDDERS["Endless"]
+
+
+def a_tournament(folder: Path, **keys: str) -> Tournament:
+    """A tournament of one day."""
+    tournament = Tournament(folder, settings.load(overrides=keys))
+    tournament.add("2026-11-01", RECORDED)
+    return tournament
+
+
+def test_a_candidate_that_fails_is_left_out(tmp_path: Path, failing: str) -> None:
+    """With its error; the others have their results. It is tried again the next time."""
+    tournament = a_tournament(tmp_path)
+    results = tournament.play(["", failing])
+    assert list(results) == [""]
+    assert tournament.failed == {failing: "2026-11-01: ValueError: no idea"}
+    assert [task.candidate for task in tournament.tasks(["", failing])[0]] == [failing]
+
+
+def test_a_candidate_that_does_not_end(tmp_path: Path, endless: str) -> None:
+    """It is stopped; a timer that ran before goes on."""
+    a_tournament(tmp_path)
+    (file,) = (tmp_path / "days").iterdir()
+    before = signal.getitimer(signal.ITIMER_REAL)[0]
+    answer = _measured(str(file), {"loadBalancerLoadSheddingStrategy": endless}, 0.2)
+    assert (answer.measures, answer.error) == (
+        None,
+        "TimeoutError: a day was not over after 0 s",
+    )
+    assert bool(signal.getitimer(signal.ITIMER_REAL)[0]) == bool(before)
+
+
+def test_settings_in_force_that_fail(tmp_path: Path, failing: str) -> None:
+    """Nothing can be compared with them."""
+    tournament = a_tournament(tmp_path, loadBalancerLoadSheddingStrategy=failing)
+    with pytest.raises(OperationalError, match=r"settings in force cannot be .*no idea"):
+        tournament.play(["", "ThresholdShedder"])
+
+
+def test_a_damaged_day_is_written_again(tmp_path: Path) -> None:
+    """A file that a crash of the machine cut off does not stay so."""
+    a_tournament(tmp_path)
+    (file,) = (tmp_path / "days").iterdir()
+    file.write_bytes(file.read_bytes()[:100])
+    assert a_tournament(tmp_path).play([""])[""]
+
+
+def test_two_runs_write_one_file(tmp_path: Path) -> None:
+    """Neither fails, and what is there is whole at any time."""
+    path, texts = tmp_path / "result.json", [letter * (1 << 20) for letter in (b"a", b"b")]
+
+    def write(text: bytes) -> None:
+        for _ in range(100):
+            _write(path, text)
+            assert path.read_bytes() in texts
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, texts))
+    assert list(tmp_path.iterdir()) == [path]
