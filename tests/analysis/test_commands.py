@@ -27,6 +27,7 @@ def test_the_name_of_a_topic_is_one_word() -> None:
 def test_the_name_of_a_bundle_is_one_word() -> None:
     """Of a history that somebody else wrote, too."""
     bundle = "t/n;id/0x00000000_0xffffffff"
-    (command,) = namespaces.commands([bundle], [0x80000000])
+    topics = [(hash_, "topic", 1.0) for hash_ in (1, 0x90000000)]
+    (command,) = namespaces.commands([bundle], [0x80000000], topics)
     assert shlex.split(command)[:5] == ["loadmanager", "admin", "bundles", "split", bundle]
     assert shlex.quote(bundle) in command
