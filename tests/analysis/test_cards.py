@@ -14,6 +14,7 @@ from loadmanager.analysis.questions import (
     namespaces,
     outages,
 )
+from loadmanager.analysis.report.plots import gather
 from loadmanager.core.history.tenures import Tenure
 from loadmanager.core.strategies.settings import StrategySettings
 
@@ -142,3 +143,17 @@ def test_no_command_makes_a_bundle_without_topics() -> None:
     (command,) = namespaces.commands(halves, cuts, topics)
     assert halves[0] in command
     assert command.endswith("--at 0x28000001")
+
+
+def test_a_late_crash_is_on_a_full_timeline() -> None:
+    """More brokers were silent earlier than the timeline shows events."""
+    gone = [
+        {"ts": ts, "broker": f"b{ts}", "how": how, "back_ts": None, "bundles": 1}
+        for ts, how in [*((ts, "silent") for ts in range(1_000)), (1_000, "crash")]
+    ]
+    day: Any = SimpleNamespace(
+        start_ms=0, answers={"outages": gone}, facts=SimpleNamespace(terms=[]), corrections={}
+    )
+    drawn = gather(day, str)
+    assert drawn.events_total == 1_001 > len(drawn.events)
+    assert [mark.ts for mark in drawn.events if mark.kind == "bad"] == [1_000]

@@ -122,11 +122,12 @@ def _plots(plots: Plots, tables: Mapping[str, Mapping[str, Any]], overloaded: fl
     parts = []
     if plots.events:
         note = (
-            "<b class='bad-text'>✕</b> a broker or bundle was lost, <b class='good-text'>●</b> a "
-            "broker came, <b class='dot'>●</b> a move, <b class='cross'>✳</b> a split, | a "
-            "leader's term; the list has all with their times."
+            "<b class='bad-text'>✕</b> a broker or bundle was lost, <b class='gone-text'>●</b> a "
+            "broker stopped or was silent, <b class='good-text'>●</b> one came, "
+            "<b class='dot'>●</b> a move, <b class='cross'>✳</b> a split, | a leader's term; the "
+            "list has their times."
         )
-        note += _of(len(plots.events), plots.events_total, "events", "first")
+        note += _of(len(plots.events), plots.events_total, "events", "worst")
         drawing = svg.timeline(plots.events, axis)
         parts.append(_figure("timeline", "Timeline", drawing, note) + _events(plots))
     if plots.usage:

@@ -143,12 +143,10 @@ def _timeline(plots: Plots, day: Day) -> None:
     for row in day.answers.get("moves", ()):
         text = f"{row['bundle']} {row['source']} → {row['destination']}: {row['reason']}"
         found.append(Mark(row["ts"], "moves", "bad" if row["cause"] == "loss" else "move", text))
-    found.sort(key=lambda event: (event.ts, event.lane, event.text))
     plots.events_total = len(found)
-    # all that is rare, and as many moves as fit
-    rare = [event for event in found if event.lane != "moves"][:MARKS_MAX]
-    moves = [event for event in found if event.lane == "moves"][: MARKS_MAX - len(rare)]
-    plots.events = sorted([*rare, *moves], key=lambda event: (event.ts, event.lane, event.text))
+    # what was lost, then all that is rare, then as many moves as fit
+    found.sort(key=lambda one: (one.kind != "bad", one.lane == "moves", one.ts, one.lane, one.text))
+    plots.events = sorted(found[:MARKS_MAX], key=lambda one: (one.ts, one.lane, one.text))
 
 
 def _of_brokers(day: Day) -> list[Mark]:
