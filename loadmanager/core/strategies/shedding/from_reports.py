@@ -130,14 +130,23 @@ def top_bundles(
     `movable`: what `movable_namespaces` returned, to be shared by several calls.
     """
     may_move = movable or movable_namespaces(snapshot, settings)
-    names = sorted(bundle for bundle in stats if may_move(split_bundle_name(bundle)[0]))
+    names = list(stats)
     figures, cached = figures_of(stats, names)
-    order = np.lexsort(_order(figures, cached))  # equal ones stay in order of name
+    keys = np.array(_order(figures, cached))
+    order = np.lexsort(keys)
     busy = order[figures[0, order] + figures[1, order] > 0].tolist()
+    chosen: list[tuple[list[float], str]] = []
+    for at in reversed(busy):
+        key = keys[::-1, at].tolist()
+        if 0 <= count <= len(chosen) and (not chosen or key < chosen[-1][0]):
+            break
+        if may_move(split_bundle_name(names[at])[0]):
+            chosen.append((key, names[at]))
+    chosen.sort()  # equal ones in order of name
     return TopBundlesLoadData(
         top_bundles_load_data=[
-            TopBundle(bundle_name=names[at], stats=stats[names[at]])
-            for at in (busy[max(len(busy) - count, 0) :] if count >= 0 else busy)
+            TopBundle(bundle_name=name, stats=stats[name])
+            for _, name in (chosen[max(len(chosen) - count, 0) :] if count >= 0 else chosen)
         ]
     )
 
