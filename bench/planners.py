@@ -4,16 +4,19 @@
 All know the true work of each bundle, without noise, have no guards, and know what moves cost. Each
 cycle the first three make the moves that lower the objective of `BalancedShedder` by more than a
 price: by each bundle's smoothed work up to now; by its mean over the next 15 minutes; over the next
-60. The fourth knows the whole day: it improves the path of one bundle over the brokers after the
-other, as long as a move saves more minutes × points of spread than its price. No planner is known
-to be best, so these are no proofs; they show what is possible. "near" are the moves within 15
-minutes of an event. Moves of the first 20 minutes do not count, as for the shedders.
+60. Three more know the present and have other habits: they smooth twice as much, act every fifth
+minute, or send a broker nothing in its first three minutes. The last one knows the whole day: it
+improves the path of one bundle over the brokers after the other, as long as a move saves more
+minutes × points of spread than its price. No planner is known to be best, so these are no proofs;
+they show what is possible. "near" are the moves within 15 minutes of an event. Moves of the first
+20 minutes do not count, as for the shedders.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
 
@@ -32,6 +35,31 @@ NEAR_MINUTES = 15
 SWEEPS = 8
 PRICES = (0.004, 0.008, 0.016, 0.03)
 PATH_PRICES = (4, 10, 30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habit:
+    """What a planner that takes the best move of each minute knows, and when it acts."""
+
+    name: str
+    ahead: int = 0
+    """Minutes to come whose mean it knows; 0: it smooths the work up to now."""
+    weight: float = QUICK_WEIGHT
+    """The weight of the last minute when it smooths."""
+    every: int = 1
+    """Minutes between its actions."""
+    wait: int = 0
+    """Minutes in which it moves nothing to a broker that has just come."""
+
+
+HABITS = (
+    Habit(name="knows the present"),
+    Habit(name="knows the next 15 minutes", ahead=15),
+    Habit(name="knows the next 60 minutes", ahead=60),
+    Habit(name="smooths twice as much", weight=QUICK_WEIGHT / 2),
+    Habit(name="acts every fifth minute", every=5),
+    Habit(name="lets newcomers wait", wait=3),
+)
 FIGURES = ("spread", "gap", "hot_minutes", "moves", "pause_s")
 HEADERS = (*FIGURES, "near")
 
@@ -94,10 +122,9 @@ def main(argv: list[str]) -> int:
     worlds = [World(HELD_OUT_SEED + day, shape) for day in range(args.days)]
     print(f"{args.shape}, {args.days} days")
     print("".join(f"{header:>12}" for header in HEADERS))
-    for ahead in (0, 15, 60):
-        name = f"knows the next {ahead} minutes" if ahead else "knows the present"
+    for habit in HABITS:
         for price in PRICES:
-            _print(worlds, partial(greedy, price=price, ahead=ahead), f"{name}, {price}")
+            _print(worlds, partial(greedy, price=price, habit=habit), f"{habit.name}, {price}")
     for cost in PATH_PRICES:
         _print(worlds, partial(best_paths, price=cost), f"knows the day, {cost}")
     return 0
@@ -109,18 +136,20 @@ def _print(worlds: Sequence[World], planner: Callable[[World], Rows], name: str)
     print("".join(f"{figure:12.2f}" for figure in figures), f" {name}", flush=True)
 
 
-def greedy(world: World, price: float, ahead: int) -> Rows:
+def greedy(world: World, price: float, habit: Habit) -> Rows:
     """The move with the largest gain first, while it is worth its price: `[minute, bundle]`."""
     work, owner, paths = world.work, world.first.copy(), []
     smoothed = work[0].copy()
     for minute in world.minutes:
+        ahead = habit.ahead
         expected = work[minute : minute + ahead].mean(axis=0) if ahead else smoothed
         _place(world, minute, owner, expected)
         paths.append(owner.copy())
-        smoothed += QUICK_WEIGHT * (work[minute] - smoothed)
-        if minute + 1 < len(world.minutes):
+        smoothed += habit.weight * (work[minute] - smoothed)
+        if minute + 1 < len(world.minutes) and minute % habit.every == 0:
             after = work[minute + 1 : minute + 1 + ahead].mean(axis=0) if ahead else smoothed
-            _shed(world, world.live[minute], owner, after, price)
+            takers = world.live[max(minute - habit.wait, 0) : minute + 1].all(axis=0)
+            _shed(world, world.live[minute], np.flatnonzero(takers), owner, after, price)
     return np.array(paths)
 
 
@@ -139,26 +168,27 @@ def _place(world: World, minute: int, owner: Rows, work: Array) -> None:
         carried[taker] += work[bundle]
 
 
-def _shed(world: World, live: NDArray[np.bool_], owner: Rows, work: Array, price: float) -> None:
-    there, bundles = np.flatnonzero(live), np.arange(len(owner))
+def _shed(
+    world: World, live: NDArray[np.bool_], takers: Rows, owner: Rows, work: Array, price: float
+) -> None:
     limits, size = world.limits, world.limits / world.limits.mean()
     carried = np.bincount(owner, work, len(limits))
-    knee = knee_of(carried[there] / limits[there], size[there])
+    knee = knee_of(carried[live] / limits[live], size[live])
     moved = np.zeros(len(owner), np.bool_)
     for _ in range(MOVES_MAX):
         usage = carried / limits
         worth = objective(usage, knee)
         relief = size[owner] * (worth[owner] - objective(usage[owner] - work / limits[owner], knee))
-        after = objective((carried[there, None] + work) / limits[there, None], knee)
-        gain = relief - size[there, None] * (after - worth[there, None])
+        after = objective((carried[takers, None] + work) / limits[takers, None], knee)
+        gain = relief - size[takers, None] * (after - worth[takers, None])
         gain[:, moved] = 0
-        gain[np.searchsorted(there, owner), bundles] = 0
+        gain[takers[:, None] == owner] = 0
         row, bundle = divmod(int(gain.argmax()), len(owner))
         if gain[row, bundle] <= price:
             return
         carried[owner[bundle]] -= work[bundle]
-        carried[there[row]] += work[bundle]
-        owner[bundle], moved[bundle] = there[row], True
+        carried[takers[row]] += work[bundle]
+        owner[bundle], moved[bundle] = takers[row], True
 
 
 def best_paths(world: World, price: float) -> Rows:
