@@ -14,7 +14,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +133,7 @@ def _java_line(theirs: Times) -> str:
 
 
 class _Over:
-    """One shedder over one cluster, whose figures a view keeps."""
+    """One shedder over one cluster, whose figures a view keeps, with its memory of one cycle."""
 
     def __init__(
         self,
@@ -146,33 +146,41 @@ class _Over:
         self._reports = loads if registry.SHEDDERS[name].extensible else reports
         self._some = sorted(reports)[::100]
         self._tops = tops if registry.SHEDDERS[name].extensible else {}
-        self._view = ClusterView()
-        self.moves = 0
+        self._view, self._memories = ClusterView(), Memories()
+        self._now_ms = self.moves = 0
+        self.all_changed()
+        _, self._memories = cycle.shed(self._taken(), self._settings, self._memories)
         self.all_changed()
         self._snapshot = self._taken()
 
     def all_changed(self) -> None:
         """(a)."""
-        for broker, report in self._reports.items():
-            self._view.observe(broker, report, 1)
+        self._observe(self._reports)
         self._view.observe_top_bundles(self._tops)
         self._shed(self._taken())
 
     def some(self) -> None:
         """(b)."""
-        for broker in self._some:
-            self._view.observe(broker, self._reports[broker], 1)
+        self._observe(self._some)
         self._shed(self._taken())
 
     def decide(self) -> None:
         """(c)."""
         self._shed(self._snapshot)
 
+    def _observe(self, brokers: Iterable[str]) -> None:
+        self._now_ms += 1
+        for broker in brokers:
+            report = self._reports[broker]
+            if isinstance(report, LocalBrokerData):
+                report.last_update = self._now_ms
+            self._view.observe(broker, report, self._now_ms)
+
     def _taken(self) -> ClusterSnapshot:
         return _snapshot(self._view, self._settings)
 
     def _shed(self, snapshot: ClusterSnapshot) -> None:
-        self.moves = len(cycle.shed(snapshot, self._settings, Memories())[0].unloads)
+        self.moves = len(cycle.shed(snapshot, self._settings, self._memories)[0].unloads)
 
 
 def _snapshot(

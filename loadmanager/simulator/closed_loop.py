@@ -50,7 +50,7 @@ class ClosedLoop:
         self._traffic = traffic(day)
         self._noise = np.random.default_rng([day.seed, 2])
         self._rng = random.Random(day.seed)  # noqa: S311 - reproducible, not secret
-        self._view, self._memories = ClusterView(), Memories()
+        self._view, self.memories = ClusterView(), Memories()
         self._live = set(day.brokers)
         self._liars: set[str] = set()
         self._index = {bundle: at for at, bundle in enumerate(day.bundles)}
@@ -102,8 +102,8 @@ class ClosedLoop:
     def decide(self, now_ms: int) -> Plan:
         """The leader's cycle."""
         snapshot = self._snapshot(now_ms)
-        plan, memories = cycle.shed(snapshot, self._settings, self._memories)
-        plan, self._memories = cycle.destinations(
+        plan, memories = cycle.shed(snapshot, self._settings, self.memories)
+        plan, self.memories = cycle.destinations(
             snapshot, plan, self._settings, memories, self._rng
         )
         return plan
@@ -138,11 +138,11 @@ class ClosedLoop:
             return 0
         for at in unowned[np.argsort(-carried[unowned], kind="stable")].tolist():
             bundle = self._day.bundles[at]
-            (choice,), self._memories = cycle.place(
+            (choice,), self.memories = cycle.place(
                 self._snapshot(now_ms, passing=True),
                 [bundle],
                 self._settings,
-                self._memories,
+                self.memories,
                 self._rng,
             )
             if choice.broker is not None:
@@ -169,7 +169,7 @@ class ClosedLoop:
             cpu = ResourceUsage(usage=min(points, 100) * limit / 100, limit=limit)
             report = reports.of(row, cpu, now_ms)
             self._view.observe(broker, report, now_ms)
-            self._memories = cycle.observe(broker, report, self._settings, self._memories)
+            self.memories = cycle.observe(broker, report, self._settings, self.memories)
         return np.array(usages)
 
 

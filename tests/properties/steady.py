@@ -78,7 +78,7 @@ class Steady:
 
     def __init__(self, settings: StrategySettings, seed: int, brokers: int = BROKERS) -> None:
         self._settings, self._rng = settings, random.Random(seed)
-        self._view, self._memories = ClusterView(), Memories()
+        self._view, self.memories = ClusterView(), Memories()
         self._now_ms = 1_700_000_000_000
         self.brokers = [f"b{number}:8080" for number in range(brokers)]
         width = (1 << 32) // BUNDLES
@@ -117,10 +117,10 @@ class Steady:
         for broker in self.brokers:
             report = self._report(broker, loads)
             self._view.observe(broker, report, self._now_ms)
-            self._memories = cycle.observe(broker, report, self._settings, self._memories)
-        plan, self._memories = cycle.shed(self._snapshot(), self._settings, self._memories)
-        plan, self._memories = cycle.destinations(
-            self._snapshot(), plan, self._settings, self._memories, self._rng
+            self.memories = cycle.observe(broker, report, self._settings, self.memories)
+        plan, self.memories = cycle.shed(self._snapshot(), self._settings, self.memories)
+        plan, self.memories = cycle.destinations(
+            self._snapshot(), plan, self._settings, self.memories, self._rng
         )
         self.why = newcomers.left_out(self._snapshot(), plan)
         for unload in plan.unloads:
@@ -136,8 +136,8 @@ class Steady:
         for broker in brokers:
             self._view.gone(broker, self._now_ms)
         for bundle in [name for name, owner in self.owner.items() if owner in brokers]:
-            (choice,), self._memories = cycle.place(
-                self._snapshot(passing=True), [bundle], self._settings, self._memories, self._rng
+            (choice,), self.memories = cycle.place(
+                self._snapshot(passing=True), [bundle], self._settings, self.memories, self._rng
             )
             assert choice.broker is not None
             self.owner[bundle] = choice.broker

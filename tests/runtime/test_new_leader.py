@@ -33,7 +33,9 @@ MEMORIES: list[tuple[Strategy, Any]] = [
     (registry.SHEDDERS["AvgShedder"], AvgMemory({"b1:8080": 3}, {"b2:8080": 1})),
     (
         registry.SHEDDERS["BalancedShedder"],
-        BalancedMemory({"b1:8080": (5.0, 0.1, 0.0, 0.2, 0.0)}, {"t/n/0x0_0x1": "b1:8080"}),
+        BalancedMemory(
+            {"b1:8080": (5.0, 0.1, 0.0, 0.2, 0.0)}, {"t/n/0x0_0x1": "b1:8080"}, {7: 1.25}
+        ),
     ),
     (registry.SHEDDERS["ThresholdShedder"], {"b1:8080": 0.25}),
     (registry.SHEDDERS["TransferShedder"], TransferMemory(2, {"b1:8080": (0.5, 7.0)})),

@@ -104,9 +104,9 @@ class _Leader(ClosedLoop):
     def decide(self, now_ms: int) -> Plan:
         """The leader's cycle, with its log."""
         snapshot: ClusterSnapshot = self._snapshot(now_ms)
-        before, draws = self._memories, Draws(self._rng)
+        before, draws = self.memories, Draws(self._rng)
         plan, memories = cycle.shed(snapshot, self._settings, before)
-        plan, self._memories = cycle.destinations(snapshot, plan, self._settings, memories, draws)
+        plan, self.memories = cycle.destinations(snapshot, plan, self._settings, memories, draws)
         self._cycles += 1
         self.log.cycle(
             self._cycles,

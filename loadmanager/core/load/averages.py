@@ -13,6 +13,7 @@ import numpy as np
 
 from loadmanager.core.bundles.names import no_monitoring_bundle
 from loadmanager.core.load.bundle_columns import BundleColumns
+from loadmanager.core.load.bundle_traffic import Traffic, cost_class_of
 from loadmanager.core.load.columns import Array, Rows
 from loadmanager.core.load.quotas import Expected
 from loadmanager.core.load.reports import (
@@ -24,12 +25,13 @@ from loadmanager.core.load.reports import (
     default_bundle_data,
 )
 
-SHORT, LONG, TOPICS, QUICK, REPORTER = 0, 6, 12, 13, 14
+SHORT, LONG, TOPICS, QUICK, REPORTER, LAST, COST_CLASS = 0, 6, 12, 13, 14, 15, 16
 """Where the short-term average, the long-term average and the topics of a bundle begin; `QUICK` is
 `BundleAverages.quick`, which Pulsar does not have and no `BundleData` keeps; `REPORTER` is the
-number of the broker that sampled the bundle last.
+number of the broker that sampled the bundle last, `LAST` that sample in bytes/s; `COST_CLASS` is
+`cost_class_of` its namespace.
 """
-COLUMNS = 15
+COLUMNS = 17
 NOBODY = 0.0
 QUICK_WEIGHT = 0.3
 """The weight of the last sample in a quick average."""
@@ -199,7 +201,8 @@ class BundleAverages(Mapping[str, BundleData]):
         self._changed[row] = self._version
         short, long = data.short_term_data, data.long_term_data
         averages = *_columns(short), *_columns(long), data.topics
-        self._table[:, row] = (*averages, short.throughput, NOBODY)
+        quick = short.throughput
+        self._table[:, row] = (*averages, quick, NOBODY, quick, cost_class_of(bundle))
 
     def forget(self, bundle: str) -> None:
         """Remove a bundle that no broker reports."""
@@ -271,6 +274,7 @@ class BundleAverages(Mapping[str, BundleData]):
         where = _span(rows)
         table = self._table[:, where]  # a view if the rows follow each other: eight times as fast
         sample, quick = samples[0] + samples[1], table[QUICK]
+        table[LAST] = sample
         table[QUICK] = np.where(
             table[LONG + 1] == 0, sample, quick + QUICK_WEIGHT * (sample - quick)
         )
@@ -316,17 +320,30 @@ class BundleAverages(Mapping[str, BundleData]):
         """A broker's bundles that have averages, by short-term rate (messages/s)."""
         return self._ordered(broker_id, bundles, "rate", SHORT + 4)
 
-    def quick(self, broker_id: str, bundles: Sequence[str]) -> tuple[Sequence[str], Array]:
+    def quick(self, broker_id: str, bundles: Sequence[str]) -> tuple[Sequence[str], Traffic]:
         """A broker's bundles that have averages, in order of name, and the average bytes/s of each
         over its last few samples.
         """
         listed = self._list(broker_id, bundles)
-        return listed.names, self._table[QUICK, listed.rows]
+        return listed.names, self._traffic(QUICK, [listed.rows])
 
-    def quick_totals(self, bundles: Mapping[str, Sequence[str]]) -> Array:
-        """The sums of quick averages (bytes/s) of each broker's bundles, in the order given."""
+    def quick_of_all(self, bundles: Mapping[str, Sequence[str]]) -> Traffic:
+        """The quick averages of each broker's bundles, brokers in the order given."""
+        return self._traffic(QUICK, self._rows_of_all(bundles))
+
+    def last_of_all(self, bundles: Mapping[str, Sequence[str]]) -> Traffic:
+        """The last samples of each broker's bundles, brokers in the order given."""
+        return self._traffic(LAST, self._rows_of_all(bundles))
+
+    def _traffic(self, column: int, rows: list[Rows]) -> Traffic:
+        where = np.concatenate(rows) if rows else np.zeros(0, np.int64)
+        classes = self._table[COST_CLASS, where].astype(np.int64)
+        counts = np.fromiter(map(len, rows), np.int64, len(rows))
+        return Traffic(self._table[column, where], classes, counts)
+
+    def _rows_of_all(self, bundles: Mapping[str, Sequence[str]]) -> list[Rows]:
         self._flush()
-        rows = [
+        return [
             known.rows
             if (known := self._listed.get(broker)) is not None
             and known.bundles is names
@@ -335,11 +352,6 @@ class BundleAverages(Mapping[str, BundleData]):
             else self._list(broker, names).rows
             for broker, names in bundles.items()
         ]
-        sums = np.zeros(1 + sum(map(len, rows)))
-        if rows:
-            np.cumsum(self._table[QUICK, np.concatenate(rows)], out=sums[1:])
-        totals: Array = np.diff(sums[np.cumsum([0, *map(len, rows)])])
-        return totals
 
     def quick_of(self, bundle: str) -> float:
         """A bundle's quick average in bytes/s; 0 for one without averages."""

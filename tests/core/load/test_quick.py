@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadmanager.core.load.averages import QUICK_WEIGHT, BundleAverages
+from loadmanager.core.load.bundle_traffic import cost_class_of
 from loadmanager.core.load.reports import NamespaceBundleStats
 
 BUNDLE = "t/n/0x00000000_0xffffffff"
@@ -35,8 +36,14 @@ def test_brokers() -> None:
     for broker in "ab":
         stats = {name: a_sample(number + 1.0) for number, name in enumerate(names[broker])}
         averages.observe(broker, stats)
-    listed, bytes_s = averages.quick("b", names["b"][::-1])
-    assert (list(listed), bytes_s.tolist()) == (names["b"], [1.0, 2.0, 3.0])
-    totals = averages.quick_totals({"c": names["c"], "b": names["b"], "a": []})
-    assert np.array_equal(totals, [0.0, 6.0, 0.0])
+    listed, quick = averages.quick("b", names["b"][::-1])
+    assert (list(listed), quick.bytes_s.tolist()) == (names["b"], [1.0, 2.0, 3.0])
+    assert quick.cost_classes.tolist() == [cost_class_of("t/b/0")] * 3
+    averages.observe("b", {name: a_sample(10.0) for name in names["b"]})
+    brokers = {"c": names["c"], "b": names["b"], "a": []}
+    last = averages.last_of_all(brokers)
+    assert np.array_equal(last.totals(last.bytes_s), [0.0, 30.0, 0.0])
+    quick = averages.quick_of_all(brokers)
+    expected = 6 + QUICK_WEIGHT * (30 - 6)
+    assert quick.totals(quick.bytes_s) == pytest.approx([0.0, expected, 0.0])
     assert averages.quick_of("t/nobody/0") == 0

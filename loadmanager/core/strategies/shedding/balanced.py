@@ -6,13 +6,13 @@ are more. A move has a price in the same unit, which is higher for a bundle with
 are no thresholds.
 
 A broker's usage is not what its sensors say, which are noisy and late, but what its bundles carry,
-smoothed, times what a byte/s costs in this cluster, plus what the broker uses beside that, which is
-learned slowly. A bundle that moves takes its part along at once.
+smoothed, times what a byte/s of such a bundle costs in this cluster, plus what the broker uses
+beside that. Both are learned slowly. A bundle that moves takes its part along at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -22,12 +22,14 @@ from numpy.typing import NDArray
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.conf import conf
 from loadmanager.core.load.bundle_columns import clients_of
-from loadmanager.core.load.columns import Array
+from loadmanager.core.load.bundle_traffic import Traffic, cost_class_of
+from loadmanager.core.load.columns import Array, Costs, Rows
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies import anti_affinity
 from loadmanager.core.strategies import filters
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding import class_costs
 from loadmanager.core.strategies.shedding.selection import movable, plainly_movable
 from loadmanager.core.strategies.strategy import Shed, Shedder
 
@@ -47,6 +49,10 @@ INTAKE_MAX = 0.08
 """A broker takes so much more usage in one cycle, or one bundle: clients that connect cost, too."""
 BESIDE_KEPT = 0.85
 """What a broker uses beside its bundles: how much of the average is left after a report."""
+CPU = 0
+"""The resource whose use depends on what the traffic is; the others count bytes."""
+FULL = 0.98
+"""A broker whose CPU is used more than this does not say what its traffic costs."""
 CLIENTS_WEIGHT = 0.2
 """How much the price of a bundle grows with its part of the clients."""
 
@@ -96,6 +102,10 @@ class BalancedMemory:
     """By brokerId."""
     leaving: Mapping[str, str] = field(default_factory=dict)
     """Bundle → the broker that it left, until that broker's report shows it."""
+    costs: Mapping[int, float] = field(default_factory=dict)
+    """Class of namespaces → what the CPU of its byte/s costs, as a multiple of the mean; 1 where it
+    has none.
+    """
 
 
 def knee_of(usage: Array, size: Array) -> float:
@@ -135,18 +145,24 @@ class _Model:
                 or snapshot.under_way.broker_of(bundle) not in (None, source)
             )
         }  # the others did not leave: a guard refused the move, or it failed
-        beside = self._learned(memory, costs.usages - costs.per_byte * columns.throughputs)
-        carried = snapshot.averages.quick_totals(
-            {broker: snapshot.reports[broker].bundles for broker in self.names}
-        )
+        self._counted = np.arange(len(costs.usages))
+        known = self._known(memory.beside, 1 + len(costs.usages))
+        new = (columns.updated_ms != known[0]) | (columns.updated_ms == 0)
+        self._class_costs = class_costs.in_columns(memory.costs)
+        samples = self._samples(costs, np.flatnonzero(new), known[0])
+        kept = np.where(new, BESIDE_KEPT, 1.0)
+        beside = np.where(np.isnan(known[0]), samples, kept * known[1:] + (1 - kept) * samples)
+        quick = snapshot.averages.quick_of_all(self._bundles(self.names))
+        carried = np.tile(quick.totals(quick.bytes_s), (len(costs.usages), 1))
+        carried[CPU] = quick.totals(quick.bytes_s * self._class_costs[quick.cost_classes])
         for bundle, broker in snapshot.under_way.bundles.items():
             if broker in self._row_of:
-                carried[self._row_of[broker]] += snapshot.averages.quick_of(bundle)
+                carried[:, self._row_of[broker]] += self._work_of(bundle)
         for bundle, source in self.leaving.items():
-            carried[self._row_of[source]] -= snapshot.averages.quick_of(bundle)
+            carried[:, self._row_of[source]] -= self._work_of(bundle)
         usages = beside + costs.per_byte * carried
         used = np.flatnonzero(usages.any(axis=1) | costs.per_byte.any(axis=1))
-        self._unused = len(used) < len(usages)
+        self._counted, self._unused = used, len(used) < len(usages)
         self._usages, self._per_byte = usages[used], costs.per_byte[used]
         self.size = costs.size
         self.usage = self._most(self._usages)
@@ -155,24 +171,52 @@ class _Model:
         self.intake = costs.per_byte.max(axis=0) * snapshot.under_way.sums(columns)[2]
         """Usage that is on its way to each broker."""
         self.memory = BalancedMemory(
-            _Learned(self._row_of, np.vstack([columns.updated_ms, beside])), self.leaving
+            _Learned(self._row_of, np.vstack([columns.updated_ms, beside])),
+            self.leaving,
+            class_costs.told_apart(self._class_costs),
         )
         """What is remembered for the next cycle."""
 
-    def _learned(self, before: BalancedMemory, samples: Array) -> Array:
-        """The usage that brokers have beside their bundles, with the samples of new reports."""
-        if isinstance(before.beside, _Learned) and before.beside.row_of is self._row_of:
-            known = before.beside.columns
-        else:
-            unknown = (np.nan,) * (1 + len(samples))
-            known = np.array([before.beside.get(name, unknown) for name in self.names]).T
-        updated_ms = self._snapshot.columns.updated_ms
-        again = (updated_ms == known[0]) & (updated_ms > 0)
-        kept = np.where(again, 1.0, BESIDE_KEPT)
-        learned: Array = np.where(
-            np.isnan(known[0]), samples, kept * known[1:] + (1 - kept) * samples
-        )
-        return learned
+    def _known(self, beside: Mapping[str, Beside], figures: int) -> Array:
+        """What is remembered of each broker: `[figure, broker]`; NaN: nothing."""
+        if isinstance(beside, _Learned) and beside.row_of is self._row_of:
+            return beside.columns
+        unknown = (np.nan,) * figures
+        return np.array([beside.get(name, unknown) for name in self.names]).T
+
+    def _bundles(self, brokers: Iterable[str]) -> dict[str, Sequence[str]]:
+        return {broker: self._snapshot.reports[broker].bundles for broker in brokers}
+
+    def _samples(self, costs: Costs, rows: Rows, before: Array) -> Array:
+        """The usage that the brokers in these rows have beside their bundles, by their new reports;
+        `[resource, broker]`. What classes of namespaces cost is learned first, but not from a
+        broker's first report (NaN in `before`), nor from one without a time.
+        """
+        used, bytes_s = costs.usages[CPU, rows], self._snapshot.columns.throughputs
+        tells = (used > 0) & (used < FULL) & ~np.isnan(before[rows])
+        tells &= self._snapshot.columns.updated_ms[rows] > 0
+        work = np.tile(bytes_s, (len(costs.usages), 1))
+        if tells.any() or (self._class_costs != 1).any():
+            names = [self.names[row] for row in rows.tolist()]
+            last = self._snapshot.averages.last_of_all(self._bundles(names))
+            expected = np.where(tells, costs.per_byte[CPU, rows] * bytes_s[rows], 0.0)
+            self._class_costs = class_costs.learn(self._class_costs, last, used, expected)
+            work[CPU, rows] *= class_costs.dearness(self._class_costs, last)
+        samples: Array = costs.usages - costs.per_byte * work
+        return samples
+
+    def work(self, traffic: Traffic) -> Array:
+        """The traffic of each bundle as each resource counts it, in bytes/s that cost as much as
+        the mean: `[resource, bundle]`.
+        """
+        work = np.tile(traffic.bytes_s, (len(self._counted), 1))
+        work[self._counted == CPU] *= self._class_costs[traffic.cost_classes]
+        return work
+
+    def _work_of(self, bundle: str) -> Array:
+        bytes_s = np.array([self._snapshot.averages.quick_of(bundle)])
+        classes, counts = np.array([cost_class_of(bundle)]), np.ones(1, np.int64)
+        return self.work(Traffic(bytes_s, classes, counts))[:, 0]
 
     def _most(self, usages: Array) -> Array:
         """The most used resource, of `[used resource, …]`; the others are at 0."""
@@ -192,28 +236,28 @@ class _Model:
         order = near[np.argsort(usage[near], kind="stable")].tolist()
         return order[: -LOOKED_AT - 1 : -1], order[:LOOKED_AT]
 
-    def relief(self, source: int, bytes_s: Array) -> Array:
+    def relief(self, source: int, work: Array) -> Array:
         """The fall of the objective when a broker carries one of these less: `[bundle]`."""
         before = objective(self.usage[source : source + 1], self._knee)
-        left = self._usages[:, source, None] - self._per_byte[:, source, None] * bytes_s
+        left = self._usages[:, source, None] - self._per_byte[:, source, None] * work
         relief: Array = self.size[source] * (before - objective(self._most(left), self._knee))
         return relief
 
-    def burden(self, takers: Sequence[int], bytes_s: Array) -> tuple[Array, NDArray[np.bool_]]:
+    def burden(self, takers: Sequence[int], work: Array) -> tuple[Array, NDArray[np.bool_]]:
         """The rise of the objective (below 0) when a broker also carries one of these; and whether
         that is more than it takes in one cycle: `[broker, bundle]`.
         """
         before, intake = self.usage[takers, None], self.intake[takers, None]
-        more = self._per_byte[:, takers, None] * bytes_s
+        more = self._per_byte[:, takers, None] * work[:, None]
         after = self._most(self._usages[:, takers, None] + more)
         fall = objective(before, self._knee) - objective(after, self._knee)
         burden: Array = self.size[takers, None] * fall
         return burden, (intake > 0) & (intake + after - before > INTAKE_MAX)
 
-    def move(self, source: int, destination: int, bytes_s: float) -> None:
-        """A bundle moves."""
-        self._usages[:, source] -= self._per_byte[:, source] * bytes_s
-        more = self._per_byte[:, destination] * bytes_s
+    def move(self, source: int, destination: int, work: Array) -> None:
+        """A bundle with this work moves."""
+        self._usages[:, source] -= self._per_byte[:, source] * work
+        more = self._per_byte[:, destination] * work
         self._usages[:, destination] += more
         for row in (source, destination):
             self.usage[row] = self._most(self._usages[:, row, None])[0]
@@ -225,7 +269,8 @@ class _Movable:
     """The bundles of a broker that may leave it."""
 
     names: list[str]
-    bytes_s: Array
+    work: Array
+    """`_Model.work`."""
     prices: Array
     relief: Array
     """What the objective falls by when the broker does not carry the bundle."""
@@ -233,7 +278,7 @@ class _Movable:
     def without(self, at: int) -> None:
         """One bundle less."""
         del self.names[at]
-        self.bytes_s, self.prices = np.delete(self.bytes_s, at), np.delete(self.prices, at)
+        self.work, self.prices = np.delete(self.work, at, axis=1), np.delete(self.prices, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,11 +331,11 @@ class _Search:
         if not sources or not takers:
             return
         offers = [self._offer(source) for source in sources]
-        bytes_s, prices, relief = (
-            np.concatenate([getattr(offer, what) for offer in offers])
-            for what in ("bytes_s", "prices", "relief")
+        work, prices, relief = (
+            np.concatenate([getattr(offer, what) for offer in offers], axis=-1)
+            for what in ("work", "prices", "relief")
         )
-        burden, refused = self._model.burden(takers, bytes_s)
+        burden, refused = self._model.burden(takers, work)
         gains = relief + burden
         net = np.where(refused, -np.inf, gains - prices)
         end = 0
@@ -313,26 +358,26 @@ class _Search:
             if source not in self._movable:
                 broker = self._model.names[source]
                 self._movable[source] = _movable(
-                    self._snapshot, self._settings, broker, self._counts
+                    self._snapshot, self._settings, self._model, broker, self._counts
                 )
             offer = self._movable[source]
-            offer.relief = self._model.relief(source, offer.bytes_s)
+            offer.relief = self._model.relief(source, offer.work)
         return self._movable[source]
 
-    def bundle(self, move: _Move) -> tuple[str, float]:
-        """The name of a move's bundle, and its bytes/s."""
-        offer = self._movable[move.source]
-        return offer.names[move.at], float(offer.bytes_s[move.at])
+    def bundle(self, move: _Move) -> str:
+        """The bundle of a move."""
+        return self._movable[move.source].names[move.at]
 
     def refuse(self, move: _Move) -> None:
         """The bundle may not go there."""
-        self.refused.add((move.destination, self.bundle(move)[0]))
+        self.refused.add((move.destination, self.bundle(move)))
         del self._known[move.source][move.destination]
 
     def make(self, move: _Move) -> None:
         """The move is made."""
-        self._model.move(move.source, move.destination, self.bundle(move)[1])
-        self._movable[move.source].without(move.at)
+        offer = self._movable[move.source]
+        self._model.move(move.source, move.destination, offer.work[:, move.at])
+        offer.without(move.at)
         for changed in (move.source, move.destination):
             self._known.pop(changed, None)
             for known in self._known.values():
@@ -349,7 +394,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
         best = search.best()
         if best is None or best.gain <= best.price:
             break
-        bundle, _ = search.bundle(best)
+        bundle = search.bundle(best)
         source, destination = model.names[best.source], model.names[best.destination]
         if not _may_go(snapshot, bundle, destination):
             search.refuse(best)
@@ -383,12 +428,13 @@ def _why_not(best: _Move | None) -> Skip:
 def _movable(
     snapshot: ClusterSnapshot,
     settings: StrategySettings,
+    model: _Model,
     broker: str,
     counts: dict[str, dict[str, int]],
 ) -> _Movable:
     may_shed, under_way = movable(snapshot, broker), snapshot.under_way.bundles
-    names, bytes_s = snapshot.averages.quick(broker, snapshot.reports[broker].bundles)
-    rows = np.flatnonzero(bytes_s > 0).tolist()
+    names, traffic = snapshot.averages.quick(broker, snapshot.reports[broker].bundles)
+    rows = np.flatnonzero(traffic.bytes_s > 0).tolist()
     if not (plainly_movable(snapshot, names) and under_way.keys().isdisjoint(names)):
         rows = [row for row in rows if may_shed(names[row]) and names[row] not in under_way]
     stays = _stays(snapshot, settings, broker, counts)
@@ -398,7 +444,7 @@ def _movable(
     mean = clients.mean() if len(clients) else 0.0
     factors = 1 + CLIENTS_WEIGHT * clients / mean if mean > 0 else np.ones(len(names))
     price = settings.of(BalancedSettings).price
-    return _Movable(names, bytes_s[rows], price * factors, np.zeros(0))
+    return _Movable(names, model.work(traffic)[:, rows], price * factors, np.zeros(0))
 
 
 def _stays(
