@@ -60,9 +60,9 @@ def _more_causes(finding: Finding, day: Day) -> list[str]:
         return [f"bundle {bundle}" for bundle in _busy_with(finding.where, day)]
     if finding.question == "moves" and finding.at_ms is not None and finding.importance >= 60:
         return [
-            f"outage {row['broker']}"
+            f"outage {row['broker']} {row['ts']}"
             for row in day.answers.get("outages", [])
-            if 0 <= finding.at_ms - row["ts"] <= SOON_MS
+            if row["how"] in ("crash", "session lost") and 0 <= finding.at_ms - row["ts"] <= SOON_MS
         ]
     return []
 

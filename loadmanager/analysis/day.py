@@ -58,8 +58,8 @@ class Finding:
     commands: list[str] = field(default_factory=list)
     """To paste into a shell."""
     causes: list[str] = field(default_factory=list)
-    """What may be the cause: `topic …`, `bundle …`, `sensor …`, `outage …`. A finding that explains
-    one of these takes this one into its card.
+    """What may be the cause: `topic …`, `bundle …`, `sensor …`, `outage …` with its time. A finding
+    that explains one of these takes this one into its card.
     """
     explains: list[str] = field(default_factory=list)
     effects: list[str] = field(default_factory=list)

@@ -28,6 +28,7 @@ PLOT_STEPS_MS = tuple(minutes * 60_000 for minutes in (1, 2, 5, 10, 15))
 BUSIEST = 200
 """Percentiles and plots are of this many bundles and topics only."""
 OVER_LIMIT = 1.5
+"""A sensor that shows more than this multiple of what there is lies."""
 SPLITTERS = ("BundleSplitterTask", "DefaultNamespaceBundleSplitStrategyImpl")
 """What decisions about splits name as their strategy."""
 STEPS_MAX = 1_000_000
@@ -110,6 +111,7 @@ class Facts:
             F.sum(throughput()).alias("throughput_sum"),
             F.min(throughput()).alias("throughput_min"),
             F.max(throughput()).alias("throughput_max"),
+            F.sum(rate()).alias("rate_sum"),
             F.min("ts").alias("first_ts"),
             F.max("ts").alias("last_ts"),
             F.max(number("bundles")).alias("bundles_max"),
@@ -118,7 +120,7 @@ class Facts:
         for name in RESOURCES:
             fraction = ratio(F.col(f"{name}.usage"), F.col(f"{name}.limit"))
             sums += [
-                F.avg(fraction).alias(f"{name}_mean"),
+                F.avg(F.when(fraction <= OVER_LIMIT, fraction)).alias(f"{name}_mean"),
                 F.min(F.when(fraction.isNotNull(), F.col(f"{name}.usage"))).alias(f"{name}_least"),
                 F.max(F.when(fraction.isNotNull(), F.col(f"{name}.usage"))).alias(f"{name}_most"),
                 F.count_if(fraction > OVER_LIMIT).alias(f"{name}_impossible"),

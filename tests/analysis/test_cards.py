@@ -123,6 +123,7 @@ def test_the_longest_overload_comes_first() -> None:
             max=1.0,
             over_from_ts=0,
             over_until_ts=1,
+            unexplained=1.0,
         )
         for broker, over in (("b0", 7.0), ("b1", 24.0), ("b2", 12.0))
     ]
