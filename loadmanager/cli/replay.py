@@ -240,7 +240,13 @@ def _recorded(history: str, cluster: str | None, dates: Sequence[str]) -> dict[s
     name = recorded_days.cluster_of(source, cluster)
     made = {}
     for date in dates or source.dates(name):
-        recording = recorded_days.recorded_day(source, name, date)
+        try:
+            recording = recorded_days.recorded_day(source, name, date)
+        except BadInputError as error:
+            if dates:
+                raise
+            print(f"left out: {error}", file=sys.stderr)
+            continue
         day = recording.day
         print(
             f"{date}: {day.minutes} minutes, {len(day.cores)} brokers, {len(day.bundles)} bundles; "
@@ -250,7 +256,7 @@ def _recorded(history: str, cluster: str | None, dates: Sequence[str]) -> dict[s
         )
         made[date] = day
     if not made:
-        raise BadInputError(f"{history}: cluster {name} has no days")
+        raise BadInputError(f"{history}: cluster {name} has no day that can be lived again")
     return made
 
 

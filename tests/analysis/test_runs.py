@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from analysis.conftest import Sessions
-from analysis.nightly import analyze
+from analysis.nightly import analyze, report
 
 from bench import _history as history
 from loadmanager.analysis.analysed_days import AnalysedDays
+from loadmanager.analysis.job import ROWS_SHOWN_MAX
 from loadmanager.analysis.session import LOCAL, _settings
 
 HOLDS = """
@@ -92,6 +93,32 @@ def test_spark_submit_decides(tmp_path: Path) -> None:
     given = {"spark.sql.shuffle.partitions": "7"}
     local = _settings("local[2]", str(tmp_path), given)
     assert local == local | LOCAL | given
+
+
+@pytest.mark.spark
+def test_what_a_killed_run_left_is_no_obstacle(
+    tmp_path: Path, sessions: Sessions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Half of the list of a day's segments, say; and figures count all rows, not those shown."""
+    sessions.start()
+    fields = {"intervalMs": 60_000, "level": "topic", "waitedMs": 50.0}
+    rates = {"configuredMessagesPerS": 10.0, "configuredBytesPerS": -1.0}
+    rates |= {"deliveredMessagesPerS": 10.0, "deliveredBytesPerS": 1.0}
+    limits = [
+        history.record({**fields, **rates, "limit": f"limit {number}"}, 1, "b0")
+        for number in range(ROWS_SHOWN_MAX + 7)
+    ]
+    history.write(tmp_path / "history", "throttle", "b0", limits)
+    assert analyze(tmp_path) == 0
+    assert report(tmp_path)["totals"]["limitsThatHeldClients"] == len(limits)
+    records = tmp_path / f"analysis/cluster={history.CLUSTER}/records"
+    (manifest,) = records.glob("*_manifest.json")
+    whole = manifest.read_bytes()
+    for damaged in (b"", whole[:30], b'{"seen": [[1]]}'):
+        manifest.write_bytes(damaged)
+        assert analyze(tmp_path, date="2026-11-21") == 4
+        assert f"{history.DATE}: {len(limits) + 1} records" in capsys.readouterr().out
+        assert manifest.read_bytes() == whole
 
 
 def test_records_of_an_earlier_run_go(tmp_path: Path) -> None:
