@@ -19,6 +19,7 @@ from loadmanager.cli.options import Command, Finite, Picture, config
 from loadmanager.cli.terminal import show, table, track
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.text import printable
 from loadmanager.simulator import candidates
 from loadmanager.simulator.closed_loop import Costs, run
 from loadmanager.simulator.days import Day, Shape, make_day
@@ -227,7 +228,7 @@ def _exactly(
         print(msgspec.json.encode(documents).decode())
     else:
         for date, outcome in outcomes.items():
-            print("\n".join([f"{date}:", *lines(outcome)]))
+            print("\n".join([f"{date}:", *map(printable, lines(outcome))]))
     if not any(each.cycles for each in outcomes.values()):
         return NO_CYCLES
     return 0 if all(each.reproduced == each.moves for each in outcomes.values()) else 1

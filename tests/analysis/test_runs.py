@@ -99,7 +99,9 @@ def test_spark_submit_decides(tmp_path: Path) -> None:
 def test_what_a_killed_run_left_is_no_obstacle(
     tmp_path: Path, sessions: Sessions, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Half of the list of a day's segments, say; and figures count all rows, not those shown."""
+    """Half of the list of a day's segments, say; figures count all rows, not those shown; and no
+    name drives the terminal or turns round the page's text.
+    """
     sessions.start()
     fields = {"intervalMs": 60_000, "level": "topic", "waitedMs": 50.0}
     rates = {"configuredMessagesPerS": 10.0, "configuredBytesPerS": -1.0}
@@ -108,8 +110,16 @@ def test_what_a_killed_run_left_is_no_obstacle(
         history.record({**fields, **rates, "limit": f"limit {number}"}, 1, "b0")
         for number in range(ROWS_SHOWN_MAX + 7)
     ]
+    evil = {**fields, **rates, "limit": "\x1b[2J\u202ex\r", "queueLength": 3}
+    limits.append(history.record(evil, 1, "b0"))
     history.write(tmp_path / "history", "throttle", "b0", limits)
     assert analyze(tmp_path) == 0
+    assert r"\x1b[2J\u202ex\r held clients back" in capsys.readouterr().out
+    page = (
+        tmp_path / f"analysis/cluster={history.CLUSTER}/reports/{history.DATE}.html"
+    ).read_text()
+    assert "\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}x" in page
+    assert not {"\x1b", "\u202e", "\r"} & set(page)
     assert report(tmp_path)["totals"]["limitsThatHeldClients"] == len(limits)
     records = tmp_path / f"analysis/cluster={history.CLUSTER}/records"
     (manifest,) = records.glob("*_manifest.json")

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from shlex import quote
 from typing import Any
 
-from loadmanager.analysis.day import NUMBER, TEXT, WHOLE, Columns, Day, Finding, Row, hours, lasting
+from loadmanager.analysis.day import (
+    NUMBER,
+    TEXT,
+    WHOLE,
+    Columns,
+    Day,
+    Finding,
+    Row,
+    command,
+    hours,
+    lasting,
+)
 from loadmanager.analysis.trusted import by_broker, trusted
 
 NAME = "broker_usage"
@@ -115,7 +125,7 @@ def _finding(row: Any, day: Day) -> Finding:
         title += "not explain"
         more = f" The same traffic took {row.unexplained:.1f} times its usual usage then, or more."
         advice = "Its sensor lies, or something else runs on its machine: look there first."
-        commands, importance = [f"loadmanager admin brokers report {quote(row.broker)}"], 60
+        commands, importance = command("loadmanager admin brokers report", row.broker), 60
     return Finding(
         importance=importance,
         question=NAME,

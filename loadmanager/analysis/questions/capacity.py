@@ -77,6 +77,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             numbers={"fullInDays": row.full_in_days, "brokersNeeded": row.brokers_needed},
             where="all brokers",
             plot="usage",
+            commands=["loadmanager admin brokers list"],
         )
         for row in rows
         if row.full_in_days is not None

@@ -70,5 +70,6 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             at_ms=fewer.peak_ts,
             where="all brokers",
             plot="usage",
+            commands=["loadmanager admin brokers list"],
         )
     ]

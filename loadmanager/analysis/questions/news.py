@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from shlex import quote
 from typing import Any
 
-from loadmanager.analysis.day import NUMBER, TEXT, Columns, Day, Finding, Row, listed, many, mib
+from loadmanager.analysis.day import (
+    NUMBER,
+    TEXT,
+    Columns,
+    Day,
+    Finding,
+    Row,
+    command,
+    listed,
+    many,
+    mib,
+)
 from loadmanager.core.history.forecast import changed
 from loadmanager.core.units import HOUR_MS
 
@@ -96,6 +106,6 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             numbers={"changes": len(found)},
             where=found[0].name,
             plot="bundles",
-            commands=[f"loadmanager admin topics list {quote(found[0].name)}"],
+            commands=command("loadmanager admin topics list", found[0].name),
         )
     ]

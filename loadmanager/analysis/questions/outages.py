@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from shlex import quote
 from typing import Any
 
 from loadmanager.analysis.day import (
@@ -17,6 +16,7 @@ from loadmanager.analysis.day import (
     Finding,
     Row,
     clock,
+    command,
     lasting,
     listed,
     many,
@@ -52,6 +52,7 @@ COLUMNS: Columns = {
     "namespaces": (TEXTS, "whose bundles they were, those with most of them first"),
     "worst_bundle": (TEXT, "the bundle that had no owner for the longest time"),
 }
+HEALTH = "loadmanager admin brokers health"
 NAMESPACES_MAX = 20
 TOGETHER_MS = 300_000
 STOPPED = "Nothing, if you stopped it; but a drain before moves its bundles one by one."
@@ -147,7 +148,7 @@ def _silent(rows: Sequence[Any], day: Day) -> Finding:
         until_ms=max(back) if len(back) == len(rows) else day.end_ms,
         where=listed(names),
         plot="timeline",
-        commands=[f"loadmanager admin brokers health {quote(name)}" for name in names[:3]],
+        commands=[line for name in names[:3] for line in command(HEALTH, name)],
         explains=[f"outage {row.broker} {row.ts}" for row in rows],
     )
 
@@ -203,6 +204,6 @@ def _finding(row: Any, day: Day) -> Finding:
         until_ms=row.back_ts or day.end_ms,
         where=row.broker,
         plot="timeline",
-        commands=[f"loadmanager admin brokers health {quote(row.broker)}"],
+        commands=command(HEALTH, row.broker),
         explains=[f"outage {row.broker} {row.ts}"],
     )

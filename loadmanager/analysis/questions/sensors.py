@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence, Set
-from shlex import quote
 from typing import Any
 
 from loadmanager.analysis.day import (
@@ -17,6 +16,7 @@ from loadmanager.analysis.day import (
     Finding,
     Row,
     clock,
+    command,
     hours,
     lasting,
 )
@@ -133,7 +133,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             until_ms=row.last_ts,
             where=row.broker,
             plot="usage",
-            commands=[f"loadmanager admin brokers report {quote(row.broker)}"],
+            commands=command("loadmanager admin brokers report", row.broker),
             explains=[f"sensor {row.broker}"],
         )
         for row in rows
