@@ -13,8 +13,8 @@ from loadmanager.core.units import DAY_MS
 NAME = "capacity"
 ABOUT = (
     "When is the cluster full? Each day's peak is the highest sum of the brokers' usages in five "
-    "minutes; a line through the peaks counts as a trend from four days on, and when it is twice "
-    "its standard error. Load is taken to be divided evenly."
+    "minutes; a line through the peaks counts as a trend from four days on, and where chance alone "
+    "would make one in one of twenty cases. Load is taken to be divided evenly."
 )
 COLUMNS: Columns = {
     "days": (WHOLE, "days of history"),
