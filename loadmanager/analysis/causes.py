@@ -69,6 +69,8 @@ def _more_causes(finding: Finding, day: Day) -> list[str]:
 
 def _busy_with(broker: str, day: Day) -> list[str]:
     """The bundles that carry most of a broker's traffic."""
+    if "hot_bundles" not in day.answers:
+        return []  # that question failed, and said why
     totals: list[Row] = [row for row in day.facts.bundles.to_pylist() if row["broker"] == broker]
     everything = sum(row["bytes"] for row in totals)
     return [row["bundle"] for row in totals if row["bytes"] > MOST_OF_BROKER * everything]

@@ -17,6 +17,7 @@ from loadmanager.analysis.ingest import Ingest
 from loadmanager.analysis.reading import SUMS
 from loadmanager.analysis.schema import RESOURCES
 from loadmanager.core.history.outages import RESTART_MS_MIN
+from loadmanager.core.history.records import POSSIBLE
 from loadmanager.core.history.tenures import Step
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.units import HOUR_MS
@@ -27,8 +28,6 @@ PLOT_STEPS_MAX = 96
 PLOT_STEPS_MS = tuple(minutes * 60_000 for minutes in (1, 2, 5, 10, 15))
 BUSIEST = 200
 """Percentiles and plots are of this many bundles and topics only."""
-OVER_LIMIT = 1.5
-"""A sensor that shows more than this multiple of what there is lies."""
 SPLITTERS = ("BundleSplitterTask", "DefaultNamespaceBundleSplitStrategyImpl")
 """What decisions about splits name as their strategy."""
 STEPS_MAX = 1_000_000
@@ -120,10 +119,10 @@ class Facts:
         for name in RESOURCES:
             fraction = ratio(F.col(f"{name}.usage"), F.col(f"{name}.limit"))
             sums += [
-                F.avg(F.when(fraction <= OVER_LIMIT, fraction)).alias(f"{name}_mean"),
+                F.avg(F.when(fraction <= POSSIBLE, fraction)).alias(f"{name}_mean"),
                 F.min(F.when(fraction.isNotNull(), F.col(f"{name}.usage"))).alias(f"{name}_least"),
                 F.max(F.when(fraction.isNotNull(), F.col(f"{name}.usage"))).alias(f"{name}_most"),
-                F.count_if(fraction > OVER_LIMIT).alias(f"{name}_impossible"),
+                F.count_if(fraction > POSSIBLE).alias(f"{name}_impossible"),
             ]
         loads = self.ingest.records("broker_load")
         found = rows_of(loads.groupBy("broker", bucket().alias("bucket")).agg(*sums))

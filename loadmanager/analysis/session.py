@@ -111,6 +111,10 @@ def _refuse_connect(master: str | None, given: dict[str, str]) -> None:
     for named, value in (
         ("SPARK_REMOTE is set", os.environ.get("SPARK_REMOTE")),
         ("SPARK_API_MODE=connect", os.environ.get("SPARK_API_MODE") == "connect"),
+        (
+            "spark.api.mode=connect is what spark-submit was told",
+            "PYSPARK_REMOTE_INIT_CONF_LEN" in os.environ,
+        ),
         (f"--master {master}", (master or "").startswith("sc://")),
         ("--spark spark.remote", given.get("spark.remote")),
         ("--spark spark.api.mode=connect", given.get("spark.api.mode") == "connect"),

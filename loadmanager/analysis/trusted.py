@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 from loadmanager.analysis.day import Day, Row
-from loadmanager.analysis.facts import OVER_LIMIT
 from loadmanager.analysis.schema import RESOURCES
+from loadmanager.core.history.records import POSSIBLE
 from loadmanager.core.units import HOUR_MS
 
 STUCK_MS_MIN = HOUR_MS
@@ -107,5 +107,5 @@ def trusted(day: Day) -> list[Row]:
 
 def _impossible(step: Row, weight: Mapping[str, float]) -> bool:
     """Whether a sample showed more than there is."""
-    most = OVER_LIMIT * max(1.0, *weight.values())
+    most = POSSIBLE * max(1.0, *weight.values())
     return step["usage_max"] > most or any(step[f"{name}_impossible"] for name in weight)
