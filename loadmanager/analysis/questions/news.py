@@ -23,8 +23,9 @@ from loadmanager.core.units import HOUR_MS
 NAME = "news"
 ABOUT = (
     "What is new? Traffic that at least doubled or halved, of what carried a hundredth of all "
-    "traffic at least. Namespaces are compared by the hours that both days have, topics and "
-    "bundles by their means while they were recorded; before 0 it was not there, or not recorded."
+    "traffic at least. Namespaces are compared by the hours that both days have, which must be "
+    "three, topics and bundles by their means while they were recorded; before 0 it was not there, "
+    "or not recorded."
 )
 COLUMNS: Columns = {
     "since": (TEXT, "what it is compared with: the day before, or the same day a week before"),
@@ -36,6 +37,8 @@ COLUMNS: Columns = {
 }
 FACTOR, SHARE_MIN = 2.0, 0.01
 ROWS_MAX = 1_000
+HOURS_MIN = 3
+"""Of a day that has just begun, an hour is there in part."""
 SPANS = {"the day before": 1, "a week before": 7}
 TABLES = {"topic": "hot_topics", "bundle": "hot_bundles"}
 
@@ -64,6 +67,8 @@ def _namespaces(day: Day, days: int) -> tuple[dict[str, float], dict[str, float]
     hours = {row["hour_ts"] // HOUR_MS + back for row in then}
     hours &= {row["hour_ts"] // HOUR_MS for row in now}
     found: tuple[dict[str, float], dict[str, float]] = {}, {}
+    if len(hours) < HOURS_MIN:
+        return found
     for rows, shift, sums in ((then, back, found[0]), (now, 0, found[1])):
         for row in rows:
             if row["hour_ts"] // HOUR_MS + shift in hours:
