@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -72,3 +73,17 @@ def test_minutes_are_no_news() -> None:
     assert [(row["name"], row["factor"]) for row in found] == [
         (name, pytest.approx(0.1)) for name in SPACES
     ]
+
+
+def test_what_doubled_in_the_evening_is_news() -> None:
+    """Though neither this day has twice the traffic of the last one, nor the next of this one."""
+    rows = hourly(START_MS, 24)
+    for row in rows:
+        if row["name"] == "t/a" and row["hour_ts"] >= START_MS + 17 * HOUR_MS:
+            row["value"] *= 2.5
+    found = news.table(today(rows, 1))
+    assert [(row["since"], row["name"], row["factor"]) for row in found] == [
+        (news.LATE, "t/a", pytest.approx(2.5))
+    ]
+    (card,) = news.findings([SimpleNamespace(**row) for row in found], today(rows, 1))
+    assert card.text == "t/a (100 B/s → 250 B/s, in the last six hours), at the same hours."
