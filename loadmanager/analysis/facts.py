@@ -114,6 +114,7 @@ class Facts:
             F.min("ts").alias("first_ts"),
             F.max("ts").alias("last_ts"),
             F.max(number("bundles")).alias("bundles_max"),
+            F.median("cpu.limit").alias("cpu_limit"),
             F.flatten(F.collect_list("faults")).alias("faults"),
         ]
         for name in RESOURCES:
