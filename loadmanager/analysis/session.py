@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import sys
@@ -90,6 +91,8 @@ def session(
         if submitted:
             yield builder.getOrCreate()
             return
+        # Py4J tells of Ctrl-C with the stack of whatever it was in.
+        logging.getLogger().addHandler(logging.NullHandler())
         if (master or "local").startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             os.environ.setdefault("SPARK_LOCAL_DIRS", folder)

@@ -97,6 +97,27 @@ def test_spark_submit_decides(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+def test_ctrl_c_has_no_stack(tmp_path: Path) -> None:
+    """Whatever Spark was asked for when it came."""
+    where = ["--history", str(tmp_path / "history"), "--output", str(tmp_path / "analysis")]
+    command = ["analyze", "--date", history.DATE, *where, "--master", "local[1]"]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "loadmanager", *command], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert run.stderr is not None
+        said = run.stderr.read(len(f"{history.DATE}: reading"))
+        run.send_signal(signal.SIGINT)
+        said += run.communicate()[1]
+        assert run.returncode == 130
+        assert said.startswith(f"{history.DATE}: reading")
+        assert "Traceback" not in said
+    finally:
+        run.kill()
+        run.wait()
+
+
+@pytest.mark.spark
 def test_what_a_killed_run_left_is_no_obstacle(
     tmp_path: Path, sessions: Sessions, capsys: pytest.CaptureFixture[str]
 ) -> None:
