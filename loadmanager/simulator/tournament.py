@@ -172,7 +172,7 @@ def _gain(live: Array, other: Array) -> tuple[float, float, float]:
         return gain, gain, gain
     quantile = STUDENT[count - 2] if count - 2 < len(STUDENT) else 1.645 + 1.6 / (count - 1)
     margin = quantile * float(each.std(ddof=1)) / math.sqrt(count)
-    return gain, gain - margin, gain + margin
+    return gain, gain - margin, min(gain + margin, 1.0)  # nothing costs less than nothing
 
 
 def _back_test(
