@@ -1,6 +1,6 @@
 """Recommendations, back-tested: do they serve better on days that came after?
 
-`python -m bench backtest [--clusters 10] [--days 4] [--later 4] [--candidates 8]`: each cluster has
+`python -m bench backtest [--clusters 10] [--days 7] [--later 4] [--candidates 8]`: each cluster has
 bundles of its own, days with other noise and other events, and settings in force that are drawn by
 chance, as the candidates are. A tournament over its first days recommends something or nothing; on
 its later days, which the tournament did not see, the recommendation meets the settings in force.
@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     """Print a line for each cluster, and on how many later days the recommended settings won."""
     parser = argparse.ArgumentParser(prog="python -m bench backtest", description=__doc__)
     parser.add_argument("--clusters", type=int, default=10)
-    parser.add_argument("--days", type=int, default=4)
+    parser.add_argument("--days", type=int, default=7)
     parser.add_argument("--later", type=int, default=4)
     parser.add_argument("--candidates", type=int, default=8)
     args = parser.parse_args(argv)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -24,6 +25,12 @@ MANIFEST = "_manifest.json"
 LOCK = "_lock"
 TABLE = "table.parquet"
 Row = dict[str, Any]
+
+
+class _Manifest(msgspec.Struct):
+    """What is known of a day's segments."""
+
+    seen: list[SeenSegment]
 
 
 class AnalysedDays:
@@ -72,12 +79,15 @@ class AnalysedDays:
         return late
 
     def segments(self, date: str) -> set[SeenSegment]:
-        """The segments that earlier runs analysed."""
+        """The segments that earlier runs analysed; none if nobody can tell any more."""
         path = f"{self._root}/{_manifest(date)}"
         if not self.files.exists(path):
             return set()
-        with self.files.open(path, "r") as file:
-            return {(kind, name, size) for kind, name, size in json.load(file)["seen"]}
+        with self.files.open(path, "rb") as file:
+            try:
+                return set(msgspec.json.decode(file.read(), type=_Manifest).seen)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                return set()
 
     def remember(self, date: str, segments: Set[SeenSegment], rows: dict[str, int]) -> None:
         """Store which segments the day was made from; those of earlier runs that are gone stay."""
@@ -85,12 +95,17 @@ class AnalysedDays:
         self.write(_manifest(date), json.dumps({"seen": sorted(seen), "rows": rows}, indent=1))
 
     def write(self, name: str, text: str) -> str:
-        """Write a file; returns where it is."""
+        """Write a file, all or nothing; returns where it is."""
         path = f"{self._root}/{name}"
         self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
-        with self.files.open(path, "w") as file:
-            file.write(text)
-        return str(self.files.unstrip_protocol(path)) if "file" not in self.files.protocol else path
+        if not self._local:  # an object store has a file once it is complete
+            with self.files.open(path, "w") as file:
+                file.write(text)
+            return str(self.files.unstrip_protocol(path))
+        part = Path(path).with_name(f"_{Path(path).name}.part")
+        part.write_text(text, encoding="utf-8", errors="surrogatepass")
+        part.replace(path)
+        return path
 
     @property
     def _local(self) -> bool:

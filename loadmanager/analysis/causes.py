@@ -60,15 +60,17 @@ def _more_causes(finding: Finding, day: Day) -> list[str]:
         return [f"bundle {bundle}" for bundle in _busy_with(finding.where, day)]
     if finding.question == "moves" and finding.at_ms is not None and finding.importance >= 60:
         return [
-            f"outage {row['broker']}"
+            f"outage {row['broker']} {row['ts']}"
             for row in day.answers.get("outages", [])
-            if 0 <= finding.at_ms - row["ts"] <= SOON_MS
+            if row["how"] in ("crash", "session lost") and 0 <= finding.at_ms - row["ts"] <= SOON_MS
         ]
     return []
 
 
 def _busy_with(broker: str, day: Day) -> list[str]:
     """The bundles that carry most of a broker's traffic."""
+    if "hot_bundles" not in day.answers:
+        return []  # that question failed, and said why
     totals: list[Row] = [row for row in day.facts.bundles.to_pylist() if row["broker"] == broker]
     everything = sum(row["bytes"] for row in totals)
     return [row["bundle"] for row in totals if row["bytes"] > MOST_OF_BROKER * everything]

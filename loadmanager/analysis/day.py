@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from shlex import quote
 from typing import Any
 
 import pyarrow as pa
@@ -58,8 +59,8 @@ class Finding:
     commands: list[str] = field(default_factory=list)
     """To paste into a shell."""
     causes: list[str] = field(default_factory=list)
-    """What may be the cause: `topic …`, `bundle …`, `sensor …`, `outage …`. A finding that explains
-    one of these takes this one into its card.
+    """What may be the cause: `topic …`, `bundle …`, `sensor …`, `outage …` with its time. A finding
+    that explains one of these takes this one into its card.
     """
     explains: list[str] = field(default_factory=list)
     effects: list[str] = field(default_factory=list)
@@ -193,6 +194,15 @@ def listed(names: Sequence[str], most: int = 3) -> str:
     """The first few of them."""
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def command(text: str, name: str, more: str = "") -> list[str]:
+    """A command to paste, about a name that a client or an operator chose. None for a name that
+    would drive a terminal (even when quoted, Ctrl-C ends a line), or that is taken for an option.
+    """
+    if not name or not name.isprintable() or name.startswith("-"):
+        return []
+    return [f"{text} {quote(name)}{more}"]
 
 
 def clock(ts_ms: float) -> str:

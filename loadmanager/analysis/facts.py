@@ -17,6 +17,7 @@ from loadmanager.analysis.ingest import Ingest
 from loadmanager.analysis.reading import SUMS
 from loadmanager.analysis.schema import RESOURCES
 from loadmanager.core.history.outages import RESTART_MS_MIN
+from loadmanager.core.history.records import POSSIBLE
 from loadmanager.core.history.tenures import Step
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.units import HOUR_MS
@@ -27,7 +28,6 @@ PLOT_STEPS_MAX = 96
 PLOT_STEPS_MS = tuple(minutes * 60_000 for minutes in (1, 2, 5, 10, 15))
 BUSIEST = 200
 """Percentiles and plots are of this many bundles and topics only."""
-OVER_LIMIT = 1.5
 SPLITTERS = ("BundleSplitterTask", "DefaultNamespaceBundleSplitStrategyImpl")
 """What decisions about splits name as their strategy."""
 STEPS_MAX = 1_000_000
@@ -110,18 +110,20 @@ class Facts:
             F.sum(throughput()).alias("throughput_sum"),
             F.min(throughput()).alias("throughput_min"),
             F.max(throughput()).alias("throughput_max"),
+            F.sum(rate()).alias("rate_sum"),
             F.min("ts").alias("first_ts"),
             F.max("ts").alias("last_ts"),
             F.max(number("bundles")).alias("bundles_max"),
+            F.median("cpu.limit").alias("cpu_limit"),
             F.flatten(F.collect_list("faults")).alias("faults"),
         ]
         for name in RESOURCES:
             fraction = ratio(F.col(f"{name}.usage"), F.col(f"{name}.limit"))
             sums += [
-                F.avg(fraction).alias(f"{name}_mean"),
+                F.avg(F.when(fraction <= POSSIBLE, fraction)).alias(f"{name}_mean"),
                 F.min(F.when(fraction.isNotNull(), F.col(f"{name}.usage"))).alias(f"{name}_least"),
                 F.max(F.when(fraction.isNotNull(), F.col(f"{name}.usage"))).alias(f"{name}_most"),
-                F.count_if(fraction > OVER_LIMIT).alias(f"{name}_impossible"),
+                F.count_if(fraction > POSSIBLE).alias(f"{name}_impossible"),
             ]
         loads = self.ingest.records("broker_load")
         found = rows_of(loads.groupBy("broker", bucket().alias("bucket")).agg(*sums))

@@ -133,13 +133,14 @@ class HistorySource:
 
     def dates(self, cluster: str) -> list[str]:
         """Days that have segments."""
-        return sorted({path.rpartition("date=")[2] for path in self._glob(_folder(cluster, "*"))})
+        folders = self._glob(_folder(cluster, "*"))
+        return sorted(filter(layout.is_day, {path.rpartition("date=")[2] for path in folders}))
 
     def _glob(self, pattern: str) -> dict[str, int]:
-        """Paths with their sizes, in order."""
+        """Paths with their sizes (−1: a pipe, say, that would never end), in order."""
         try:
             found = self.files.glob(f"{glob.escape(self._root)}/{pattern}", detail=True)
-            return {path: int(info.get("size") or 0) for path, info in sorted(found.items())}
+            return {path: _size(info) for path, info in sorted(found.items())}
         except Exception as error:  # noqa: BLE001 - every file system raises its own
             raise OperationalError(f"{self.url} cannot be read: {error}") from None
 
@@ -195,6 +196,8 @@ class HistorySource:
 
     def _segment(self, path: str, kind: str, name: str, size: int) -> Segment | str:
         crc = length = 0
+        if size < 0:
+            return "is no regular file"
         if name.endswith(".gz") and size < GZIP_BYTES_MIN:
             return f"is cut off after {size} bytes"
         with self.files.open(path, "rb") as file:
@@ -207,8 +210,9 @@ class HistorySource:
         return Segment(path, kind, name, size, length, f"{crc:08x}-{length}")
 
     def lines(self, segment: Segment) -> Iterator[bytes]:
-        """The complete lines of a segment; of a damaged one, those before the damage, and of one
-        that is too large when decompressed, those at its beginning. Endless lines are cut.
+        """The complete lines of a segment, but blank ones; of a damaged one, those before the
+        damage, and of one that is too large when decompressed, those at its beginning. Endless
+        lines are cut.
         """
         rest, size = b"", 0
         try:
@@ -224,12 +228,16 @@ class HistorySource:
                         return
                     end = block.rfind(b"\n") + 1
                     if end:
-                        yield from (rest + block[: end - 1]).split(b"\n")
+                        yield from filter(None, (rest + block[: end - 1]).split(b"\n"))
                         rest = block[end:]
                     elif len(rest) <= layout.SEGMENT_BYTES_MAX:
                         rest += block
         except (zlib.error, OSError):
             return
+
+
+def _size(info: Mapping[str, Any]) -> int:
+    return -1 if info.get("type") == "other" else int(info.get("size") or 0)
 
 
 def _folder(cluster: str, date: str) -> str:

@@ -8,7 +8,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from types import ModuleType, SimpleNamespace
@@ -249,7 +249,7 @@ class Job:
                     if read.quarantined
                 },
             },
-            "totals": _totals(answers),
+            "totals": _totals(answers, day.answers),
             "findings": [asdict(finding) for finding in findings],
             "timeline": [asdict(event) for event in drawn.events],
             "tables": {
@@ -280,10 +280,6 @@ class Job:
                 print(f"{steps[name]:.1f} s", file=sys.stderr, flush=True)
 
 
-def _sum(answer: Answer, column: str) -> int:
-    return sum(row[column] or 0 for row in answer.rows)
-
-
 def _typed(question: ModuleType, found: pa.Table | list[dict[str, Any]]) -> pa.Table:
     """A question's table with the columns that it declares."""
     schema = pa.schema([(name, of_type) for name, (of_type, _) in question.COLUMNS.items()])
@@ -302,20 +298,23 @@ def _table(question: ModuleType, answer: Answer) -> dict[str, Any]:
     }
 
 
-def _totals(answers: Mapping[str, Answer]) -> dict[str, int | None]:
-    """The day's figures; None where the question failed."""
+def _totals(
+    answers: Mapping[str, Answer], rows: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> dict[str, int | None]:
+    """The day's figures; None where the question failed. `rows`: all of them."""
+    bundles, limits = rows.get("namespaces"), rows.get("throttling")
 
-    def of(name: str, figure: Callable[[Answer], int]) -> int | None:
-        return None if answers[name].failed else figure(answers[name])
+    def of(name: str) -> int | None:
+        return None if answers[name].failed else answers[name].total
 
     return {
-        "brokers": of("broker_usage", lambda answer: answer.total),
-        "bundles": of("namespaces", lambda answer: _sum(answer, "cut_into")),
-        "moves": of("moves", lambda answer: answer.total),
-        "splits": of("splits", lambda answer: answer.total),
-        "limitsThatHeldClients": of(
-            "throttling", lambda answer: sum(row["hours_held"] > 0 for row in answer.rows)
-        ),
+        "brokers": of("broker_usage"),
+        "bundles": None if bundles is None else sum(row["cut_into"] or 0 for row in bundles),
+        "moves": of("moves"),
+        "splits": of("splits"),
+        "limitsThatHeldClients": None
+        if limits is None
+        else sum(row["hours_held"] > 0 for row in limits),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import sys
@@ -90,6 +91,8 @@ def session(
         if submitted:
             yield builder.getOrCreate()
             return
+        # Py4J tells of Ctrl-C with the stack of whatever it was in.
+        logging.getLogger().addHandler(logging.NullHandler())
         if (master or "local").startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             os.environ.setdefault("SPARK_LOCAL_DIRS", folder)
@@ -111,6 +114,10 @@ def _refuse_connect(master: str | None, given: dict[str, str]) -> None:
     for named, value in (
         ("SPARK_REMOTE is set", os.environ.get("SPARK_REMOTE")),
         ("SPARK_API_MODE=connect", os.environ.get("SPARK_API_MODE") == "connect"),
+        (
+            "spark.api.mode=connect is what spark-submit was told",
+            "PYSPARK_REMOTE_INIT_CONF_LEN" in os.environ,
+        ),
         (f"--master {master}", (master or "").startswith("sc://")),
         ("--spark spark.remote", given.get("spark.remote")),
         ("--spark spark.api.mode=connect", given.get("spark.api.mode") == "connect"),

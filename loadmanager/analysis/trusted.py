@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 from loadmanager.analysis.day import Day, Row
 from loadmanager.analysis.schema import RESOURCES
+from loadmanager.core.history.records import POSSIBLE
 from loadmanager.core.units import HOUR_MS
 
 STUCK_MS_MIN = HOUR_MS
@@ -70,7 +71,8 @@ def _suspicious(stretch: Sequence[Row], resource: str) -> bool:
 
 def trusted(day: Day) -> list[Row]:
     """The day's five minutes of brokers, with two columns more: `usage`, the mean; `lied`, whether
-    it is that of the other sensors, because one that it came from was stuck.
+    it is that of the other sensors and samples, because one that it came from was stuck, or showed
+    more than there is.
     """
     weights = day.settings.weights
     weight = {
@@ -96,5 +98,14 @@ def trusted(day: Day) -> list[Row]:
         }
         if any(abs(weighted.get(resource, -1.0) - usage) <= SAME * usage for resource in bad):
             usage, lied = max(weighted[name] for name in weighted if name not in bad), True
+        elif _impossible(step, weight):
+            honest = max(weighted[name] for name in weighted if name not in bad)
+            usage, lied = (honest, True) if usage > honest * (1 + SAME) else (usage, False)
         found.append({**step, "usage": usage, "lied": lied})
     return found
+
+
+def _impossible(step: Row, weight: Mapping[str, float]) -> bool:
+    """Whether a sample showed more than there is."""
+    most = POSSIBLE * max(1.0, *weight.values())
+    return step["usage_max"] > most or any(step[f"{name}_impossible"] for name in weight)

@@ -14,6 +14,7 @@ from loadmanager import settings
 from loadmanager.cli.options import Command, config
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.text import printable
 
 NO_RECORDS, PARTLY, UNANSWERED = 4, 3, 5
 EXAMPLES = """examples:
@@ -100,9 +101,9 @@ def command(
             f"{len(outcome.findings)} findings"
         )
         for finding in outcome.findings[:5]:
-            print(f"  {finding.importance:3.0f}  {finding.title}")
+            print(f"  {finding.importance:3.0f}  {printable(finding.title)}")
         for problem in outcome.problems:
-            print(f"  !    {problem}")
+            print(f"  !    {printable(problem)}")
         print(f"  {outcome.report}")
     if any(outcome.failed for outcome in outcomes):
         return UNANSWERED

@@ -19,6 +19,7 @@ from loadmanager.cli.options import Command, Finite, Picture, config
 from loadmanager.cli.terminal import show, table, track
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.text import printable
 from loadmanager.simulator import candidates
 from loadmanager.simulator.closed_loop import Costs, run
 from loadmanager.simulator.days import Day, Shape, make_day
@@ -227,7 +228,7 @@ def _exactly(
         print(msgspec.json.encode(documents).decode())
     else:
         for date, outcome in outcomes.items():
-            print("\n".join([f"{date}:", *lines(outcome)]))
+            print("\n".join([f"{date}:", *map(printable, lines(outcome))]))
     if not any(each.cycles for each in outcomes.values()):
         return NO_CYCLES
     return 0 if all(each.reproduced == each.moves for each in outcomes.values()) else 1
@@ -240,7 +241,13 @@ def _recorded(history: str, cluster: str | None, dates: Sequence[str]) -> dict[s
     name = recorded_days.cluster_of(source, cluster)
     made = {}
     for date in dates or source.dates(name):
-        recording = recorded_days.recorded_day(source, name, date)
+        try:
+            recording = recorded_days.recorded_day(source, name, date)
+        except BadInputError as error:
+            if dates:
+                raise
+            print(f"left out: {error}", file=sys.stderr)
+            continue
         day = recording.day
         print(
             f"{date}: {day.minutes} minutes, {len(day.cores)} brokers, {len(day.bundles)} bundles; "
@@ -250,7 +257,7 @@ def _recorded(history: str, cluster: str | None, dates: Sequence[str]) -> dict[s
         )
         made[date] = day
     if not made:
-        raise BadInputError(f"{history}: cluster {name} has no days")
+        raise BadInputError(f"{history}: cluster {name} has no day that can be lived again")
     return made
 
 

@@ -30,7 +30,8 @@ EXAMPLES = """examples:
 
 The objective is balance x spread (points) + headroom x time of brokers above 85 % (percent)
 + calm x moves per broker and hour; lower is better. A recommendation was chosen on the first half
-of the days and judged on the other half: it gains at least 5 % there, and more than by chance.
+of the days and judged on the other half: it gains at least 5 % there, and chance alone would make
+such a gain in less than one of twenty cases.
 Otherwise nothing is recommended. Results are kept below --output: a second run pays only for what
 is new. Spark's workers must see that folder.
 """
@@ -213,7 +214,7 @@ def _show(outcome: Standings, results: Results, diff: Sequence[str]) -> None:
     verdict = outcome.verdict
     told = [f"The settings in force cost {outcome.regret:.2f} points more than the best candidate."]
     if verdict is None:
-        told.append("Nothing is recommended: that needs two days at least.")
+        told.append("Nothing is recommended: that needs three days at least.")
     else:
         told.append(
             f"Back-test: best on {verdict.chosen_on[0]} to {verdict.chosen_on[-1]}: "

@@ -178,7 +178,8 @@ def exactness(
         if not isinstance(each, Averages | Seen | Cycle):
             continue
         if each.format > FORMAT:
-            result.passed_over[f"format {each.format}: a later version wrote it"] += 1
+            if isinstance(each, Cycle):
+                result.passed_over[f"format {each.format}: a later version wrote it"] += 1
             continue
         term = terms.setdefault((each.broker, each.epoch), _Term())
         if isinstance(each, Averages):
@@ -334,7 +335,10 @@ def lines(result: Exactness, shown: int = 20) -> list[str]:
         )
     if result.lost_reports:
         made.append(f"{result.lost_reports} reports refer to records that are not here")
-    made += [f"{count} cycles were passed over: {why}" for why, count in result.passed_over.items()]
+    made += [
+        f"{count} {'cycle was' if count == 1 else 'cycles were'} passed over: {why}"
+        for why, count in result.passed_over.items()
+    ]
     for each in result.differences[:shown]:
         bundle, source, destination = each.move
         who = "live only" if each.live else "here only"

@@ -8,7 +8,7 @@ beside them, are fitted to the usage of all brokers; `Recording.explained` says 
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmanager.core.errors import BadInputError
-from loadmanager.core.history.records import BrokerLoad, BundleLoad
+from loadmanager.core.history.records import POSSIBLE, BrokerLoad, BundleLoad
 from loadmanager.core.load.columns import Array
 from loadmanager.core.load.reports import NUMBER_MAX
 from loadmanager.core.units import DAY_MS, MINUTE_MS
@@ -69,7 +69,8 @@ class _Bundle:
 class _Broker:
     number: int
     minutes: set[int] = field(default_factory=set)
-    cores: float = 0.0
+    cores: Counter[float] = field(default_factory=Counter)
+    """How often which number was recorded."""
     usages: dict[int, float] = field(default_factory=dict)
     """Minute → usage; of trusted samples only."""
 
@@ -133,9 +134,11 @@ class _Recorder:
 
     def _broker(self, load: BrokerLoad) -> None:
         broker, parts = self._brokers[load.broker], _parts(load)
-        broker.cores = max(broker.cores, load.cpu.limit / CPU_OF_A_CORE)
+        broker.cores[load.cpu.limit / CPU_OF_A_CORE] += 1
         broker.minutes.update(minute for minute, _ in parts)
-        if not load.faults:
+        lies = _lies(load)
+        self._left_out += lies
+        if not load.faults and not lies:
             broker.usages.update((minute, load.usage) for minute, _ in parts)
 
     def _bundle(self, load: BundleLoad) -> None:
@@ -193,9 +196,15 @@ class _Recorder:
         return Recording(day, start * MINUTE_MS, explained, self._left_out)
 
     def _cores(self, names: Sequence[str]) -> dict[str, float]:
-        known = [self._brokers[name].cores for name in names if self._brokers[name].cores > 0]
+        """Of each broker the number that it recorded most often."""
+        recorded = {name: self._brokers[name].cores for name in names}
+        cores = {
+            name: max(of_broker, key=lambda number: (of_broker[number], number))
+            for name, of_broker in recorded.items()
+        }
+        known = [number for number in cores.values() if number > 0]
         usual = float(np.median(known)) if known else 1.0
-        return {name: self._brokers[name].cores or usual for name in names}
+        return {name: number or usual for name, number in cores.items()}
 
     def _presence(
         self, names: Sequence[str], start: int, minutes: int
@@ -252,6 +261,14 @@ def _is_possible(load: BrokerLoad | BundleLoad) -> bool:
     else:
         figures += [load.producers, load.consumers]
     return 0 < load.interval_ms <= DAY_MS and all(0 <= each <= NUMBER_MAX for each in figures)
+
+
+def _lies(load: BrokerLoad) -> bool:
+    """Whether its usage comes from a sensor that shows more than there is; that a broker was there
+    is true nevertheless.
+    """
+    used = (load.cpu, load.direct_memory, load.bandwidth_in, load.bandwidth_out)
+    return load.usage > POSSIBLE or any(0 < each.limit < each.usage / POSSIBLE for each in used)
 
 
 def _parts(load: BrokerLoad | BundleLoad) -> list[tuple[int, float]]:

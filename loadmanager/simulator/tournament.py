@@ -2,13 +2,14 @@
 the settings in force.
 
 Nothing is judged on the days that it was chosen on: the winner of the first half of the days is
-judged on the others. It is recommended if it is better there by at least `MARGIN`, and if so much
-better that chance does not explain it: days are drawn again and again (bootstrap), and 97.5 % of
-the drawings agree: of one to three later days, all.
+judged on the others. It is recommended if it is better there by at least `MARGIN`, and if chance
+alone would make a gain like that in less than one of twenty cases (Student's t over these days, of
+which there must be two: to draw from so few days again and again would find nearly anything sure).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -23,6 +24,8 @@ DRAWINGS = 2_000
 SEED = 1
 MARGIN = 0.05
 """A candidate that is better by a smaller part is not worth a change."""
+STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
+"""Quantiles at 95 % for one degree of freedom, two …; for more they are nearly 1.645 + 1.6 / n."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +78,7 @@ class Verdict:
     """How much less than the settings in force the winner costs on the later days, as a part."""
     low: float
     high: float
-    """The gain lies between these, with 95 %."""
+    """The gain lies between these, with 90 %; of one later day, nobody knows."""
     recommended: bool
     reason: str
     """For people."""
@@ -156,11 +159,20 @@ def _mean(days: Sequence[Measures]) -> list[float]:
     ]
 
 
-def _gains(pair: Array) -> Array:
-    """How much less the second row is than the first, as a part; 0 where the first is 0."""
-    gains: Array = np.zeros_like(pair[0])
-    np.divide(pair[0] - pair[1], pair[0], out=gains, where=pair[0] > 0)
-    return gains
+def _gain(live: Array, other: Array) -> tuple[float, float, float]:
+    """How much less the second costs in the mean, as a part, and between what that lies; 0 if the
+    first costs nothing.
+    """
+    mean, count = float(live.mean()), len(live)
+    if mean <= 0:
+        return 0.0, 0.0, 0.0
+    each = (live - other) / mean
+    gain = float(each.mean())
+    if count < 2:
+        return gain, gain, gain
+    quantile = STUDENT[count - 2] if count - 2 < len(STUDENT) else 1.645 + 1.6 / (count - 1)
+    margin = quantile * float(each.std(ddof=1)) / math.sqrt(count)
+    return gain, gain - margin, min(gain + margin, 1.0)  # nothing costs less than nothing
 
 
 def _back_test(
@@ -169,13 +181,14 @@ def _back_test(
     half, at_live = len(days) // 2, candidates.index(live)
     first = costs[:, :half].mean(axis=1)
     at = min(range(len(candidates)), key=lambda row: (first[row], row != at_live, candidates[row]))
-    pair = costs[[at_live, at], half:]
-    low, high = (float(value) for value in np.percentile(_gains(_drawn_means(pair)), (2.5, 97.5)))
-    gain = float(_gains(pair.mean(axis=1, keepdims=True))[0])
+    gain, low, high = _gain(costs[at_live, half:], costs[at, half:])
+    alone = len(days) - half < 2
     if at == at_live:
         reason = "the settings in force were the best of the first days"
     elif gain < MARGIN:
         reason = f"the best of the first days gains {gain:.1%} on the later ones: not worth it"
+    elif alone:
+        reason = f"a gain of {gain:.1%} on one later day may be chance: two are the least"
     elif low <= 0:
         reason = f"a gain of {gain:.1%} on the later days may be chance ({low:.1%} to {high:.1%})"
     else:
@@ -187,6 +200,6 @@ def _back_test(
         gain=gain,
         low=low,
         high=high,
-        recommended=at != at_live and gain >= MARGIN and low > 0,
+        recommended=at != at_live and gain >= MARGIN and low > 0 and not alone,
         reason=reason,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from loadmanager.adapters.zookeeper.embedded import find_java
@@ -60,6 +60,11 @@ def analyze(
                 job = Job(spark, source, days, settings=strategies, quiet=quiet)
                 outcomes = [_catch_up(job, day) for day in dates[:-1]]
                 return [one for one in (*outcomes, job.run(date)) if one is not None]
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise OperationalError(
+            f"Spark's Java process does not answer ({first_line(error)}): was it killed, or did "
+            "memory run out? Then run it again"
+        ) from None
     except FAILURES as error:
         raise OperationalError(
             f"{first_line(error)} (--spark spark.log.level=INFO tells more)"

@@ -90,6 +90,7 @@ def recorded_cycles(source: HistorySource, cluster: str, date: str) -> Iterator[
     return heapq.merge(*streams, key=when)
 
 
-def _age(segment: Segment) -> tuple[int, int]:
-    _, started_ms, sequence = segment.stem.rsplit("-", 2)
-    return int(started_ms), int(sequence)
+def _age(segment: Segment) -> tuple[int, ...]:
+    """When it began, and its number; a name that tells neither comes first."""
+    _, *numbers = segment.stem.rsplit("-", 2)
+    return tuple(map(int, numbers)) if all(map(str.isdecimal, numbers)) else ()

@@ -15,7 +15,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from loadmanager.analysis.ingest import first_line
 from loadmanager.analysis.session import session
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.history.cycles import settings_document
+from loadmanager.core.load.reports import NUMBER_MAX
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.simulator import candidates
 from loadmanager.simulator.closed_loop import run
@@ -121,10 +122,12 @@ class Tournament:
         return sorted(left, key=lambda task: (-task.seconds, task.candidate)), results
 
     def _known(self, task: Task) -> Measures | None:
+        """The kept result; None without one, or if no day can have measured that."""
         try:
-            return msgspec.json.decode(self._result(task).read_bytes(), type=Measures)
-        except (OSError, msgspec.MsgspecError):
+            known = msgspec.json.decode(self._result(task).read_bytes(), type=Measures)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return None
+        return known if all(0 <= each <= NUMBER_MAX for each in astuple(known)) else None
 
     def _result(self, task: Task) -> Path:
         content = msgspec.json.encode(

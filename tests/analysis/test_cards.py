@@ -11,10 +11,12 @@ from loadmanager.analysis.questions import (
     broker_usage,
     flapping,
     forecasts,
+    headroom,
     namespaces,
     outages,
 )
 from loadmanager.analysis.report.plots import gather
+from loadmanager.analysis.schema import RESOURCES
 from loadmanager.core.history.tenures import Tenure
 from loadmanager.core.strategies.settings import StrategySettings
 
@@ -123,6 +125,7 @@ def test_the_longest_overload_comes_first() -> None:
             max=1.0,
             over_from_ts=0,
             over_until_ts=1,
+            unexplained=1.0,
         )
         for broker, over in (("b0", 7.0), ("b1", 24.0), ("b2", 12.0))
     ]
@@ -157,3 +160,27 @@ def test_a_late_crash_is_on_a_full_timeline() -> None:
     drawn = gather(day, str)
     assert drawn.events_total == 1_001 > len(drawn.events)
     assert [mark.ts for mark in drawn.events if mark.kind == "bad"] == [1_000]
+
+
+def test_the_largest_broker_may_be_lost() -> None:
+    """Brokers of 16, 8 and 8 cores: half of all is everything without the largest."""
+    steps = [
+        {
+            "broker": broker,
+            "bucket": 0,
+            "samples": 1,
+            "usage_sum": usage,
+            "usage_max": usage,
+            "cpu_limit": cores * 100.0,
+            **{
+                f"{resource}_{figure}": 0.0
+                for resource in RESOURCES
+                for figure in ("mean", "least", "most", "impossible")
+            },
+        }
+        for broker, cores, usage in (("b0", 16, 0.5), ("b1", 8, 0.6), ("b2", 8, 0.4))
+    ]
+    day: Any = SimpleNamespace(facts=SimpleNamespace(brokers=steps), settings=StrategySettings())
+    whole, fewer = headroom.table(day)
+    assert (whole["brokers"], whole["usage_at_peak"], whole["enough"]) == (3, 0.5, True)
+    assert (fewer["brokers"], fewer["usage_at_peak"], fewer["enough"]) == (2, 1.0, False)

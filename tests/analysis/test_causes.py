@@ -27,3 +27,9 @@ def test_the_headline_is_a_finding() -> None:
     cards = causes.joined(found, cast("Day", SimpleNamespace(answers={})))
     assert [card.title for card in cards][-1] == "And 4 more like these: outages"
     assert causes.headline(cards, [], []).startswith("Not a good day: b0 crashed.")
+
+
+def test_a_cause_that_nobody_can_look_up_costs_no_card() -> None:
+    """The loads of bundles could not be summed up: that question says why."""
+    busy = Finding(importance=70, question="broker_usage", title="b0 was busy", text="", advice="")
+    assert causes.joined([busy], cast("Day", SimpleNamespace(answers={}))) == [busy]

@@ -6,7 +6,9 @@ import shlex
 from types import SimpleNamespace
 from typing import cast
 
-from loadmanager.analysis.day import Day
+import pytest
+
+from loadmanager.analysis.day import Day, command
 from loadmanager.analysis.questions import hot_topics, namespaces
 
 EVIL = "persistent://t/n/x'; $(touch y) `id` <b>"
@@ -20,14 +22,24 @@ def test_the_name_of_a_topic_is_one_word() -> None:
     brokers = SimpleNamespace(brokers=[{"broker": "b0"}, {"broker": "b1"}, {"broker": "b2"}])
     day = cast("Day", SimpleNamespace(facts=brokers, answers={}))
     (finding,) = hot_topics.findings([row, SimpleNamespace(share=0.0)], day)
-    (command,) = finding.commands
-    assert shlex.split(command) == ["loadmanager", "admin", "topics", "partitions", EVIL]
+    (line,) = finding.commands
+    assert shlex.split(line) == ["loadmanager", "admin", "topics", "partitions", EVIL]
 
 
 def test_the_name_of_a_bundle_is_one_word() -> None:
     """Of a history that somebody else wrote, too."""
     bundle = "t/n;id/0x00000000_0xffffffff"
     topics = [(hash_, "topic", 1.0) for hash_ in (1, 0x90000000)]
-    (command,) = namespaces.commands([bundle], [0x80000000], topics)
-    assert shlex.split(command)[:5] == ["loadmanager", "admin", "bundles", "split", bundle]
-    assert shlex.quote(bundle) in command
+    (line,) = namespaces.commands([bundle], [0x80000000], topics)
+    assert shlex.split(line)[:5] == ["loadmanager", "admin", "bundles", "split", bundle]
+    assert shlex.quote(bundle) in line
+
+
+@pytest.mark.parametrize(
+    "name", ["", "--help", "t/n\nid", "t/\x03\nid", "t/\x1b[201~", "t/\u202ex"]
+)
+def test_a_name_that_is_more_than_a_word_has_no_command(name: str) -> None:
+    """Quotes do not keep a terminal from Ctrl-C, nor a program from options."""
+    assert command("loadmanager admin bundles split", name) == []
+    topics = [(hash_, "topic", 1.0) for hash_ in (1, 0x90000000)]
+    assert namespaces.commands([name and f"{name}/0x0_0xffffffff"], [0x80000000], topics) == []

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from analysis.conftest import Sessions
-from analysis.nightly import analyze
+from analysis.nightly import analyze, report
 
 from bench import _history as history
 from loadmanager.analysis.analysed_days import AnalysedDays
+from loadmanager.analysis.job import ROWS_SHOWN_MAX
 from loadmanager.analysis.session import LOCAL, _settings
 
 HOLDS = """
@@ -64,6 +65,7 @@ def test_a_second_run_at_once_is_refused(
         (("--spark", "spark.api.mode=connect"), None),
         ((), ("SPARK_REMOTE", "sc://127.0.0.1:15002")),
         ((), ("SPARK_API_MODE", "connect")),
+        ((), ("PYSPARK_REMOTE_INIT_CONF_LEN", "1")),  # what spark-submit makes of --conf
     ],
 )
 def test_spark_connect_is_refused(
@@ -92,6 +94,63 @@ def test_spark_submit_decides(tmp_path: Path) -> None:
     given = {"spark.sql.shuffle.partitions": "7"}
     local = _settings("local[2]", str(tmp_path), given)
     assert local == local | LOCAL | given
+
+
+@pytest.mark.spark
+def test_ctrl_c_has_no_stack(tmp_path: Path) -> None:
+    """Whatever Spark was asked for when it came."""
+    where = ["--history", str(tmp_path / "history"), "--output", str(tmp_path / "analysis")]
+    command = ["analyze", "--date", history.DATE, *where, "--master", "local[1]"]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "loadmanager", *command], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert run.stderr is not None
+        said = run.stderr.read(len(f"{history.DATE}: reading"))
+        run.send_signal(signal.SIGINT)
+        said += run.communicate()[1]
+        assert run.returncode == 130
+        assert said.startswith(f"{history.DATE}: reading")
+        assert "Traceback" not in said
+    finally:
+        run.kill()
+        run.wait()
+
+
+@pytest.mark.spark
+def test_what_a_killed_run_left_is_no_obstacle(
+    tmp_path: Path, sessions: Sessions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Half of the list of a day's segments, say; figures count all rows, not those shown; and no
+    name drives the terminal or turns round the page's text.
+    """
+    sessions.start()
+    fields = {"intervalMs": 60_000, "level": "topic", "waitedMs": 50.0}
+    rates = {"configuredMessagesPerS": 10.0, "configuredBytesPerS": -1.0}
+    rates |= {"deliveredMessagesPerS": 10.0, "deliveredBytesPerS": 1.0}
+    limits = [
+        history.record({**fields, **rates, "limit": f"limit {number}"}, 1, "b0")
+        for number in range(ROWS_SHOWN_MAX + 7)
+    ]
+    evil = {**fields, **rates, "limit": "\x1b[2J\u202ex\r", "queueLength": 3}
+    limits.append(history.record(evil, 1, "b0"))
+    history.write(tmp_path / "history", "throttle", "b0", limits)
+    assert analyze(tmp_path) == 0
+    assert r"\x1b[2J\u202ex\r held clients back" in capsys.readouterr().out
+    page = (
+        tmp_path / f"analysis/cluster={history.CLUSTER}/reports/{history.DATE}.html"
+    ).read_text()
+    assert "\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}x" in page
+    assert not {"\x1b", "\u202e", "\r"} & set(page)
+    assert report(tmp_path)["totals"]["limitsThatHeldClients"] == len(limits)
+    records = tmp_path / f"analysis/cluster={history.CLUSTER}/records"
+    (manifest,) = records.glob("*_manifest.json")
+    whole = manifest.read_bytes()
+    for damaged in (b"", whole[:30], b'{"seen": [[1]]}'):
+        manifest.write_bytes(damaged)
+        assert analyze(tmp_path, date="2026-11-21") == 4
+        assert f"{history.DATE}: {len(limits) + 1} records" in capsys.readouterr().out
+        assert manifest.read_bytes() == whole
 
 
 def test_records_of_an_earlier_run_go(tmp_path: Path) -> None:

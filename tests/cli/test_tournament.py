@@ -19,16 +19,18 @@ from loadmanager.core.load.reports import ResourceUsage
 from loadmanager.simulator.days import Shape, make_day, traffic
 from loadmanager.simulator.picture import pareto
 
-DATES = ("2026-11-01", "2026-11-02")
+DATES = ("2026-11-01", "2026-11-02", "2026-11-03")
 NONE = ResourceUsage()
 
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two days of 40 minutes, in which the first of three brokers has half of the bundles."""
+    """Three days of 40 minutes, the later two with the same load; the first of three brokers has
+    half of the bundles.
+    """
     root = tmp_path_factory.mktemp("history")
     for number, date in enumerate(DATES):
-        day = make_day(number, Shape(brokers=3, bundles=24, minutes=40, events=False))
+        day = make_day(min(number, 1), Shape(brokers=3, bundles=24, minutes=40, events=False))
         bundles, lines = traffic(day), {BrokerLoad.kind: [b"no record"], BundleLoad.kind: []}
         for minute in range(40):
             ts, carried = layout.day_start_ms(date) + (minute + 1) * 60_000, bundles.minute(minute)
@@ -79,11 +81,11 @@ def test_a_tournament(history: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert len(outcome["ranking"]) == 4
     assert status == (0 if outcome["diff"] else 4)
     assert bool(outcome["diff"]) == outcome["verdict"]["recommended"]
-    assert "8 of 8 results are not known" in first.err
+    assert "12 of 12 results are not known" in first.err
     assert (tmp_path / "p.svg").read_text().count("<circle") == 4
     assert cli.main(list(arguments)) == status
     second = capsys.readouterr()
-    assert "0 of 8 results are not known" in second.err
+    assert "0 of 12 results are not known" in second.err
     assert second.out == first.out
 
 

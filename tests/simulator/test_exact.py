@@ -197,7 +197,7 @@ def test_what_cannot_be_decided_again_is_counted() -> None:
     assert "the report of broker-0001:8080 is missing" in missing.passed_over
     later = [msgspec.structs.replace(each, format=99) for each in records]  # type: ignore[type-var]
     assert exactness(later, of_keys).passed_over == {
-        "format 99: a later version wrote it": len(records)
+        "format 99: a later version wrote it": sum(isinstance(each, Cycle) for each in records)
     }
 
     def unknown(keys: Mapping[str, str]) -> StrategySettings:

@@ -155,6 +155,24 @@ def test_impossible_samples_are_left_out() -> None:
     assert with_bad.told == f"; {len(bad)} impossible samples are left out"
 
 
+def test_more_than_there_is_costs_nothing() -> None:
+    """A sensor that shows it once, and a number of cores that was recorded once."""
+    good = list(samples())
+    at = next(number for number, load in enumerate(good) if isinstance(load, BrokerLoad))
+    broker = good[at]
+    assert isinstance(broker, BrokerLoad)
+    for bad in (
+        replace(broker, usage=1e12),
+        replace(broker, usage=0.9, bandwidth_in=ResourceUsage(usage=9e7, limit=1e7)),
+        replace(broker, cpu=ResourceUsage(usage=0, limit=1e12)),
+    ):
+        recording = record([*good[:at], bad, *good[at + 1 :]])
+        assert recording.day.beside == pytest.approx(BESIDE, rel=1e-3)
+        assert recording.explained == pytest.approx(1, abs=1e-3)
+        assert set(recording.day.cores.values()) == {8.0}
+        assert recording.left_out == (bad.cpu.limit == 800)
+
+
 def test_samples_that_are_there_twice_count_once() -> None:
     """The same bytes cost what they cost without the copies."""
     once, twice = record(samples()).day, record([*samples(), *samples()]).day

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -89,6 +90,19 @@ def test_a_damaged_day_is_written_again(tmp_path: Path) -> None:
     (file,) = (tmp_path / "days").iterdir()
     file.write_bytes(file.read_bytes()[:100])
     assert a_tournament(tmp_path).play([""])[""]
+
+
+@pytest.mark.parametrize("damage", ["", "null", "{", '"spread":-1.0', '"spread":1e300', "\xff"])
+def test_a_damaged_result_is_no_result(tmp_path: Path, damage: str) -> None:
+    """It is made again."""
+    tournament = a_tournament(tmp_path)
+    played = tournament.play([""])
+    (file,) = (tmp_path / "results").iterdir()
+    whole = file.read_text()
+    file.write_text(re.sub(r'"spread":[^,]*', damage, whole) if ":" in damage else damage, "latin1")
+    assert [task.candidate for task in tournament.tasks([""])[0]] == [""]
+    assert tournament.play([""]) == played
+    assert file.read_text() == whole
 
 
 def test_two_runs_write_one_file(tmp_path: Path) -> None:

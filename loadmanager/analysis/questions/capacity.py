@@ -13,12 +13,13 @@ from loadmanager.core.units import DAY_MS
 NAME = "capacity"
 ABOUT = (
     "When is the cluster full? Each day's peak is the highest sum of the brokers' usages in five "
-    "minutes; a line through the peaks counts as a trend from four days on, and when it is twice "
-    "its standard error. Load is taken to be divided evenly."
+    "minutes; a line through the peaks counts as a trend from four days on, and where chance alone "
+    "would make one in one of twenty cases. Load is taken to be divided evenly. Days with fewer "
+    "recorded hours than twelve do not count, unless there are no others."
 )
 COLUMNS: Columns = {
     "days": (WHOLE, "days of history"),
-    "brokers": (WHOLE, "brokers at the last peak"),
+    "brokers": (WHOLE, "most brokers in an hour of the last of these days"),
     "peak": (NUMBER, "the highest peak of the last seven days, in fully used brokers"),
     "growth_per_day": (NUMBER, "of the peaks, in brokers a day; 0: no clear trend"),
     "full_in_days": (NUMBER, "until every broker reaches the overload threshold at the peak"),
@@ -26,6 +27,7 @@ COLUMNS: Columns = {
     "brokers_needed": (WHOLE, "for the next 30 days with a fifth below the threshold at the peak"),
 }
 AHEAD_DAYS = 30
+HOURS_MIN = 12
 TARGET = 0.8
 """The wanted usage at most, as a part of the overload threshold."""
 SOON_DAYS = 60
@@ -33,24 +35,31 @@ SOON_DAYS = 60
 
 def table(day: Day) -> list[Row]:
     """One row; none of a day without loads."""
-    peaks: dict[int, float] = {}
+    peaks: dict[int, dict[int, float]] = {}
+    brokers: dict[int, dict[int, set[str]]] = {}
     for row in day.past("hourly") + day.answer("hourly"):
+        number, hour = row["hour_ts"] // DAY_MS, row["hour_ts"]
         if row["kind"] == "cluster":
-            number = row["hour_ts"] // DAY_MS
-            peaks[number] = max(peaks.get(number, 0.0), row["peak"])
-    headroom = day.answer("headroom")
-    if not peaks or not headroom:
+            peaks.setdefault(number, {})[hour] = row["peak"]
+        elif row["kind"] == "broker":
+            brokers.setdefault(number, {}).setdefault(hour, set()).add(row["name"])
+    whole = {number for number, hours in peaks.items() if len(hours) >= HOURS_MIN} or set(peaks)
+    if day.start_ms // DAY_MS not in peaks:
         return []
-    brokers, limit = headroom[0]["brokers"], day.settings.overloaded_percent / 100
-    daily = [peaks.get(number) for number in range(min(peaks), max(peaks) + 1)]
-    told = capacity(daily, brokers, limit=limit, target=TARGET * limit, days=AHEAD_DAYS)
+    there = max(map(len, brokers[max(whole)].values()))
+    limit = day.settings.overloaded_percent / 100
+    daily = [
+        max(peaks[number].values()) if number in whole else None
+        for number in range(min(whole), max(whole) + 1)
+    ]
+    told = capacity(daily, there, limit=limit, target=TARGET * limit, days=AHEAD_DAYS)
     if told is None:
         return []
     full = told.full_in_days
     return [
         {
-            "days": len(peaks),
-            "brokers": brokers,
+            "days": len(whole),
+            "brokers": there,
             "peak": told.peak_now,
             "growth_per_day": told.growth_per_day,
             "full_in_days": full,
@@ -77,6 +86,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             numbers={"fullInDays": row.full_in_days, "brokersNeeded": row.brokers_needed},
             where="all brokers",
             plot="usage",
+            commands=["loadmanager admin brokers list"],
         )
         for row in rows
         if row.full_in_days is not None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from shlex import quote
 from typing import Any
 
-from loadmanager.analysis.day import TEXT, WHOLE, Columns, Day, Finding, Row, many
+from loadmanager.analysis.day import TEXT, WHOLE, Columns, Day, Finding, Row, command, many
 from loadmanager.core.history.tenures import Tenure
 from loadmanager.core.ownership.states import LifeCause
 
@@ -105,7 +104,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             where=worst.bundle,
             plot="timeline",
             commands=[
-                f"loadmanager admin bundles pin {quote(worst.bundle)} 2h",
+                *command("loadmanager admin bundles pin", worst.bundle, " 2h"),
                 "loadmanager admin decisions",
             ],
             causes=[f"bundle {worst.bundle}"],

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from shlex import quote
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadmanager.analysis.day import NUMBER, TEXT, WHOLE, Columns, Day, Finding, mib, namespace_of
+from loadmanager.analysis.day import (
+    NUMBER,
+    TEXT,
+    WHOLE,
+    Columns,
+    Day,
+    Finding,
+    command,
+    mib,
+    namespace_of,
+)
 from loadmanager.analysis.facts import total
 
 NAME = "hot_bundles"
@@ -130,7 +139,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             },
             where=row.bundle,
             plot="bundles",
-            commands=[f"loadmanager admin bundles split {quote(row.bundle)}"]
+            commands=command("loadmanager admin bundles split", row.bundle)
             if row.topics_max > 1
             else [],
             explains=[f"bundle {row.bundle}"],

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from shlex import quote
 from typing import Any
 
 import pyarrow as pa
 
-from loadmanager.analysis.day import NUMBER, TEXT, WHOLE, Columns, Day, Finding, mib, over
+from loadmanager.analysis.day import NUMBER, TEXT, WHOLE, Columns, Day, Finding, command, mib, over
 from loadmanager.analysis.facts import total
 from loadmanager.analysis.questions import hot_bundles
 
@@ -73,7 +72,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
                 numbers={"share": row.share, "throughputMean": row.throughput_mean},
                 where=row.topic,
                 plot="bundles",
-                commands=[f"loadmanager admin topics partitions {quote(row.topic)}"],
+                commands=command("loadmanager admin topics partitions", row.topic),
                 explains=[f"topic {row.topic}", f"only topic of {row.bundle}"]
                 + ([f"bundle {row.bundle}"] if most else []),
             )

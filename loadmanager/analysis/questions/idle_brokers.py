@@ -15,6 +15,7 @@ from loadmanager.analysis.day import (
     Finding,
     Row,
     clock,
+    command,
     hours,
     lasting,
 )
@@ -87,6 +88,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
                     until_ms=row.first_load_ts or row.last_ts,
                     where=row.broker,
                     plot="usage",
+                    commands=command("loadmanager admin brokers report", row.broker),
                 )
             )
         elif row.hours >= HOURS_MIN and row.idle_hours / row.hours > 0.5:
@@ -102,6 +104,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
                     numbers={"idleHours": row.idle_hours, "hours": row.hours},
                     where=row.broker,
                     plot="usage",
+                    commands=command("loadmanager admin brokers report", row.broker),
                 )
             )
     return found

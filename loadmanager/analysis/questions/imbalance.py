@@ -15,6 +15,7 @@ from loadmanager.analysis.day import (
     Finding,
     Row,
     clock,
+    command,
     hours,
     lasting,
     over,
@@ -102,9 +103,11 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             plot="imbalance",
             commands=[
                 "loadmanager admin dry-run",
-                (
-                    f"loadmanager replay {quote(day.facts.ingest.history_url)} --date {day.date} "
-                    '--try "" --try BalancedShedder+BalancedPlacement'
+                *command(
+                    "loadmanager replay",
+                    day.facts.ingest.history_url,
+                    f" --cluster {quote(day.cluster)} --date {day.date} "
+                    '--try "" --try BalancedShedder+BalancedPlacement',
                 ),
             ],
         )

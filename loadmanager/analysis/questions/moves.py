@@ -5,6 +5,7 @@ afterwards?
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -168,29 +169,60 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     return found + _pauses(rows, day)
 
 
-def _pauses(rows: Sequence[Any], _day: Day) -> list[Finding]:
+def _pauses(rows: Sequence[Any], day: Day) -> list[Finding]:
+    """Long pauses: those of a broker that stopped belong to its stop."""
     paused = [row for row in rows if row.pause_ms is not None]
     slow = [row for row in paused if row.pause_ms > LONG_PAUSE_MS]
-    if not slow:
-        return []
-    worst = max(slow, key=lambda row: (row.pause_ms, row.bundle))
-    middle = sorted(row.pause_ms for row in paused)[(len(paused) - 1) // 2]
-    return [
-        Finding(
-            importance=60 + min(len(slow), 19),
-            question=NAME,
-            title=f"{many(len(slow), 'move')} left a bundle without an owner for more than a "
-            "second",
-            text=f"The longest pause was {worst.pause_ms / 1000:.1f} s: {worst.bundle} from "
-            f"{worst.source} to {worst.destination} at {clock(worst.ts)}; half of all moves took "
-            f"no more than {middle:.0f} ms. "
-            "Clients of the bundle could not publish or consume meanwhile.",
-            advice="Look at the metadata store's latency and at the logs of both brokers around "
-            "that time.",
-            numbers={"slow": len(slow), "maxMs": worst.pause_ms},
-            at_ms=worst.ts,
-            where=worst.bundle,
-            plot="timeline",
-            commands=["loadmanager admin moves list"],
-        )
+    stopped: dict[tuple[str, int], list[Any]] = {}
+    others = []
+    for row in slow:
+        stop = _stop_before(row, day)
+        if stop is None:
+            others.append(row)
+        else:
+            stopped.setdefault(stop, []).append(row)
+    found = [_stop(*stop, of_stop) for stop, of_stop in sorted(stopped.items())]
+    if others:
+        middle = sorted(row.pause_ms for row in paused)[(len(paused) - 1) // 2]
+        text = f"half of all moves took no more than {middle:.0f} ms. "
+        title = f"{many(len(others), 'move')} left a bundle without an owner for more than a second"
+        advice = "Look at the metadata store's latency and at the logs of both brokers around that "
+        found.append(_long(others, title, text, f"{advice}time."))
+    return found
+
+
+def _stop_before(row: Any, day: Day) -> tuple[str, int] | None:
+    """The stop of its source that a move came from: broker and time."""
+    if row.cause != LifeCause.STOP.value:
+        return None
+    stops = [
+        (one["broker"], one["ts"])
+        for one in day.answers.get("outages", ())
+        if one["how"] == "stop" and one["broker"] == row.source and one["ts"] <= row.ts
     ]
+    return max(stops, default=None)
+
+
+def _stop(broker: str, ts: int, slow: Sequence[Any]) -> Finding:
+    title = f"{many(len(slow), 'bundle')} had no owner for more than a second as {broker} stopped"
+    advice = "Drain a broker before you stop it: its bundles then move one by one."
+    one = _long(slow, title, "its bundles waited for a lookup. ", advice)
+    return replace(one, causes=[f"outage {broker} {ts}"])
+
+
+def _long(slow: Sequence[Any], title: str, text: str, advice: str) -> Finding:
+    worst = max(slow, key=lambda row: (row.pause_ms, row.bundle))
+    return Finding(
+        importance=60 + min(len(slow), 19),
+        question=NAME,
+        title=title,
+        text=f"The longest pause was {worst.pause_ms / 1000:.1f} s: {worst.bundle} from "
+        f"{worst.source} to {worst.destination} at {clock(worst.ts)}; {text}"
+        "Clients of the bundle could not publish or consume meanwhile.",
+        advice=advice,
+        numbers={"slow": len(slow), "maxMs": worst.pause_ms},
+        at_ms=worst.ts,
+        where=worst.bundle,
+        plot="timeline",
+        commands=["loadmanager admin moves list"],
+    )

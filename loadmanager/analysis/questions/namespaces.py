@@ -6,7 +6,6 @@ import math
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from shlex import quote
 from typing import Any
 
 from loadmanager.analysis.day import (
@@ -18,6 +17,7 @@ from loadmanager.analysis.day import (
     Day,
     Finding,
     Row,
+    command,
     many,
     namespace_of,
     over,
@@ -167,9 +167,14 @@ def commands(
         if before < at < end:  # a topic on either side
             within.setdefault(name, []).append(cut)
     return [
-        f"loadmanager admin bundles split {quote(name)} --algorithm specified_positions_divide "
-        + " ".join(f"--at 0x{cut:08x}" for cut in at)
+        line
         for name, at in within.items()
+        for line in command(
+            "loadmanager admin bundles split",
+            name,
+            " --algorithm specified_positions_divide "
+            + " ".join(f"--at 0x{cut:08x}" for cut in at),
+        )
     ]
 
 
@@ -224,7 +229,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
                 explains=[f"boundaries of {row.namespace}"],
                 commands=row.commands
                 if better
-                else [f"loadmanager admin bundles list {quote(row.namespace)}"],
+                else command("loadmanager admin bundles list", row.namespace),
             )
         )
     return found

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from shlex import quote
 from typing import Any
 
-from loadmanager.analysis.day import NUMBER, TEXT, Columns, Day, Finding, Row, listed, many, mib
+from loadmanager.analysis.day import (
+    NUMBER,
+    TEXT,
+    Columns,
+    Day,
+    Finding,
+    Row,
+    command,
+    listed,
+    many,
+    mib,
+)
 from loadmanager.core.history.forecast import changed
 from loadmanager.core.units import HOUR_MS
 
 NAME = "news"
 ABOUT = (
     "What is new? Traffic that at least doubled or halved, of what carried a hundredth of all "
-    "traffic at least. Namespaces are compared by the hours that both days have, topics and "
-    "bundles by their means while they were recorded; before 0 it was not there, or not recorded."
+    "traffic at least. Namespaces are compared by the hours that both days have, which must be "
+    "three, topics and bundles by their means while they were recorded; before 0 it was not there, "
+    "or not recorded."
 )
 COLUMNS: Columns = {
-    "since": (TEXT, "what it is compared with: the day before, or the same day a week before"),
+    "since": (
+        TEXT,
+        "what it is compared with: the day before, its last six hours, or the day a week before",
+    ),
     "kind": (TEXT, "namespace, topic or bundle"),
     "name": (TEXT, "which one"),
     "throughput_before": (NUMBER, "bytes/s in and out then"),
@@ -26,7 +40,12 @@ COLUMNS: Columns = {
 }
 FACTOR, SHARE_MIN = 2.0, 0.01
 ROWS_MAX = 1_000
-SPANS = {"the day before": 1, "a week before": 7}
+HOURS_MIN = 3
+"""Of a day that has just begun, an hour is there in part."""
+YESTERDAY = "the day before"
+SPANS = {YESTERDAY: 1, "a week before": 7}
+LATE, LATE_HOURS = "the day before, of the last six hours", 6
+"""What doubled in the afternoon has not doubled over the day, nor by the next one."""
 TABLES = {"topic": "hot_topics", "bundle": "hot_bundles"}
 
 
@@ -35,6 +54,10 @@ def table(day: Day) -> list[Row]:
     rows: list[Row] = []
     for since, days in SPANS.items():
         rows += _changes(since, "namespace", *_namespaces(day, days))
+        if days == 1:
+            known = {row["name"] for row in rows}
+            late = _changes(LATE, "namespace", *_namespaces(day, days, LATE_HOURS))
+            rows += [row for row in late if row["name"] not in known]
         for kind, name in TABLES.items():
             columns = [kind, "throughput_mean"]
             before = {
@@ -46,14 +69,17 @@ def table(day: Day) -> list[Row]:
     return rows
 
 
-def _namespaces(day: Day, days: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Namespace → mean bytes/s then and now, of the hours that both days have."""
+def _namespaces(day: Day, days: int, last: int = 24) -> tuple[dict[str, float], dict[str, float]]:
+    """Namespace → mean bytes/s then and now, of the `last` hours that both days have."""
     back = days * 24
     then = [row for row in day.past("hourly", days=days, only=True) if row["kind"] == "namespace"]
     now = [row for row in day.answer("hourly") if row["kind"] == "namespace"]
     hours = {row["hour_ts"] // HOUR_MS + back for row in then}
     hours &= {row["hour_ts"] // HOUR_MS for row in now}
+    hours = set(sorted(hours)[-last:])
     found: tuple[dict[str, float], dict[str, float]] = {}, {}
+    if len(hours) < HOURS_MIN:
+        return found
     for rows, shift, sums in ((then, back, found[0]), (now, 0, found[1])):
         for row in rows:
             if row["hour_ts"] // HOUR_MS + shift in hours:
@@ -79,11 +105,13 @@ def _changes(since: str, kind: str, before: dict[str, float], now: dict[str, flo
 
 def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
     """Namespaces that changed since the day before, on one card."""
-    found = [row for row in rows if row.kind == "namespace" and row.since == "the day before"]
+    found = [row for row in rows if row.kind == "namespace" and row.since in (YESTERDAY, LATE)]
     if not found:
         return []
     told = [
-        f"{row.name} ({mib(row.throughput_before)} → {mib(row.throughput_now)})" for row in found
+        f"{row.name} ({mib(row.throughput_before)} → {mib(row.throughput_now)}"
+        f"{', in the last six hours' if row.since == LATE else ''})"
+        for row in found
     ]
     return [
         Finding(
@@ -96,6 +124,6 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             numbers={"changes": len(found)},
             where=found[0].name,
             plot="bundles",
-            commands=[f"loadmanager admin topics list {quote(found[0].name)}"],
+            commands=command("loadmanager admin topics list", found[0].name),
         )
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from shlex import quote
 from typing import Any
 
 from loadmanager.analysis.day import (
@@ -17,6 +16,7 @@ from loadmanager.analysis.day import (
     Finding,
     Row,
     clock,
+    command,
     lasting,
     listed,
     many,
@@ -33,8 +33,8 @@ from loadmanager.core.history.outages import (
 NAME = "outages"
 ABOUT = (
     "Which brokers went? A broker that records nothing for three of its intervals, and at least "
-    "two minutes, was away: in good order if it gave its bundles up, else it crashed. A broker "
-    "that lost bundles in a shorter time, or with its session, is here, too."
+    "two minutes, was away: in good order if it gave its bundles up; it crashed if it lost them. A "
+    "broker that gave up or lost bundles in a shorter time, or with its session, is here, too."
 )
 COLUMNS: Columns = {
     "ts": (WHOLE, "the last that is known of it"),
@@ -43,13 +43,19 @@ COLUMNS: Columns = {
     "back_ts": (WHOLE, "its first record afterwards; empty: it did not come back that day"),
     "bundles": (WHOLE, "bundles that it owned and lost or gave up"),
     "unowned_s_min": (NUMBER, "the shortest time that one of them had no owner, in s"),
-    "unowned_s_max": (NUMBER, "the longest such time, in s"),
+    "unowned_s_max": (
+        NUMBER,
+        "the longest such time, in s; after a crash from the broker's last record, so at most",
+    ),
     "bundle_minutes": (NUMBER, "these times of all of them together"),
     "never_owned": (WHOLE, "of these, bundles that got no owner any more that day"),
     "namespaces": (TEXTS, "whose bundles they were, those with most of them first"),
     "worst_bundle": (TEXT, "the bundle that had no owner for the longest time"),
 }
+HEALTH = "loadmanager admin brokers health"
 NAMESPACES_MAX = 20
+TOGETHER_MS = 300_000
+STOPPED = "Nothing, if you stopped it; but a drain before moves its bundles one by one."
 
 
 def gaps(day: Day) -> list[Silence]:
@@ -111,8 +117,40 @@ def _row(outage: Outage) -> Row:
 
 
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
-    """Crashes and lost sessions; stops only as a remark."""
-    return [_finding(row, day) for row in rows]
+    """Crashes and lost sessions; stops only as a remark. Brokers that were silent at one time have
+    one card.
+    """
+    groups: list[list[Any]] = []
+    for row in sorted((row for row in rows if row.how == "silent"), key=lambda row: row.ts):
+        if groups and row.ts - groups[-1][0].ts <= TOGETHER_MS:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    alone = [group[0] for group in groups if len(group) == 1]
+    found = [_finding(row, day) for row in rows if row.how != "silent" or row in alone]
+    return found + [_silent(group, day) for group in groups if len(group) > 1]
+
+
+def _silent(rows: Sequence[Any], day: Day) -> Finding:
+    """A card for brokers that fell silent together."""
+    names = [row.broker for row in rows]
+    first, back = min(row.ts for row in rows), [row.back_ts for row in rows if row.back_ts]
+    last = f"the last at {clock(max(back))}" if back else "none of them that day"
+    return Finding(
+        importance=30,
+        question=NAME,
+        title=f"{many(len(rows), 'broker')} recorded nothing for a while at {clock(first)}",
+        text=f"{listed(names)}. No bundle lost its owner. {len(back):,} of them recorded again, "
+        f"{last}.",
+        advice="Nothing, if you stopped them. Else look whether their disks were full.",
+        numbers={"brokers": len(rows)},
+        at_ms=first,
+        until_ms=max(back) if len(back) == len(rows) else day.end_ms,
+        where=listed(names),
+        plot="timeline",
+        commands=[line for name in names[:3] for line in command(HEALTH, name)],
+        explains=[f"outage {row.broker} {row.ts}" for row in rows],
+    )
 
 
 def _finding(row: Any, day: Day) -> Finding:
@@ -123,10 +161,10 @@ def _finding(row: Any, day: Day) -> Finding:
             "Look at its log: a paused process, or a metadata store that did not answer.",
             80,
         ),
-        "stop": (f"{row.broker} was stopped", "Nothing, if you stopped it.", 10),
+        "stop": (f"{row.broker} was stopped", STOPPED, 10),
         "silent": (
             f"{row.broker} recorded nothing for a while",
-            "Look whether its disk was full.",
+            "Nothing, if you stopped it. Else look whether its disk was full.",
             30,
         ),
     }[row.how]
@@ -143,6 +181,8 @@ def _finding(row: Any, day: Day) -> Finding:
             lasted += f", longest {row.worst_bundle}" if row.bundles > 1 else ""
         never = f"; {row.never_owned:,} of them got no owner any more" if row.never_owned else ""
         without = f"{named}{lasted}{never}."
+        if row.how == "crash" and row.unowned_s_max:
+            without += " That is from its last record on, so it may have been less."
     hurt = row.how in ("crash", "session lost") and row.bundles
     return Finding(
         importance=importance + 10 * row.bundle_minutes / (row.bundle_minutes + 10)
@@ -151,7 +191,8 @@ def _finding(row: Any, day: Day) -> Finding:
         question=NAME,
         title=f"{title} at {clock(row.ts)}"
         + (f": {many(row.bundles, 'bundle')} without an owner" if hurt else ""),
-        text=f"{without} {away} Clients of such a bundle can neither publish nor consume.",
+        text=f"{without} {away}"
+        + (" Clients of such a bundle can neither publish nor consume." if row.bundles else ""),
         advice=advice,
         numbers={
             "bundles": row.bundles,
@@ -163,6 +204,6 @@ def _finding(row: Any, day: Day) -> Finding:
         until_ms=row.back_ts or day.end_ms,
         where=row.broker,
         plot="timeline",
-        commands=[f"loadmanager admin brokers health {quote(row.broker)}"],
-        explains=[f"outage {row.broker}"],
+        commands=command(HEALTH, row.broker),
+        explains=[f"outage {row.broker} {row.ts}"],
     )

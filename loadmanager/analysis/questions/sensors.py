@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from shlex import quote
+from collections.abc import Sequence, Set
 from typing import Any
 
 from loadmanager.analysis.day import (
@@ -17,6 +16,7 @@ from loadmanager.analysis.day import (
     Finding,
     Row,
     clock,
+    command,
     hours,
     lasting,
 )
@@ -49,7 +49,7 @@ def table(day: Day) -> list[Row]:
     lied = {(step["broker"], step["bucket"]) for step in trusted(day) if step["lied"]}
     brokers = by_broker(day.facts.brokers)
     for broker, steps in brokers.items():
-        rows += _told(broker, steps)
+        rows += _told(broker, steps, {bucket for name, bucket in lied if name == broker})
     stretches: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for broker, sensor, begun, ended in stuck(day):
         stretches.setdefault((broker, sensor), []).append((begun, ended))
@@ -68,11 +68,12 @@ def table(day: Day) -> list[Row]:
     return sorted(rows, key=lambda row: (-row["hours"], row["broker"], row["sensor"], row["fault"]))
 
 
-def _told(broker: str, steps: Sequence[Row]) -> list[Row]:
-    """Faults that samples tell of themselves."""
+def _told(broker: str, steps: Sequence[Row], lied: Set[int]) -> list[Row]:
+    """Faults that samples tell of themselves; `lied`: the five minutes whose usage is left out."""
     samples: Counter[tuple[str, str]] = Counter()
     spent: Counter[tuple[str, str]] = Counter()
     times: dict[tuple[str, str], tuple[int, int]] = {}
+    poisoned: set[tuple[str, str]] = set()
     for step in steps:
         faults: Counter[str] = Counter(step["faults"])
         counts = Counter({(name, SAID): count for name, count in faults.items()})
@@ -83,9 +84,12 @@ def _told(broker: str, steps: Sequence[Row]) -> list[Row]:
                 spent[key] += count * step["interval_ms"] / step["samples"]
                 begun, _ = times.get(key, (step["first_ts"], 0))
                 times[key] = begun, step["last_ts"]
+                if key[1] == IMPOSSIBLE and step["bucket"] in lied:
+                    poisoned.add(key)
     return [
-        _row(broker, sensor, fault, count, hours(spent[sensor, fault]), times=times[sensor, fault])
-        for (sensor, fault), count in samples.items()
+        _row(broker, *key, count, hours(spent[key]), times=times[key])
+        | {"poisoned": key in poisoned}
+        for key, count in samples.items()
     ]
 
 
@@ -129,7 +133,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             until_ms=row.last_ts,
             where=row.broker,
             plot="usage",
-            commands=[f"loadmanager admin brokers report {quote(row.broker)}"],
+            commands=command("loadmanager admin brokers report", row.broker),
             explains=[f"sensor {row.broker}"],
         )
         for row in rows

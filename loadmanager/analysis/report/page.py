@@ -5,6 +5,7 @@ It loads nothing and follows the reader's light or dark.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
@@ -17,6 +18,8 @@ from loadmanager.core.units import MINUTE_MS
 
 ROWS_MAX = 25
 SERIOUS, NOTABLE = 60.0, 35.0
+INVISIBLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""In a name, these would hide or turn round what stands beside it."""
 HARM = (
     "Cards are in order of harm: red, clients had no service or were held back, or brokers were "
     "overloaded; yellow, capacity or moves were wasted, or it will become worse; green, a remark."
@@ -27,7 +30,7 @@ def render(document: Mapping[str, Any], plots: Plots, *, overloaded: float) -> s
     """The page's text."""
     title = f"{document['cluster']}, {document['date']}"
     style = files(__package__).joinpath("style.css").read_text()
-    return (
+    page = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         f'content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><title>Load of '
@@ -39,6 +42,7 @@ def render(document: Mapping[str, Any], plots: Plots, *, overloaded: float) -> s
         "<footer>loadmanager analyze · the same numbers are in "
         f"{escape(document['date'])}.json</footer></main></body></html>"
     )
+    return INVISIBLE.sub("\N{REPLACEMENT CHARACTER}", page)
 
 
 def _figures(document: Mapping[str, Any]) -> str:

@@ -20,8 +20,10 @@ GROWTH_PER_DAY_MAX = 0.2
 """A faster growth is not extended into the future."""
 FULL_DAYS_MAX = 3650
 """A cluster that would be full later than this is not foretold to be."""
-SIGNIFICANT = 2.0
-"""A trend counts from this many of its standard errors on."""
+SIGNIFICANT = (4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""A trend counts from this many of its standard errors on, of four days, five …: Student's t, so
+that chance makes one in one of twenty cases. Of more days it is nearly 1.96 + 2.6 / (days - 2).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,9 @@ def _trend(days: Sequence[float | None]) -> float:
     slope = sum((day - middle) * (value - mean) for day, value in known) / spread
     rest = sum((value - mean - slope * (day - middle)) ** 2 for day, value in known)
     error = math.sqrt(rest / (len(known) - 2) / spread)
-    return slope if abs(slope) >= SIGNIFICANT * error else 0.0
+    at = len(known) - TREND_DAYS_MIN
+    least = SIGNIFICANT[at] if at < len(SIGNIFICANT) else 1.96 + 2.6 / (len(known) - 2)
+    return slope if abs(slope) >= least * error else 0.0
 
 
 def _error(foretold: Sequence[float], came: Sequence[float | None]) -> float | None:

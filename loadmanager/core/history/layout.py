@@ -66,3 +66,11 @@ def _day(number: int) -> str:
 def day_start_ms(day: str) -> int:
     """The time at which a UTC day begins."""
     return int(np.datetime64(day, "ms").astype(int))
+
+
+def is_day(text: str) -> bool:
+    """Whether it is a day of the calendar, as `YYYY-MM-DD`."""
+    try:
+        return day_of(day_start_ms(text)) == text
+    except ValueError:
+        return False

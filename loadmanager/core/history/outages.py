@@ -89,8 +89,8 @@ def outages(
     clocks: Mapping[str, float],
     restarted: Iterable[Silence] = (),
 ) -> list[Outage]:
-    """The outages of a day, by time: of brokers that fell silent, and of those that lost bundles
-    without a silence (a session that expired, a restart between two records).
+    """The outages of a day, by time: of brokers that fell silent, and of those that lost bundles or
+    gave them up without a silence (a session that expired, a restart between two records).
     """
     taken: set[tuple[str, int]] = set()
     found = []
@@ -107,12 +107,12 @@ def outages(
         ended = list(_ended_near(one, of_bundles))
         stopped = [part for part in ended if part[2].stopped]
         lost = [part for part in ended if part[2].lost and (part[2].until_ms or not stopped)]
-        taken.update((bundle, index) for bundle, index, _ in lost)
+        taken.update((bundle, index) for bundle, index, _ in (*lost, *stopped))
         for bundle, index, _ in stopped or lost:
             outage.bundles.append(_unowned(of_bundles[bundle], index, outage.at_ms, clocks))
         if stopped:
             outage.how = "stop"
-        elif lost or one.back_ms is None:
+        elif lost:
             outage.how = "crash"
         found.append(outage)
     found += _without_silence(of_bundles, taken, clocks, list(restarted))
@@ -163,11 +163,11 @@ def _without_silence(
     clocks: Mapping[str, float],
     restarted: Sequence[Silence],
 ) -> list[Outage]:
-    """Losses that no silence explains, those of a broker at about one time together."""
-    losses: dict[tuple[str, str], list[tuple[Unowned, float]]] = {}
+    """Losses and stops that no silence explains, those of a broker at about one time together."""
+    losses: dict[tuple[str, str], list[tuple[Unowned, float | None]]] = {}
     for bundle, of_bundle in of_bundles.items():
         for index, tenure in enumerate(of_bundle):
-            if not tenure.lost or (bundle, index) in taken:
+            if not (tenure.lost or tenure.stopped) or (bundle, index) in taken:
                 continue
             if tenure.until_ms is None and not _later(of_bundle, index):
                 continue  # it is owned still
@@ -175,7 +175,9 @@ def _without_silence(
             if ended is None:
                 continue
             at_ms, back_ms = ended
-            how = "crash" if tenure.until_ms is None else "session lost"
+            how = "stop" if tenure.stopped else "session lost"
+            if tenure.until_ms is None:
+                how = "crash"
             one = _unowned(of_bundle, index, at_ms, clocks)
             losses.setdefault((tenure.broker, how), []).append((one, back_ms))
     found: list[Outage] = []
@@ -194,7 +196,7 @@ def _ended(
     index: int,
     clocks: Mapping[str, float],
     restarted: Sequence[Silence],
-) -> tuple[float, float] | None:
+) -> tuple[float, float | None] | None:
     """When a lost tenure ended, and when its broker was back; None if no record tells.
 
     A broker that crashed did not record the end: it was before the restart after which somebody
@@ -203,7 +205,8 @@ def _ended(
     tenure = of_bundle[index]
     ahead = clocks.get(tenure.broker, 0.0)
     if tenure.until_ms is not None:
-        return tenure.until_ms - ahead, tenure.until_ms - ahead
+        at_ms = tenure.until_ms - ahead
+        return at_ms, _back(tenure, restarted, ahead) if tenure.stopped else at_ms
     after = of_bundle[index + 1]
     if after.since_ms is None:
         return None
@@ -215,3 +218,12 @@ def _ended(
             if begun_ms < back_ms and last_ms < next_ms:
                 return max(last_ms, begun_ms), back_ms
     return next_ms, next_ms
+
+
+def _back(tenure: Tenure, restarted: Sequence[Silence], ahead: float) -> float | None:
+    """When a broker that stopped was there again; None: not that day."""
+    until_ms = tenure.until_ms or 0
+    for one in restarted:
+        if one.broker == tenure.broker and one.back_ms is not None and one.back_ms > until_ms:
+            return one.back_ms - ahead
+    return None

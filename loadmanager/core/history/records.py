@@ -21,6 +21,8 @@ from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.plan_document import placement_reason, plan_document, split_outcome
 
 VERSION = 2
+POSSIBLE = 1.5
+"""A sensor that shows more than this multiple of what there is lies."""
 REJECTED_MAX = 50
 SKIPS_MAX = 100
 """Reasons for doing nothing that one cycle records at most."""

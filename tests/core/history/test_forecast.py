@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 from hypothesis import given
@@ -54,6 +55,22 @@ def test_noise_is_no_growth() -> None:
     """Days that go up and down have no trend."""
     days = [10, 12, 9, 11, 10, 12, 9]
     assert growth_per_day([float(value) for value in days for _ in range(DAY)]) == 0.0
+
+
+@pytest.mark.parametrize("days", [4, 5, 7, 10, 20])
+def test_chance_fills_no_cluster(days: int) -> None:
+    """Of many clusters whose peaks differ by chance only, few are foretold to grow or shrink: one
+    of twenty, and as many more as 1,000 of them may have by chance.
+    """
+    rng = random.Random(days)
+    grown = 0
+    for _ in range(1000):
+        told = capacity(
+            [rng.gauss(6, 0.3) for _ in range(days)], 10, limit=0.85, target=0.68, days=30
+        )
+        assert told is not None
+        grown += told.growth_per_day != 0
+    assert grown <= 75
 
 
 @given(VALUES, st.integers(0, 10**6), st.integers(1, 60))

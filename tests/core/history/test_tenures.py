@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from loadmanager.core.history.outages import Silence, outages, silences
 from loadmanager.core.history.tenures import (
     Step,
+    Tenure,
     add_owners,
     changes,
     clocks_of,
@@ -85,6 +86,29 @@ def test_a_broker_whose_disk_was_full_did_not_crash() -> None:
     silent = silences(spans({"b0": [(0, 100), (110, 500)], "b1": [(0, 500)]}), 0, 500 * MINUTE)
     (outage,) = outages(silent, owners, {})
     assert (outage.how, outage.bundles) == ("silent", [])
+
+
+def test_a_broker_without_bundles_that_is_gone_did_not_crash() -> None:
+    """It was drained before it was stopped, say; one that had bundles did."""
+    steps = [*given_up(500_000, "b0", "t/n/x", "b1"), *taken(500_010, "b1", "t/n/x")]
+    silent = silences(spans({"b0": [(0, 10)], "b1": [(0, 60)]}), 0, 60 * MINUTE)
+    (outage,) = outages(silent, ordered(tenures_of(steps), {}), {})
+    assert (outage.how, outage.back_ms, outage.bundles) == ("silent", None, [])
+    (outage,) = outages(silent, ordered([Tenure(bundle="t/n/x", broker="b0")], {}), {})
+    assert (outage.how, len(outage.bundles)) == ("crash", 1)
+
+
+def test_a_stop_needs_no_silence() -> None:
+    """A broker that restarts in less than three intervals stopped, too; it is back with its first
+    sample, or not at all.
+    """
+    steps = [*given_up(600_000, "b0", "t/n/x", None, cause="stop"), *taken(602_010, "b1", "t/n/x")]
+    of_bundles = ordered(tenures_of(steps), {})
+    (outage,) = outages([], of_bundles, {}, [Silence("b0", 590_000, 650_000)])
+    assert (outage.how, outage.at_ms, outage.back_ms) == ("stop", 600_010, 650_000)
+    assert [one.lasted_ms for one in outage.bundles] == [2_000]
+    (outage,) = outages([], of_bundles, {})
+    assert (outage.how, outage.back_ms) == ("stop", None)
 
 
 def test_a_session_that_expired_needs_no_silence() -> None:
