@@ -101,6 +101,7 @@ class Facts:
             F.size(F.collect_set("ts")).alias("times"),
             F.min_by(begun, "ts").alias("begun"),
             F.filter(pauses, lambda one: one.begun - one.ts > RESTART_MS_MIN).alias("pauses"),
+            F.max_by(F.struct(begun.alias("begun"), "ts"), "intervalMs").alias("longest"),
             F.sum("intervalMs").alias("interval_ms"),
             F.sum(F.when(over, F.col("intervalMs")).otherwise(0)).alias("over_ms"),
             F.sum(F.when(idle, F.col("intervalMs")).otherwise(0)).alias("idle_ms"),
