@@ -295,12 +295,16 @@ def own_broker() -> Column:
 def _held_ms() -> Column:
     """For how long somebody was held.
 
-    If a client waits at the end of the interval, clients are taken to have waited all the time;
-    otherwise for as long as the waits took that ended in it.
+    For as long as the waits took that ended in the interval. If clients wait at its end, and more
+    waits than these ended in it, theirs are taken to be as long; otherwise clients are taken to
+    have waited all the time.
     """
-    interval = F.col("intervalMs")
-    return F.when(number("queueLength") > 0, interval).otherwise(
-        F.least(number("waitedMs"), interval)
+    interval, waiting, waited_ms = F.col("intervalMs"), number("queueLength"), number("waitedMs")
+    ended = number("held") - waiting
+    known_ms = F.when(waiting > 0, waited_ms * number("held") / F.greatest(ended, F.lit(1)))
+    known_ms = known_ms.otherwise(waited_ms)
+    return F.when((waiting > 0) & (ended <= waiting), interval).otherwise(
+        F.least(known_ms, interval)
     )
 
 
