@@ -247,6 +247,11 @@ class Facts:
         )
         return sorted(rows_of(found), key=lambda row: (row["epoch"], row["ts"], row["broker"]))
 
+    @property
+    def shedder(self) -> str | None:
+        """The shedder of the last leader; None if no record tells."""
+        return next((row["strategy"] for row in reversed(self.terms) if row["strategy"]), None)
+
     @cached_property
     def limits(self) -> list[dict[str, Any]]:
         """Each limit; one that each broker enforces alone, on each broker."""

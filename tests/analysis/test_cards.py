@@ -11,6 +11,8 @@ from loadmanager.analysis.questions import (
     broker_usage,
     flapping,
     forecasts,
+    imbalance,
+    moves,
     namespaces,
     outages,
 )
@@ -158,3 +160,23 @@ def test_a_late_crash_is_on_a_full_timeline() -> None:
     drawn = gather(day, str)
     assert drawn.events_total == 1_001 > len(drawn.events)
     assert [mark.ts for mark in drawn.events if mark.kind == "bad"] == [1_000]
+
+
+@pytest.mark.parametrize(
+    "shedder", ["BalancedShedder", "ThresholdShedder", "TransferShedder", None]
+)
+def test_advice_names_keys_of_the_shedder_that_ran(shedder: str | None) -> None:
+    """A day without decisions is taken for one of ThresholdShedder, Pulsar's default."""
+    facts = SimpleNamespace(shedder=shedder, ingest=SimpleNamespace(history_url="history"))
+    day: Any = SimpleNamespace(settings=StrategySettings(), facts=facts, date="2026-11-20")
+    moved = {"bundle": "t/n/x", "source": "b0", "destination": "b1", "reason": "leader", "ts": 0}
+    judged = {"gain": 0.0, "std_before": 0.1, "std_after": 0.1, "worth_it": False, "pause_ms": 1.0}
+    (useless,) = moves.findings([SimpleNamespace(**moved, **judged, cause="leader")], day)
+    step = {"bucket": 0, "min": 0.1, "max": 0.9, "mean": 0.5, "std": 0.4, "gini": 0.4}
+    (uneven,) = imbalance.findings([SimpleNamespace(**step)], day)
+    assert useless.title == "1 of 1 move did not help"
+    assert useless.commands == ["loadmanager admin decisions --bundle t/n/x"]
+    price = "loadManagerBalancedMovePrice"
+    assert (price in useless.advice, price in uneven.advice) == (shedder == "BalancedShedder",) * 2
+    threshold = "loadBalancerBrokerThresholdShedderPercentage" in uneven.advice
+    assert threshold == (shedder in ("ThresholdShedder", None))
