@@ -139,6 +139,8 @@ def _prepared(
         )
     if not tournament.dates:
         raise BadInputError(f"{history}: cluster {name} has no day that can be lived again")
+    for text in recorded_days.other_settings(source, name, tournament.dates, base):
+        _say(text)
     return tournament
 
 
