@@ -136,6 +136,19 @@ def test_today_is_no_day_yet(
     assert json.loads(told.out)["days"] == list(DATES)
 
 
+def test_a_table_for_people(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every column is defined below it; nothing follows the verdict if there is no diff."""
+    options = ("--no-spark", "--no-grid", "--random", "1", "--output", str(tmp_path))
+    assert cli.main(["tournament", str(history), "--date", DATES[0], *options]) == 4
+    shown, defined, verdict = capsys.readouterr().out.rstrip("\n").split("\n\n")
+    for column in ("cost", "from", "to", "spread", "hot min", "moves", "efficient"):
+        assert column.upper() in shown
+        assert f"{column}: " in defined or f"{column}, " in defined
+    assert verdict.endswith("Nothing is recommended: that needs two days at least.")
+
+
 def test_the_candidates_in_a_picture() -> None:
     """The efficient ones and the settings in force are numbered and named, others alike counted."""
     points = {"a": (10.0, 2.0, True), "b": (10.0, 2.0, True), "c": (90.0, 9.0, False)}
