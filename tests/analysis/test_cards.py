@@ -9,6 +9,7 @@ import pytest
 
 from loadmanager.analysis.questions import (
     broker_usage,
+    capacity,
     flapping,
     forecasts,
     imbalance,
@@ -180,3 +181,20 @@ def test_advice_names_keys_of_the_shedder_that_ran(shedder: str | None) -> None:
     assert (price in useless.advice, price in uneven.advice) == (shedder == "BalancedShedder",) * 2
     threshold = "loadBalancerBrokerThresholdShedderPercentage" in uneven.advice
     assert threshold == (shedder in ("ThresholdShedder", None))
+
+
+@pytest.mark.parametrize(
+    ("growth", "said"),
+    [
+        (0.0, "it has no clear trend, by 1 day of"),
+        (0.5, "it grows by 0.50 brokers a day, by 1 day of"),
+        (-0.25, "it falls by 0.25 brokers a day, by 1 day of"),
+    ],
+)
+def test_a_cluster_that_is_full_does_not_always_grow(growth: float, said: str) -> None:
+    """The trend is told as it is, and what the advice plans for."""
+    row = {"days": 1, "brokers": 4, "peak": 3.6, "full_in_days": 0, "full_at_ts": 1}
+    rows = [SimpleNamespace(**row, growth_per_day=growth, brokers_needed=6)]
+    (card,) = capacity.findings(rows, DAY)
+    assert said in card.text
+    assert card.advice.startswith("Plan for 6 brokers within 30 days: with them, a fifth below")
