@@ -63,6 +63,7 @@ LEGEND = f"""Means over the days, each without its first {WARM_UP_MINUTES} minut
 spread, gap: standard deviation of the brokers' usage, and how far the most used one is above the
   mean, in points; max/mean: the most used one as a multiple of the mean
 hot min: minutes of brokers above 85 %
+MB/s moved: traffic of the moved bundles, megabytes/s, the sum over all moves
 again: bundles that were moved twice within an hour
 pause s: seconds that clients were without an owner because of moves
 settle min: after an event, until the spread is usual again"""
