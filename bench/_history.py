@@ -344,7 +344,7 @@ def _designed_limits() -> Iterator[str]:
         }
         waits = {
             "held": 6 if held else 0,
-            "waitedMs": 30_000.0 if held else 0.0,
+            "waitedMs": 60_000.0 if held else 0.0,
             "queueLength": 1 if held else 0,
         }
         yield record({**common, **starving, **waits}, minute, "b1")

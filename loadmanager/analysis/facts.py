@@ -101,6 +101,7 @@ class Facts:
             F.size(F.collect_set("ts")).alias("times"),
             F.min_by(begun, "ts").alias("begun"),
             F.filter(pauses, lambda one: one.begun - one.ts > RESTART_MS_MIN).alias("pauses"),
+            F.max_by(F.struct(begun.alias("begun"), "ts"), "intervalMs").alias("longest"),
             F.sum("intervalMs").alias("interval_ms"),
             F.sum(F.when(over, F.col("intervalMs")).otherwise(0)).alias("over_ms"),
             F.sum(F.when(idle, F.col("intervalMs")).otherwise(0)).alias("idle_ms"),
@@ -248,6 +249,11 @@ class Facts:
         )
         return sorted(rows_of(found), key=lambda row: (row["epoch"], row["ts"], row["broker"]))
 
+    @property
+    def shedder(self) -> str | None:
+        """The shedder of the last leader; None if no record tells."""
+        return next((row["strategy"] for row in reversed(self.terms) if row["strategy"]), None)
+
     @cached_property
     def limits(self) -> list[dict[str, Any]]:
         """Each limit; one that each broker enforces alone, on each broker."""
@@ -296,12 +302,16 @@ def own_broker() -> Column:
 def _held_ms() -> Column:
     """For how long somebody was held.
 
-    If a client waits at the end of the interval, clients are taken to have waited all the time;
-    otherwise for as long as the waits took that ended in it.
+    For as long as the waits took that ended in the interval. If clients wait at its end, and more
+    waits than these ended in it, theirs are taken to be as long; otherwise clients are taken to
+    have waited all the time.
     """
-    interval = F.col("intervalMs")
-    return F.when(number("queueLength") > 0, interval).otherwise(
-        F.least(number("waitedMs"), interval)
+    interval, waiting, waited_ms = F.col("intervalMs"), number("queueLength"), number("waitedMs")
+    ended = number("held") - waiting
+    known_ms = F.when(waiting > 0, waited_ms * number("held") / F.greatest(ended, F.lit(1)))
+    known_ms = known_ms.otherwise(waited_ms)
+    return F.when((waiting > 0) & (ended <= waiting), interval).otherwise(
+        F.least(known_ms, interval)
     )
 
 

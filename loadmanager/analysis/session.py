@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import stat
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,11 +104,39 @@ def session(
             os.environ["SPARK_CONF_DIR"] = folder
         if java is not None:
             os.environ["JAVA_HOME"] = str(java_home(java, Path(folder)))
-        spark = builder.getOrCreate()
+        logging.getLogger().addHandler(logging.NullHandler())  # else py4j prints tracebacks
+        with _interrupted_afterwards():
+            spark = builder.getOrCreate()
         try:
             yield spark
         finally:
             spark.stop()
+
+
+@contextmanager
+def _interrupted_afterwards() -> Iterator[None]:
+    """Ctrl-C waits until Spark has started; a second one does not.
+
+    PySpark leaves Java behind when its start is interrupted. Afterwards Ctrl-C does what it did
+    before: PySpark's own handler talks to Java in the middle of another answer.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+
+    def wait(number: int, _frame: object) -> None:
+        if came:
+            raise KeyboardInterrupt
+        came.append(number)
+
+    before = signal.signal(signal.SIGINT, wait)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _refuse_connect(master: str | None, given: dict[str, str]) -> None:

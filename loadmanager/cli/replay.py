@@ -64,6 +64,7 @@ LEGEND = f"""Means over the days, each without its first {WARM_UP_MINUTES} minut
 spread, gap: standard deviation of the brokers' usage, and how far the most used one is above the
   mean, in points; max/mean: the most used one as a multiple of the mean
 hot min: minutes of brokers above 85 %
+MB/s moved: traffic of the moved bundles, megabytes/s, the sum over all moves
 again: bundles that were moved twice within an hour
 pause s: seconds that clients were without an owner because of moves
 settle min: after an event, until the spread is usual again"""
@@ -144,9 +145,9 @@ def command(
         return _exactly(history, cluster, dates, as_json=as_json)
     base = settings.load(config, overrides)
     texts = {text or CONFIGURED: text for text in tried or [""]}
-    plans = {name: _settings(base, text) for name, text in texts.items()}
+    plans = {name: _settings(base, text, history) for name, text in texts.items()}
     costs = Costs(pause_s=pause_s, surge=surge)
-    days = _synthetic(**synthetic) if history is None else _recorded(history, cluster, dates)
+    days = _synthetic(**synthetic) if history is None else _recorded(history, cluster, dates, base)
     results: dict[str, list[tuple[Measures, list[Minute]]]] = {name: [] for name in plans}
     for name, day in track([(name, day) for day in days.values() for name in plans], "replaying"):
         minutes = run(day, plans[name], costs)
@@ -234,8 +235,12 @@ def _exactly(
     return 0 if all(each.reproduced == each.moves for each in outcomes.values()) else 1
 
 
-def _recorded(history: str, cluster: str | None, dates: Sequence[str]) -> dict[str, Day]:
-    """Date → day of a history; says how well their usage is understood."""
+def _recorded(
+    history: str, cluster: str | None, dates: Sequence[str], base: settings.Settings
+) -> dict[str, Day]:
+    """Date → day of a history; says how well their usage is understood, and which settings their
+    leaders had instead of `base`.
+    """
     recorded_days = _reader()
     source = recorded_days.history(history)
     name = recorded_days.cluster_of(source, cluster)
@@ -258,11 +263,16 @@ def _recorded(history: str, cluster: str | None, dates: Sequence[str]) -> dict[s
         made[date] = day
     if not made:
         raise BadInputError(f"{history}: cluster {name} has no day that can be lived again")
+    for text in recorded_days.other_settings(source, name, made, base):
+        print(text, file=sys.stderr)
     return made
 
 
-def _settings(base: settings.Settings, text: str) -> StrategySettings:
+def _settings(base: settings.Settings, text: str, history: str | None) -> StrategySettings:
     """The settings that `--try` names. Raises `BadInputError`, `ConfigError`."""
+    if history is not None:
+        base = _reader().unweighted(base)
+        _reader().check_candidate(text)
     settings.parse_overrides(text.split(",")[1:])  # says what is wrong with a pair
     loaded = base.with_overrides(candidates.overrides(text))
     if loaded.unknown:

@@ -37,6 +37,10 @@ is new. Spark's workers must see that folder.
 """
 SHOWN = 15
 NO_RECOMMENDATION = 4
+LEGEND = """Means over the days.
+cost: the objective, in points of spread; from, to: between these with 95 %, by days drawn again
+spread: standard deviation of the brokers' usage, in points; hot min: minutes of brokers above 85 %
+moves: on a day; efficient: nobody beats it in spread, hot minutes and moves together"""
 IN_FORCE = "the settings in force"
 
 
@@ -88,8 +92,8 @@ def command(
     days, all_tasks = len(tournament.dates), len(tried) * len(tournament.dates)
     cpu_s = sum(task.seconds for task in left)
     _say(
-        f"{len(tried)} candidates x {days} days: {len(left)} of {all_tasks} results are not known; "
-        f"about {cpu_s:.0f} s of CPU"
+        f"candidates: {len(tried)}, days: {days}; "
+        f"{len(left)} of {all_tasks} results are not known; about {cpu_s:.0f} s of CPU"
     )
     began_s = time.monotonic()
     with _session(master, needed=bool(left) and not no_spark) as spark:
@@ -140,6 +144,8 @@ def _prepared(
         )
     if not tournament.dates:
         raise BadInputError(f"{history}: cluster {name} has no day that can be lived again")
+    for text in recorded_days.other_settings(source, name, tournament.dates, base):
+        _say(text)
     return tournament
 
 
@@ -224,7 +230,7 @@ def _show(outcome: Standings, results: Results, diff: Sequence[str]) -> None:
         )
         head = "Recommended" if verdict.recommended else "Nothing is recommended"
         told.append(f"{head}: {verdict.reason}.")
-    show(table(headers, rows), "\n".join(told), "\n".join(diff))
+    show(table(headers, rows), LEGEND, "\n".join(told), *(["\n".join(diff)] if diff else []))
 
 
 def _figures(days: Mapping[str, Any]) -> list[float]:

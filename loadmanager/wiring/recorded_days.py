@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from loadmanager.analysis.history_source import HistorySource, Segment
 from loadmanager.core.errors import BadInputError
 from loadmanager.core.history import layout
-from loadmanager.core.history.cycles import CYCLE_KINDS
+from loadmanager.core.history.cycles import CYCLE_KINDS, Cycle, settings_document
 from loadmanager.core.history.records import BrokerLoad, BundleLoad, Record
+from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.units import DAY_MS
+from loadmanager.settings import Settings
+from loadmanager.simulator import candidates
 from loadmanager.simulator.exact import when
 from loadmanager.simulator.recorded import Recording, record
+
+WEIGHT = "ResourceWeight"
+"""The end of the keys that weigh resources."""
 
 
 def history(url: str) -> HistorySource:
@@ -73,6 +79,57 @@ def recorded_day(source: HistorySource, cluster: str, date: str, seed: int = 1) 
         return record(loads(), seed, range(start_ms, start_ms + DAY_MS))
     except BadInputError as error:
         raise BadInputError(f"{source.url}: {cluster}, {date}: {error}") from None
+
+
+def unweighted(base: Settings) -> Settings:
+    """These settings for recorded days, whose usage has the brokers' weights in it already."""
+    return base.with_overrides({"loadBalancerCPUResourceWeight": "1"})
+
+
+def check_candidate(text: str) -> None:
+    """Raises `BadInputError` if a candidate for recorded days changes weights."""
+    for key in candidates.overrides(text):
+        if key.endswith(WEIGHT):
+            raise BadInputError(
+                f"--try {text}: recorded usage has the brokers' weights in it; leave out {key}"
+            )
+
+
+def other_settings(
+    source: HistorySource, cluster: str, dates: Iterable[str], base: Settings
+) -> Iterator[str]:
+    """A sentence about each day whose leader had others of the strategies' settings than `base`, at
+    last; the same ones are told once. A day without records of cycles does not tell.
+    """
+    own, told = _unweighted(settings_document(base.leaf(StrategySettings))), None
+    for date in dates:
+        in_force = _in_force(source, cluster, date)
+        theirs = None if in_force is None else _unweighted(in_force)
+        if theirs is None or theirs in (own, told):
+            continue
+        told = theirs
+        differing = [
+            f"{key}={theirs.get(key, '(its default)')}"
+            for key in sorted({*own, *theirs})
+            if own.get(key) != theirs.get(key)
+        ]
+        yield (
+            f"{date}: the leader had other settings than --config and --set say: "
+            f"{', '.join(differing)}"
+        )
+
+
+def _unweighted(keys: Mapping[str, str]) -> dict[str, str]:
+    return {key: text for key, text in keys.items() if not key.endswith(WEIGHT)}
+
+
+def _in_force(source: HistorySource, cluster: str, date: str) -> dict[str, str] | None:
+    found: tuple[int, dict[str, str] | None] = (0, None)
+    for each in records(source, source.day(cluster, date).of(Cycle.kind), Cycle):
+        assert isinstance(each, Cycle)
+        if each.settings is not None and each.ts >= found[0]:
+            found = each.ts, each.settings
+    return found[1]
 
 
 def recorded_cycles(source: HistorySource, cluster: str, date: str) -> Iterator[Record]:

@@ -38,6 +38,7 @@ from loadmanager.simulator.measures import Measures, measure
 from loadmanager.simulator.tournament import Results
 from loadmanager.wiring.analysis import FAILURES
 from loadmanager.wiring.plugins import modules, register_plugins
+from loadmanager.wiring.recorded_days import check_candidate, unweighted
 
 MS_PER_CYCLE, MS_PER_BROKER, MS_PER_BUNDLE = 1.0, 0.03, 0.001
 """What a minute of a day costs, measured (`python -m bench replay`)."""
@@ -78,7 +79,7 @@ class Tournament:
         self.failed: dict[str, str] = {}
         """Candidate → the error that it raised."""
         self._folder = folder
-        self._base = base
+        self._base = unweighted(base)
         self._days: dict[str, tuple[Path, Day]] = {}
         try:
             for part in ("days", "results"):
@@ -101,6 +102,7 @@ class Tournament:
 
     def keys(self, candidate: str) -> dict[str, str]:
         """The candidate's settings. Raises `BadInputError`, `ConfigError`."""
+        check_candidate(candidate)
         loaded = self._base.with_overrides(candidates.overrides(candidate))
         return settings_document(settings.strategies_of(loaded))
 

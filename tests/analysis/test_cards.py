@@ -9,9 +9,12 @@ import pytest
 
 from loadmanager.analysis.questions import (
     broker_usage,
+    capacity,
     flapping,
     forecasts,
     headroom,
+    imbalance,
+    moves,
     namespaces,
     outages,
 )
@@ -75,14 +78,15 @@ def test_how_long_bundles_had_no_owner(least: float | None, most: float | None, 
     assert card.text.startswith(said)
 
 
-def test_a_bundle_that_was_just_split_is_no_bundle_to_split() -> None:
+@pytest.mark.parametrize("last_ts", [60_000, 61_180])
+def test_a_bundle_that_was_just_split_is_no_bundle_to_split(last_ts: int) -> None:
     """The commands of the namespace advisor name bundles that are there, although a record of the
-    parent is only some minutes old.
+    parent is only some minutes old; brokers write the last one a moment after the split.
     """
     whole, low, high = (f"t/n/{part}" for part in ("0x0_0xffffffff", "0x0_0x8", "0x8_0xffffffff"))
     answers: dict[str, Any] = {
         "hot_bundles": [
-            {"bundle": whole, "bytes": 900.0, "last_ts": 60_000},
+            {"bundle": whole, "bytes": 900.0, "last_ts": last_ts},
             {"bundle": low, "bytes": 50.0, "last_ts": 180_000},
             {"bundle": high, "bytes": 50.0, "last_ts": 180_000},
         ],
@@ -184,3 +188,42 @@ def test_the_largest_broker_may_be_lost() -> None:
     whole, fewer = headroom.table(day)
     assert (whole["brokers"], whole["usage_at_peak"], whole["enough"]) == (3, 0.5, True)
     assert (fewer["brokers"], fewer["usage_at_peak"], fewer["enough"]) == (2, 1.0, False)
+
+
+@pytest.mark.parametrize(
+    "shedder", ["BalancedShedder", "ThresholdShedder", "TransferShedder", None]
+)
+def test_advice_names_keys_of_the_shedder_that_ran(shedder: str | None) -> None:
+    """A day without decisions is taken for one of ThresholdShedder, Pulsar's default."""
+    facts = SimpleNamespace(shedder=shedder, ingest=SimpleNamespace(history_url="history"))
+    day: Any = SimpleNamespace(
+        settings=StrategySettings(), facts=facts, date="2026-11-20", cluster="c"
+    )
+    moved = {"bundle": "t/n/x", "source": "b0", "destination": "b1", "reason": "leader", "ts": 0}
+    judged = {"gain": 0.0, "std_before": 0.1, "std_after": 0.1, "worth_it": False, "pause_ms": 1.0}
+    (useless,) = moves.findings([SimpleNamespace(**moved, **judged, cause="leader")], day)
+    step = {"bucket": 0, "min": 0.1, "max": 0.9, "mean": 0.5, "std": 0.4, "gini": 0.4}
+    (uneven,) = imbalance.findings([SimpleNamespace(**step)], day)
+    assert useless.title == "1 of 1 move did not help"
+    assert useless.commands == ["loadmanager admin decisions --bundle t/n/x"]
+    price = "loadManagerBalancedMovePrice"
+    assert (price in useless.advice, price in uneven.advice) == (shedder == "BalancedShedder",) * 2
+    threshold = "loadBalancerBrokerThresholdShedderPercentage" in uneven.advice
+    assert threshold == (shedder in ("ThresholdShedder", None))
+
+
+@pytest.mark.parametrize(
+    ("growth", "said"),
+    [
+        (0.0, "it has no clear trend, by 1 day of"),
+        (0.5, "it grows by 0.50 brokers a day, by 1 day of"),
+        (-0.25, "it falls by 0.25 brokers a day, by 1 day of"),
+    ],
+)
+def test_a_cluster_that_is_full_does_not_always_grow(growth: float, said: str) -> None:
+    """The trend is told as it is, and what the advice plans for."""
+    row = {"days": 1, "brokers": 4, "peak": 3.6, "full_in_days": 0, "full_at_ts": 1}
+    rows = [SimpleNamespace(**row, growth_per_day=growth, brokers_needed=6)]
+    (card,) = capacity.findings(rows, DAY)
+    assert said in card.text
+    assert card.advice.startswith("Plan for 6 brokers within 30 days: with them, a fifth below")

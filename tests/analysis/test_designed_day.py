@@ -141,7 +141,7 @@ def test_the_planted_starving_topic(analysed: Analysed) -> None:
     rows = {row["limit"]: row for row in analysed.rows("throttling")}
     starving = rows[history.STARVING]
     assert starving["held_share"] == pytest.approx(1032 / 1375)
-    assert (starving["delivered_over_configured"], starving["waited_s"]) == (1.0, 1032 * 30)
+    assert (starving["delivered_over_configured"], starving["waited_s"]) == (1.0, 1032 * 60)
     assert rows["persistent://t/hot/free"]["held_share"] == 0.0
     assert analysed.report["findings"][0]["title"].startswith(
         f"{history.STARVING} held clients back"

@@ -142,7 +142,7 @@ def of_a_nic_that_lies(root: Path) -> None:
 
 def limits() -> list[str]:
     """b0's own limit holds clients all day, b1's never; a topic's limit holds somebody for 0.9 s of
-    each minute.
+    each minute, another one each of many messages for a moment.
     """
     lines = []
     for minute in range(600):
@@ -168,6 +168,15 @@ def limits() -> list[str]:
             "waitedMs": 900.0,
         }
         lines.append(history.record({**common, **rare}, minute, "b0"))
+        moments = {
+            "level": "topic",
+            "limit": "persistent://t/a/moments publish",
+            "deliveredMessagesPerS": 33.0,
+            "held": 1_000,
+            "waitedMs": 14_985.0,
+            "queueLength": 1,
+        }
+        lines.append(history.record({**common, **moments}, minute, "b0"))
     return lines
 
 
@@ -313,13 +322,16 @@ def test_a_nic_that_lies_is_no_overload_and_poisons_nothing(report: dict[str, An
 
 
 def test_limits_of_each_broker(report: dict[str, Any]) -> None:
-    """The broker that held its clients is named; a second's wait in a minute is not a minute's."""
+    """The broker that held its clients is named. A second's wait in a minute is not a minute's,
+    nor are a thousand short ones, though somebody waits when the minute ends.
+    """
     found = {
         (row["limit"], row["broker"]): row["held_share"]
         for row in report["tables"]["throttling"]["rows"]
     }
     assert (found["broker publish", "b0"], found["broker publish", "b1"]) == (1.0, 0.0)
     assert found["persistent://t/a/rare publish", None] == pytest.approx(0.015)
+    assert found["persistent://t/a/moments publish", None] == pytest.approx(0.25)
     titles = [
         finding["title"] for finding in report["findings"] if finding["question"] == "throttling"
     ]

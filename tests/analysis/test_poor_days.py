@@ -266,3 +266,28 @@ def test_a_broker_that_crashed_and_was_back_at_once_is_dated_by_its_samples(tmp_
     assert ([row["how"] for row in crashes], minutes) == (["crash", "crash"], [12, 24])
     back = [(row["back_ts"] - row["ts"]) / 1000 for row in crashes]
     assert (back, [row["unowned_s_max"] for row in crashes]) == ([20, 50], [30, 60])
+
+
+def test_a_broker_that_was_paused_lost_its_bundle_before_it_knew(tmp_path: Path) -> None:
+    """It samples each minute, and stands still from 12:00 to 13:30; somebody else has the bundle at
+    12:45. The records that it writes when it goes on are later.
+    """
+    root = tmp_path / "history"
+    lines = []
+    for minute in range(1, 41):
+        load = json.loads(history.broker_load(minute + (0.5 if minute > 12 else 0), "b0", 0.3))
+        load["intervalMs"] = 90_000 if minute == 13 else 60_000
+        lines.append(json.dumps(load))
+    history.write(root, "broker_load", "b0", lines)
+    lost = {"cause": "loss", "life": 1}
+    steps = [
+        history.step(1, "b0", f"t/n/{FULL}", "Free", "Owned", "acquired", life=1),
+        history.step(13.5, "b0", f"t/n/{FULL}", "Owned", "Free", "session lost", **lost),
+    ]
+    history.write(root, "ownership", "b0", steps)
+    taken = history.step(12.75, "b1", f"t/n/{FULL}", "Free", "Owned", "acquired", life=2)
+    history.write(root, "ownership", "b1", [taken])
+    assert analyze(tmp_path) == 0
+    (outage,) = rows(report(tmp_path), "outages", "ts").values()
+    assert (outage["how"], outage["ts"]) == ("session lost", history.START_MS + 12 * 60_000)
+    assert (outage["unowned_s_max"], outage["bundle_minutes"]) == (45, 0.75)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from analysis.conftest import Sessions
 from analysis.nightly import analyze, report
 
 from bench import _history as history
+from loadmanager.adapters.zookeeper.embedded import find_java
 from loadmanager.analysis.analysed_days import AnalysedDays
 from loadmanager.analysis.job import ROWS_SHOWN_MAX
 from loadmanager.analysis.session import LOCAL, _settings
@@ -23,6 +25,19 @@ from loadmanager.analysis.analysed_days import AnalysedDays
 with AnalysedDays(sys.argv[1], sys.argv[2]).alone():
     print("alone", flush=True)
     time.sleep(3600)
+"""
+
+STARTS = """
+import sys
+from pathlib import Path
+from loadmanager.analysis.session import session
+
+with session(master="local[1]", java=Path(sys.argv[1])):
+    print("started", flush=True)
+"""
+INTERRUPTS = """#!/bin/sh
+mkdir {once} 2>/dev/null && kill -INT $INTERRUPTED
+exec {java} "$@"
 """
 
 
@@ -182,3 +197,22 @@ def test_executors_without_pyarrow(
     assert analyze(tmp_path) == 1
     (line,) = capfd.readouterr().err.splitlines()
     assert "No module named 'pyarrow'; every executor needs Python with pyarrow" in line
+
+
+def test_ctrl_c_while_java_starts_leaves_no_java_behind(tmp_path: Path) -> None:
+    """The Java that interrupts its Python holds the pipe that is read here: it ends, too."""
+    java = tmp_path / "java"
+    java.write_text(INTERRUPTS.format(once=tmp_path / "once", java=find_java()))
+    java.chmod(0o755)
+    shell = 'INTERRUPTED=$$ exec "$@"'
+    words = ["sh", "-c", shell, "sh", sys.executable, "-c", STARTS, str(java)]
+    started = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        out, error = started.communicate(timeout=600)
+    except BaseException:
+        os.killpg(started.pid, signal.SIGKILL)
+        raise
+    assert (tmp_path / "once").exists()
+    assert (out, error.splitlines()[-1]) == ("", "KeyboardInterrupt")

@@ -19,6 +19,7 @@ def test_a_table_of_what_was_tried(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*SMALL, "--try", tried[0], "--try", tried[1]]) == 0
     printed = capsys.readouterr().out
     assert all(printed.count(text) == 2 for text in tried)
+    assert "MB/s moved: " in printed
 
 
 def test_json_is_the_same_each_time(capsys: pytest.CaptureFixture[str]) -> None:

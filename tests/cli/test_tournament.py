@@ -14,6 +14,7 @@ import pytest
 
 from loadmanager import cli
 from loadmanager.core.history import layout
+from loadmanager.core.history.cycles import Cycle
 from loadmanager.core.history.records import BrokerLoad, BundleLoad
 from loadmanager.core.load.reports import ResourceUsage
 from loadmanager.simulator.days import Shape, make_day, traffic
@@ -137,6 +138,19 @@ def test_today_is_no_day_yet(
     assert json.loads(told.out)["days"] == list(DATES)
 
 
+def test_a_table_for_people(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every column is defined below it; nothing follows the verdict if there is no diff."""
+    options = ("--no-spark", "--no-grid", "--random", "1", "--output", str(tmp_path))
+    assert cli.main(["tournament", str(history), "--date", DATES[0], *options]) == 4
+    shown, defined, verdict = capsys.readouterr().out.rstrip("\n").split("\n\n")
+    for column in ("cost", "from", "to", "spread", "hot min", "moves", "efficient"):
+        assert column.upper() in shown
+        assert f"{column}: " in defined or f"{column}, " in defined
+    assert verdict.endswith("Nothing is recommended: that needs three days at least.")
+
+
 def test_the_candidates_in_a_picture() -> None:
     """The efficient ones and the settings in force are numbered and named, others alike counted."""
     points = {"a": (10.0, 2.0, True), "b": (10.0, 2.0, True), "c": (90.0, 9.0, False)}
@@ -163,10 +177,58 @@ def test_a_recorded_day_is_replayed(
     assert svg.read_text().count("<polyline") == 2
 
 
+def test_weights_count_once(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The brokers' weights are in the recorded usage."""
+    printed = []
+    for weight in ("1", "0.01"):
+        text = f"loadBalancerCPUResourceWeight={weight}"
+        arguments = ["replay", str(history), "--date", DATES[0], "--json", "--set", text]
+        strategies = ["--try", "BalancedShedder+BalancedPlacement"]
+        assert cli.main([*arguments, *strategies]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert json.loads(printed[0])[0]["days"][0]["moves"] > 0
+
+
+@pytest.mark.parametrize("command", ["replay", "tournament"])
+def test_that_the_leader_had_other_settings_is_said(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """Once for days alike; nothing is said when `--set` has them."""
+    root = tmp_path / "history"
+    shutil.copytree(history, root)
+    keys = {"loadBalancerLoadSheddingStrategy": "OverloadShedder"}
+    for date in DATES:
+        folder = root / layout.cluster_folder("c") / layout.partition(Cycle.kind, date)
+        folder.mkdir(parents=True)
+        cycles = [
+            Cycle(ts=1, broker="b", epoch=1, cycle=1, strategy="", settings={}),
+            Cycle(ts=3, broker="b", epoch=1, cycle=3, strategy="", settings=None),
+            Cycle(ts=2, broker="b", epoch=1, cycle=2, strategy="", settings=keys),
+        ]
+        lines = b"".join(msgspec.json.encode(each) + b"\n" for each in cycles)
+        (folder / f"{layout.stem('b', 1, 1)}.jsonl").write_bytes(lines)
+    arguments = [command, str(root)]
+    if command == "tournament":
+        arguments += ["--no-spark", "--no-grid", "--random", "0", "--output", str(tmp_path / "out")]
+    said = (
+        f"{DATES[0]}: the leader had other settings than --config and --set say: "
+        "loadBalancerLoadSheddingStrategy=OverloadShedder"
+    )
+    cli.main(arguments)
+    assert capsys.readouterr().err.splitlines().count(said) == 1
+    cli.main([*arguments, "--set", "loadBalancerLoadSheddingStrategy=OverloadShedder"])
+    assert "the leader had" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["replay", "--exact"], "HISTORY"),
+        (
+            ["replay", "{history}", "--try", ",loadBalancerCPUResourceWeight=1"],
+            "leave out loadBalancerCPUResourceWeight",
+        ),
         (
             ["tournament", "{history}", "--balance", "0", "--headroom", "0", "--calm", "0"],
             "one of them is more than 0",

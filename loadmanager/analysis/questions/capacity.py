@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from loadmanager.analysis.day import NUMBER, WHOLE, Columns, Day, Finding, Row
+from loadmanager.analysis.day import NUMBER, WHOLE, Columns, Day, Finding, Row, many
 from loadmanager.core.history.forecast import TREND_DAYS_MIN, capacity
 from loadmanager.core.history.layout import day_of
 from loadmanager.core.units import DAY_MS
@@ -69,6 +69,12 @@ def table(day: Day) -> list[Row]:
     ]
 
 
+def _trend(growth: float) -> str:
+    if growth == 0:
+        return "it has no clear trend"
+    return f"it {'grows' if growth > 0 else 'falls'} by {abs(growth):.2f} brokers a day"
+
+
 def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
     """A cluster that will be full soon."""
     return [
@@ -78,11 +84,12 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             title=f"Full in {row.full_in_days:.0f} days at peak"
             if row.full_in_days > 0
             else "Full at peak already",
-            text=f"The peak is {row.peak:.1f} brokers of {row.brokers} and grows by "
-            f"{row.growth_per_day:.2f} a day, by {row.days} days of history. "
+            text=f"At its peak the load fills {row.peak:.1f} brokers, and there are {row.brokers}; "
+            f"{_trend(row.growth_per_day)}, by {many(row.days, 'day')} of history. "
             + (f"On {day_of(row.full_at_ts)} every" if row.full_in_days > 0 else "Every")
             + " broker is at the overload threshold at the peak, however well the load is divided.",
-            advice=f"Plan for {row.brokers_needed} brokers within 30 days.",
+            advice=f"Plan for {row.brokers_needed} brokers within {AHEAD_DAYS} days: with them, a "
+            "fifth below the overload threshold stays free at the peak.",
             numbers={"fullInDays": row.full_in_days, "brokersNeeded": row.brokers_needed},
             where="all brokers",
             plot="usage",

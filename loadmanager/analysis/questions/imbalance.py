@@ -69,6 +69,20 @@ def _row(bucket: int, steps: Sequence[Row]) -> Row:
     }
 
 
+def _advice(shedder: str | None) -> str:
+    """What makes a shedder act sooner."""
+    if shedder in (None, "ThresholdShedder"):
+        what = (
+            "A lower loadBalancerBrokerThresholdShedderPercentage acts sooner, "
+            "lowerBoundarySheddingEnabled fills idle brokers. Try both"
+        )
+    elif shedder == "BalancedShedder":
+        what = "A lower loadManagerBalancedMovePrice makes it more even, with more moves. Try it"
+    else:
+        what = f"Try other settings of {shedder}, or another strategy,"
+    return f"{what} on this day's load with replay before you set anything."
+
+
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     """Long stretches in which brokers differed by more than the threshold of ThresholdShedder."""
     limit = day.settings.of(ThresholdSettings).threshold_percent / 100
@@ -87,9 +101,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             "points above the mean. "
             f"It was worst at {clock(worst.bucket)}: between {worst.min:.0%} and {worst.max:.0%}, "
             f"standard deviation {worst.std:.1%}, Gini coefficient {worst.gini:.2f}.",
-            advice="A lower loadBalancerBrokerThresholdShedderPercentage acts sooner, "
-            "lowerBoundarySheddingEnabled fills idle brokers. Try both on this day's load with "
-            "replay before you set them.",
+            advice=_advice(day.facts.shedder),
             numbers={
                 "hours": spent,
                 "share": share,

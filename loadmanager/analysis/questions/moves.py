@@ -19,6 +19,7 @@ from loadmanager.analysis.day import (
     Finding,
     Row,
     clock,
+    command,
     many,
     step_of,
 )
@@ -56,6 +57,17 @@ STEPS = 2
 GAIN_MIN, GAIN_SHARE_MIN = 0.005, 0.05
 LONG_PAUSE_MS = 1000
 LOST = "its broker was lost"
+ADVICE = {
+    "BalancedShedder": "A higher loadManagerBalancedMovePrice saves such moves.",
+    "AvgShedder": "A longer loadBalancerSheddingGracePeriodMinutes or higher thresholds save such "
+    "moves.",
+    "TransferShedder": "A longer loadBalancerSheddingGracePeriodMinutes or a higher "
+    "loadBalancerBrokerLoadTargetStd saves such moves.",
+}
+OTHER_ADVICE = (
+    "A longer loadBalancerSheddingGracePeriodMinutes or a higher threshold saves such moves; "
+    "AvgShedder, BalancedShedder and TransferShedder name destinations."
+)
 
 
 def table(day: Day) -> list[Row]:
@@ -151,19 +163,18 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             Finding(
                 importance=20 + 25 * len(useless) / len(judged),
                 question=NAME,
-                title=f"{len(useless)} of {len(judged)} moves did not help",
+                title=f"{len(useless)} of {many(len(judged), 'move')} did not help",
                 text=f"After them the brokers' usage was spread as before{became}. "
                 f"The worst: {worst.bundle} from {worst.source} to {worst.destination} at "
                 f"{clock(worst.ts)}, standard deviation {worst.std_before:.1%} before and "
                 f"{worst.std_after:.1%} after ({worst.reason}).",
-                advice="A longer loadBalancerSheddingGracePeriodMinutes or a higher threshold "
-                "saves such moves; AvgShedder and TransferShedder name destinations.",
+                advice=ADVICE.get(day.facts.shedder or "", OTHER_ADVICE),
                 numbers={"useless": len(useless), "judged": len(judged), "worstGain": worst.gain},
                 at_ms=useless[0].ts,
                 until_ms=useless[-1].ts,
                 where=worst.bundle,
                 plot="timeline",
-                commands=["loadmanager admin decisions"],
+                commands=command("loadmanager admin decisions --bundle", worst.bundle),
             )
         )
     return found + _pauses(rows, day)

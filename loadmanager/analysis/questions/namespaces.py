@@ -95,11 +95,13 @@ def _row(
     topics: Sequence[tuple[int, str, float]],
 ) -> Row:
     latest = max(row["last_ts"] for row in bundles)
-    present = [
-        row
-        for row in bundles
-        if row["last_ts"] >= max(latest - PRESENT_MS, split.get(row["bundle"], 0))
-    ]
+    present = _latest(
+        [
+            row
+            for row in bundles
+            if row["last_ts"] >= max(latest - PRESENT_MS, split.get(row["bundle"], 0))
+        ]
+    )
     now = [row["bytes"] for row in present]
     bytes_ = sum(row["bytes"] for row in bundles)
     share = over(bytes_, everything) or 0.0
@@ -120,6 +122,26 @@ def _row(
         if better is None
         else commands([row["bundle"] for row in present], better[0], topics),
     }
+
+
+def _latest(bundles: Sequence[Row]) -> list[Row]:
+    """The bundles without those in whose range others have recorded load later.
+
+    A broker records the last load of a bundle a moment after it has split it.
+    """
+    kept: list[tuple[tuple[int, int], Row]] = []
+    unnamed = []
+    for row in sorted(bundles, key=lambda row: (-row["last_ts"], row["bundle"])):
+        edge = edges(row["bundle"])
+        if edge is None:
+            unnamed.append(row)
+            continue
+        place = bisect_left(kept, edge[0], key=lambda one: one[0][0])
+        before, after = kept[place - 1 : place] if place else [], kept[place : place + 1]
+        if any(low < edge[1] and edge[0] < high for (low, high), _ in (*before, *after)):
+            continue
+        kept.insert(place, (edge, row))
+    return [row for _, row in kept] + unnamed
 
 
 def _rest(present: Sequence[str]) -> int:

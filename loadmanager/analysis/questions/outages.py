@@ -33,8 +33,9 @@ from loadmanager.core.history.outages import (
 NAME = "outages"
 ABOUT = (
     "Which brokers went? A broker that records nothing for three of its intervals, and at least "
-    "two minutes, was away: in good order if it gave its bundles up; it crashed if it lost them. A "
-    "broker that gave up or lost bundles in a shorter time, or with its session, is here, too."
+    "two minutes, was away: in good order if it gave its bundles up; else it crashed, or was "
+    "paused and lost its session, if it lost them. A broker that gave up or lost bundles in a "
+    "shorter time is here, too."
 )
 COLUMNS: Columns = {
     "ts": (WHOLE, "the last that is known of it"),
@@ -73,7 +74,7 @@ def gaps(day: Day) -> list[Silence]:
 
 def table(day: Day) -> list[Row]:
     """A row an outage."""
-    found = outages(gaps(day), day.owners, day.corrections, _restarts(day))
+    found = outages(gaps(day), day.owners, day.corrections, _restarts(day), _stalls(day))
     return [_row(outage) for outage in found if outage.at_ms >= day.start_ms]
 
 
@@ -91,6 +92,14 @@ def _restarts(day: Day) -> list[Silence]:
             if back_ms - last_ms > RESTART_MS_MIN
         ]
     return found
+
+
+def _stalls(day: Day) -> list[Silence]:
+    """The longest time between two samples of a process in each five minutes."""
+    return [
+        Silence(step["broker"], step["longest"]["begun"], step["longest"]["ts"])
+        for step in day.facts.brokers
+    ]
 
 
 def _row(outage: Outage) -> Row:

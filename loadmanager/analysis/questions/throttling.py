@@ -22,9 +22,10 @@ from loadmanager.analysis.day import (
 
 NAME = "throttling"
 ABOUT = (
-    "Which limits held clients back? A limit that somebody waits for when a sample is taken is "
-    "taken to have held somebody for the whole interval; otherwise it held for as long as the "
-    "waits took that ended in it. So short intervals make this more exact."
+    "Which limits held clients back? A limit held somebody for as long as the waits took that "
+    "ended in an interval. Of those that wait when a sample is taken it is not known for how long: "
+    "as long as these if most waits had ended, else for the whole interval. So short intervals "
+    "make this more exact."
 )
 COLUMNS: Columns = {
     "limit": (TEXT, "the limit"),

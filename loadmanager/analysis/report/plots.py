@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from loadmanager.analysis.day import Day, Row
+from loadmanager.analysis.day import Day, Row, many
 from loadmanager.analysis.facts import BUCKET_MS, PlotSteps
 from loadmanager.analysis.trusted import by_broker, trusted
 
@@ -153,7 +153,7 @@ def _of_brokers(day: Day) -> list[Mark]:
     found = []
     for row in day.answers.get("outages", ()):
         bad = "bad" if row["how"] in ("crash", "session lost") else "gone"
-        text = f"{row['broker']}: {row['how']}, {row['bundles']} bundles without an owner"
+        text = f"{row['broker']}: {row['how']}, {many(row['bundles'], 'bundle')} without an owner"
         found.append(Mark(row["ts"], "brokers", bad, text))
         if row["back_ts"] is not None and row["back_ts"] > row["ts"]:
             found.append(Mark(row["back_ts"], "brokers", "good", f"{row['broker']} is back"))

@@ -1,7 +1,8 @@
 """Brokers that were lost, stopped, restarted or joined, and bundles that had no owner meanwhile.
 
 A broker records its load at intervals, so a gap says that it was away. How it went is told by its
-bundles: one that stops gives them up, one that crashes does not.
+bundles: one that stops gives them up, one that crashes does not. One that was paused finds out that
+it has lost them when it goes on: that record says nothing about when they had no owner.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ RESTART_MS_MIN = 1_000
 """A shorter time between two samples may be the timer's."""
 NEAR_MS = 300_000
 """A bundle that its broker gave up, or lost, so near to the broker's end belongs to it."""
+WAKE_MS = 30_000
+"""A broker that was paused notices within this time that it has lost its session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +91,11 @@ def outages(
     of_bundles: Mapping[str, Sequence[Tenure]],
     clocks: Mapping[str, float],
     restarted: Iterable[Silence] = (),
+    stalled: Iterable[Silence] = (),
 ) -> list[Outage]:
     """The outages of a day, by time: of brokers that fell silent, and of those that lost bundles or
     gave them up without a silence (a session that expired, a restart between two records).
+    `stalled`: from one record of a process to the next, where that took unusually long.
     """
     taken: set[tuple[str, int]] = set()
     found = []
@@ -112,10 +117,12 @@ def outages(
             outage.bundles.append(_unowned(of_bundles[bundle], index, outage.at_ms, clocks))
         if stopped:
             outage.how = "stop"
+        elif lost and all(_woke(one, tenure) for _, _, tenure in lost):
+            outage.how = "session lost"
         elif lost:
             outage.how = "crash"
         found.append(outage)
-    found += _without_silence(of_bundles, taken, clocks, list(restarted))
+    found += _without_silence(of_bundles, taken, clocks, list(restarted), list(stalled))
     return sorted(found, key=lambda outage: (outage.at_ms, outage.broker))
 
 
@@ -130,13 +137,21 @@ def _ended_near(
             if tenure.broker != silence.broker or (tenure.since_ms or 0) > last_ms:
                 continue
             if tenure.until_ms is not None:
-                if last_ms - NEAR_MS <= tenure.until_ms <= min(last_ms + NEAR_MS, back_ms):
+                near = last_ms - NEAR_MS <= tenure.until_ms <= min(last_ms + NEAR_MS, back_ms)
+                if near or _woke(silence, tenure):
                     yield bundle, index, tenure
             elif index + 1 == len(of_bundle):
                 if silence.back_ms is None:
                     yield bundle, index, tenure
             elif (of_bundle[index + 1].since_ms or 0) > last_ms - NEAR_MS:
                 yield bundle, index, tenure
+
+
+def _woke(silence: Silence, tenure: Tenure) -> bool:
+    """Whether a broker found out after a silence that it had lost a bundle: it was paused."""
+    if not tenure.lost or tenure.until_ms is None or silence.back_ms is None:
+        return False
+    return abs(tenure.until_ms - silence.back_ms) <= WAKE_MS
 
 
 def _later(of_bundle: Sequence[Tenure], index: int) -> bool:
@@ -150,11 +165,24 @@ def _unowned(
     since_ms = at_ms
     if tenure.until_ms is not None:
         since_ms = (tenure.freed_ms or tenure.until_ms) - clocks.get(tenure.broker, 0.0)
+        next_ms = _acquired_next(of_bundle, index, clocks)
+        if tenure.lost and next_ms is not None and next_ms < since_ms:
+            since_ms = min(at_ms, next_ms)
     if not _later(of_bundle, index):
         return Unowned(bundle=tenure.bundle, since_ms=since_ms, until_ms=None)
+    until_ms = _acquired_next(of_bundle, index, clocks)
+    after = of_bundle[index + 1].broker
+    return Unowned(bundle=tenure.bundle, since_ms=since_ms, until_ms=until_ms, next=after)
+
+
+def _acquired_next(
+    of_bundle: Sequence[Tenure], index: int, clocks: Mapping[str, float]
+) -> float | None:
+    """When the next owner had the bundle; None if no record tells."""
+    if not _later(of_bundle, index):
+        return None
     after = of_bundle[index + 1]
-    until = None if after.since_ms is None else after.since_ms - clocks.get(after.broker, 0.0)
-    return Unowned(bundle=tenure.bundle, since_ms=since_ms, until_ms=until, next=after.broker)
+    return None if after.since_ms is None else after.since_ms - clocks.get(after.broker, 0.0)
 
 
 def _without_silence(
@@ -162,6 +190,7 @@ def _without_silence(
     taken: set[tuple[str, int]],
     clocks: Mapping[str, float],
     restarted: Sequence[Silence],
+    stalled: Sequence[Silence],
 ) -> list[Outage]:
     """Losses and stops that no silence explains, those of a broker at about one time together."""
     losses: dict[tuple[str, str], list[tuple[Unowned, float | None]]] = {}
@@ -171,7 +200,7 @@ def _without_silence(
                 continue
             if tenure.until_ms is None and not _later(of_bundle, index):
                 continue  # it is owned still
-            ended = _ended(of_bundle, index, clocks, restarted)
+            ended = _ended(of_bundle, index, clocks, restarted, stalled)
             if ended is None:
                 continue
             at_ms, back_ms = ended
@@ -196,21 +225,28 @@ def _ended(
     index: int,
     clocks: Mapping[str, float],
     restarted: Sequence[Silence],
+    stalled: Sequence[Silence],
 ) -> tuple[float, float | None] | None:
     """When a lost tenure ended, and when its broker was back; None if no record tells.
 
     A broker that crashed did not record the end: it was before the restart after which somebody
-    acquired the bundle, and after the last that the broker recorded before.
+    acquired the bundle, and after the last that the broker recorded before. One that was paused
+    recorded it too late: it was after the last record before the pause.
     """
     tenure = of_bundle[index]
     ahead = clocks.get(tenure.broker, 0.0)
+    next_ms = _acquired_next(of_bundle, index, clocks)
     if tenure.until_ms is not None:
-        at_ms = tenure.until_ms - ahead
-        return at_ms, _back(tenure, restarted, ahead) if tenure.stopped else at_ms
-    after = of_bundle[index + 1]
-    if after.since_ms is None:
+        told_ms = tenure.until_ms - ahead
+        if tenure.stopped:
+            return told_ms, _back(tenure, restarted, ahead)
+        if next_ms is not None and next_ms < told_ms:
+            for one in stalled:
+                if one.broker == tenure.broker and one.last_ms is not None and _woke(one, tenure):
+                    return min(one.last_ms - ahead, next_ms), told_ms
+        return told_ms, told_ms
+    if next_ms is None:
         return None
-    next_ms = after.since_ms - clocks.get(after.broker, 0.0)
     begun_ms = (tenure.since_ms or 0) - ahead
     for one in reversed(restarted):
         if one.broker == tenure.broker and one.last_ms is not None and one.back_ms is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -119,6 +120,27 @@ def test_a_session_that_expired_needs_no_silence() -> None:
     ]
     (outage,) = outages([], ordered(tenures_of(steps), {}), {})
     assert (outage.how, outage.bundles[0].lasted_ms) == ("session lost", 3000)
+
+
+@pytest.mark.parametrize("minutes", [1.5, 4, 40])
+def test_a_broker_that_was_paused_lost_its_bundle_before_it_knew(minutes: float) -> None:
+    """b0 records its load each 20 s, and last at 50:00. b1 takes the bundle 40 s later. When b0
+    goes on, it finds its session gone, and records that before or after its load.
+    """
+    paused, back = 50 * MINUTE, 50 * MINUTE + round(minutes * MINUTE)
+    for found_ms in (back - 5, back + 5):
+        steps = [
+            *taken(MINUTE, "b0", "t/n/x", life=1),
+            Step(found_ms, "b0", "t/n/x", "Owned", "Free", "session lost", "loss", life=1),
+            *taken(paused + 40_000, "b1", "t/n/x", life=2),
+        ]
+        owners = ordered(tenures_of(sorted(steps)), {})
+        samples = {"b0": [(0, paused, 20_000), (back, 500 * MINUTE, 20_000)]}
+        silent = silences(samples, 0, 500 * MINUTE)
+        stalls = [Silence("b0", paused - 20_000, paused), Silence("b0", paused, back)]
+        (outage,) = outages(silent, owners, {}, [], stalls)
+        assert (outage.how, outage.at_ms) == ("session lost", paused)
+        assert [one.lasted_ms for one in outage.bundles] == [40_000]
 
 
 def test_a_broker_that_restarts_at_once_left_its_bundles_without_an_owner() -> None:
