@@ -157,9 +157,9 @@ class _Model:
         carried[CPU] = quick.totals(quick.bytes_s * self._class_costs[quick.cost_classes])
         for bundle, broker in snapshot.under_way.bundles.items():
             if broker in self._row_of:
-                carried[:, self._row_of[broker]] += self._work_of(bundle)
+                self._carry(carried[:, self._row_of[broker]], bundle, 1)
         for bundle, source in self.leaving.items():
-            carried[:, self._row_of[source]] -= self._work_of(bundle)
+            self._carry(carried[:, self._row_of[source]], bundle, -1)
         usages = beside + costs.per_byte * carried
         used = np.flatnonzero(usages.any(axis=1) | costs.per_byte.any(axis=1))
         self._counted, self._unused = used, len(used) < len(usages)
@@ -213,10 +213,11 @@ class _Model:
         work[self._counted == CPU] *= self._class_costs[traffic.cost_classes]
         return work
 
-    def _work_of(self, bundle: str) -> Array:
-        bytes_s = np.array([self._snapshot.averages.quick_of(bundle)])
-        classes, counts = np.array([cost_class_of(bundle)]), np.ones(1, np.int64)
-        return self.work(Traffic(bytes_s, classes, counts))[:, 0]
+    def _carry(self, carried: Array, bundle: str, times: int) -> None:
+        """Add a bundle to what a broker carries: `[resource]`."""
+        bytes_s = times * self._snapshot.averages.quick_of(bundle)
+        carried += bytes_s
+        carried[CPU] += bytes_s * (self._class_costs[cost_class_of(bundle)] - 1)
 
     def _most(self, usages: Array) -> Array:
         """The most used resource, of `[used resource, …]`; the others are at 0."""
