@@ -117,6 +117,16 @@ def test_a_bundle_that_came_back_did_so_by_a_corrected_clock() -> None:
     assert (row["first_ts"], row["last_ts"]) == (0, 60_000)
 
 
+@pytest.mark.parametrize("shedder", ["BalancedShedder", "ThresholdShedder"])
+def test_nobody_is_advised_to_use_the_strategy_in_use(shedder: str) -> None:
+    """One strategy for shedding and placement is advice for those that have two."""
+    facts = SimpleNamespace(shedder=shedder)
+    day: Any = SimpleNamespace(settings=StrategySettings(), facts=facts)
+    row = {"bundle": "t/n/x", "moves": 9, "returns": 8, "operator": 0, "first_ts": 0, "last_ts": 1}
+    (card,) = flapping.findings([SimpleNamespace(**row)], day)
+    assert ("BalancedPlacement" in card.advice) == (shedder == "ThresholdShedder")
+
+
 def test_the_longest_overload_comes_first() -> None:
     """However long they are; and no usage is said to be above all that there is."""
     rows = [

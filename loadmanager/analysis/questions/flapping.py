@@ -14,6 +14,12 @@ ABOUT = (
     "Which bundles moved back and forth? A bundle returns when a broker acquires it that gave it "
     "up within the grace period, also when no other broker owned it meanwhile."
 )
+ONE_SCORE = ("AvgShedder", "BalancedShedder")
+"""Shedders whose own placement rule scores brokers as they do."""
+TWO_SCORES = (
+    "If shedding and placement score different things, use one strategy for both (AvgShedder, or "
+    "BalancedShedder with BalancedPlacement). "
+)
 COLUMNS: Columns = {
     "bundle": (TEXT, "the bundle"),
     "moves": (WHOLE, "acquisitions by another broker than the one before"),
@@ -90,9 +96,9 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             f"than {day.settings.grace_period_minutes:g} minutes before. "
             f"The worst is {worst.bundle} with {many(worst.moves, 'move')} and "
             f"{many(worst.returns, 'return')}. Every move makes its clients reconnect.",
-            advice="Where shedding and placement score different things, use one strategy for both "
-            "(AvgShedder, or BalancedShedder with BalancedPlacement); else a longer "
-            "loadBalancerSheddingGracePeriodMinutes. A pin keeps a bundle where it is.",
+            advice=("" if day.facts.shedder in ONE_SCORE else TWO_SCORES)
+            + "A longer loadBalancerSheddingGracePeriodMinutes saves such moves. A pin keeps a "
+            "bundle where it is.",
             numbers={
                 "bundles": len(back),
                 "returns": returns,
