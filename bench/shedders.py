@@ -5,17 +5,19 @@ the five, every combination of the grid (`simulator/candidates.py`) with Pulsar'
 each with and without an even spread of namespaces, on tuning days; its best setting and ours then
 meet on other days, of 4 hours with a dying broker, a newcomer and a rolling restart. Means over the
 days; ratios of ours to each of the five, with 95 % intervals (bootstrap over days). `--lend` lends
-the five our placement rule, too. `--keep FILE` keeps the tuning and the days of the five for the
-next run, so that a run that was stopped goes on where it was; ours is measured anew. Delete the
-file when the five, their placements or the days have changed.
+the five our placement rule, too. With `--by-messages` CPU goes by messages, whose size differs by
+tenant, instead of by bytes at a cost that differs by tenant. `--keep FILE` keeps the tuning and the
+days of the five for the next run, so that a run that was stopped goes on where it was; ours is
+measured anew. Delete the file when the five, their placements or the days have changed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -27,7 +29,7 @@ from loadmanager import settings
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.simulator import candidates
 from loadmanager.simulator.closed_loop import run
-from loadmanager.simulator.days import Shape, make_day
+from loadmanager.simulator.days import Day, Pattern, Shape, make_day
 from loadmanager.simulator.measures import Measures, measure
 from loadmanager.simulator.tournament import Weights, cost
 
@@ -54,24 +56,26 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--tune", type=int, default=4, help="days to tune on (4)")
     parser.add_argument("--ours", nargs="+", default=[OURS, CALMER])
     parser.add_argument("--lend", action="store_true", help="try BalancedPlacement with them, too")
+    parser.add_argument("--by-messages", action="store_true", help="CPU goes by messages")
     parser.add_argument("--keep", type=Path)
     args = parser.parse_args(argv)
-    shape = SHAPES[args.shape]
+    days = partial(_day, SHAPES[args.shape], by_messages=args.by_messages)
     kept = _Kept(args.keep)
     for shedder in FIVE:
         if shedder not in kept.best:
-            kept.best[shedder] = _best(shedder, shape, args.tune, lend=args.lend)
+            kept.best[shedder] = _best(shedder, days, args.tune, lend=args.lend)
             kept.write()
     seeds = range(HELD_OUT_SEED, HELD_OUT_SEED + args.days)
-    results = {text: [_measured(text, shape, seed) for seed in seeds] for text in args.ours}
+    results = {text: [_measured(text, days(seed)) for seed in seeds] for text in args.ours}
     five = [kept.best[shedder] for shedder in FIVE]
     for text in five:
         known = kept.days.setdefault(text, {})
         for seed in map(str, seeds):
             if seed not in known:
-                known[seed] = asdict(_measured(text, shape, int(seed)))
+                known[seed] = asdict(_measured(text, days(int(seed))))
                 kept.write()
         results[text] = [Measures(**known[str(seed)]) for seed in seeds]
+    shape = SHAPES[args.shape]
     print(
         f"{args.shape}: {shape.brokers} brokers, {shape.bundles} bundles, {args.days} days of 4 h"
     )
@@ -105,10 +109,19 @@ class _Kept:
             self._path.write_text(json.dumps({"best": self.best, "days": self.days}))
 
 
-def _best(shedder: str, shape: Shape, days: int, *, lend: bool) -> str:
-    seeds = range(TUNING_SEED, TUNING_SEED + days)
+def _day(shape: Shape, seed: int, *, by_messages: bool) -> Day:
+    day = make_day(seed, shape)
+    if not by_messages:
+        return day
+    assert isinstance(day.carried, Pattern)
+    base, of_a_byte = day.carried.base, 1 / day.message_bytes
+    return replace(day, cost=of_a_byte * (base * day.cost).sum() / (base * of_a_byte).sum())
+
+
+def _best(shedder: str, days: Callable[[int], Day], count: int, *, lend: bool) -> str:
+    seeds = range(TUNING_SEED, TUNING_SEED + count)
     costs = {
-        text: fmean(cost(_measured(text, shape, seed), Weights()) for seed in seeds)
+        text: fmean(cost(_measured(text, days(seed)), Weights()) for seed in seeds)
         for each in candidates.grid([shedder])
         if lend or "+BalancedPlacement" not in each
         for text in (each, each + UNEVENLY)
@@ -116,9 +129,9 @@ def _best(shedder: str, shape: Shape, days: int, *, lend: bool) -> str:
     return min(costs, key=lambda text: (costs[text], text))
 
 
-def _measured(text: str, shape: Shape, seed: int) -> Measures:
+def _measured(text: str, day: Day) -> Measures:
     loaded = settings.load().with_overrides(candidates.overrides(text))
-    return measure(run(make_day(seed, shape), loaded.leaf(StrategySettings)))
+    return measure(run(day, loaded.leaf(StrategySettings)))
 
 
 def _ratio(ours: Sequence[Measures], theirs: Sequence[Measures], name: str) -> str:
