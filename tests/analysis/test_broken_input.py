@@ -196,7 +196,7 @@ def test_days_that_come_late_and_segments_that_are_gone(
     ("arguments", "status"),
     [
         (("--master", "local[banana]"), 1),
-        (("--master", "foo://x"), 1),
+        (("--master", "foo://x"), 2),
         (("--output", "/proc/x"), 2),
     ],
 )
