@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from loadmanager import settings
-from loadmanager.cli.options import Command, config
+from loadmanager.cli.options import URL, Command, config
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.text import printable
@@ -36,12 +36,14 @@ exit status: 0 done; 1 failed; 2 bad input or usage;
 @click.option(
     "--history",
     default="data/history",
+    type=URL,
     metavar="URL",
     help="where the segments are: a folder or any fsspec URL",
 )
 @click.option(
     "--output",
     default="data/analysis",
+    type=URL,
     metavar="URL",
     help="where tables and reports go",
 )

@@ -15,7 +15,7 @@ import numpy as np
 from click.core import ParameterSource
 
 from loadmanager import settings
-from loadmanager.cli.options import Command, Finite, Picture, config
+from loadmanager.cli.options import URL, Command, Finite, Picture, config
 from loadmanager.cli.terminal import show, table, track
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies.settings import StrategySettings
@@ -79,7 +79,7 @@ PLOT_WIDTH = 60
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
-@click.argument("history", required=False)
+@click.argument("history", type=URL, required=False)
 @click.option("--date", "dates", multiple=True, metavar="YYYY-MM-DD", help="of HISTORY: this day")
 @click.option("--cluster", help="of HISTORY: which cluster, when there are several")
 @config()
@@ -215,7 +215,7 @@ def _exactly(
         raise BadInputError("--exact: a HISTORY is expected")
     recorded_days = _reader()
     source = recorded_days.history(history)
-    name = recorded_days.cluster_of(source, cluster)
+    name = source.chosen(cluster)
 
     def of_keys(keys: Mapping[str, str]) -> StrategySettings:
         return settings.parse(keys).leaf(StrategySettings)
@@ -243,7 +243,7 @@ def _recorded(
     """
     recorded_days = _reader()
     source = recorded_days.history(history)
-    name = recorded_days.cluster_of(source, cluster)
+    name = source.chosen(cluster)
     made = {}
     for date in dates or source.dates(name):
         try:

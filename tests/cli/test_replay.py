@@ -124,11 +124,15 @@ def test_an_option_without_effect_is_refused(
         ("replay", "--hours", "nan"),
         ("replay", "--seed", "-1"),
         ("tournament", "x", "--calm", "nan"),
+        ("tournament", "x", "--seed", "-3"),
+        ("tournament", "x", "--output", ""),
+        ("analyze", "--output", ""),
+        ("analyze", "--history", ""),
     ],
 )
-def test_numbers_that_are_none(
+def test_values_that_are_none(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """NaN and a negative seed are refused as a wrong value of their option."""
+    """NaN, a negative seed and a folder without a name are refused, and the option is named."""
     assert cli.main(arguments) == 2
     assert f"Invalid value for '{arguments[-2]}'" in capsys.readouterr().err
