@@ -133,7 +133,8 @@ class Tournament:
             known = msgspec.json.decode(self._result(task).read_bytes(), type=Measures)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return None
-        return known if all(0 <= each <= NUMBER_MAX for each in astuple(known)) else None
+        figures = [each for each in astuple(known) if each is not None]
+        return known if all(0 <= each <= NUMBER_MAX for each in figures) else None
 
     def _result(self, task: Task) -> Path:
         content = msgspec.json.encode(

@@ -22,6 +22,18 @@ def test_a_table_of_what_was_tried(capsys: pytest.CaptureFixture[str]) -> None:
     assert "MB/s moved: " in printed
 
 
+def test_nothing_settles_without_an_event(capsys: pytest.CaptureFixture[str]) -> None:
+    """No figure stands for what was not measured."""
+    assert cli.main([*SMALL, "--calm"]) == 0
+    header, row = capsys.readouterr().out.splitlines()[:2]
+    assert (header.split()[-1], row.split()[-1]) == ("MIN", "-")
+    assert cli.main([*SMALL, "--calm", "--json"]) == 0
+    ((day,),) = (each["days"] for each in json.loads(capsys.readouterr().out))
+    assert day["settle_minutes"] is None
+    assert cli.main(list(SMALL)) == 0
+    assert float(capsys.readouterr().out.splitlines()[1].split()[-1]) > 0
+
+
 def test_json_is_the_same_each_time(capsys: pytest.CaptureFixture[str]) -> None:
     """The same seed, the same bytes; with every minute."""
     assert cli.main([*SMALL, "--json", "--days", "2"]) == 0
