@@ -77,6 +77,8 @@ class Day:
     settings: StrategySettings
     stored: Callable[[str, str, Sequence[str] | None], list[Row]] = lambda *_: []
     """Question, date, columns → the stored rows of an earlier day; empty without such a table."""
+    configured: str = ""
+    """The options of the command line that `settings` come from, as a shell takes them."""
     answers: dict[str, list[Row]] = field(default_factory=dict)
     """The rows of earlier questions that did not fail."""
 

@@ -197,7 +197,7 @@ def test_advice_names_keys_of_the_shedder_that_ran(shedder: str | None) -> None:
     """A day without decisions is taken for one of ThresholdShedder, Pulsar's default."""
     facts = SimpleNamespace(shedder=shedder, ingest=SimpleNamespace(history_url="history"))
     day: Any = SimpleNamespace(
-        settings=StrategySettings(), facts=facts, date="2026-11-20", cluster="c"
+        settings=StrategySettings(), facts=facts, date="2026-11-20", cluster="c", configured=""
     )
     moved = {"bundle": "t/n/x", "source": "b0", "destination": "b1", "reason": "leader", "ts": 0}
     judged = {"gain": 0.0, "std_before": 0.1, "std_after": 0.1, "worth_it": False, "pause_ms": 1.0}

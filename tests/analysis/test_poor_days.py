@@ -129,7 +129,8 @@ def test_a_full_broker_is_overloaded_and_its_sensor_is_no_liar(
 ) -> None:
     """A CPU that shows its limit for two hours, to the last digit, has no more to give. The leader
     has the name of its shedder, not of what splits. A plot is one line, which begins with the first
-    five minutes, although these began before the first record. Commands can be pasted.
+    five minutes, although these began before the first record. Commands can be pasted, and one
+    that tries settings begins with those of the report.
     """
     root = tmp_path / "history"
     for broker, usage in (("b0", 1.0), ("b1", 0.2)):
@@ -144,7 +145,10 @@ def test_a_full_broker_is_overloaded_and_its_sensor_is_no_liar(
         history.record({**common, "strategy": "BundleSplitterTask", "action": "split"}, 6, "b1"),
     ]
     history.write(root, "decision", "b1", decisions)
-    assert analyze(tmp_path, "--no-late") == 0
+    conf, price = tmp_path / "our broker.conf", "loadManagerBalancedMovePrice=0.01"
+    conf.write_text("loadBalancerLoadSheddingStrategy=BalancedShedder\n")
+    given = ["--config", str(conf), "--set", price]
+    assert analyze(tmp_path, "--no-late", *given, "--set", "clusterName=c") == 0
     found = report(tmp_path)
     assert found["tables"]["sensors"]["rows"] == []
     usage_of = {row["broker"]: row for row in found["tables"]["broker_usage"]["rows"]}
@@ -153,6 +157,7 @@ def test_a_full_broker_is_overloaded_and_its_sensor_is_no_liar(
     (uneven,) = [one for one in found["findings"] if one["question"] == "imbalance"]
     for command in uneven["commands"]:
         command_lines.check(shlex.split(command)[1:])
+    assert shlex.split(uneven["commands"][-1])[-8:-4] == given
     assert main(shlex.split(uneven["commands"][-1])[1:]) == 2  # nothing has the loads of bundles
     assert "no samples of brokers and bundles" in capsys.readouterr().err
     assert "b1 leads, epoch 1, BalancedShedder" in [event["text"] for event in found["timeline"]]
