@@ -4,6 +4,7 @@ the driver. The questions are answered from these without Spark.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -168,6 +169,15 @@ class Facts:
     def busiest_topics(self) -> list[dict[str, Any]]:
         """See `_of_busiest`."""
         return self._of_busiest("topic_load", "topic", self.topics)
+
+    def of_one(
+        self, busiest: list[dict[str, Any]], name: str, which: str
+    ) -> Iterator[tuple[float, float]]:
+        """When (ms) and how much one of the busiest carried, by the steps of the plots."""
+        axis = self.plot_steps
+        for row in busiest:
+            if row[name] == which and row["step"] is not None:
+                yield axis.start_ms + row["step"] * axis.step_ms, row["mean"]
 
     def _of_busiest(self, kind: str, name: str, totals: pa.Table) -> list[dict[str, Any]]:
         """Means of the busiest by the steps of the plots; the rows with `step` None have the
