@@ -29,6 +29,7 @@ PLOT_STEPS_MAX = 96
 PLOT_STEPS_MS = tuple(minutes * 60_000 for minutes in (1, 2, 5, 10, 15))
 BUSIEST = 200
 """Percentiles and plots are of this many bundles and topics only."""
+OF_TWINS = " of another one; a record that two segments have counts twice, in every table"
 SPLITTERS = ("BundleSplitterTask", "DefaultNamespaceBundleSplitStrategyImpl")
 """What decisions about splits name as their strategy."""
 STEPS_MAX = 1_000_000
@@ -132,8 +133,7 @@ class Facts:
         twice = sum(row["samples"] - row["times"] for row in found)
         if twice:
             self.notices.append(
-                f"broker_load: {twice:,} records have the broker and the time of another one; "
-                "a record that two segments have counts twice, in every table"
+                f"broker_load: {twice:,} records have the broker and the time{OF_TWINS}"
             )
         return sorted(found, key=lambda row: (row["broker"], row["bucket"]))
 
@@ -189,6 +189,12 @@ class Facts:
         if not busiest:
             return []
         axis, loads = self.plot_steps, self.ingest.throughputs(kind, name, busiest)
+        once = loads.select([name, "broker", "ts"]).group_by([name, "broker", "ts"]).aggregate([])
+        if twins := loads.num_rows - once.num_rows:
+            self.notices.append(
+                f"{kind}: {twins:,} records of the busiest {name}s have the {name}, the broker and "
+                f"the time{OF_TWINS}"
+            )
         since = pc.cast(pc.subtract(loads["ts"], axis.start_ms), pa.float64())
         step = pc.cast(pc.floor(pc.divide(since, axis.step_ms)), pa.int64())
         parts = loads.append_column("step", step).group_by([name, "step"])

@@ -171,6 +171,30 @@ def test_a_full_broker_is_overloaded_and_its_sensor_is_no_liar(
     assert float(line[1:].split()[0]) < 80
 
 
+def test_records_of_two_segments_are_told(tmp_path: Path) -> None:
+    """Each one that is there once more, of brokers and of the busiest bundles and topics; what two
+    brokers or two minutes have alike is no such record.
+    """
+    bundle, topic = f"t/n/{FULL}", "persistent://t/n/x"
+    for sequence, minutes in ((1, range(10)), (2, range(7, 17))):
+        loads = {
+            "broker_load": [history.broker_load(at, "b0", 0.5) for at in minutes],
+            "bundle_load": [history.bundle_load(at, "b0", bundle, 1.0) for at in minutes],
+            "topic_load": [history.topic_load(at, "b0", topic, bundle, 1.0) for at in minutes],
+        }
+        for kind, lines in loads.items():
+            history.write(tmp_path / "history", kind, "b0", lines, sequence=sequence)
+    other = [history.bundle_load(at, "b1", bundle, 1.0) for at in range(10)]
+    history.write(tmp_path / "history", "bundle_load", "b1", other)
+    assert analyze(tmp_path, "--no-late") == 3
+    told = [text.partition(" of another one")[0] for text in report(tmp_path)["input"]["problems"]]
+    assert sorted(told) == [
+        "broker_load: 3 records have the broker and the time",
+        "bundle_load: 3 records of the busiest bundles have the bundle, the broker and the time",
+        "topic_load: 3 records of the busiest topics have the topic, the broker and the time",
+    ]
+
+
 def failing(question: ModuleType, **fields: Any) -> ModuleType:
     """A question, but for what fails."""
     kept = {
