@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from shlex import quote
@@ -27,6 +27,8 @@ from loadmanager.core.units import DAY_MS, HOUR_MS
 
 PAST_DAYS = 28
 """Days before that questions over several days look at."""
+STANDS_OUT = 1.25
+"""An hour stands out that has so many times the mean of all."""
 
 TEXT, NUMBER, WHOLE, YES_NO = pa.string(), pa.float64(), pa.int64(), pa.bool_()
 TEXTS = pa.list_(pa.string())
@@ -77,6 +79,8 @@ class Day:
     settings: StrategySettings
     stored: Callable[[str, str, Sequence[str] | None], list[Row]] = lambda *_: []
     """Question, date, columns → the stored rows of an earlier day; empty without such a table."""
+    configured: str = ""
+    """The options of the command line that `settings` come from, as a shell takes them."""
     answers: dict[str, list[Row]] = field(default_factory=dict)
     """The rows of earlier questions that did not fail."""
 
@@ -203,6 +207,21 @@ def command(text: str, name: str, more: str = "") -> list[str]:
     if not name or not name.isprintable() or name.startswith("-"):
         return []
     return [f"{text} {quote(name)}{more}"]
+
+
+def busiest_hour(carried: Iterable[tuple[float, float]]) -> str:
+    """A sentence about the hour that has most of these amounts at times (ms), to end a text with;
+    empty if none stands out.
+    """
+    by_hour: dict[int, float] = {}
+    for ts, amount in carried:
+        hour = int(ts - ts % HOUR_MS)
+        by_hour[hour] = by_hour.get(hour, 0.0) + amount
+    if not by_hour:
+        return ""
+    most = max(sorted(by_hour), key=by_hour.__getitem__)
+    stands_out = by_hour[most] >= STANDS_OUT * sum(by_hour.values()) / len(by_hour)
+    return f" Its busiest hour began at {clock(most)}." if stands_out else ""
 
 
 def clock(ts_ms: float) -> str:

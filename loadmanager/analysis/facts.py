@@ -4,6 +4,7 @@ the driver. The questions are answered from these without Spark.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -28,6 +29,7 @@ PLOT_STEPS_MAX = 96
 PLOT_STEPS_MS = tuple(minutes * 60_000 for minutes in (1, 2, 5, 10, 15))
 BUSIEST = 200
 """Percentiles and plots are of this many bundles and topics only."""
+OF_TWINS = " of another one; a record that two segments have counts twice, in every table"
 SPLITTERS = ("BundleSplitterTask", "DefaultNamespaceBundleSplitStrategyImpl")
 """What decisions about splits name as their strategy."""
 STEPS_MAX = 1_000_000
@@ -131,8 +133,7 @@ class Facts:
         twice = sum(row["samples"] - row["times"] for row in found)
         if twice:
             self.notices.append(
-                f"broker_load: {twice:,} records have the broker and the time of another one; "
-                "a record that two segments have counts twice, in every table"
+                f"broker_load: {twice:,} records have the broker and the time{OF_TWINS}"
             )
         return sorted(found, key=lambda row: (row["broker"], row["bucket"]))
 
@@ -169,6 +170,15 @@ class Facts:
         """See `_of_busiest`."""
         return self._of_busiest("topic_load", "topic", self.topics)
 
+    def of_one(
+        self, busiest: list[dict[str, Any]], name: str, which: str
+    ) -> Iterator[tuple[float, float]]:
+        """When (ms) and how much one of the busiest carried, by the steps of the plots."""
+        axis = self.plot_steps
+        for row in busiest:
+            if row[name] == which and row["step"] is not None:
+                yield axis.start_ms + row["step"] * axis.step_ms, row["mean"]
+
     def _of_busiest(self, kind: str, name: str, totals: pa.Table) -> list[dict[str, Any]]:
         """Means of the busiest by the steps of the plots; the rows with `step` None have the
         percentiles of the whole day instead.
@@ -179,6 +189,12 @@ class Facts:
         if not busiest:
             return []
         axis, loads = self.plot_steps, self.ingest.throughputs(kind, name, busiest)
+        once = loads.select([name, "broker", "ts"]).group_by([name, "broker", "ts"]).aggregate([])
+        if twins := loads.num_rows - once.num_rows:
+            self.notices.append(
+                f"{kind}: {twins:,} records of the busiest {name}s have the {name}, the broker and "
+                f"the time{OF_TWINS}"
+            )
         since = pc.cast(pc.subtract(loads["ts"], axis.start_ms), pa.float64())
         step = pc.cast(pc.floor(pc.divide(since, axis.step_ms)), pa.int64())
         parts = loads.append_column("step", step).group_by([name, "step"])

@@ -117,17 +117,20 @@ class HistorySource:
     def chosen(self, cluster: str | None) -> str:
         """The cluster of this name, or the only one. Raises `BadInputError` if there is none."""
         found = self.clusters()
-        if cluster is None and len(found) != 1:
-            known = (
-                f"there are {', '.join(found)}: choose with --cluster"
-                if found
-                else "there is none (cluster=…/kind=…/date=… is expected below it)"
+        if not found and not self.files.exists(self._root):
+            raise BadInputError(f"{self.url} does not exist")
+        if not found:
+            raise BadInputError(
+                f"{self.url}: there is no history here (cluster=…/kind=…/date=… is expected below "
+                "it)"
             )
-            raise BadInputError(f"{self.url}: which cluster? {known}")
+        if cluster is None and len(found) > 1:
+            raise BadInputError(
+                f"{self.url}: which cluster? There are {', '.join(found)}: choose with --cluster"
+            )
         if cluster is not None and cluster not in found:
             raise BadInputError(
-                f"{self.url} has no history of cluster {cluster}; it has "
-                f"{', '.join(found) or 'none'}"
+                f"{self.url} has no history of cluster {cluster}; it has {', '.join(found)}"
             )
         return cluster if cluster is not None else found[0]
 

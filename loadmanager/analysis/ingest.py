@@ -226,7 +226,7 @@ class Ingest:
         return stored(self._spark, schema, self._days.spark_path("sums", name, self._date))
 
     def throughputs(self, kind: str, column: str, names: Sequence[str]) -> pa.Table:
-        """`ts` and `throughput` of the loads whose column has one of these names."""
+        """`broker`, `ts` and `throughput` of the loads whose column has one of these names."""
         search = reading.Search(self._days.files, column, names)
         return pa.concat_tables(self._each(search.run, self._files[kind]))
 

@@ -118,6 +118,7 @@ class Job:
         days: AnalysedDays,
         *,
         settings: StrategySettings,
+        configured: str = "",
         quiet: bool = False,
         questions: Sequence[ModuleType] = QUESTIONS,
     ) -> None:
@@ -125,6 +126,7 @@ class Job:
         self._spark = spark
         self._source = source
         self._settings = settings
+        self._configured = configured
         self._quiet = quiet
         self.cluster = days.cluster
         self._days = days
@@ -145,7 +147,7 @@ class Job:
                 "tables have what is left"
             )
         facts = Facts(ingest, self._settings, day_start_ms(date))
-        day = Day(self.cluster, date, facts, self._settings, self._days.rows)
+        day = Day(self.cluster, date, facts, self._settings, self._days.rows, self._configured)
         answers: dict[str, Answer] = {}
         findings: list[Finding] = []
         for number, question in enumerate(self._questions, start=1):

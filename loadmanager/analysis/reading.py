@@ -435,13 +435,13 @@ class Search:
     names: Sequence[str]
 
     def run(self, path: str) -> pa.Table:
-        """Name, `ts` and `throughput` of each."""
+        """Name, `broker`, `ts` and `throughput` of each."""
         wanted = pc.field(PROBLEM).is_null() & pc.field(self.column).isin(self.names)
-        columns = [self.column, "ts", "msgThroughputIn", "msgThroughputOut"]
+        columns = [self.column, "broker", "ts", "msgThroughputIn", "msgThroughputOut"]
         with self.files.open(path, "rb") as file:
             found = pq.read_table(file, columns=columns, filters=wanted, use_threads=False)
-        both = (pc.fill_null(found[name], 0.0) for name in columns[2:])
-        return found.select(columns[:2]).append_column("throughput", pc.add(*both))
+        both = (pc.fill_null(found[name], 0.0) for name in columns[3:])
+        return found.select(columns[:3]).append_column("throughput", pc.add(*both))
 
 
 def _with_cause_and_parent(steps: pa.Table, causes: dict[str, str]) -> pa.Table:

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import stat
+import subprocess
 import sys
 import tempfile
 import threading
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -66,6 +68,11 @@ verified: all of it comes from the same place as Spark.
 """
 
 
+MASTERS = ("local", "spark://", "k8s://")
+"""How a master begins, beside `yarn`."""
+JAVA_ENDS_S = 30
+
+
 @contextmanager
 def session(
     *,
@@ -77,6 +84,8 @@ def session(
 
     Under spark-submit (its gateway is there already) master and Java are what spark-submit says.
     Otherwise `master` (`local[*]` by default), and `java` where the environment names none.
+
+    SIGTERM ends it, too, and the process with status 143. Raises `ConfigError`.
     """
     _refuse_connect(master, settings or {})
     running = SparkSession.getActiveSession()
@@ -84,7 +93,9 @@ def session(
         yield running
         return
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    with tempfile.TemporaryDirectory(prefix="loadmanager-analysis-") as folder:
+    if not submitted:
+        _check_master((settings or {}).get("spark.master", master or "local[*]"))
+    with _ends_on_sigterm(), tempfile.TemporaryDirectory(prefix="loadmanager-analysis-") as folder:
         builder: Any = SparkSession.builder
         for key, value in _settings(
             None if submitted else master or "local[*]", folder, settings or {}
@@ -105,38 +116,93 @@ def session(
         if java is not None:
             os.environ["JAVA_HOME"] = str(java_home(java, Path(folder)))
         logging.getLogger().addHandler(logging.NullHandler())  # else py4j prints tracebacks
-        with _interrupted_afterwards():
-            spark = builder.getOrCreate()
+        spark = None
         try:
+            with _signals_wait():
+                spark = builder.getOrCreate()
             yield spark
+        except SystemExit:
+            spark = None
+            _end_java()
+            raise
         finally:
-            spark.stop()
+            if spark is not None:
+                spark.stop()
 
 
 @contextmanager
-def _interrupted_afterwards() -> Iterator[None]:
-    """Ctrl-C waits until Spark has started; a second one does not.
+def _ends_on_sigterm() -> Iterator[None]:
+    """SIGTERM ends the process with status 143 after everything is cleaned up, if nobody else
+    handles it; that takes a moment, in which another SIGTERM does nothing.
+    """
+    if not _in_main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def end(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """SIGTERM and Ctrl-C wait until Spark has started; a second Ctrl-C does not.
 
     PySpark leaves Java behind when its start is interrupted. Afterwards Ctrl-C does what it did
     before: PySpark's own handler talks to Java in the middle of another answer.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if not _in_main_thread():
         yield
         return
     came: list[int] = []
 
     def wait(number: int, _frame: object) -> None:
-        if came:
+        if number == signal.SIGINT and number in came:
             raise KeyboardInterrupt
         came.append(number)
 
-    before = signal.signal(signal.SIGINT, wait)
+    before = {number: signal.signal(number, wait) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-    if came:
-        raise KeyboardInterrupt
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for each in came[:1]:
+            signal.raise_signal(each)
+
+
+def _end_java() -> None:
+    """End Spark's Java without a word, and wait for it: it may be in the middle of an answer, and
+    removes files of its own.
+    """
+    gateway = SparkContext._gateway  # noqa: SLF001 - nothing public knows the process
+    if gateway is None:
+        return
+    gateway.proc.stdin.close()
+    try:
+        gateway.proc.wait(JAVA_ENDS_S)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        gateway.proc.wait()
+
+
+def _in_main_thread() -> bool:
+    """Only there signals can be handled."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def _check_master(master: str) -> None:
+    """Raises `ConfigError` for what makes Java print a stack and end."""
+    if master != "yarn" and not master.startswith(MASTERS):
+        raise ConfigError(
+            f"--master {master}: local[*], spark://HOST:PORT, k8s://HOST:PORT or yarn is expected"
+        )
 
 
 def _refuse_connect(master: str | None, given: dict[str, str]) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
 
 from loadmanager import settings
-from loadmanager.cli.options import Command, config
+from loadmanager.cli.options import URL, Command, config
 from loadmanager.core.errors import BadInputError, ConfigError
+from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.text import printable
 
@@ -36,12 +39,14 @@ exit status: 0 done; 1 failed; 2 bad input or usage;
 @click.option(
     "--history",
     default="data/history",
+    type=URL,
     metavar="URL",
     help="where the segments are: a folder or any fsspec URL",
 )
 @click.option(
     "--output",
     default="data/analysis",
+    type=URL,
     metavar="URL",
     help="where tables and reports go",
 )
@@ -86,6 +91,7 @@ def command(
         history=_url(history),
         output=_url(output),
         strategies=strategies,
+        configured=_configured(config, overrides),
         spark_settings=dict(map(_pair, spark_settings)),
         late=not no_late,
         **options,
@@ -128,6 +134,18 @@ def _url(text: str) -> str:
     if re.match(r"file:/+", text):
         return re.sub(r"file:/+", "file:///", text)
     return text if re.match(r"[a-z0-9+.-]+://", text) else str(Path(text).resolve())
+
+
+def _configured(config: Path | None, overrides: Mapping[str, str]) -> str:
+    """The options that strategies have their settings from, for commands in the report; the rest of
+    --set is nobody's business there.
+    """
+    known, leaves = settings.known_keys(), (StrategySettings, *registry.own_settings())
+    words = [] if config is None else ["--config", str(config.resolve())]
+    for key, text in overrides.items():
+        if key in known and known[key].leaf in leaves:
+            words += ["--set", f"{key}={text}"]
+    return "".join(f"{quote(word)} " for word in words)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -46,7 +46,19 @@ class Finite(click.FloatRange):
 
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-FILE = click.Path(path_type=Path)
+
+
+class Named(click.Path):
+    """A path or URL that is not empty: that would be the working folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        if value == "":
+            self.fail("it is empty; the working folder is '.'", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE, URL = Named(path_type=Path), Named()
 
 
 class Picture(click.Path):

@@ -15,7 +15,7 @@ import numpy as np
 from click.core import ParameterSource
 
 from loadmanager import settings
-from loadmanager.cli.options import Command, Finite, Picture, config
+from loadmanager.cli.options import URL, Command, Finite, Picture, config
 from loadmanager.cli.terminal import show, table, track
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies.settings import StrategySettings
@@ -67,7 +67,7 @@ hot min: minutes of brokers above 85 %
 MB/s moved: traffic of the moved bundles, megabytes/s, the sum over all moves
 again: bundles that were moved twice within an hour
 pause s: seconds that clients were without an owner because of moves
-settle min: after an event, until the spread is usual again"""
+settle min: after an event, until the spread is usual again; - without an event"""
 NO_CYCLES = 4
 OF_HISTORY = ("dates", "cluster", "exact")
 OF_SYNTHETIC = ("days", "seed", "hours", "brokers", "bundles", "unequal", "calm", "lies")
@@ -79,7 +79,7 @@ PLOT_WIDTH = 60
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
-@click.argument("history", required=False)
+@click.argument("history", type=URL, required=False)
 @click.option("--date", "dates", multiple=True, metavar="YYYY-MM-DD", help="of HISTORY: this day")
 @click.option("--cluster", help="of HISTORY: which cluster, when there are several")
 @config()
@@ -215,7 +215,7 @@ def _exactly(
         raise BadInputError("--exact: a HISTORY is expected")
     recorded_days = _reader()
     source = recorded_days.history(history)
-    name = recorded_days.cluster_of(source, cluster)
+    name = source.chosen(cluster)
 
     def of_keys(keys: Mapping[str, str]) -> StrategySettings:
         return settings.parse(keys).leaf(StrategySettings)
@@ -243,7 +243,7 @@ def _recorded(
     """
     recorded_days = _reader()
     source = recorded_days.history(history)
-    name = recorded_days.cluster_of(source, cluster)
+    name = source.chosen(cluster)
     made = {}
     for date in dates or source.dates(name):
         try:
@@ -280,11 +280,19 @@ def _settings(base: settings.Settings, text: str, history: str | None) -> Strate
     return settings.strategies_of(loaded)
 
 
-def _row(text: str, days: Sequence[Measures]) -> list[str | float]:
-    means = {name: fmean(asdict(day)[name] for day in days) for name in asdict(days[0])}
-    means["moved_bytes"] /= 1e6
-    del means["broker_minutes"]
-    return [text, *(round(value, 2) for value in means.values())]
+def _row(text: str, days: Sequence[Measures]) -> list[str | float | None]:
+    figures: dict[str, list[float | None]] = {
+        name: [asdict(day)[name] for day in days] for name in asdict(days[0])
+    }
+    del figures["broker_minutes"]
+    figures["moved_bytes"] = [day.moved_bytes / 1e6 for day in days]
+    return [text, *map(_mean, figures.values())]
+
+
+def _mean(figures: Sequence[float | None]) -> float | None:
+    """Of the days that have it."""
+    there = [figure for figure in figures if figure is not None]
+    return round(fmean(there), 2) if there else None
 
 
 def _plot(minutes: Sequence[Minute]) -> str:

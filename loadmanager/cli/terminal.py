@@ -29,14 +29,16 @@ TEXT_MIN = 20
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
-    """Rows under headers; numeric columns are aligned to the right, None is shown as `-`."""
+    """Rows under headers, for `show`; numeric columns are aligned to the right, None is shown as
+    `-`.
+    """
     made = Table(box=None, pad_edge=False, header_style="bold")
     for header, *cells in zip(headers, *rows, strict=True):
         numeric = bool(cells) and all(
             cell is None or isinstance(cell, int | float) for cell in cells
         )
         made.add_column(
-            Text(header.upper()),
+            Text(header),
             justify="right" if numeric else "left",
             min_width=max(_least(header, 0), *(_least(_text(cell), TEXT_MIN) for cell in cells), 0),
             overflow="fold",
@@ -80,10 +82,15 @@ def _fit(made: Table, width: int) -> int:
 
 def _blocks(made: Table, width: int) -> str:
     """Rows as blocks: the first cell, and below it the other cells that are not empty."""
-    headers = [str(column.header).capitalize() for column in made.columns]
+    headers = [_capitalized(str(column.header)) for column in made.columns]
     wide = max(map(len, headers[1:]), default=0)
     rows = zip(*(column.cells for column in made.columns), strict=True)
     return "\n".join("\n".join(_block(headers, list(map(str, row)), wide, width)) for row in rows)
+
+
+def _capitalized(header: str) -> str:
+    """With the case of units."""
+    return header[:1].upper() + header[1:]
 
 
 def _block(headers: list[str], row: list[str], wide: int, width: int) -> Iterator[str]:
@@ -110,6 +117,8 @@ def show(*parts: Shown) -> None:
             if width > most:
                 texts.append(_blocks(part, most))
                 continue
+            for column in part.columns:
+                column.header = Text(str(column.header).upper())
             console = Console(width=max(width, 1))
             with console.capture() as captured:
                 console.print(part)

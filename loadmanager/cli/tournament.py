@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from loadmanager import settings
-from loadmanager.cli.options import FILE, Command, Finite, Picture, config
+from loadmanager.cli.options import FILE, URL, Command, Finite, Picture, config
 from loadmanager.cli.terminal import show, table
 from loadmanager.core.errors import BadInputError, ConfigError, OperationalError
 from loadmanager.simulator import candidates
@@ -45,7 +45,7 @@ IN_FORCE = "the settings in force"
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
-@click.argument("history")
+@click.argument("history", type=URL)
 @click.option("--date", "dates", multiple=True, metavar="YYYY-MM-DD", help="default: all but today")
 @click.option("--cluster", help="which cluster, when the history has several")
 @config("broker.conf with the settings in force")
@@ -54,7 +54,9 @@ IN_FORCE = "the settings in force"
 )
 @click.option("--no-grid", is_flag=True, help="do not try every combination of the grid")
 @click.option("--try", "tried", multiple=True, metavar="STRATEGY", help="also this, as in replay")
-@click.option("--seed", default=1, help="seed of the candidates that are drawn by chance")
+@click.option(
+    "--seed", default=1, type=click.IntRange(0), help="of the candidates that are drawn by chance"
+)
 @click.option("--balance", default=1.0, type=Finite(0), help="weight of spread")
 @click.option("--headroom", default=1.0, type=Finite(0), help="weight of overload")
 @click.option("--calm", default=0.2, type=Finite(0), help="weight of moves")
@@ -123,7 +125,7 @@ def _prepared(
             f"a tournament needs PySpark and fsspec: pip install 'loadmanager[analysis]' ({error})"
         ) from None
     source = recorded_days.history(history)
-    name = recorded_days.cluster_of(source, cluster)
+    name = source.chosen(cluster)
     tournament = Tournament(output, base)
     today = datetime.now(UTC).date().isoformat()
     for date in dates or source.dates(name):

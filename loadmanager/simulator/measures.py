@@ -57,9 +57,9 @@ class Measures:
     """Bundles that were moved a second time within an hour."""
     pause_s: float
     """Seconds that clients were without an owner because of moves, summed over clients."""
-    settle_minutes: float
+    settle_minutes: float | None
     """Minutes after an event until the spread is at most a tenth above its median, at most 60; the
-    mean.
+    mean; None without an event.
     """
 
 
@@ -104,5 +104,5 @@ def measure(minutes: Sequence[Minute]) -> Measures:
         moved_bytes=sum(minute.moved_bytes_s for minute in measured),
         again=sum(minute.again for minute in measured),
         pause_s=sum(minute.pause_s for minute in measured),
-        settle_minutes=float(np.mean(settled)) if settled else 0.0,
+        settle_minutes=float(np.mean(settled)) if settled else None,
     )

@@ -40,6 +40,7 @@ def analyze(
     output: str,
     cluster: str | None,
     strategies: StrategySettings,
+    configured: str,
     master: str | None,
     spark_settings: dict[str, str],
     late: bool,
@@ -47,7 +48,8 @@ def analyze(
 ) -> list[Outcome]:
     """Analyse one day, and before it those days whose segments changed since they were analysed.
 
-    Everything that can be wrong with the arguments is said before Spark starts.
+    Everything that can be wrong with the arguments is said before Spark starts. `configured`: the
+    options of the command line that `strategies` come from.
     """
     source = HistorySource(history)
     days = AnalysedDays(output, source.chosen(cluster))
@@ -57,7 +59,9 @@ def analyze(
             if not any(source.seen(days.cluster, day) for day in dates):
                 return []
             with session(master=master, java=find_java(), settings=spark_settings) as spark:
-                job = Job(spark, source, days, settings=strategies, quiet=quiet)
+                job = Job(
+                    spark, source, days, settings=strategies, configured=configured, quiet=quiet
+                )
                 outcomes = [_catch_up(job, day) for day in dates[:-1]]
                 return [one for one in (*outcomes, job.run(date)) if one is not None]
     except (Py4JNetworkError, ConnectionError) as error:

@@ -28,20 +28,6 @@ def history(url: str) -> HistorySource:
     return HistorySource(url)
 
 
-def cluster_of(source: HistorySource, cluster: str | None) -> str:
-    """The cluster, if there is no other. Raises `BadInputError`."""
-    found = source.clusters()
-    if cluster is None and len(found) == 1:
-        return found[0]
-    if not found:
-        raise BadInputError(
-            f"{source.url}: there is no history here (cluster=…/kind=…/date=… is expected below it)"
-        )
-    if cluster is None or cluster not in found:
-        raise BadInputError(f"{source.url}: which cluster? There are {', '.join(found)}: --cluster")
-    return cluster
-
-
 def records(
     source: HistorySource, segments: Iterable[Segment], kind: type[Record]
 ) -> Iterator[Record]:

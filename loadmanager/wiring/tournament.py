@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 import loadmanager
 from loadmanager import settings
@@ -33,7 +34,7 @@ from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.simulator import candidates
 from loadmanager.simulator.closed_loop import run
 from loadmanager.simulator.day_files import dump, load
-from loadmanager.simulator.days import Day
+from loadmanager.simulator.days import Day, Pattern
 from loadmanager.simulator.measures import Measures, measure
 from loadmanager.simulator.tournament import Results
 from loadmanager.wiring.analysis import FAILURES
@@ -41,7 +42,9 @@ from loadmanager.wiring.plugins import modules, register_plugins
 from loadmanager.wiring.recorded_days import check_candidate, unweighted
 
 MS_PER_CYCLE, MS_PER_BROKER, MS_PER_BUNDLE = 1.0, 0.03, 0.001
-"""What a minute of a day costs, measured (`python -m bench replay`)."""
+"""What a minute of a day costs, measured (`python -m bench replay`). A bundle costs that in minutes
+in which it carries something.
+"""
 TASKS_PER_CORE = 4
 """In one batch: after each one, progress is shown and results are kept."""
 PATIENCE = 100
@@ -80,7 +83,8 @@ class Tournament:
         """Candidate → the error that it raised."""
         self._folder = folder
         self._base = unweighted(base)
-        self._days: dict[str, tuple[Path, Day]] = {}
+        self._days: dict[str, tuple[Path, float]] = {}
+        """Date → the day's file, and the CPU seconds that it will take, about."""
         try:
             for part in ("days", "results"):
                 (folder / part).mkdir(parents=True, exist_ok=True)
@@ -98,7 +102,7 @@ class Tournament:
         path = self._folder / "days" / f"{hashlib.sha256(data).hexdigest()[:32]}.npz"
         if _content(path) != data:
             _write(path, data)
-        self._days[date] = path, day
+        self._days[date] = path, _seconds(day)
 
     def keys(self, candidate: str) -> dict[str, str]:
         """The candidate's settings. Raises `BadInputError`, `ConfigError`."""
@@ -114,8 +118,8 @@ class Tournament:
         results: dict[str, dict[str, Measures]] = {}
         for candidate in tried:
             keys = self.keys(candidate)
-            for date, (path, day) in self._days.items():
-                task = Task(candidate, date, keys, str(path), _seconds(day))
+            for date, (path, seconds) in self._days.items():
+                task = Task(candidate, date, keys, str(path), seconds)
                 known = self._known(task)
                 if known is None:
                     left.append(task)
@@ -129,7 +133,8 @@ class Tournament:
             known = msgspec.json.decode(self._result(task).read_bytes(), type=Measures)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return None
-        return known if all(0 <= each <= NUMBER_MAX for each in astuple(known)) else None
+        figures = [each for each in astuple(known) if each is not None]
+        return known if all(0 <= each <= NUMBER_MAX for each in figures) else None
 
     def _result(self, task: Task) -> Path:
         content = msgspec.json.encode(
@@ -169,8 +174,9 @@ def spark_session(master: str | None) -> Iterator[Any]:
 
 
 def _seconds(day: Day) -> float:
-    each_ms = MS_PER_CYCLE + MS_PER_BROKER * len(day.cores) + MS_PER_BUNDLE * len(day.bundles)
-    return day.minutes * each_ms / 1000
+    assert not isinstance(day.carried, Pattern), "a tournament is of recorded days"
+    cycles_ms = day.minutes * (MS_PER_CYCLE + MS_PER_BROKER * len(day.cores))
+    return (cycles_ms + MS_PER_BUNDLE * int(np.count_nonzero(day.carried))) / 1000
 
 
 def _here(tasks: Sequence[Task]) -> Iterator[tuple[Task, _Answer]]:

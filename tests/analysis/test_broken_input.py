@@ -196,7 +196,7 @@ def test_days_that_come_late_and_segments_that_are_gone(
     ("arguments", "status"),
     [
         (("--master", "local[banana]"), 1),
-        (("--master", "foo://x"), 1),
+        (("--master", "foo://x"), 2),
         (("--output", "/proc/x"), 2),
     ],
 )
@@ -241,8 +241,11 @@ def test_bad_usage(tmp_path: Path, arguments: tuple[str, ...]) -> None:
 def test_which_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Several clusters: one must be chosen; none: said so."""
     assert analyze(tmp_path) == 2
-    assert "there is none" in capsys.readouterr().err
-    (tmp_path / "history/cluster=a").mkdir(parents=True)
+    assert "history does not exist" in capsys.readouterr().err
+    (tmp_path / "history").mkdir()
+    assert analyze(tmp_path) == 2
+    assert "there is no history here" in capsys.readouterr().err
+    (tmp_path / "history/cluster=a").mkdir()
     (tmp_path / "history/cluster=b").mkdir()
     assert analyze(tmp_path) == 2
     assert "--cluster" in capsys.readouterr().err

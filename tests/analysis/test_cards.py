@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from loadmanager.analysis.day import Day
+from loadmanager.analysis.facts import Facts, PlotSteps
+from loadmanager.analysis.ingest import Ingest
 from loadmanager.analysis.questions import (
     broker_usage,
     capacity,
+    clocks,
     flapping,
     forecasts,
     headroom,
+    hot_bundles,
+    hot_topics,
     imbalance,
     moves,
     namespaces,
@@ -48,6 +54,7 @@ def test_a_forecast_names_its_own_error(used: str, naive_error: float | None, sa
     )
     (card,) = forecasts.findings([row], DAY)
     assert card.text.endswith(said)
+    assert card.plot == "usage"
 
 
 @pytest.mark.parametrize(
@@ -176,6 +183,45 @@ def test_a_late_crash_is_on_a_full_timeline() -> None:
     assert [mark.ts for mark in drawn.events if mark.kind == "bad"] == [1_000]
 
 
+def test_a_clock_is_judged_by_what_the_timeline_shows() -> None:
+    """Bundles were handed over, or nothing would be known of it."""
+    row = SimpleNamespace(broker="b1", ahead_ms=3_000.0, uncertain_ms=100.0, differs=True)
+    (card,) = clocks.findings([row], DAY)
+    assert (card.title, card.plot) == ("The clock of b1 is 3.0 s ahead", "timeline")
+
+
+@pytest.mark.parametrize("busy", [1.0, 9.0])
+def test_the_busiest_hour_is_told_if_one_stands_out(busy: float) -> None:
+    """Of a bundle, a topic and a namespace, in two hours, the second of which may be busy."""
+    facts = Facts(cast("Ingest", None), StrategySettings(), 0)
+    facts.brokers = [{"broker": "b0", "first_ts": 7_200_000, "last_ts": 14_000_000}]
+    facts.plot_steps = PlotSteps(7_200_000, 900_000, 8)
+    carried = [(step, busy if step >= 4 else 1.0) for step in range(8)]
+    whole = {"step": None, "quantiles": [1.0, 1.0]}
+    facts.busiest_bundles = [{"bundle": "b", "step": at, "mean": mean} for at, mean in carried]
+    facts.busiest_topics = [{"topic": "t", "step": at, "mean": mean} for at, mean in carried]
+    facts.busiest_bundles.append({"bundle": "b", **whole})
+    facts.namespaces_by_hour = [
+        {"namespace": "t/n", "hour": 7_200_000, "bytes": 1.0},
+        {"namespace": "t/n", "hour": 10_800_000, "bytes": busy},
+        {"namespace": "t/m", "hour": 0, "bytes": 99.0},
+    ]
+    day = Day("c", "2026-11-20", facts, StrategySettings())
+    hot = {"share": 1.0, "bytes": 9.0, "throughput_mean": 1.0, "throughput_max": 1.0}
+    hot |= {"throughput_p95": 1.0, "topics_max": 1}
+    none = SimpleNamespace(share=0.0)
+    of_namespace = {"share": 1.0, "bundles": 1, "cut_into": 1, "wanted": 4, "topics": 9}
+    of_namespace |= {"cuts": [], "largest_share": 1.0, "largest_share_then": 1.0}
+    cards = [
+        *hot_bundles.findings([SimpleNamespace(bundle="b", **hot), none], day),
+        *hot_topics.findings([SimpleNamespace(topic="t", bundle="b", **hot), none], day),
+        *namespaces.findings([SimpleNamespace(namespace="t/n", **of_namespace)], day),
+    ]
+    said = [card.text.endswith(" Its busiest hour began at 03:00.") for card in cards]
+    assert said == [busy > 1] * 3
+    assert all(card.plot == "bundles" for card in cards)
+
+
 def test_the_largest_broker_may_be_lost() -> None:
     """Brokers of 16, 8 and 8 cores: half of all is everything without the largest."""
     steps = [
@@ -207,7 +253,7 @@ def test_advice_names_keys_of_the_shedder_that_ran(shedder: str | None) -> None:
     """A day without decisions is taken for one of ThresholdShedder, Pulsar's default."""
     facts = SimpleNamespace(shedder=shedder, ingest=SimpleNamespace(history_url="history"))
     day: Any = SimpleNamespace(
-        settings=StrategySettings(), facts=facts, date="2026-11-20", cluster="c"
+        settings=StrategySettings(), facts=facts, date="2026-11-20", cluster="c", configured=""
     )
     moved = {"bundle": "t/n/x", "source": "b0", "destination": "b1", "reason": "leader", "ts": 0}
     judged = {"gain": 0.0, "std_before": 0.1, "std_after": 0.1, "worth_it": False, "pause_ms": 1.0}

@@ -9,7 +9,10 @@ from typing import cast
 import pytest
 
 from loadmanager.analysis.day import Day, command
+from loadmanager.analysis.facts import Facts
+from loadmanager.analysis.ingest import Ingest
 from loadmanager.analysis.questions import hot_topics, namespaces
+from loadmanager.core.strategies.settings import StrategySettings
 
 EVIL = "persistent://t/n/x'; $(touch y) `id` <b>"
 
@@ -19,8 +22,10 @@ def test_the_name_of_a_topic_is_one_word() -> None:
     row = SimpleNamespace(
         topic=EVIL, bundle="b", share=0.9, bytes=9.0, throughput_mean=1.0, throughput_max=1.0
     )
-    brokers = SimpleNamespace(brokers=[{"broker": "b0"}, {"broker": "b1"}, {"broker": "b2"}])
-    day = cast("Day", SimpleNamespace(facts=brokers, answers={}))
+    facts = Facts(cast("Ingest", None), StrategySettings(), 0)
+    facts.brokers = [{"broker": name, "first_ts": 0, "last_ts": 0} for name in ("b0", "b1", "b2")]
+    facts.busiest_topics = []
+    day = Day("c", "2026-11-20", facts, StrategySettings())
     (finding,) = hot_topics.findings([row, SimpleNamespace(share=0.0)], day)
     (line,) = finding.commands
     assert shlex.split(line) == ["loadmanager", "admin", "topics", "partitions", EVIL]

@@ -129,7 +129,8 @@ def test_a_full_broker_is_overloaded_and_its_sensor_is_no_liar(
 ) -> None:
     """A CPU that shows its limit for two hours, to the last digit, has no more to give. The leader
     has the name of its shedder, not of what splits. A plot is one line, which begins with the first
-    five minutes, although these began before the first record. Commands can be pasted.
+    five minutes, although these began before the first record. Commands can be pasted, and one
+    that tries settings begins with those of the report.
     """
     root = tmp_path / "history"
     for broker, usage in (("b0", 1.0), ("b1", 0.2)):
@@ -144,7 +145,10 @@ def test_a_full_broker_is_overloaded_and_its_sensor_is_no_liar(
         history.record({**common, "strategy": "BundleSplitterTask", "action": "split"}, 6, "b1"),
     ]
     history.write(root, "decision", "b1", decisions)
-    assert analyze(tmp_path, "--no-late") == 0
+    conf, price = tmp_path / "our broker.conf", "loadManagerBalancedMovePrice=0.01"
+    conf.write_text("loadBalancerLoadSheddingStrategy=BalancedShedder\n")
+    given = ["--config", str(conf), "--set", price]
+    assert analyze(tmp_path, "--no-late", *given, "--set", "clusterName=c") == 0
     found = report(tmp_path)
     assert found["tables"]["sensors"]["rows"] == []
     usage_of = {row["broker"]: row for row in found["tables"]["broker_usage"]["rows"]}
@@ -153,6 +157,7 @@ def test_a_full_broker_is_overloaded_and_its_sensor_is_no_liar(
     (uneven,) = [one for one in found["findings"] if one["question"] == "imbalance"]
     for command in uneven["commands"]:
         command_lines.check(shlex.split(command)[1:])
+    assert shlex.split(uneven["commands"][-1])[-8:-4] == given
     assert main(shlex.split(uneven["commands"][-1])[1:]) == 2  # nothing has the loads of bundles
     assert "no samples of brokers and bundles" in capsys.readouterr().err
     assert "b1 leads, epoch 1, BalancedShedder" in [event["text"] for event in found["timeline"]]
@@ -164,6 +169,30 @@ def test_a_full_broker_is_overloaded_and_its_sensor_is_no_liar(
     assert line.count("M") == 1
     assert "h" not in line
     assert float(line[1:].split()[0]) < 80
+
+
+def test_records_of_two_segments_are_told(tmp_path: Path) -> None:
+    """Each one that is there once more, of brokers and of the busiest bundles and topics; what two
+    brokers or two minutes have alike is no such record.
+    """
+    bundle, topic = f"t/n/{FULL}", "persistent://t/n/x"
+    for sequence, minutes in ((1, range(10)), (2, range(7, 17))):
+        loads = {
+            "broker_load": [history.broker_load(at, "b0", 0.5) for at in minutes],
+            "bundle_load": [history.bundle_load(at, "b0", bundle, 1.0) for at in minutes],
+            "topic_load": [history.topic_load(at, "b0", topic, bundle, 1.0) for at in minutes],
+        }
+        for kind, lines in loads.items():
+            history.write(tmp_path / "history", kind, "b0", lines, sequence=sequence)
+    other = [history.bundle_load(at, "b1", bundle, 1.0) for at in range(10)]
+    history.write(tmp_path / "history", "bundle_load", "b1", other)
+    assert analyze(tmp_path, "--no-late") == 3
+    told = [text.partition(" of another one")[0] for text in report(tmp_path)["input"]["problems"]]
+    assert sorted(told) == [
+        "broker_load: 3 records have the broker and the time",
+        "bundle_load: 3 records of the busiest bundles have the bundle, the broker and the time",
+        "topic_load: 3 records of the busiest topics have the topic, the broker and the time",
+    ]
 
 
 def failing(question: ModuleType, **fields: Any) -> ModuleType:

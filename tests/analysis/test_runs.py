@@ -36,7 +36,7 @@ with session(master="local[1]", java=Path(sys.argv[1])):
     print("started", flush=True)
 """
 INTERRUPTS = """#!/bin/sh
-mkdir {once} 2>/dev/null && kill -INT $INTERRUPTED
+mkdir {once} 2>/dev/null && kill -{signal} $INTERRUPTED
 exec {java} "$@"
 """
 
@@ -111,22 +111,43 @@ def test_spark_submit_decides(tmp_path: Path) -> None:
     assert local == local | LOCAL | given
 
 
+def test_a_master_that_there_is_not(
+    tmp_path: Path, sessions: Sessions, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A line says which there are, without a word of Java."""
+    sessions.stop()
+    for arguments in (("--master", "nonsense"), ("--spark", "spark.master=nonsense")):
+        assert analyze(tmp_path, *arguments) == 2
+        (line,) = capfd.readouterr().err.splitlines()
+        assert "--master nonsense: local[*], spark://HOST:PORT" in line
+
+
 @pytest.mark.spark
-def test_ctrl_c_has_no_stack(tmp_path: Path) -> None:
-    """Whatever Spark was asked for when it came."""
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_ended(tmp_path: Path, number: int, status: int) -> None:
+    """By Ctrl-C or SIGTERM, whatever Spark was asked for when it came: without a stack, and nothing
+    is left.
+    """
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
     where = ["--history", str(tmp_path / "history"), "--output", str(tmp_path / "analysis")]
     command = ["analyze", "--date", history.DATE, *where, "--master", "local[1]"]
     run = subprocess.Popen(
-        [sys.executable, "-m", "loadmanager", *command], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "loadmanager", *command],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
     )
     try:
         assert run.stderr is not None
         said = run.stderr.read(len(f"{history.DATE}: reading"))
-        run.send_signal(signal.SIGINT)
+        assert list(temporary.glob("loadmanager-analysis-*"))
+        run.send_signal(number)
         said += run.communicate()[1]
-        assert run.returncode == 130
+        assert run.returncode == status
         assert said.startswith(f"{history.DATE}: reading")
         assert "Traceback" not in said
+        assert not list(temporary.glob("loadmanager-analysis-*"))
     finally:
         run.kill()
         run.wait()
@@ -199,10 +220,15 @@ def test_executors_without_pyarrow(
     assert "No module named 'pyarrow'; every executor needs Python with pyarrow" in line
 
 
-def test_ctrl_c_while_java_starts_leaves_no_java_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "status", "last"), [("INT", -signal.SIGINT, "KeyboardInterrupt\n"), ("TERM", 143, "")]
+)
+def test_a_start_that_is_ended_leaves_no_java_behind(
+    tmp_path: Path, name: str, status: int, last: str
+) -> None:
     """The Java that interrupts its Python holds the pipe that is read here: it ends, too."""
     java = tmp_path / "java"
-    java.write_text(INTERRUPTS.format(once=tmp_path / "once", java=find_java()))
+    java.write_text(INTERRUPTS.format(once=tmp_path / "once", signal=name, java=find_java()))
     java.chmod(0o755)
     shell = 'INTERRUPTED=$$ exec "$@"'
     words = ["sh", "-c", shell, "sh", sys.executable, "-c", STARTS, str(java)]
@@ -215,4 +241,5 @@ def test_ctrl_c_while_java_starts_leaves_no_java_behind(tmp_path: Path) -> None:
         os.killpg(started.pid, signal.SIGKILL)
         raise
     assert (tmp_path / "once").exists()
-    assert (out, error.splitlines()[-1]) == ("", "KeyboardInterrupt")
+    assert (out, "Traceback" in error, started.returncode) == ("", bool(last), status)
+    assert error.endswith(last)

@@ -22,6 +22,18 @@ def test_a_table_of_what_was_tried(capsys: pytest.CaptureFixture[str]) -> None:
     assert "MB/s moved: " in printed
 
 
+def test_nothing_settles_without_an_event(capsys: pytest.CaptureFixture[str]) -> None:
+    """No figure stands for what was not measured."""
+    assert cli.main([*SMALL, "--calm"]) == 0
+    header, row = capsys.readouterr().out.splitlines()[:2]
+    assert (header.split()[-1], row.split()[-1]) == ("MIN", "-")
+    assert cli.main([*SMALL, "--calm", "--json"]) == 0
+    ((day,),) = (each["days"] for each in json.loads(capsys.readouterr().out))
+    assert day["settle_minutes"] is None
+    assert cli.main(list(SMALL)) == 0
+    assert float(capsys.readouterr().out.splitlines()[1].split()[-1]) > 0
+
+
 def test_json_is_the_same_each_time(capsys: pytest.CaptureFixture[str]) -> None:
     """The same seed, the same bytes; with every minute."""
     assert cli.main([*SMALL, "--json", "--days", "2"]) == 0
@@ -124,11 +136,15 @@ def test_an_option_without_effect_is_refused(
         ("replay", "--hours", "nan"),
         ("replay", "--seed", "-1"),
         ("tournament", "x", "--calm", "nan"),
+        ("tournament", "x", "--seed", "-3"),
+        ("tournament", "x", "--output", ""),
+        ("analyze", "--output", ""),
+        ("analyze", "--history", ""),
     ],
 )
-def test_numbers_that_are_none(
+def test_values_that_are_none(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """NaN and a negative seed are refused as a wrong value of their option."""
+    """NaN, a negative seed and a folder without a name are refused, and the option is named."""
     assert cli.main(arguments) == 2
     assert f"Invalid value for '{arguments[-2]}'" in capsys.readouterr().err

@@ -16,7 +16,7 @@ SCRIPT = f"""
 from loadmanager.cli.terminal import show, table
 text = "some words that say why, at length, as an outcome does"
 rows = [({NAME!r}, "10.20.30.40:8080", 1.25, text), ("[x]\\x1b[2J", None, 0.0, "")]
-show(table(("bundle", "owner", "msg in/s", "outcome"), rows))
+show(table(("bundle", "owner", "MB/s in", "outcome"), rows))
 """
 
 
@@ -54,7 +54,7 @@ def test_in_a_pipe_a_row_is_a_line() -> None:
         env={**os.environ, "COLUMNS": "40"},
     )
     header, first, second = result.stdout.splitlines()
-    assert header.split() == ["BUNDLE", "OWNER", "MSG", "IN/S", "OUTCOME"]
+    assert header.split() == ["BUNDLE", "OWNER", "MB/S", "IN", "OUTCOME"]
     assert first.split()[:5] == [NAME, "10.20.30.40:8080", "1.2", "some", "words"]
     assert second.split() == ["[x]\\x1b[2J", "-", "0.0"]
     assert result.stderr == ""
@@ -71,6 +71,12 @@ def test_on_a_terminal_names_stay_whole(columns: int) -> None:
     assert max(map(len, lines)) <= max(columns, len(NAME))
     assert (len(lines) == 3) == (columns == 200)
     assert (row == NAME) == (columns < 200)
+
+
+def test_units_keep_their_case() -> None:
+    """In blocks only the first letter of a header becomes a capital."""
+    lines = on_a_terminal(40, NO_COLOR="1", TERM="dumb")
+    assert [line.split("  ")[1] for line in lines[1:4]] == ["Owner", "MB/s in", "Outcome"]
 
 
 def test_control_characters_are_escaped() -> None:

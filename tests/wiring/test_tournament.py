@@ -77,6 +77,22 @@ def test_a_candidate_that_does_not_end(tmp_path: Path, endless: str) -> None:
     assert bool(signal.getitimer(signal.ITIMER_REAL)[0]) == bool(before)
 
 
+def test_bundles_that_carry_nothing_cost_nothing(tmp_path: Path) -> None:
+    """A day with many idle bundles is about as long as one without them."""
+
+    def seconds(idle: float, bundles: int) -> float:
+        day = make_day(1, Shape(brokers=3, bundles=bundles, minutes=30, events=False))
+        carried = np.full((30, bundles), 1e6, np.float32)
+        carried[:, : round(idle * bundles)] = 0
+        tournament = Tournament(tmp_path, settings.load())
+        tournament.add("2026-11-01", replace(day, carried=carried))
+        ((task,), _) = tournament.tasks([""])
+        return task.seconds
+
+    assert seconds(0.99, 10_000) == seconds(0, 100)
+    assert seconds(0, 10_000) == pytest.approx(30 * 0.01, rel=0.2)
+
+
 def test_settings_in_force_that_fail(tmp_path: Path, failing: str) -> None:
     """Nothing can be compared with them."""
     tournament = a_tournament(tmp_path, loadBalancerLoadSheddingStrategy=failing)

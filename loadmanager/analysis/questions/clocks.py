@@ -52,6 +52,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             advice="Synchronise it (chrony, ntpd).",
             numbers={"aheadMs": row.ahead_ms, "uncertainMs": row.uncertain_ms},
             where=row.broker,
+            plot="timeline",
             commands=["chronyc tracking"],
         )
         for row in rows

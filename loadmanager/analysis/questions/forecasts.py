@@ -118,6 +118,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             numbers={"peak": row.peak_tomorrow, "error": error},
             at_ms=row.peak_hour_ts,
             where=row.name,
+            plot="usage",
             commands=["loadmanager admin dry-run"],
         )
         for row in rows

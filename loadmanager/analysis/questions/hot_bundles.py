@@ -15,6 +15,7 @@ from loadmanager.analysis.day import (
     Columns,
     Day,
     Finding,
+    busiest_hour,
     command,
     mib,
     namespace_of,
@@ -127,7 +128,8 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             title=f"{row.bundle} carried {row.share:.0%} of all traffic",
             text=f"This bundle had {mib(row.throughput_mean)} in and out on average and "
             f"{mib(row.throughput_max)} at most, with {row.topics_max} topics; an even share of a "
-            f"broker is {limit:.0%}. No broker can have less than its largest bundle.",
+            f"broker is {limit:.0%}. No broker can have less than its largest bundle."
+            + busiest_hour(day.facts.of_one(day.facts.busiest_bundles, "bundle", row.bundle)),
             advice="Split it."
             if row.topics_max > 1
             else "A single topic carries it, which no split can divide: partition the topic.",

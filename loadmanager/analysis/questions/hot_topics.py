@@ -7,7 +7,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from loadmanager.analysis.day import NUMBER, TEXT, WHOLE, Columns, Day, Finding, command, mib, over
+from loadmanager.analysis.day import (
+    NUMBER,
+    TEXT,
+    WHOLE,
+    Columns,
+    Day,
+    Finding,
+    busiest_hour,
+    command,
+    mib,
+    over,
+)
 from loadmanager.analysis.facts import total
 from loadmanager.analysis.questions import hot_bundles
 
@@ -65,7 +76,8 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
                 text=f"This topic had {mib(row.throughput_mean)} in and out on average and "
                 f"{mib(row.throughput_max)} at most; an even share of a broker is {limit:.0%}. "
                 f"It is {min(part, 1.0):.0%} of its bundle {row.bundle}. "
-                "A topic is served by one broker at a time, and no split divides it.",
+                "A topic is served by one broker at a time, and no split divides it."
+                + busiest_hour(day.facts.of_one(day.facts.busiest_topics, "topic", row.topic)),
                 advice="It is a partition already: give the topic more of them."
                 if partition
                 else "Partition it.",

@@ -118,7 +118,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
                 *command(
                     "loadmanager replay",
                     day.facts.ingest.history_url,
-                    f" --cluster {quote(day.cluster)} --date {day.date} "
+                    f" --cluster {quote(day.cluster)} --date {day.date} {day.configured}"
                     '--try "" --try BalancedShedder+BalancedPlacement',
                 ),
             ],

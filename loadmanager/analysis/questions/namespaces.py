@@ -17,6 +17,7 @@ from loadmanager.analysis.day import (
     Day,
     Finding,
     Row,
+    busiest_hour,
     command,
     many,
     namespace_of,
@@ -200,9 +201,9 @@ def commands(
     ]
 
 
-def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
+def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     """Namespaces with much traffic, and too few bundles or badly placed boundaries."""
-    found = []
+    found, hours = [], day.facts.namespaces_by_hour
     for row in rows:
         if row.share < SHARE_MIN:
             continue
@@ -231,12 +232,13 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             importance = 30 + 20 * row.largest_share
         else:
             continue
+        carried = ((at["hour"], at["bytes"]) for at in hours if at["namespace"] == row.namespace)
         found.append(
             Finding(
                 importance=importance,
                 question=NAME,
                 title=title,
-                text=text,
+                text=text + busiest_hour(carried),
                 advice=advice,
                 numbers={
                     "bundles": row.bundles,
