@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -95,7 +96,10 @@ def session(
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
         _check_master((settings or {}).get("spark.master", master or "local[*]"))
-    with _ends_on_sigterm(), tempfile.TemporaryDirectory(prefix="loadmanager-analysis-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="loadmanager-analysis-") as folder,
+        _ends_on_sigterm(folder),
+    ):
         builder: Any = SparkSession.builder
         for key, value in _settings(
             None if submitted else master or "local[*]", folder, settings or {}
@@ -116,24 +120,21 @@ def session(
         if java is not None:
             os.environ["JAVA_HOME"] = str(java_home(java, Path(folder)))
         logging.getLogger().addHandler(logging.NullHandler())  # else py4j prints tracebacks
-        spark = None
+        with _signals_wait():
+            spark = builder.getOrCreate()
         try:
-            with _signals_wait():
-                spark = builder.getOrCreate()
+            # It prints a stack when Java goes.
+            server = spark.sparkContext._accumulatorServer  # noqa: SLF001 - there is no other way
+            server.handle_error = lambda *_: None
             yield spark
-        except SystemExit:
-            spark = None
-            _end_java()
-            raise
         finally:
-            if spark is not None:
-                spark.stop()
+            spark.stop()
 
 
 @contextmanager
-def _ends_on_sigterm() -> Iterator[None]:
-    """SIGTERM ends the process with status 143 after everything is cleaned up, if nobody else
-    handles it; that takes a moment, in which another SIGTERM does nothing.
+def _ends_on_sigterm(folder: str) -> Iterator[None]:
+    """SIGTERM ends Java, removes the folder, and ends the process with status 143, if nobody else
+    handles it. It raises nothing: PySpark would talk to Java in the middle of another answer.
     """
     if not _in_main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
@@ -141,7 +142,9 @@ def _ends_on_sigterm() -> Iterator[None]:
 
     def end(number: int, _frame: object) -> None:
         signal.signal(number, signal.SIG_IGN)
-        raise SystemExit(128 + number)
+        _end_java()
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(128 + number)
 
     signal.signal(signal.SIGTERM, end)
     try:
@@ -178,11 +181,9 @@ def _signals_wait() -> Iterator[None]:
 
 
 def _end_java() -> None:
-    """End Spark's Java without a word, and wait for it: it may be in the middle of an answer, and
-    removes files of its own.
-    """
+    """End Spark's Java without a word, and wait: it removes files of its own."""
     gateway = SparkContext._gateway  # noqa: SLF001 - nothing public knows the process
-    if gateway is None:
+    if gateway is None or gateway.proc is None:  # spark-submit's ends by itself
         return
     gateway.proc.stdin.close()
     try:

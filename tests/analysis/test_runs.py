@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -123,10 +124,19 @@ def test_a_master_that_there_is_not(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_run_that_is_ended(tmp_path: Path, number: int, status: int) -> None:
-    """By Ctrl-C or SIGTERM, whatever Spark was asked for when it came: without a stack, and nothing
-    is left.
+@pytest.mark.parametrize(
+    ("number", "status", "kill"),
+    [
+        (signal.SIGINT, 130, os.kill),
+        (signal.SIGTERM, 143, os.kill),
+        (signal.SIGTERM, 143, os.killpg),
+    ],
+)
+def test_a_run_that_is_ended(
+    tmp_path: Path, number: int, status: int, kill: Callable[[int, int], None]
+) -> None:
+    """By Ctrl-C or SIGTERM, which Java may have, too, whatever Spark was asked for when it came:
+    without a stack, and nothing is left.
     """
     temporary = tmp_path / "tmp"
     temporary.mkdir()
@@ -137,12 +147,13 @@ def test_a_run_that_is_ended(tmp_path: Path, number: int, status: int) -> None:
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "TMPDIR": str(temporary)},
+        start_new_session=True,
     )
     try:
         assert run.stderr is not None
         said = run.stderr.read(len(f"{history.DATE}: reading"))
         assert list(temporary.glob("loadmanager-analysis-*"))
-        run.send_signal(number)
+        kill(run.pid, number)
         said += run.communicate()[1]
         assert run.returncode == status
         assert said.startswith(f"{history.DATE}: reading")

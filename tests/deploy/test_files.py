@@ -322,7 +322,8 @@ def test_a_night_without_records_is_a_failure() -> None:
 
 def test_a_night_that_recommends_nothing_is_no_failure() -> None:
     """Of the tournament's unit."""
-    assert _unit("loadmanager-tournament.service")["SuccessExitStatus"] == str(NO_RECOMMENDATION)
+    fine = _unit("loadmanager-tournament.service")["SuccessExitStatus"].split()
+    assert str(NO_RECOMMENDATION) in fine
 
 
 @needs_systemd
