@@ -29,7 +29,7 @@ def on_a_terminal(columns: int, **environment: str) -> list[str]:
         stdin=theirs,
         stderr=subprocess.DEVNULL,
         cwd=ROOT,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": str(columns), **environment},
+        env={**os.environ, "TERM": "xterm", "COLUMNS": str(columns), "LINES": "24", **environment},
     ) as process:
         os.close(theirs)
         read = b""
