@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,20 @@ INTERRUPTS = """#!/bin/sh
 mkdir {once} 2>/dev/null && kill -{signal} $INTERRUPTED
 exec {java} "$@"
 """
+
+
+def _plain_environment() -> dict[str, str]:
+    """Without what a Spark session of this process left there."""
+    ours = ("SPARK_", "PYSPARK_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c() -> Iterator[None]:
+    """Children take Ctrl-C, also if a shell began the tests in its background and ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True)
@@ -146,7 +160,7 @@ def test_a_run_that_is_ended(
         [sys.executable, "-m", "loadmanager", *command],
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "TMPDIR": str(temporary)},
+        env={**_plain_environment(), "TMPDIR": str(temporary)},
         start_new_session=True,
     )
     try:
@@ -244,7 +258,12 @@ def test_a_start_that_is_ended_leaves_no_java_behind(
     shell = 'INTERRUPTED=$$ exec "$@"'
     words = ["sh", "-c", shell, "sh", sys.executable, "-c", STARTS, str(java)]
     started = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=_plain_environment(),
+        start_new_session=True,
     )
     try:
         out, error = started.communicate(timeout=600)

@@ -29,8 +29,9 @@ class Traffic:
     """How many bundles each broker has."""
 
     def totals(self, amounts: Array) -> Array:
-        """The sums of some amount of each bundle, for each broker."""
-        sums = np.zeros(1 + len(amounts))
-        np.cumsum(amounts, out=sums[1:])
-        totals: Array = np.diff(sums[np.cumsum([0, *self.counts])])
+        """The sums of some amount of each bundle, for each broker: the same for equal brokers."""
+        totals, some = np.zeros(len(self.counts)), self.counts > 0
+        if some.any():
+            begins = np.cumsum(self.counts) - self.counts
+            totals[some] = np.add.reduceat(amounts, begins[some])
         return totals

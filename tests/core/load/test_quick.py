@@ -47,3 +47,17 @@ def test_brokers() -> None:
     expected = 6 + QUICK_WEIGHT * (30 - 6)
     assert quick.totals(quick.bytes_s) == pytest.approx([0.0, expected, 0.0])
     assert averages.quick_of("t/nobody/0") == 0
+
+
+def test_equal_brokers_have_equal_sums() -> None:
+    """To the last bit, whoever is before them: ties are decided by name, not by rounding."""
+    averages = BundleAverages()
+    names = {broker: [f"t/{broker}/{number}" for number in range(7)] for broker in "abc"}
+    for broker, factor in (("a", 1e9 / 3), ("b", 0.1), ("c", 0.1)):
+        averages.observe(
+            broker, {name: a_sample(factor * at) for at, name in enumerate(names[broker])}
+        )
+    quick = averages.quick_of_all({"none": [], **names, "nobody": []})
+    none, _, b, c, nobody = quick.totals(quick.bytes_s)
+    assert (none, nobody) == (0.0, 0.0)
+    assert b == c > 0
