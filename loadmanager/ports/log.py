@@ -88,6 +88,13 @@ class Storage(Protocol):
         """At most `size` bytes of a segment; none if its file is gone."""
         ...
 
+    async def mend(self, log_id: int) -> bool:
+        """Bring what this process has written to a log to its segments once more, as far as it is
+        in another place, too. True if there was something to bring: what was read as damaged may be
+        whole now.
+        """
+        ...
+
     async def trim(self, log_id: int, first_id: int) -> None:
         """Delete the segments that have no entry from `first_id` on."""
         ...

@@ -1,4 +1,5 @@
-"""`python -m simulation.hunt FIRST LAST [MANAGER|stored [KIND …]]`: run seeds until one fails.
+"""`python -m simulation.hunt FIRST LAST [MANAGER|stored|storage [KIND …]]`: run seeds until one
+fails.
 
 With kinds of events, only those happen. Prints the number of seeds that passed before; exits with 1
 if one failed.
@@ -8,17 +9,18 @@ from __future__ import annotations
 
 import sys
 
-from simulation import stored
+from simulation import storage, stored
 from simulation.simulate import Plan, run
 from simulation.world import SimulationError
 
 
 def main(first: int, last: int, what: str, kinds: tuple[str, ...]) -> int:
-    """Run the seeds: with stored topics, or under a load manager."""
+    """Run the seeds: with stored topics, with the storage alone, or under a load manager."""
+    alone = {"stored": stored.run, "storage": storage.run}
     for seed in range(first, last):
-        if what == "stored":
+        if what in alone:
             try:
-                stored.run(seed)
+                alone[what](seed)
             except SimulationError as error:
                 print(seed - first)
                 print(error, file=sys.stderr)

@@ -54,7 +54,9 @@ class Mutation:
     name: str
     edits: tuple[Edit, ...]
     found_in: str = "modular"
-    """Where it is looked for: under which load manager, or with stored topics (modular)."""
+    """Where it is looked for: under which load manager, with stored topics (modular), or with the
+    storage alone.
+    """
     kinds: tuple[str, ...] = ()
     """The kinds of events that it is looked for with; all of them if empty."""
 
@@ -73,6 +75,10 @@ def _one(
 
 def _stored(name: str, file: str, depth: int, before: str, after: str) -> Mutation:
     return Mutation(name, (Edit(file, depth, before, after),), "stored")
+
+
+def _storage(name: str, file: str, depth: int, before: str, after: str = "") -> Mutation:
+    return Mutation(name, (Edit(file, depth, before, after),), "storage")
 
 
 def _extensible(
@@ -427,6 +433,101 @@ MUTATIONS = (
         self._due[topic] = None
         topic.committed(topic.log.next_id, 0)
         """,
+    ),
+    _storage(
+        "an opening believes what only the page cache has",
+        "adapters/files/earlier_runs.py",
+        2,
+        "return self._disk.read_stored(path)",
+        "return self._disk.read(path)",
+    ),
+    _storage(
+        "a sync that fails once is taken for durable the next time",
+        "adapters/files/writers.py",
+        5,
+        "journal.doubtful[path] = self._doubts",
+        "pass",
+    ),
+    _storage(
+        "a failed sync of another process is not noticed",
+        "adapters/files/writers.py",
+        2,
+        """
+        for path in self.covered(ended):
+            self.doubt(path)
+        """,
+        "pass",
+    ),
+    _storage(
+        "a segment in doubt leaves its index all the same",
+        "adapters/files/writers.py",
+        3,
+        """
+        if any(path in journal.doubtful for journal in self._journals()):
+            return False
+        """,
+    ),
+    _storage(
+        "a journal is deleted before its segments are synced",
+        "adapters/files/log_files.py",
+        2,
+        "await self._in_thread(CLEARER, partial(own.clear, journal))",
+        "pass",
+    ),
+    _storage(
+        "a journal of a process that has ended is deleted before its segments are synced",
+        "adapters/files/other_writers.py",
+        4,
+        """
+        self._disk.sync(path)
+        self._disk.release(path)
+        """,
+        "pass",
+    ),
+    Mutation(
+        "marks of later openings are looked for before the write, not after it",
+        (
+            Edit(
+                "adapters/files/log_files.py",
+                2,
+                """
+                self._own.retire(only_full=True)
+                self._look()
+                """,
+                "self._own.retire(only_full=True)",
+            ),
+            Edit(
+                "adapters/files/log_files.py",
+                2,
+                """
+                if self._buffer.full:
+                    self._buffer.flush(None)
+                """,
+                """
+                self._look()
+                if self._buffer.full:
+                    self._buffer.flush(None)
+                """,
+            ),
+        ),
+        "storage",
+    ),
+    _storage(
+        "the names of an ended run's segments are not synced",
+        "adapters/files/earlier_runs.py",
+        2,
+        """self._disk.sync_names(path.partition("/")[0])""",
+        "pass",
+    ),
+    _storage(
+        "what a reader finds damaged is not read from the journal",
+        "adapters/files/log_files.py",
+        2,
+        """
+        if covered:
+            await self._mend(log_id)
+        """,
+        "",
     ),
 )
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import mmap
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 OPEN_MAX = 500
 """Files that a thread keeps open for writing."""
+READ_BYTES = 1 << 20
+"""Bytes of one read that passes over the page cache."""
 
 
 class DirectoryDisk:
@@ -40,9 +45,8 @@ class DirectoryDisk:
             opened.move_to_end(path)
             return found
         target = self._root / path
-        if flags & os.O_CREAT and not target.exists():
+        if flags & os.O_CREAT:
             self.make_folder(path.rpartition("/")[0])
-            self._new[path] = None
         if len(opened) >= OPEN_MAX:
             self.release(next(iter(opened)))
         found = opened[path] = os.open(target, os.O_WRONLY | flags, 0o644)
@@ -58,9 +62,11 @@ class DirectoryDisk:
                 if parent == self._root:
                     break
 
-    def write(self, path: str, offset: int, data: bytes) -> None:
+    def write(self, path: str, offset: int, data: bytes, *, create: bool = True) -> None:
         """See `writers.Disk`."""
-        found, view = self._descriptor(path, os.O_CREAT), memoryview(data)
+        found, view = self._descriptor(path, os.O_CREAT if create else 0), memoryview(data)
+        if offset == 0:
+            self._new[path] = None
         while view:
             written = os.pwrite(found, view, offset)
             view, offset = view[written:], offset + written
@@ -71,6 +77,40 @@ class DirectoryDisk:
         if path in self._new:
             self._sync_folder((self._root / path).parent)
             self._new.pop(path, None)
+
+    def sync_names(self, folder: str) -> None:
+        """See `writers.Disk`."""
+        self._sync_folder(self._root / folder)
+
+    def size(self, path: str) -> int:
+        """See `writers.Disk`."""
+        return (self._root / path).stat().st_size
+
+    def read_stored(self, path: str, size: int) -> bytes:
+        """See `writers.Disk`. A file system that cannot pass over the page cache is asked to drop
+        what it has of the file.
+        """
+        try:
+            found = os.open(self._root / path, os.O_RDONLY | os.O_DIRECT)
+            try:
+                return b"".join(self._direct(found, size))
+            finally:
+                os.close(found)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+        with (self._root / path).open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            return file.read(size)
+
+    @staticmethod
+    def _direct(found: int, size: int) -> Iterator[bytes]:
+        """The first bytes of a file that is open without the page cache."""
+        at = 0
+        with mmap.mmap(-1, READ_BYTES) as block:  # at the boundary of a page, as such a read needs
+            while at < size and (read := os.preadv(found, [block], at)) > 0:
+                yield block[: min(read, size - at)]
+                at += read
 
     def create(self, path: str, data: bytes) -> None:
         """See `writers.Disk`."""

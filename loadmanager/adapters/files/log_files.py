@@ -14,6 +14,10 @@ for all topics at once: `DIRECT_MAX` segments are written and synced themselves,
 of one journal, and then the segments are written when many writes have become one. On the disk of a
 virtual machine, 64 segments take 10 ms in one thread and 9 in eight (17 to 30 beside a busy
 interpreter), and 0.2 ms with the journal.
+
+After a sync that failed, the page cache proves nothing: what was not synced before may be on no
+disk, and the next sync says yes. So nobody is answered; an opening reads what the device has; and
+what the journal holds is written again (`writers`).
 """
 
 from __future__ import annotations
@@ -30,26 +34,12 @@ from typing import Any
 import structlog
 
 from loadmanager.adapters.files.commit_journal import Place, segment_path
-from loadmanager.adapters.files.shared_id import BYTES_MAX, id_in
-from loadmanager.adapters.files.shared_id import NAME as SHARED_ID
-from loadmanager.adapters.files.writers import (
-    JOURNAL_BYTES,
-    Buffer,
-    Disk,
-    OtherWriters,
-    Writer,
-)
+from loadmanager.adapters.files.earlier_runs import EarlierRuns, Found, closed_path, index_path
+from loadmanager.adapters.files.other_writers import OtherWriters
+from loadmanager.adapters.files.writers import JOURNAL_BYTES, Buffer, Disk, Writer
 from loadmanager.core.errors import OperationalError
-from loadmanager.core.messaging.segments import (
-    ID_MAX,
-    Damage,
-    SegmentIndex,
-    read_index,
-    scan,
-    write_index,
-)
+from loadmanager.core.messaging.segments import SegmentIndex
 from loadmanager.core.messaging.stored_log import Piece
-from loadmanager.core.wire.frames import publish_time_of
 from loadmanager.ports.log import Batch, Run, UnansweredError
 
 WORKERS = 8
@@ -62,20 +52,6 @@ FLUSHED_AT_ONCE = 8
 """Segments that are written before the next commit has its turn."""
 RETIRED_MAX = 4
 """With so many full journals, commits wait until their segments are synced."""
-MISSING = (
-    "topics whose folders are not there cannot be opened: is it the directory that all brokers "
-    "share, and is it mounted? If a topic's messages are gone for good, delete the topic"
-)
-
-TAKEN = (
-    "the metadata store is older than loadManagerStorageDirectory, or another cluster's: give each "
-    "cluster a directory of its own, and restore both from the same time"
-)
-OTHER_DIRECTORY = (
-    f"new topics cannot be stored while loadManagerStorageDirectory does not have the {SHARED_ID} "
-    "that it had: is it the directory that all brokers share, and is it mounted? If somebody has "
-    "emptied it: "
-)
 
 log = structlog.get_logger("storage")
 
@@ -106,21 +82,23 @@ class LogFiles:
         self._names = names
         self._own = Writer(disk, names(), journal_bytes)
         self._others = OtherWriters(disk)
-        self._shared_id: str | None = None
-        """The id of the directory; None if it has none, or if that is not checked."""
-        self._misses = False
-        """Whether the last log that was to be opened was refused because of its directory."""
+        self._earlier = EarlierRuns(disk, self._others, self._sync_segment, syncs)
         self._written_by: dict[int, str] = {}
         """Log → the writer that its present run is recorded with."""
+        self._scanned: dict[int, Sequence[SegmentIndex]] = {}
+        """Log → segments without an index that its opening has found. Of two openings at the same
+        time, only that which is recorded may leave its indexes: the other one may have found less.
+        """
+        self._unindexed: dict[int, Sequence[SegmentIndex]] = {}
+        """The same, of openings that are recorded."""
         self.commits = self.committed_bytes = 0
         self.commit_s = self.sync_s = 0.0
         """Seconds that commits took in their thread, and of those, to make them durable."""
-        self._damaged = 0
 
     @property
     def damaged(self) -> int:
         """Damaged parts found in segments and journals since start, torn ends left out."""
-        return self._damaged + self._others.damaged
+        return self._earlier.damaged + self._others.damaged
 
     @property
     def writer(self) -> str:
@@ -145,130 +123,72 @@ class LogFiles:
         self, log_id: int, runs: Sequence[Run], first_id: int
     ) -> tuple[list[SegmentIndex], int]:
         """See the port."""
+        found: Found
         if runs and runs[-1].writer == self.writer:
-            self._own.fence(log_id, runs[-1].number)
-            await self._in_thread(COMMITTER, lambda: self._buffer.flush(self._buffer.paths(log_id)))
-        found: tuple[list[SegmentIndex], int] = await self._for_log(
-            log_id, lambda: self._open(log_id, runs, first_id)
-        )
-        self._written_by[log_id] = self.writer
-        return found
-
-    def _open(
-        self, log_id: int, runs: Sequence[Run], first_id: int
-    ) -> tuple[list[SegmentIndex], int]:
-        folder = f"{log_id:016x}"
-        self._require_directory(log_id, folder, begins=not runs)
-        self._own.begin()
-        self._disk.make_folder(folder)
-        if runs:
-            self._end_run(log_id, runs[-1])
-        elif self._segments(log_id):
-            problem = f"the folder {folder} of a new topic has messages already; {TAKEN}"
-            log.error("a topic cannot be stored here", log=log_id, problem=problem)
-            raise OperationalError(problem)
-        names, segments, end_id = self._segments(log_id), list[SegmentIndex](), first_id
-        bounds = [*(run.first_id for run in runs[1:]), ID_MAX]
-        for run, bound in zip(runs, bounds, strict=False):
-            found_to = max(run.first_id, first_id)
-            for number, first in names:
-                if number == run.number and first < bound:
-                    index = self._read_index(log_id, number, first, bound)
-                    if index.end_id > first_id and index.offsets:
-                        if segments and segments[-1].run == number and end_id != first:
-                            self._report(log_id, f"entries {end_id} to {first - 1} are missing")
-                        segments.append(index)
-                        end_id = found_to = index.end_id
-            if found_to < bound < ID_MAX:
-                self._report(log_id, f"entries {found_to} to {bound - 1} are missing")
-        return segments, max([end_id, *(run.first_id for run in runs)])
-
-    def _require_directory(self, log_id: int, folder: str, *, begins: bool) -> None:
-        """Raise `OperationalError` if the directory is not the one that it was: what a broker
-        stores in another one, the next owner of the topic does not find.
-        """
-        if begins and self._shared_id and self._read_id() != self._shared_id:
-            problem = f"{OTHER_DIRECTORY}echo {self._shared_id} > {SHARED_ID} there"
-        elif not begins and not self._disk.exists(folder):
-            problem = f"loadManagerStorageDirectory has no folder {folder}; {MISSING}"
+            found = await self._open_own(log_id, runs, first_id)
         else:
-            self._misses = False
-            return
-        if not self._misses:
-            log.error("the storage is not what it was", log=log_id, problem=problem)
-        self._misses = True
-        raise OperationalError(problem)
+            found = await self._for_log(log_id, lambda: self._find(log_id, runs, first_id))
+        self._scanned.pop(log_id, None)
+        if found.scanned:
+            self._scanned[log_id] = found.scanned
+        self._written_by[log_id] = self.writer
+        return found.segments, found.end_id
+
+    async def _open_own(self, log_id: int, runs: Sequence[Run], first_id: int) -> Found:
+        """Open a log whose last run is this writer's. If another process has begun to do so, too,
+        it may have synced the segments, with a failure.
+        """
+        self._own.fence(log_id, runs[-1].number)
+        while True:
+            await self._in_thread(COMMITTER, lambda: self._buffer.flush(self._buffer.paths(log_id)))
+            if self._own.doubts(log_id):
+                await self._mend(log_id)
+            found: Found = await self._for_log(log_id, lambda: self._find(log_id, runs, first_id))
+            await self._in_thread(COMMITTER, self._look)
+            if not self._own.doubts(log_id):
+                return found
+
+    def _find(self, log_id: int, runs: Sequence[Run], first_id: int) -> Found:
+        self._earlier.require_directory(log_id, begins=not runs)
+        self._own.begin()
+        return self._earlier.find(log_id, runs, first_id, self.writer)
+
+    async def _leave_indexes(self) -> None:
+        while self._unindexed:
+            log_id, segments = self._unindexed.popitem()
+            for segment in segments:
+                await self._for_log(log_id, partial(self._earlier.leave_index, log_id, segment))
+
+    def _sync_segment(self, path: str) -> None:
+        self._own.sync(path)
+
+    async def mend(self, log_id: int) -> bool:
+        """See the port."""
+        covered = self._own.covered([log_id])
+        for path in covered:
+            self._own.doubt(path)
+        if covered:
+            await self._mend(log_id)
+        return bool(covered)
+
+    async def _mend(self, log_id: int) -> None:
+        await self._in_thread(COMMITTER, partial(self._own.retire, only_full=True))
+        await self._in_thread(CLEARER, partial(self._own.mend, log_id))
 
     async def remember_id(self) -> None:
         """The directory is the right one now. If it has an id, new logs are stored only while it
         has that id.
         """
         with suppress(OperationalError):  # the caller has checked the directory, and logged this
-            self._shared_id = await self._in_thread(CLEARER, self._read_id)
-
-    def _read_id(self) -> str | None:
-        found = self._disk.exists(SHARED_ID)
-        return id_in(self._disk.read(SHARED_ID, 0, BYTES_MAX)) if found else None
-
-    def _end_run(self, log_id: int, run: Run) -> None:
-        """After this, nothing more of a run is acknowledged, and its segments have everything that
-        was.
-        """
-        if run.writer == self._own.name:
-            return
-        self._others.fence(run.writer, log_id, run.number)
-        closed = _closed(log_id, run.number)
-        if not self._disk.exists(closed):
-            self._others.recover(run.writer)
-        for name in self._disk.names(f"{log_id:016x}"):
-            path = f"{log_id:016x}/{name}"
-            if name.endswith(".closed") and path < closed:
-                self._disk.remove(path)
-
-    def _segments(self, log_id: int) -> list[tuple[int, int]]:
-        """Run and first id of each segment, in order."""
-        found = []
-        for name in self._disk.names(f"{log_id:016x}"):
-            stem, _, suffix = name.partition(".")
-            with suppress(ValueError):
-                run, first = (int(part, 16) for part in stem.split("-"))
-                if suffix == "log":
-                    found.append((run, first))
-        return sorted(found)
-
-    def _read_index(self, log_id: int, run: int, first_id: int, bound: int) -> SegmentIndex:
-        """The index of a segment: as it was left, else by reading the segment. Entries from `bound`
-        on are left out: a later owner gave their ids to others.
-        """
-        path = segment_path(log_id, run, first_id)
-        with suppress(FileNotFoundError):
-            index = read_index(self._disk.read(_index(path)), run)
-            if index is not None and index.first_id == first_id and index.end_id <= bound:
-                return index
-        data = self._disk.read(path)
-        index, damages = scan(data, run, first_id, bound, publish_time_of=publish_time_of)
-        for damage in damages:
-            self._report_damage(log_id, path, damage)
-        if self._syncs():
-            self._disk.sync(path)  # its writer may have died before it did
-        self._disk.release(path)
-        self._leave_index(log_id, index)
-        return index
-
-    def _report_damage(self, log_id: int, path: str, damage: Damage) -> None:
-        if damage.torn:
-            log.info("a write that was cut off is left out", file=path, bytes=damage.size)
-            return
-        self._report(log_id, f"{path} is damaged at byte {damage.offset}, {damage.size} bytes long")
-
-    def _report(self, log_id: int, problem: str) -> None:
-        self._damaged += 1
-        log.error("stored messages are lost; the others are served", log=log_id, problem=problem)
+            self._earlier.shared_id = await self._in_thread(CLEARER, self._earlier.read_id)
 
     async def append(self, batch: Batch) -> set[int]:
         """See the port."""
         fenced, unsynced = await self._in_thread(COMMITTER, lambda: self._commit(batch))
         self._unsynced |= unsynced
+        for log_id in batch:
+            if log_id in self._scanned and log_id not in fenced:
+                self._unindexed[log_id] = self._scanned.pop(log_id)
         while len(self._own.retired) >= RETIRED_MAX:
             await self._clear_journal()
         found: set[int] = fenced
@@ -296,7 +216,7 @@ class LogFiles:
             self._write(pieces)
         if self._syncs() and not journaled:
             for path in touched:
-                self._disk.sync(path)
+                self._own.sync(path)
             spoilt |= self._spoilt(
                 (place, place.offset + len(piece.data)) for place, piece in pieces
             )
@@ -319,7 +239,7 @@ class LogFiles:
             if piece.data:
                 self._disk.write(place.path, piece.offset, piece.data)
                 if piece.finished and self._syncs():
-                    self._disk.sync(place.path)
+                    self._own.sync(place.path)
 
     def _spoilt(self, places: Iterable[tuple[Place, int]]) -> set[int]:
         """The logs of which somebody deleted or cut a segment that has so many bytes, as far as it
@@ -345,9 +265,10 @@ class LogFiles:
         """The last piece of a segment was taken: make all of it durable, with its index."""
         if piece.segment.offsets:
             self._buffer.flush([place.path])
-            self._disk.sync(place.path)
+            self._own.sync(place.path)
             self._disk.release(place.path)
-            self._leave_index(place.log_id, piece.segment)
+            if self._own.settle(place.path):
+                self._earlier.leave_index(place.log_id, piece.segment)
 
     def _look(self) -> None:
         try:
@@ -363,12 +284,6 @@ class LogFiles:
             return True
         return any(self._own.has_ended(log_id, piece.segment.run) for piece in pieces)
 
-    def _leave_index(self, log_id: int, index: SegmentIndex) -> None:
-        with suppress(OSError):  # without it the segment is read again
-            path = segment_path(log_id, index.run, index.first_id)
-            if self._disk.exists(path):
-                self._disk.create(_index(path), write_index(index))
-
     async def sync(self) -> None:
         """Make durable what was written without (`loadManagerStorageSync=interval`), and delete the
         journals whose segments are durable.
@@ -376,12 +291,17 @@ class LogFiles:
         unsynced, self._unsynced = self._unsynced, {}
         if unsynced:
             await self._in_thread(CLEARER, partial(self._sync, list(unsynced)))
+        if self._own.unsure:
+            await self._in_thread(COMMITTER, partial(self._own.retire, only_full=True))
         while self._own.retired:
             await self._clear_journal()
 
     async def flush(self) -> None:
-        """Write to the segments what only the journal has so far."""
+        """Write to the segments what only the journal has so far, and the indexes of segments that
+        openings have found without.
+        """
         await self._flush(self._buffer.paths())
+        await self._leave_indexes()
 
     async def _flush(self, paths: Sequence[str]) -> None:
         waiting = [path for path in paths if path in self._buffer]
@@ -390,22 +310,29 @@ class LogFiles:
             await self._in_thread(COMMITTER, partial(self._buffer.flush, some))
 
     def _sync(self, paths: Sequence[str]) -> None:
+        failed: OSError | None = None
         for path in paths:
-            with suppress(FileNotFoundError):
-                self._disk.sync(path)
+            try:
+                self._own.sync(path)
                 self._disk.release(path)
+            except OSError as error:  # the others are synced
+                failed = error
+        if failed is not None:
+            raise failed
 
     async def _clear_journal(self) -> None:
+        """Delete the oldest journal, once its segments are durable. Marks of later openings are
+        looked for before: such an opening may have synced a segment of it, with a failure.
+        """
         own = self._own
-        journal, segments = own.retired[0]
-        await self._flush(segments)
-
-        def clear() -> None:
-            self._sync(segments)
-            self._disk.remove(journal)
-
-        await self._in_thread(CLEARER, clear)
-        if own.retired and own.retired[0][0] == journal:
+        journal = own.retired[0]
+        await self._flush(list(journal.segments))
+        await self._in_thread(CLEARER, partial(own.clear, journal))
+        await self._in_thread(COMMITTER, self._look)
+        if journal.doubtful or own is not self._own:
+            return  # the next turn writes it again, or others have
+        await self._in_thread(CLEARER, partial(self._disk.remove, journal.path))
+        if own.retired and own.retired[0] is journal:
             del own.retired[0]
 
     async def recover(self) -> None:
@@ -435,11 +362,11 @@ class LogFiles:
         await self._for_log(log_id, lambda: self._trim(log_id, first_id))
 
     def _trim(self, log_id: int, first_id: int) -> None:
-        names = self._segments(log_id)
+        names = self._earlier.segments(log_id)
         for (run, first), (_, following) in zip(names, names[1:], strict=False):
             if following <= first_id:
                 path = segment_path(log_id, run, first)
-                for name in (_index(path), path):
+                for name in (index_path(path), path):
                     self._disk.remove(name)
 
     async def close(self, log_id: int, segments: Sequence[SegmentIndex]) -> None:
@@ -454,11 +381,16 @@ class LogFiles:
         def leave() -> None:
             for index, path in zip(segments, paths, strict=True):
                 if index.offsets:
-                    self._disk.sync(path)
+                    self._own.sync(path)
                     self._disk.release(path)
-                    self._leave_index(log_id, index)
-                self._disk.create(_closed(log_id, index.run), b"")
+                    if self._own.settle(path):
+                        self._earlier.leave_index(log_id, index)
+                if not self._own.doubts(log_id):
+                    self._disk.create(closed_path(log_id, index.run), b"")
 
+        if scanned := self._scanned.pop(log_id, None):
+            self._unindexed[log_id] = scanned
+            await self._leave_indexes()
         # A move waits for this, and each call of this thread waits for the commit before it.
         await self._in_thread(COMMITTER, finish)
         await self._for_log(log_id, leave)
@@ -482,15 +414,7 @@ class LogFiles:
             self._disk.remove_folder(folder)
             return [f"{folder}/{name}" for name in names]
 
+        self._scanned.pop(log_id, None)
+        self._unindexed.pop(log_id, None)
         await self._in_thread(COMMITTER, lambda: self._buffer.drop(log_id))
         await self._release(await self._for_log(log_id, delete))
-
-
-def _index(path: str) -> str:
-    """The index of a segment."""
-    return f"{path[: -len('.log')]}.index"
-
-
-def _closed(log_id: int, run: int) -> str:
-    """The file that tells that a run has left everything."""
-    return f"{log_id:016x}/{run:08x}.closed"

@@ -1,43 +1,62 @@
 """Folders of the processes that write log files: each storage has a folder `writers/<name>` with
 its journals, the marks by which others end its runs, and a file that it keeps locked.
 
-A name is used once. The folder of one whose lock is free belongs to a process that has ended:
-whoever finds it brings its journals into their segments and deletes it.
+A name is used once. What others do with a folder is in `other_writers`.
+
+A sync that failed is told once: the system takes the pages for clean, and may say yes to the next
+sync without writing anything. So a segment of which a sync has failed is in doubt for every journal
+that covers it, until the journal's pieces were written to it again, and synced without a failure. A
+journal goes when no segment of it is in doubt. Pieces are written again to their places: they are
+the same bytes, so that it does not matter who does so at the same time, or how often.
 """
 
 from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Protocol
 
-import structlog
-
-from loadmanager.adapters.files.commit_journal import Place, is_cut_off, read_batches, write_batch
+from loadmanager.adapters.files.commit_journal import Place, read_batches, write_batch
 
 WRITERS = "writers"
-DAMAGED = "damaged"
-"""Where journals are kept of which a part cannot be read."""
 JOURNAL_BYTES = 16 * 1024 * 1024
 BUFFER_BYTES = 4 * 1024 * 1024
 """So much waits in memory to be written to segments."""
 FENCES_MAX = 100_000
 """Ends of runs that a writer remembers; those of long ago have no lease any more."""
 
-log = structlog.get_logger("storage")
-
 
 class Disk(Protocol):
     """Files by path below a directory, `/` between folder and name. Raises `OSError`."""
 
-    def write(self, path: str, offset: int, data: bytes) -> None:
-        """Write to a file, which is created if need be."""
+    def write(self, path: str, offset: int, data: bytes, *, create: bool = True) -> None:
+        """Write to a file, which is created if need be; without `create`, a file that does not
+        exist raises `FileNotFoundError`.
+        """
         ...
 
     def sync(self, path: str) -> None:
-        """Make what was written to a file durable, with its name."""
+        """Make what was written to a file durable; with its name, if this disk has written its
+        first byte. After an error, what was written since the last sync without one may be lost,
+        whatever later calls say.
+        """
+        ...
+
+    def sync_names(self, folder: str) -> None:
+        """Make the names in a folder durable, whoever has given them."""
+        ...
+
+    def size(self, path: str) -> int:
+        """The bytes of a file, with those that are in memory only."""
+        ...
+
+    def read_stored(self, path: str, size: int) -> bytes:
+        """At most the first `size` bytes of a file, as the device has it: without what is only in
+        memory since a sync failed.
+        """
         ...
 
     def create(self, path: str, data: bytes) -> None:
@@ -149,23 +168,40 @@ class Buffer:
             self._forget(path, sum(len(piece) for piece in self._pieces[path]))
 
 
+@dataclass(slots=True)
+class Journal:
+    """A journal of this storage."""
+
+    path: str
+    size: int = 0
+    """Bytes that are durable. Behind them may be what a failed commit left."""
+    segments: dict[str, None] = field(default_factory=dict)
+    """Segments that have pieces in it, and may lack them."""
+    doubtful: dict[str, int] = field(default_factory=dict)
+    """Segments of which a sync failed after its pieces were written to them; the number of the
+    failure.
+    """
+
+
 class Writer:
-    """The folder of this storage. `begin` may be called by any thread, the others by the one that
-    commits.
+    """The folder of this storage. One thread calls `look`, `commit`, `retire` and `abandon`, one
+    calls `clear` and `mend`; any thread may call the others.
     """
 
     def __init__(self, disk: Disk, name: str, journal_bytes: int) -> None:
         self.name = name
-        self.retired: list[tuple[str, list[str]]] = []
-        """Journals that are full, with the segments that must be synced before they go."""
+        self.retired: list[Journal] = []
+        """Journals that are not written any more, and go when their segments are durable."""
         self._disk, self._journal_bytes = disk, journal_bytes
         self._folder = f"{WRITERS}/{name}"
         self._begun = False
-        self._changing = threading.Lock()
+        self._changing = threading.RLock()
         self._fenced: dict[int, int] = {}
         """Log → the last run that was ended."""
-        self._number = self._size = 0
-        self._covered: dict[str, None] = {}
+        self.failures = 0
+        """Syncs of segments that failed since start."""
+        self._doubts = self._number = 0
+        self._journal = self._next_journal()
 
     def begin(self) -> None:
         """Take the folder."""
@@ -176,7 +212,7 @@ class Writer:
                 self._begun = True
 
     def fence(self, log_id: int, run: int) -> None:
-        """A run of this writer has ended. May be called by any thread."""
+        """A run of this writer has ended."""
         with self._changing:
             self._fenced[log_id] = max(run, self._fenced.pop(log_id, 0))
             while len(self._fenced) > FENCES_MAX:
@@ -185,6 +221,9 @@ class Writer:
     def look(self) -> None:
         """Learn which runs others have ended. Raises `OSError` when the folder is gone: then others
         took this process for dead.
+
+        Another process may have synced the segments of such a run since, and have been told of a
+        failure that this one is not told of.
         """
         names = self._disk.names(self._folder)
         if not self._disk.holds(f"{self._folder}/lock"):
@@ -192,16 +231,20 @@ class Writer:
                 errno.ESTALE,
                 "another broker has ended this storage, or its directory is another one by now",
             )
+        ended = dict[int, None]()
         for name in names:
             if name.endswith(".fenced"):
                 with suppress(ValueError):
                     log_id, run = (int(part, 16) for part in name[: -len(".fenced")].split("-"))
                     self.fence(log_id, run)
+                    ended[log_id] = None
                 self._disk.remove(f"{self._folder}/{name}")
+        for path in self.covered(ended):
+            self.doubt(path)
 
     def abandon(self) -> None:
         """Write nothing more: whoever finds the folder may end it."""
-        for path in (self._path, *self._covered):
+        for path in (self._journal.path, *self._journal.segments):
             self._disk.release(path)
         with self._changing:
             if self._begun:
@@ -214,145 +257,124 @@ class Writer:
 
     def commit(self, pieces: Iterable[tuple[Place, bytes]]) -> None:
         """Make pieces durable."""
-        path = self._path
-        data = write_batch(path, pieces)
-        for place, _ in pieces:
-            self._covered[place.path] = None
+        journal = self._journal
+        data = write_batch(journal.path, pieces)
+        with self._changing:
+            for place, _ in pieces:
+                journal.segments[place.path] = None
         try:
-            self._disk.write(path, self._size, data)
-            self._disk.sync(path)
+            self._disk.write(journal.path, journal.size, data)
+            self._disk.sync(journal.path)
         except OSError:
             self.retire()  # nothing is read behind what is torn
             raise
-        self._size += len(data)
+        journal.size += len(data)
 
-    @property
-    def _path(self) -> str:
-        return f"{self._folder}/{self._number:08x}.journal"
+    def _next_journal(self) -> Journal:
+        self._number += 1
+        return Journal(f"{self._folder}/{self._number - 1:08x}.journal")
 
     def retire(self, *, only_full: bool = False) -> None:
-        """Begin another journal; what the present one covers is in the segments or in the buffer by
-        now.
+        """Begin another journal, if the present one is full or has segments that are in doubt, or
+        in any case; what it covers is in the segments or in the buffer by now.
         """
-        if only_full and self._size < self._journal_bytes:
+        journal = self._journal
+        if only_full and journal.size < self._journal_bytes and not journal.doubtful:
             return
-        self._disk.release(self._path)
-        self.retired.append((self._path, list(self._covered)))
-        self._covered.clear()
-        self._number, self._size = self._number + 1, 0
+        self._disk.release(journal.path)
+        with self._changing:
+            self.retired.append(journal)
+            self._journal = self._next_journal()
 
+    def _journals(self) -> list[Journal]:
+        return [*self.retired, self._journal]
 
-class OtherWriters:
-    """The folders of all other storages. May be used by any thread."""
+    def covered(self, logs: Collection[int]) -> list[str]:
+        """The segments of these logs that a journal covers."""
+        if not logs:
+            return []
+        folders = {f"{log_id:016x}" for log_id in logs}
+        with self._changing:
+            paths = {path: None for journal in self._journals() for path in journal.segments}
+        return [path for path in paths if path.partition("/")[0] in folders]
 
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
-        self._lock = threading.Lock()
-        self._applied: dict[str, dict[str, int]] = {}
-        """Writer that lives → journal → up to where it was applied."""
-        self.damaged = 0
-        """Damaged parts found in journals since start."""
+    @property
+    def unsure(self) -> bool:
+        """True if the present journal covers a segment that is in doubt: it must be retired."""
+        return bool(self._journal.doubtful)
 
-    def fence(self, writer: str, log_id: int, run: int) -> None:
-        """End a run of a writer, which looks for the mark after every write. It need not be
-        durable: a machine that stops ends all runs.
+    def doubt(self, path: str) -> None:
+        """A sync of this segment has failed, or may have."""
+        with self._changing:
+            self._doubts += 1
+            for journal in self._journals():
+                if path in journal.segments:
+                    journal.doubtful[path] = self._doubts
+
+    def doubts(self, log_id: int) -> bool:
+        """True if a segment of a log is in doubt."""
+        folder = f"{log_id:016x}/"
+        with self._changing:
+            return any(
+                path.startswith(folder) for journal in self._journals() for path in journal.doubtful
+            )
+
+    def sync(self, path: str) -> None:
+        """Make durable what was written to a segment, if it exists. After a failure it is in
+        doubt.
         """
-        if self._disk.exists(f"{WRITERS}/{writer}/lock"):
-            self._disk.create(f"{WRITERS}/{writer}/{log_id:x}-{run:x}.fenced", b"")
+        try:
+            self._disk.sync(path)
+        except FileNotFoundError:
+            return
+        except OSError:
+            self.failures += 1
+            self.doubt(path)
+            raise
 
-    def names(self) -> list[str]:
-        """All writers that have a folder."""
-        return self._disk.names(WRITERS)
-
-    def recover(self, writer: str) -> int:
-        """Bring a writer's journals into their segments; if its process has ended, sync them and
-        delete the folder. Returns the bytes that were written.
+    def settle(self, path: str) -> bool:
+        """A segment was synced, and nothing more is written to it: if it is not in doubt, it needs
+        no journal any more. False if it is.
         """
-        folder = f"{WRITERS}/{writer}"
-        with self._lock:
-            if not self._disk.exists(f"{folder}/lock"):
-                return 0  # its segments have everything
-            dead = self._disk.lock(f"{folder}/lock")
-            try:
-                return self._recover(writer, folder, dead=dead)
-            except OSError:
-                if dead:  # or else others would take it for alive
-                    self._disk.unlock(f"{folder}/lock")
-                raise
+        with self._changing:
+            if any(path in journal.doubtful for journal in self._journals()):
+                return False
+            for journal in self._journals():
+                journal.segments.pop(path, None)
+            return True
 
-    def _recover(self, writer: str, folder: str, *, dead: bool) -> int:
-        applied = self._applied.setdefault(writer, {})
-        journals = [name for name in self._disk.names(folder) if name.endswith(".journal")]
-        segments, size = dict[str, None](), 0
-        for name in journals:
-            with suppress(FileNotFoundError):  # its segments have been synced meanwhile
-                known = {} if dead else applied
-                size += self._apply(f"{folder}/{name}", name, known, segments, dead=dead)
-        if not dead:
-            self._applied[writer] = {name: applied.get(name, 0) for name in journals}
-            return size
-        self._delete(folder, segments)
-        del self._applied[writer]
-        return size
-
-    def _apply(
-        self,
-        path: str,
-        name: str,
-        applied: dict[str, int],
-        segments: dict[str, None],
-        *,
-        dead: bool,
-    ) -> int:
-        begin = end = applied.get(name, 0)
-        raw = self._disk.read(path, begin)
-        for size, damaged, pieces in read_batches(path, raw):
-            if damaged:
-                self._keep_damaged(path, end, damaged)
-            for place, data in pieces:
-                target = place.path
-                folder = target.partition("/")[0]
-                # What is not there was deleted; a new segment's name may have been lost.
-                if self._disk.exists(target if place.offset else folder):
-                    self._disk.write(target, place.offset, data)
-                    segments[target] = None
-            end = begin + size
-        for target in segments:
-            self._disk.release(target)
-        applied[name] = end
-        if dead and (rest := raw[end - begin :]):
-            if is_cut_off(path, rest):
-                size = len(rest)
-                log.warning("a commit was cut off and is left out", file=path, at=end, bytes=size)
-            else:
-                self._keep_damaged(path, end, len(rest))
-        return end - begin
-
-    def _keep_damaged(self, path: str, at: int, size: int) -> None:
-        """A part of a journal, other than a torn end, cannot be read: its data are lost if they are
-        not in the segments. The journal is kept, for whoever may know better.
+    def mend(self, log_id: int) -> None:
+        """Write the pieces of a log's segments that are in doubt again, as far as these exist, and
+        make them durable.
         """
-        self.damaged += 1
-        kept = f"{DAMAGED}/{path.replace('/', '-')}"
-        if not self._disk.exists(kept):
-            self._disk.make_folder(DAMAGED)
-            self._disk.create(kept, self._disk.read(path))
-        log.error(
-            "a part of a journal is damaged: stored messages may be lost",
-            file=path,
-            offset=at,
-            bytes=size,
-            kept=kept,
-        )
+        folder = f"{log_id:016x}/"
+        for journal in list(self.retired):
+            with self._changing:
+                paths = [path for path in journal.doubtful if path.startswith(folder)]
+            self._rewrite(journal, paths)
 
-    def _delete(self, folder: str, segments: Iterable[str]) -> None:
-        for path in segments:
-            with suppress(FileNotFoundError):
-                self._disk.sync(path)
+    def clear(self, journal: Journal) -> None:
+        """Make the segments of a journal durable."""
+        with self._changing:
+            doubtful, paths = list(journal.doubtful), list(journal.segments)
+        self._rewrite(journal, doubtful)
+        for path in paths:
+            if path not in doubtful:
+                self.sync(path)
                 self._disk.release(path)
-        for name in self._disk.names(folder):
-            if name != "lock":
-                self._disk.remove(f"{folder}/{name}")
-        self._disk.remove(f"{folder}/lock")
-        self._disk.unlock(f"{folder}/lock")
-        self._disk.remove_folder(folder)
+
+    def _rewrite(self, journal: Journal, paths: Sequence[str]) -> None:
+        with self._changing:
+            failures = {path: journal.doubtful.get(path) for path in paths}
+        raw = self._disk.read(journal.path, 0, journal.size) if paths else b""
+        for _, _, pieces in read_batches(journal.path, raw):
+            for place, data in pieces:
+                if place.path in failures:
+                    with suppress(FileNotFoundError):
+                        self._disk.write(place.path, place.offset, data, create=False)
+        for path, failure in failures.items():
+            self.sync(path)
+            self._disk.release(path)
+            with self._changing:  # unless a sync has failed meanwhile
+                if journal.doubtful.get(path) == failure:
+                    journal.doubtful.pop(path, None)

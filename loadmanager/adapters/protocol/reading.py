@@ -80,27 +80,14 @@ class EntryReader:
     async def fetch(self, entry_id: int) -> Entry | None:
         """An entry from the cache or the storage; None if there is none.
 
-        One that is damaged is logged, and does not exist from then on.
+        One that is damaged, also after the storage has mended what it can, is logged, and does not
+        exist from then on.
         """
+        found, problem = await self._read(entry_id)
+        if problem and await self._storage.mend(self._log_id):
+            found, problem = await self._read(entry_id)
         place = self._log.place(entry_id)
-        cached = self._log.get(entry_id)
-        if cached is not None or place is None:
-            return cached
-        data = await self._storage.read(self._log_id, place.segment, place.offset, place.size)
-        if not data:
-            self._lose(place.segment)
-            return None
-        entries = list[Entry]()
-        try:
-            entries += entries_in(data)
-        except CorruptDataError as error:
-            problem = str(error)
-        else:
-            problem = "it is not there"
-        self._log.accept(entries)
-        if entries and entries[0].entry_id == entry_id:
-            return entries[0]
-        if self._log.place(entry_id) is not None:
+        if problem and place is not None:
             log.error(
                 "a stored message is lost; the others are served",
                 topic=str(self._topic),
@@ -111,7 +98,27 @@ class EntryReader:
                 problem=problem,
             )
             self._log.quarantine(entry_id)
-        return None
+        return found
+
+    async def _read(self, entry_id: int) -> tuple[Entry | None, str]:
+        """An entry, if there is one; and why it cannot be read, or nothing."""
+        place = self._log.place(entry_id)
+        cached = self._log.get(entry_id)
+        if cached is not None or place is None:
+            return cached, ""
+        data = await self._storage.read(self._log_id, place.segment, place.offset, place.size)
+        if not data:
+            self._lose(place.segment)
+            return None, ""
+        entries, problem = list[Entry](), "it is not there"
+        try:
+            entries += entries_in(data)
+        except CorruptDataError as error:
+            problem = str(error)
+        self._log.accept(entries)
+        if entries and entries[0].entry_id == entry_id:
+            return entries[0], ""
+        return None, problem
 
     def _lose(self, segment: SegmentIndex) -> None:
         """The file of a segment is gone."""

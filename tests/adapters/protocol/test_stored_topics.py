@@ -125,7 +125,7 @@ async def test_backlogs_larger_than_the_cache_are_read_in_order() -> None:
     for number in range(100):
         await broker.say(connection, send_frame(1, number))
     path = next(path for path in sorted(files.content) if path.endswith(".log"))
-    files.content[path][-1] ^= 1  # entry 29
+    files.change(path, lambda content: content.__setitem__(-1, content[-1] ^ 1))  # entry 29
     hosted = broker.server.served(str(TOPIC))
     assert hosted is not None
     flow = encode(flow=pb.CommandFlow(consumer_id=1, messagePermits=1000))
@@ -315,9 +315,9 @@ async def test_a_file_that_somebody_removes_takes_no_more_messages(
     await broker.storage.flush()
     (path,) = (path for path in files.content if path.startswith("0000") and path.endswith(".log"))
     if cut:
-        del files.content[path][10:]
+        files.change(path, lambda content: content.__delitem__(slice(10, None)))
     else:
-        del files.content[path]
+        files.drop(path)
     other = encode(producer=pb.CommandProducer(topic=f"{TOPIC}2", producer_id=2, request_id=2))
     await broker.say(connection, other)
     await broker.say(connection, send_frame(1, 3), send_frame(2, 0))
@@ -388,7 +388,7 @@ async def test_a_file_that_is_gone_costs_its_messages_only() -> None:
     storing._cache._entries.clear()
     segments = sorted(path for path in files.content if path.endswith(".log"))
     assert len(segments) == 3
-    del files.content[segments[1]]
+    files.drop(segments[1])
     with capture_logs() as logs:
         _, reader = await broker.consumer(permits=10)
         await broker.settle()
