@@ -438,8 +438,25 @@ MUTATIONS = (
         "an opening believes what only the page cache has",
         "adapters/files/earlier_runs.py",
         2,
-        "return self._disk.read_stored(path)",
-        "return self._disk.read(path)",
+        "return self._disk.read_stored(path, size)",
+        "return self._disk.read(path, 0, size)",
+    ),
+    _storage(
+        "what is written while an opening syncs counts as durable",
+        "adapters/files/earlier_runs.py",
+        2,
+        "return self._disk.read_stored(path, size)",
+        "return self._disk.read_stored(path, 1 << 40)",
+    ),
+    _storage(
+        "of two openings at once, both leave their indexes",
+        "adapters/files/log_files.py",
+        3,
+        "self._scanned[log_id] = found.scanned",
+        """
+        self._unindexed[log_id] = found.scanned
+        await self._leave_indexes()
+        """,
     ),
     _storage(
         "a sync that fails once is taken for durable the next time",

@@ -34,6 +34,10 @@ ABSENT = (1 << 64) - 1
 ID_MAX = 1 << 63
 SECTOR_BYTES = 512
 """A disk writes so many bytes as a whole."""
+ZEROS = bytes(SECTOR_BYTES)
+"""Behind an entry that ends like this, its producer is named once more, as it was before: then a
+segment does not end in zeros, unless a write was cut off.
+"""
 GAP_ENTRIES_MAX = 1_000_000
 _INDEX = struct.Struct(">IQQQI")
 """Checksum of what follows, first entry id, entries, bytes of the segment, bytes of producers."""
@@ -160,7 +164,7 @@ def scan(
             found = _next_whole(data, at + 1 if known is None else behind, index)
             torn = found == len(data) and is_torn(data, at, behind)
             damages.append(Damage(at, found - at, torn=torn))
-            if found == len(data) and not torn and known is not None and known.kind == ENTRY:
+            if not torn and known is not None and known.kind == ENTRY:
                 _pass_over(
                     index, min(known.entry_id + 1, bound)
                 )  # a consumer may have it: keep its id

@@ -18,6 +18,7 @@ from loadmanager.core.messaging.segments import (
     ABSENT,
     ENTRY,
     PRODUCER,
+    ZEROS,
     SegmentIndex,
     Sent,
     record,
@@ -122,6 +123,7 @@ class StoredLog:
         number = self._numbers.get(producer)
         if number is None:
             number = self._introduce(producer)
+        before = self.producers.get(producer, Sent())
         self.producers[producer] = Sent(sequence_id, published_ms)
         self.producers.move_to_end(producer)
         entry_id = self.next_id
@@ -137,6 +139,8 @@ class StoredLog:
         active.offsets.append(active.size)
         active.messages.append((active.messages[-1] if active.messages else 0) + messages)
         self._write(head, tail)
+        if tail.endswith(ZEROS):  # or damage would look like a write that was cut off
+            self._write_name(number, producer, before)
         entry = Entry(entry_id, tail, messages, 0, 0, deliver_at_ms)
         self.next_id = entry_id + 1
         self._unstored_bytes += len(tail)
@@ -169,6 +173,10 @@ class StoredLog:
 
     def _name(self, producer: str, last: Sent) -> int:
         number = self._numbers[producer] = len(self._numbers)
+        self._write_name(number, producer, last)
+        return number
+
+    def _write_name(self, number: int, producer: str, last: Sent) -> None:
         name = producer.encode()
         self._write(
             record(
@@ -180,7 +188,6 @@ class StoredLog:
             ),
             name,
         )
-        return number
 
     def _roll(self) -> SegmentIndex:
         self._segments[-1].producers = dict(self.producers)

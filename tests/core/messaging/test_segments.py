@@ -17,6 +17,7 @@ from loadmanager.core.messaging.segments import (
     ABSENT,
     ANY_TIME,
     HEADER_BYTES,
+    SECTOR_BYTES,
     Damage,
     SegmentIndex,
     entries_in,
@@ -155,6 +156,31 @@ def test_a_complete_last_record_is_damaged_and_not_torn(at: int) -> None:
         assert (index.end_id, ids(index)) == (1 if torn or not at else 2, {"p": 1})
         assert list(index.offsets[1:]) == [ABSENT] * (index.end_id - 1)
         assert damages == [Damage(len(first), len(both) - len(first), torn)]
+
+
+@given(st.integers(0, 2**20), st.integers(0, 7), st.integers(0, 700))
+def test_damage_is_told_from_a_torn_write_also_where_messages_end_in_zeros(
+    at: int, bit: int, name_bytes: int
+) -> None:
+    """One flipped bit anywhere is damage, and the damaged message keeps its id; what ends in zeros
+    is torn, and gives its id to the message that its producer repeats. The producer is remembered
+    with what is whole.
+    """
+    name = "p" * name_bytes
+    first = written([(b"first", 1, 0, name, 1)])[0]
+    both = written([(b"first", 1, 0, name, 1), (bytes(5_000), 1, 0, name, 2)])[0]
+    bad = bytearray(both)
+    at = len(first) + HEADER_BYTES + at % (len(both) - len(first) - HEADER_BYTES)
+    bad[at] ^= 1 << bit
+    index, damages = scan(bytes(bad), 1, 0)
+    assert [damage.torn for damage in damages] == [False]
+    assert index.end_id == 2
+    assert ids(index) == {name: 1 if index.offsets[1] == ABSENT else 2}
+    size = min(at - len(first), len(both) - len(first) - SECTOR_BYTES)
+    torn = both[: len(first) + size] + bytes(len(both) - len(first) - size)
+    index, damages = scan(torn, 1, 0)
+    assert [damage.torn for damage in damages] == [True]
+    assert ids(index) == {name: index.end_id}
 
 
 @pytest.mark.parametrize("torn", [False, True])
