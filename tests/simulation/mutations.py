@@ -54,8 +54,8 @@ class Mutation:
     name: str
     edits: tuple[Edit, ...]
     found_in: str = "modular"
-    """Where it is looked for: under which load manager, with stored topics (modular), or with the
-    storage alone.
+    """Where it is looked for: under which load manager, with stored topics (modular), with the
+    storage alone, or in the tests at this path, for what the simulation replaces.
     """
     kinds: tuple[str, ...] = ()
     """The kinds of events that it is looked for with; all of them if empty."""
@@ -79,6 +79,10 @@ def _stored(name: str, file: str, depth: int, before: str, after: str) -> Mutati
 
 def _storage(name: str, file: str, depth: int, before: str, after: str = "") -> Mutation:
     return Mutation(name, (Edit(file, depth, before, after),), "storage")
+
+
+def _in_test(name: str, file: str, depth: int, before: str, after: str, test: str) -> Mutation:
+    return Mutation(name, (Edit(file, depth, before, after),), test)
 
 
 def _extensible(
@@ -417,11 +421,11 @@ MUTATIONS = (
         "adapters/files/writers.py",
         3,
         """
-        self._disk.write(path, self._size, data)
-        self._disk.sync(path)
+        self._disk.write(journal.path, journal.size, data)
+        self._disk.sync(journal.path)
         """,
         """
-        self._disk.write(path, self._size, data)
+        self._disk.write(journal.path, journal.size, data)
         """,
     ),
     _stored(
@@ -536,6 +540,25 @@ MUTATIONS = (
         """self._disk.sync_names(path.partition("/")[0])""",
         "pass",
     ),
+    _in_test(
+        "a new file's name is never synced",
+        "adapters/files/disk.py",
+        3,
+        "self._sync_folder((self._root / path).parent)",
+        "pass",
+        "tests/adapters/files/test_disks.py",
+    ),
+    _in_test(
+        "a topic is opened although a later life of its bundle has opened it",
+        "adapters/protocol/storing.py",
+        2,
+        """
+        if record.life > life:
+            raise ConflictError("it was opened in a later life of its bundle")
+        """,
+        "",
+        "tests/adapters/protocol/test_stored_topics.py",
+    ),
     _storage(
         "what a reader finds damaged is not read from the journal",
         "adapters/files/log_files.py",
@@ -556,8 +579,8 @@ def survived(mutation: Mutation, seeds: range, timeout_s: float = 600.0) -> int 
         shutil.copytree(ROOT / "loadmanager", package, ignore=shutil.ignore_patterns("__pycache__"))
         for edit in mutation.edits:
             edit.apply(package)
-        command = [sys.executable, "-m", "simulation.hunt", str(seeds.start), str(seeds.stop)]
-        command += [mutation.found_in, *mutation.kinds]
+        (Path(folder) / "bench").symlink_to(ROOT / "bench")  # tests use it
+        command = [sys.executable, "-m", *_finder(mutation, seeds)]
         paths = os.pathsep.join((folder, str(ROOT / "tests")))
         environment = {**os.environ, "PYTHONPATH": paths}
         done = subprocess.run(
@@ -571,4 +594,16 @@ def survived(mutation: Mutation, seeds: range, timeout_s: float = 600.0) -> int 
         )
     if done.returncode not in (0, 1):
         raise RuntimeError(f"{mutation.name}: {done.stderr[-2000:]}")
+    if mutation.found_in.startswith("tests/"):
+        return 0 if done.returncode == 1 else None
     return int(done.stdout) if done.returncode == 1 else None
+
+
+def _finder(mutation: Mutation, seeds: range) -> list[str]:
+    """The module that looks for a bug, with its arguments."""
+    if mutation.found_in.startswith("tests/"):
+        options = ["-q", "-x", "-p", "no:cacheprovider", "-o", f"pythonpath={ROOT / 'tests'}"]
+        where = ["--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml")]
+        return ["pytest", *options, *where, str(ROOT / mutation.found_in)]
+    first, last = str(seeds.start), str(seeds.stop)
+    return ["simulation.hunt", first, last, mutation.found_in, *mutation.kinds]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from simulation import stored
+from simulation import storage, stored
 from simulation.mutations import MUTATIONS, Mutation, survived
 from simulation.operators import Event
 from simulation.simulate import Plan, run, shorten
@@ -18,6 +19,7 @@ SEEDS_PER_TEST = 20
 MANAGER_OF = ("modular", "modular", "modular", "extensible", "changing")
 """Seeds in turn run the modular manager, the extensible one, and a change to it."""
 STORED_SEEDS, STORED_SEEDS_PER_TEST = 12, 6
+STORAGE_SEEDS, STORAGE_SEEDS_PER_TEST = 120, 30
 MUTANT_SEEDS = range(10_000, 10_400)
 FOUND_BY = {
     "a bundle is served before the host opened it, and whether it could or not": 10009,
@@ -46,6 +48,17 @@ FOUND_BY = {
     "a node that no session holds counts as a broker": 10003,
     "messages are not synced before their receipts": 5,
     "receipts are sent before messages are stored": 0,
+    "an opening believes what only the page cache has": 1,
+    "what is written while an opening syncs counts as durable": 28,
+    "of two openings at once, both leave their indexes": 21,
+    "a sync that fails once is taken for durable the next time": 0,
+    "a failed sync of another process is not noticed": 51,
+    "a segment in doubt leaves its index all the same": 179,
+    "a journal is deleted before its segments are synced": 0,
+    "a journal of a process that has ended is deleted before its segments are synced": 10,
+    "marks of later openings are looked for before the write, not after it": 4,
+    "the names of an ended run's segments are not synced": 9,
+    "what a reader finds damaged is not read from the journal": 28,
 }
 """Mutation → a seed that found it when the list was written; it is tried first. The others name the
 kinds of events that find them with many seeds.
@@ -69,6 +82,16 @@ def test_no_message_with_a_receipt_is_lost(first: int) -> None:
     for seed in range(first, first + STORED_SEEDS_PER_TEST):
         receipts, consumed, _ = stored.run(seed)
         assert consumed >= receipts > 0
+
+
+@pytest.mark.parametrize("first", range(0, STORAGE_SEEDS, STORAGE_SEEDS_PER_TEST))
+def test_no_disk_loses_a_message_with_a_receipt(first: int) -> None:
+    """Whatever disk, power and processes do, each opening finds all that has receipts."""
+    counts = sum(
+        (storage.run(seed) for seed in range(first, first + STORAGE_SEEDS_PER_TEST)), Counter()
+    )
+    for kind in ("receipts", "failed syncs", "fenced", "power", "ends", "read"):
+        assert counts[kind] > 0
 
 
 @pytest.mark.parametrize("brokers", [1, 5])

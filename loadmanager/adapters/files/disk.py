@@ -8,7 +8,7 @@ import mmap
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,15 +19,23 @@ READ_BYTES = 1 << 20
 
 
 class DirectoryDisk:
-    """Implements `writers.Disk` below `root`. Threads may use it at once, each its own
-    files."""
+    """Implements `writers.Disk` below `root`. Threads may use it at once, each its own files."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        fdatasync: Callable[[int], None] = os.fdatasync,
+        fsync: Callable[[int], None] = os.fsync,
+    ) -> None:
         self._root = root
+        self._fdatasync, self._fsync = fdatasync, fsync
         root.mkdir(parents=True, exist_ok=True)
         self._threads = threading.local()
         self._new: dict[str, None] = {}
-        """Files whose name is not durable yet."""
+        """Files whose first byte was written, and whose name was not synced since. Another process
+        may have created them, and have ended before it did so.
+        """
         self._locks: dict[str, int] = {}
 
     @property
@@ -73,7 +81,7 @@ class DirectoryDisk:
 
     def sync(self, path: str) -> None:
         """See `writers.Disk`."""
-        os.fdatasync(self._descriptor(path, 0))
+        self._fdatasync(self._descriptor(path, 0))
         if path in self._new:
             self._sync_folder((self._root / path).parent)
             self._new.pop(path, None)
@@ -190,10 +198,9 @@ class DirectoryDisk:
             return False
         return found is not None and os.path.samestat(os.fstat(found), present)
 
-    @staticmethod
-    def _sync_folder(folder: Path) -> None:
+    def _sync_folder(self, folder: Path) -> None:
         found = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(found)
+            self._fsync(found)
         finally:
             os.close(found)

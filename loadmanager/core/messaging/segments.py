@@ -35,8 +35,8 @@ ID_MAX = 1 << 63
 SECTOR_BYTES = 512
 """A disk writes so many bytes as a whole."""
 ZEROS = bytes(SECTOR_BYTES)
-"""Behind an entry that ends like this, its producer is named once more, as it was before: then a
-segment does not end in zeros, unless a write was cut off.
+"""Behind an entry that ends like this, its producer is named once more, with the same numbers: then
+a segment does not end in zeros, unless a write was cut off.
 """
 GAP_ENTRIES_MAX = 1_000_000
 _INDEX = struct.Struct(">IQQQI")

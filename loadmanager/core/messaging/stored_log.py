@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import NamedTuple
 
 from loadmanager.core.messaging.log import Entry
 from loadmanager.core.messaging.memory import EntryCache, TopicMemory
@@ -54,6 +55,14 @@ class Piece:
     finished: bool
 
 
+class _Named(NamedTuple):
+    """What a segment says of a producer, whenever it names it."""
+
+    number: int
+    last: Sent
+    """Its last message before the segment: also true if a crash cuts off what follows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """The position of a record, and the number of bytes to read from there."""
@@ -88,8 +97,8 @@ class StoredLog:
         self._firsts = [segment.first_id for segment in self._segments]
         self.producers = OrderedDict(segments[-1].producers) if segments else OrderedDict()
         """Producer → its last message, the one that was silent longest first."""
-        self._numbers: dict[str, int] = {}
-        """Producer → its number in the active segment."""
+        self._named: dict[str, _Named] = {}
+        """The producers that the active segment names."""
         self.first_id = self._firsts[0]
         self.end_id = self.next_id = next_id
         self.bytes = total(segments)
@@ -120,10 +129,7 @@ class StoredLog:
         active, limits = self._segments[-1], self._rollover
         if len(active.offsets) >= limits.entries_max or active.size >= limits.bytes_max:
             active = self._roll()
-        number = self._numbers.get(producer)
-        if number is None:
-            number = self._introduce(producer)
-        before = self.producers.get(producer, Sent())
+        named = self._named.get(producer) or self._introduce(producer)
         self.producers[producer] = Sent(sequence_id, published_ms)
         self.producers.move_to_end(producer)
         entry_id = self.next_id
@@ -134,13 +140,13 @@ class StoredLog:
             messages=messages,
             deliver_at_ms=deliver_at_ms,
             sequence_id=sequence_id,
-            producer=number,
+            producer=named.number,
         )
         active.offsets.append(active.size)
         active.messages.append((active.messages[-1] if active.messages else 0) + messages)
         self._write(head, tail)
         if tail.endswith(ZEROS):  # or damage would look like a write that was cut off
-            self._write_name(number, producer, before)
+            self._write_name(producer, named)
         entry = Entry(entry_id, tail, messages, 0, 0, deliver_at_ms)
         self.next_id = entry_id + 1
         self._unstored_bytes += len(tail)
@@ -155,36 +161,36 @@ class StoredLog:
         self._segments[-1].size += size
         self.bytes += size
 
-    def _introduce(self, producer: str) -> int:
+    def _introduce(self, producer: str) -> _Named:
         """Name a producer in the active segment; the first time, with all that are remembered.
 
         What is said of it is true before the entry that follows: a crash may leave the name and cut
         off the entry.
         """
-        if not self._numbers:
+        if not self._named:
             for name, last in list(self.producers.items()):
                 if name != producer:
                     self._name(name, last)
-        number = self._name(producer, self.producers.setdefault(producer, Sent()))
+        named = self._name(producer, self.producers.setdefault(producer, Sent()))
         self.producers.move_to_end(producer)
         while len(self.producers) > max(self._rollover.producers_max, 1):
             self.producers.popitem(last=False)
-        return number
+        return named
 
-    def _name(self, producer: str, last: Sent) -> int:
-        number = self._numbers[producer] = len(self._numbers)
-        self._write_name(number, producer, last)
-        return number
+    def _name(self, producer: str, last: Sent) -> _Named:
+        named = self._named[producer] = _Named(len(self._named), last)
+        self._write_name(producer, named)
+        return named
 
-    def _write_name(self, number: int, producer: str, last: Sent) -> None:
+    def _write_name(self, producer: str, named: _Named) -> None:
         name = producer.encode()
         self._write(
             record(
                 PRODUCER,
                 name,
-                deliver_at_ms=last.published_ms,
-                sequence_id=last.sequence_id,
-                producer=number,
+                deliver_at_ms=named.last.published_ms,
+                sequence_id=named.last.sequence_id,
+                producer=named.number,
             ),
             name,
         )
@@ -194,7 +200,7 @@ class StoredLog:
         self._cut_piece(finished=True)
         self._segments.append(SegmentIndex(self.run, self.next_id))
         self._firsts.append(self.next_id)
-        self._numbers.clear()
+        self._named.clear()
         return self._segments[-1]
 
     def _cut_piece(self, *, finished: bool) -> None:

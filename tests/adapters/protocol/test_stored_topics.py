@@ -298,6 +298,24 @@ async def test_sequence_ids_survive_the_death_of_a_broker() -> None:
     ]
 
 
+async def test_an_earlier_life_of_a_bundle_opens_nothing() -> None:
+    """A broker that was slow to open a topic finds that a later life has it: its client looks the
+    topic up again, and the later owner goes on.
+    """
+    files = SharedFiles()
+    owner, late = Slow(files), Slow(files)
+    late.server.directory = owner.server.directory
+    await owner.server.open_bundle(BUNDLE, 5)
+    connection, wire = await owner.producer()
+    await owner.say(connection, send_frame(1, 1))
+    await late.server.open_bundle(BUNDLE, 3)
+    _, refused = await late.producer()
+    errors = [frame.command.error for frame in refused.frames if frame.command.type == ERROR]
+    assert [error.error for error in errors] == [pb.ServiceNotReady]
+    await owner.say(connection, send_frame(1, 2))
+    assert wire.count(RECEIPT) == 2
+
+
 @pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize("journaled", [False, True])
 @pytest.mark.asyncio
