@@ -1,14 +1,17 @@
 """Runs with stored topics: every message with a receipt is consumed, in order, whatever happened.
 
-Brokers crash (and lose what they had not synced), pause and stop, bundles move and split, while
-producers send and consumers acknowledge. When the faults have stopped, consumers that go on from
-the cursors must have got every message that was acknowledged to its producer.
+Brokers crash (and lose what they had not synced), pause and stop, syncs fail and lie afterwards,
+bundles move and split, while producers send and consumers acknowledge. When the faults have
+stopped, consumers that go on from the cursors must have got every message that was acknowledged to
+its producer.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from errno import EIO
+from functools import partial
 
 from simulation.clients import BrokenError, Client, Link, send_frame
 from simulation.cluster import Cluster
@@ -131,7 +134,8 @@ def run(seed: int) -> tuple[int, int, list[str]]:
     """Receipts, messages, and the last lines of the log. Raises `SimulationError`."""
     world = World(seed)
     cluster = Cluster(world, brokers=3, session_timeout_s=4.0, settings=STORED)
-    cluster.files = SharedFiles()
+    cluster.files = SharedFiles(rng=world.rng)
+    cluster.files.trouble = partial(_trouble, world)
     operators = Operators(cluster)
     observer = Observer(cluster, operators)
     drawn = draw(world.rng, from_s=12.0, until_s=12.0 + FAULTS_S, mean_gap_s=0.5)
@@ -146,6 +150,12 @@ def run(seed: int) -> tuple[int, int, list[str]]:
             world.close()
     sent = sum(len(topic.receipts) for topic in kept.values())
     return sent, sum(len(topic.consumed) for topic in kept.values()), list(world.log)
+
+
+def _trouble(world: World, call: str, _path: str) -> int:
+    """Now and then a sync fails, while there are faults."""
+    faults = 12.0 <= world.now_s < 12.0 + FAULTS_S
+    return EIO if call == "sync" and faults and world.rng.random() < 0.01 else 0
 
 
 def _run(

@@ -46,7 +46,7 @@ FOUND_BY = {
     "a split whose answer was lost counts as not done": 10002,
     "brokers obey leaders that were deposed": 10007,
     "a node that no session holds counts as a broker": 10003,
-    "messages are not synced before their receipts": 5,
+    "messages are not synced before their receipts": 1,
     "receipts are sent before messages are stored": 0,
     "an opening believes what only the page cache has": 1,
     "what is written while an opening syncs counts as durable": 28,
