@@ -1,4 +1,6 @@
-"""Whole clusters under random faults in virtual time: many seeds, one seed, or the mutants."""
+"""Whole clusters under random faults in virtual time, or the storage on a mean disk: many seeds,
+one seed, or the mutants.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,17 @@ import concurrent.futures
 import os
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from simulation import storage
 from simulation.mutations import MUTATIONS, Mutation, survived
 from simulation.operators import WEIGHTS
 from simulation.simulate import MANAGERS, Outcome, Plan, run, shorten
+from simulation.world import SimulationError
 
 
 def main(argv: list[str]) -> int:
@@ -22,6 +27,9 @@ def main(argv: list[str]) -> int:
     args = _arguments().parse_args(argv)
     if args.mutants:
         return _mutants(range(args.first, args.first + args.seeds), args.jobs)
+    if args.storage:
+        first = args.first if args.seed is None else args.seed
+        return _storage(range(first, first + (args.seeds if args.seed is None else 1)), args.jobs)
     if args.seed is not None:
         return _run_one(args)
     return _run_many(args)
@@ -58,6 +66,11 @@ def _arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--only", help="with --seed: the events to keep, by number, separated by commas"
+    )
+    parser.add_argument(
+        "--storage",
+        action="store_true",
+        help="the storage alone, on a disk that fails, lies and loses power",
     )
     parser.add_argument(
         "--mutants",
@@ -128,6 +141,23 @@ def _run_many(args: argparse.Namespace) -> int:
 
 def _without_log(plan: Plan) -> Outcome:
     return replace(run(plan), log=(), events=())
+
+
+def _storage(seeds: range, jobs: int) -> int:
+    """Print what happened in all runs, and each failure."""
+    began_s, counts, failed = time.monotonic(), Counter[str](), 0
+    with concurrent.futures.ProcessPoolExecutor(jobs) as pool:
+        runs = [pool.submit(storage.run, seed) for seed in seeds]
+        for finished in concurrent.futures.as_completed(runs):
+            try:
+                counts += finished.result()
+            except SimulationError as error:
+                failed += 1
+                print(error, flush=True)
+    told = ", ".join(f"{count:,} {what}" for what, count in sorted(counts.items()))
+    took_s = time.monotonic() - began_s
+    print(f"seeds {seeds[0]} to {seeds[-1]}: {failed} failed; {told} in {took_s:.0f} s")
+    return 1 if failed else 0
 
 
 def _mutants(seeds: range, jobs: int) -> int:

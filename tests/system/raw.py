@@ -72,10 +72,11 @@ def a_send(
     producer_id: int = 1,
     publish_time_ms: int = 1,
     batch: int | None = None,
+    producer: str = "p",
 ) -> bytes:
     """A SEND frame, optionally with a wrong checksum, or of a batch of so many messages."""
     fields = pb.MessageMetadata(
-        producer_name="p",
+        producer_name=producer,
         sequence_id=sequence_id,
         publish_time=publish_time_ms,
         num_messages_in_batch=batch,

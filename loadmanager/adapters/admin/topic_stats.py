@@ -81,7 +81,9 @@ class StatsRoutes:
 
     @of_owner()
     async def unload(self, request: web.Request) -> web.Response:
-        """Close a topic, or all its partitions: the clients come back, unread messages are lost."""
+        """Close a topic, or all its partitions: the clients come back; of topics in memory, unread
+        messages are lost.
+        """
         topic = topic_of(request)
         partitions = await self._owners.partitions(topic)
         if partitions:

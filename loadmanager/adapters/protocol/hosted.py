@@ -109,8 +109,12 @@ class Stored(Protocol):
 
     reader: EntryReader
 
-    def owe(self, producer: AttachedProducer, sequence_id: int, entry: Entry | None) -> None:
-        """A message was appended, or was there before: send its receipt when it is durable."""
+    def owe(
+        self, producer: AttachedProducer, sequence_id: int, entry: Entry | None, chunk_id: int = 0
+    ) -> None:
+        """A message, or this chunk of one, was appended, or was there before (None): send its
+        receipt when it is durable.
+        """
         ...
 
     def moved(self) -> None:

@@ -222,7 +222,7 @@ def on_send(connection: Connection, frame: Frame) -> None:
         return
     hosted.figures.writes.add(len(tail))
     if hosted.stored is not None:
-        hosted.stored.owe(producer, send.sequence_id, entry)
+        hosted.stored.owe(producer, send.sequence_id, entry, metadata.chunk_id)
         return
     connection.send(
         producer.receipts.encode(send.sequence_id, DUPLICATE if entry is None else entry.entry_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -119,6 +120,19 @@ class EntryReader:
         if entries and entries[0].entry_id == entry_id:
             return entries[0], ""
         return None, problem
+
+    async def some(self, entry_id: int) -> list[Entry]:
+        """An entry and those behind it that one read gets; none if it cannot be read. They do not
+        go into the cache.
+        """
+        place = self._log.place(entry_id)
+        if place is None:
+            return []
+        data = await self._storage.read(self._log_id, place.segment, place.offset, place.size)
+        entries = list[Entry]()
+        with suppress(CorruptDataError):
+            entries += entries_in(data)
+        return entries if entries and entries[0].entry_id == entry_id else []
 
     def _lose(self, segment: SegmentIndex) -> None:
         """The file of a segment is gone."""

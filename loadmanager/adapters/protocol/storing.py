@@ -8,9 +8,8 @@ fenced: another broker may have opened its log, and then the storage says so ins
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -20,6 +19,8 @@ from loadmanager.adapters.protocol.dispatcher import Dispatcher
 from loadmanager.adapters.protocol.failures import Failures
 from loadmanager.adapters.protocol.hosted import AttachedProducer, HostedTopic
 from loadmanager.adapters.protocol.reading import EntryReader
+from loadmanager.adapters.protocol.receipts import Receipts
+from loadmanager.adapters.protocol.repeated import Repeat, ids_of
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import (
@@ -35,7 +36,6 @@ from loadmanager.core.messaging.settings import MessagingSettings, StorageSettin
 from loadmanager.core.messaging.stored_log import Rollover, StoredLog
 from loadmanager.core.messaging.subscription import Subscription
 from loadmanager.core.units import MIB
-from loadmanager.core.wire.frames import DUPLICATE
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.directory import Directory, TopicRecords
 from loadmanager.ports.log import FencedError, LogRecord, Run, Storage, UnansweredError
@@ -56,16 +56,6 @@ class StorageFullError(LoadManagerError):
     """The storage refuses to write: producers must wait."""
 
 
-@dataclass(slots=True)
-class Owed:
-    """A receipt that is sent once the entries below `end_id` are stored."""
-
-    end_id: int
-    producer: AttachedProducer
-    sequence_id: int
-    entry_id: int
-
-
 class StoredTopic:
     """The storage of one open topic."""
 
@@ -84,10 +74,9 @@ class StoredTopic:
         self.log = opened
         self._cursors = cursors
         self._storing = storing
-        self._owed: deque[Owed] = deque()
-        self._answered = asyncio.Event()
-        """Not set while a receipt waits for the storage."""
-        self._answered.set()
+        self._receipts = Receipts()
+        self._looking = False
+        """Whether repeated messages are being looked for."""
         self.left = False
         """Whether the index of its last segment was left to the next opening."""
         self.closed = False
@@ -118,40 +107,49 @@ class StoredTopic:
 
     # Committing
 
-    def owe(self, producer: AttachedProducer, sequence_id: int, entry: Entry | None) -> None:
+    def owe(
+        self, producer: AttachedProducer, sequence_id: int, entry: Entry | None, chunk_id: int = 0
+    ) -> None:
         """A message was appended, or was there before: send its receipt when it is durable."""
         end_id = self.log.next_id if entry is None else entry.entry_id + 1
-        entry_id = DUPLICATE if entry is None else entry.entry_id
-        producer.connection.owe(1)
-        self._owed.append(Owed(end_id, producer, sequence_id, entry_id))
-        self._answered.clear()
+        self._receipts.owe(end_id, producer, sequence_id, entry, chunk_id)
         self._storing.committer.add(self)
 
     def committed(self, end_id: int, size_bytes: int) -> None:
         """See `committing.Committed`."""
         self.log.stored(end_id, size_bytes)
         self._answer()
-        if not self._owed:
-            self._answered.set()
 
     def failed(self, error: LoadManagerError) -> None:
         """See `committing.Committed`."""
         self._storing.failed(self, error)
 
     def _answer(self) -> None:
-        """Send the receipts for what is stored."""
-        owed, end_id, answers = self._owed, self.log.end_id, self._storing.may_serve()
-        while owed and owed[0].end_id <= end_id:
-            receipt = owed.popleft()
-            producer = receipt.producer
-            producer.connection.owe(-1)
+        """Send the receipts for what is stored, in order."""
+        answers = self._storing.may_serve()
+        for receipt in self._receipts.take(self.log.end_id):
             if answers and not self.hosted.silent:
-                producer.connection.send(
-                    producer.receipts.encode(receipt.sequence_id, receipt.entry_id)
-                )
-                self._storing.dispatcher.written(producer.connection)
+                receipt.producer.connection.send(receipt.encode())
+                self._storing.dispatcher.written(receipt.producer.connection)
         if not self.hosted.fenced:
             self._storing.dispatcher.touch(self.hosted)
+        if not self._looking and self._receipts.unnamed(self.log.end_id):
+            self._looking = True
+            self._storing.run(self, self._find_repeated, "find-repeated")
+
+    async def _find_repeated(self) -> None:
+        """Find where the repeated messages are that wait for their receipts."""
+        receipts, ids = self._receipts.unnamed(self.log.end_id), dict[Repeat, int]()
+        try:
+            wanted = {receipt.repeat for receipt in receipts}
+            ids = await ids_of(self.log, wanted, self.reader.some)
+        except LoadManagerError as error:  # the receipts name no entry
+            log.info("reading repeated messages failed", topic=str(self.topic), error=str(error))
+        finally:
+            self._looking = False
+            self._receipts.name(receipts, ids)
+        self._answer()
+        self._storing.dispatcher.deliver()
 
     def _arrived(self) -> None:
         """Entries were read that consumers wait for."""
@@ -249,7 +247,7 @@ class StoredTopic:
         """The topic is being unloaded: answer what was sent before, save the cursors, and leave the
         index of its last segment to the next owner.
         """
-        await self._answered.wait()
+        await self._receipts.all_sent.wait()
         if not self.closed:
             leaving = self._storing.leave(self)
             await self._saved.wait()
@@ -262,10 +260,7 @@ class StoredTopic:
         if self.closed:
             return
         self.closed = self.reader.closed = True
-        for receipt in self._owed:
-            receipt.producer.connection.owe(-1)
-        self._owed.clear()
-        self._answered.set()
+        self._receipts.drop()
         self._storing.close(self)
 
 

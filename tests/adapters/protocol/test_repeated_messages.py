@@ -32,13 +32,14 @@ def entries(wire: Wire) -> list[int]:
 
 @pytest.mark.parametrize("left", ["connection", "bundle", "crash"])
 async def test_a_client_may_number_new_messages_as_it_likes(left: str) -> None:
-    """After it reconnected, it repeats messages, which are not stored again. Then it sends new ones
-    with lower numbers, such as those of the lines of another file: all are stored.
+    """After it reconnected, it repeats messages, which are not stored again; their receipts name
+    the entries that have them, and come in order. Then it sends new ones with lower numbers, such
+    as those of the lines of another file: all are stored.
     """
     broker = Slow(SharedFiles())
     await broker.server.open_bundle(BUNDLE, 1)
     first, wire = await join(broker)
-    sent = [a_send(number, publish_time_ms=100 + number) for number in range(4)]
+    sent = [a_send(number, publish_time_ms=100 + number, producer="prod") for number in range(4)]
     await broker.say(first, *sent)
     if left != "crash":
         first.connection_lost(None)
@@ -53,7 +54,19 @@ async def test_a_client_may_number_new_messages_as_it_likes(left: str) -> None:
     second, wire = await join(broker, epoch=1)
     new = [a_send(number, publish_time_ms=200) for number in (0, 1, 0, 0)]
     await broker.say(second, sent[2], sent[3], *new)
-    assert entries(wire) == [STORED_BEFORE, STORED_BEFORE, 4, 5, 6, 7]
+    assert entries(wire) == [2, 3, 4, 5, 6, 7]
+
+
+async def test_a_repeated_message_that_is_long_gone_has_a_receipt_without_an_id() -> None:
+    """Nobody keeps it any more, or what its client said of it was another producer's name."""
+    broker = Slow(SharedFiles())
+    await broker.server.open_bundle(BUNDLE, 1)
+    first, _ = await join(broker)
+    await broker.say(first, a_send(1, producer="another"), a_send(2, producer="prod"))
+    first.connection_lost(None)
+    second, wire = await join(broker, epoch=1)
+    await broker.say(second, a_send(1, producer="prod"), a_send(2, producer="prod"), a_send(3))
+    assert entries(wire) == [STORED_BEFORE, 1, 2]
 
 
 async def test_de_duplication_goes_by_the_numbers_alone() -> None:
@@ -62,11 +75,12 @@ async def test_de_duplication_goes_by_the_numbers_alone() -> None:
     broker.messaging.set(MessagingSettings(deduplicates=True))
     await broker.server.open_bundle(BUNDLE, 1)
     first, wire = await join(broker)
-    await broker.say(first, *(a_send(number, publish_time_ms=number) for number in range(1, 4)))
+    sent = (a_send(number, publish_time_ms=number, producer="prod") for number in range(1, 4))
+    await broker.say(first, *sent)
     first.connection_lost(None)
     second, wire = await join(broker, epoch=1)
     await broker.say(second, a_send(3, publish_time_ms=9), a_send(4, publish_time_ms=9))
-    assert entries(wire) == [STORED_BEFORE, 3]
+    assert entries(wire) == [2, 3]
 
 
 async def test_a_producer_that_waited_is_told_its_last_number() -> None:
