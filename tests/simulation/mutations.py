@@ -1,4 +1,5 @@
-"""Bugs that the project once had or nearly had, as edits of the source; the simulation finds each.
+"""Bugs that the project once had or nearly had, as edits of the source. The simulation finds each,
+or a test that the bug names.
 
 The text of an edit must occur exactly once in the source, so that the list cannot become outdated.
 """
@@ -57,6 +58,10 @@ class Mutation:
     """Where it is looked for: under which load manager, or with stored topics (modular)."""
     kinds: tuple[str, ...] = ()
     """The kinds of events that it is looked for with; all of them if empty."""
+    test: str = ""
+    """The test that finds it, where seeds do not: what is not simulated, such as the store on a
+    real ZooKeeper, or takes a moment that seeds hardly hit.
+    """
 
 
 def _one(
@@ -193,6 +198,25 @@ MUTATIONS = (
         "await self._store.commit([in_session(session_id), Delete(paths.lock(bundle))])",
         "await self._store.commit([Delete(paths.lock(bundle))])",
         kinds=("isolate", "unload_namespace", "unload"),
+    ),
+    Mutation(
+        "the second try to give a lock back deletes a later life's",
+        (Edit(LOCKS, 2, "if not again or await self.holds(bundle, token):", "if True:"),),
+        test="runtime/test_ownership.py::"
+        "test_a_second_try_to_release_deletes_no_lock_of_another_broker",
+    ),
+    Mutation(
+        "a lease that counts from the answer of a heartbeat",
+        (
+            Edit(
+                "adapters/zookeeper/heartbeat.py",
+                4,
+                "self.lease.prove(sent_s, timeout_s * LEASE_FRACTION)",
+                "self.lease.prove(self._answered_s, timeout_s * LEASE_FRACTION)",
+            ),
+        ),
+        test="adapters/zookeeper/test_heartbeat.py::"
+        "test_the_lease_counts_from_the_sending_of_a_heartbeat",
     ),
     _one(
         "a lock is taken whatever the boundaries are",
@@ -432,14 +456,20 @@ MUTATIONS = (
 
 
 def survived(mutation: Mutation, seeds: range, timeout_s: float = 600.0) -> int | None:
-    """The number of seeds that a mutant survives before one fails; None if it survives them all."""
+    """The number of seeds that a mutant survives before one fails; None if it survives them all.
+    With a test of its own, one seed is enough.
+    """
+    command = [sys.executable, "-m", "simulation.hunt", str(seeds.start), str(seeds.stop)]
+    command += [mutation.found_in, *mutation.kinds]
+    if mutation.test:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command += ["-c", str(ROOT / "pyproject.toml"), "-o", f"pythonpath={ROOT / 'tests'}"]
+        command += [str(ROOT / "tests" / mutation.test)]
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "loadmanager"
         shutil.copytree(ROOT / "loadmanager", package, ignore=shutil.ignore_patterns("__pycache__"))
         for edit in mutation.edits:
             edit.apply(package)
-        command = [sys.executable, "-m", "simulation.hunt", str(seeds.start), str(seeds.stop)]
-        command += [mutation.found_in, *mutation.kinds]
         paths = os.pathsep.join((folder, str(ROOT / "tests")))
         environment = {**os.environ, "PYTHONPATH": paths}
         done = subprocess.run(
@@ -452,5 +482,7 @@ def survived(mutation: Mutation, seeds: range, timeout_s: float = 600.0) -> int 
             check=False,
         )
     if done.returncode not in (0, 1):
-        raise RuntimeError(f"{mutation.name}: {done.stderr[-2000:]}")
+        raise RuntimeError(f"{mutation.name}: {(done.stderr or done.stdout)[-2000:]}")
+    if mutation.test:
+        return 0 if done.returncode == 1 else None
     return int(done.stdout) if done.returncode == 1 else None
