@@ -101,6 +101,8 @@ class ZooKeeperStore:
         self._state = SessionState.LOST
         self._closed = False
         self._session_id = 0
+        self._unheard: dict[BoundedQueue[SessionState], int] = {}
+        """How many losses of a session each reader has not dealt with yet."""
         self._turns = asyncio.Semaphore(REQUESTS_AT_ONCE_MAX)
         self._client = TreeWatchingClient(
             hosts=settings.hosts + (f"/{settings.chroot}" if settings.chroot else ""),
@@ -187,6 +189,8 @@ class ZooKeeperStore:
         if state is SessionState.LOST:
             self._session_id = 0
             self._heartbeat.accept(0)
+            for queue in self._states:
+                self._unheard[queue] = self._unheard.get(queue, 0) + 1
         elif state is SessionState.CONNECTED and session_id:
             self._session_id = session_id
         for queue in self._states:
@@ -194,9 +198,23 @@ class ZooKeeperStore:
         if state is SessionState.LOST and self._client.client_state in _DEAD:
             self._end_readers()  # kazoo has given up: no session will follow
         if state is SessionState.CONNECTED:
-            self._heartbeat.accept(self._session_id)
+            self._accept()
             for root in list(self._watches):
                 self._install(root)
+
+    def _accept(self) -> None:
+        """Prove the session from now on, unless a reader has not dealt with the loss of an earlier
+        one: it may still serve what that one owned.
+        """
+        if self._state is SessionState.CONNECTED and not self._unheard:
+            self._heartbeat.accept(self._session_id)
+
+    def _heard(self, queue: BoundedQueue[SessionState], losses: int) -> None:
+        left = self._unheard.pop(queue, 0) - losses
+        if left > 0:
+            self._unheard[queue] = left
+        elif left == 0:
+            self._accept()
 
     def _from_thread(self, call: Callable[..., None], *arguments: Any) -> None:
         try:
@@ -215,8 +233,11 @@ class ZooKeeperStore:
         try:
             async for state in queue:
                 yield state
+                if state is SessionState.LOST:  # the reader asks for the next: it has dealt with it
+                    self._heard(queue, 1)
         finally:
             self._states.remove(queue)
+            self._heard(queue, self._unheard.get(queue, 0))
 
     # Watches
 

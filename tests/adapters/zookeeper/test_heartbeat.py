@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from adapters.contracts.store_contract import until
 from adapters.zookeeper.spy import Spy, spying
+from kazoo.client import KazooClient
 
 from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
 from loadmanager.adapters.zookeeper.heartbeat import (
@@ -18,6 +19,7 @@ from loadmanager.adapters.zookeeper.heartbeat import (
 )
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.adapters.zookeeper.store import REQUESTS_AT_ONCE_MAX, ZooKeeperStore
+from loadmanager.ports.store import SessionState
 
 pytestmark = pytest.mark.zookeeper
 WAIT_S = 60.0
@@ -115,3 +117,34 @@ async def test_a_silent_connection_is_left_after_four_heartbeats(
     assert HEARTBEATS_UNANSWERED_MAX <= unanswered <= HEARTBEATS_UNANSWERED_MAX + 1
     left = LEASE_FRACTION - (HEARTBEATS_UNANSWERED_MAX + 1) / HEARTBEATS_PER_TIMEOUT
     assert left > 0.2
+
+
+async def test_a_new_session_proves_nothing_before_the_loss_was_dealt_with(
+    zookeeper_server: EmbeddedZooKeeper,
+) -> None:
+    """Whoever has not heard yet that the session is lost still has what it owned. A reader has
+    dealt with the loss when it asks for the next state.
+    """
+    with spying(zookeeper_server.port) as spy:
+        async with ZooKeeperStore(settings_of(spy, 1_000)) as store:
+            states, first_id = store.session_states(), store.session_id
+            assert await anext(states) is SessionState.CONNECTED
+            await asyncio.to_thread(end_session, spy.target_port, store._client.client_id)
+            assert [await anext(states) for _ in range(2)] == [
+                SessionState.SUSPENDED,
+                SessionState.LOST,
+            ]
+            await until(lambda: store.session_id not in (0, first_id), "a new session")
+            before = len(spy.txids)
+            await until(lambda: len(spy.txids) > before + 3, "answers to heartbeats")
+            assert not store.lease.held(time.monotonic())
+            assert await anext(states) is SessionState.CONNECTED
+            await until(lambda: store.lease.held(time.monotonic()), "the new session is proven")
+
+
+def end_session(port: int, identity: tuple[int, bytes]) -> None:
+    """Close a session from another connection, as its expiry would."""
+    thief = KazooClient(f"127.0.0.1:{port}", client_id=identity, timeout=1.0)
+    thief.start()
+    thief.stop()
+    thief.close()
