@@ -274,6 +274,7 @@ class Parts:
             ownership=self._ownership,
             lookups=self._lookups,
             limits=self.limits,
+            clock=self._outside.clock,
             hosting=self.hosting,
         )
 

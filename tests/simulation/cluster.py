@@ -456,9 +456,12 @@ class Transport(asyncio.Transport):
             return
         self._out_s = max(self._out_s + 1e-6, self._world.now_s + self._world.delay_s())
         copy = bytes(data)
+        cluster = self._process.broker.cluster
+        if cluster.on_write is not None:
+            cluster.on_write(self._process, self._protocol, copy)
         if copy[8:10] == RECEIPT:
             for producer in self._protocol.producers.values():
-                self._process.broker.cluster.on_receipt(self._process, str(producer.hosted.name))
+                cluster.on_receipt(self._process, str(producer.hosted.name))
         self._world.at(
             self._out_s, lambda: None if self._cut else self._client.call_soon(self._receive, copy)
         )
@@ -503,6 +506,8 @@ class Cluster:
         """
         self.on_receipt: Callable[[Process, str], None] = lambda process, topic: None
         """Called when a broker sends a receipt for a topic."""
+        self.on_write: Callable[[Process, Connection, bytes], None] | None = None
+        """Called with what a broker writes to a client."""
         self.rng: random.Random = world.rng
         self.files: SharedFiles | None = None
         """The disk that brokers share; None: topics are in memory."""

@@ -443,6 +443,27 @@ MUTATIONS = (
         """,
     ),
     _stored(
+        "receipts need no look at the marks of later openings",
+        "adapters/files/log_files.py",
+        2,
+        "return self._ended(runs) | spoilt, {} if self._syncs() else touched",
+        "return spoilt, {} if self._syncs() else touched",
+    ),
+    _stored(
+        "non-persistent topics go on without the lease",
+        "adapters/protocol/server.py",
+        3,
+        "if hosted.bundle not in kept or hosted.stored is None:",
+        "if hosted.bundle not in kept:",
+    ),
+    _stored(
+        "a topic is opened though the lease has run out meanwhile",
+        SERVER,
+        2,
+        "leased = self.directory.lease.held(self.clock.monotonic_s())",
+        "leased = True",
+    ),
+    _stored(
         "receipts are sent before messages are stored",
         "adapters/protocol/committing.py",
         2,

@@ -22,14 +22,14 @@ import asyncio
 import errno
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import structlog
 
-from loadmanager.adapters.files.commit_journal import Place, segment_path
+from loadmanager.adapters.files.commit_journal import Place, closed_path, index_path, segment_path
 from loadmanager.adapters.files.shared_id import BYTES_MAX, id_in
 from loadmanager.adapters.files.shared_id import NAME as SHARED_ID
 from loadmanager.adapters.files.writers import (
@@ -217,7 +217,7 @@ class LogFiles:
         if run.writer == self._own.name:
             return
         self._others.fence(run.writer, log_id, run.number)
-        closed = _closed(log_id, run.number)
+        closed = closed_path(log_id, run.number)
         if not self._disk.exists(closed):
             self._others.recover(run.writer)
         for name in self._disk.names(f"{log_id:016x}"):
@@ -242,7 +242,7 @@ class LogFiles:
         """
         path = segment_path(log_id, run, first_id)
         with suppress(FileNotFoundError):
-            index = read_index(self._disk.read(_index(path)), run)
+            index = read_index(self._disk.read(index_path(path)), run)
             if index is not None and index.first_id == first_id and index.end_id <= bound:
                 return index
         data = self._disk.read(path)
@@ -307,8 +307,8 @@ class LogFiles:
         self._own.retire(only_full=True)
         self._look()
         self._count(pieces, time.perf_counter() - began_s, sync_s if self._syncs() else 0.0)
-        fenced = {log_id for log_id, some in batch.items() if self._has_ended(log_id, some)}
-        return fenced | spoilt, {} if self._syncs() else touched
+        runs = {log_id: some[-1].segment.run for log_id, some in batch.items() if some}
+        return self._ended(runs) | spoilt, {} if self._syncs() else touched
 
     def _write(self, pieces: Iterable[tuple[Place, Piece]]) -> None:
         """Write pieces to their segments. A finished segment is durable before there is anything in
@@ -358,16 +358,29 @@ class LogFiles:
                 self._own = Writer(self._disk, self._names(), self._journal_bytes)
             raise
 
-    def _has_ended(self, log_id: int, pieces: Sequence[Piece]) -> bool:
-        if self._written_by.get(log_id, self._own.name) != self._own.name:
-            return True
-        return any(self._own.has_ended(log_id, piece.segment.run) for piece in pieces)
+    async def look(self, runs: Mapping[int, int]) -> set[int]:
+        """See the port."""
+
+        def look() -> set[int]:
+            self._look()
+            return self._ended(runs)
+
+        ended: set[int] = await self._in_thread(COMMITTER, look)
+        return ended
+
+    def _ended(self, runs: Mapping[int, int]) -> set[int]:
+        own, written_by = self._own, self._written_by
+        return {
+            log_id
+            for log_id, run in runs.items()
+            if written_by.get(log_id, own.name) != own.name or own.has_ended(log_id, run)
+        }
 
     def _leave_index(self, log_id: int, index: SegmentIndex) -> None:
         with suppress(OSError):  # without it the segment is read again
             path = segment_path(log_id, index.run, index.first_id)
             if self._disk.exists(path):
-                self._disk.create(_index(path), write_index(index))
+                self._disk.create(index_path(path), write_index(index))
 
     async def sync(self) -> None:
         """Make durable what was written without (`loadManagerStorageSync=interval`), and delete the
@@ -439,7 +452,7 @@ class LogFiles:
         for (run, first), (_, following) in zip(names, names[1:], strict=False):
             if following <= first_id:
                 path = segment_path(log_id, run, first)
-                for name in (_index(path), path):
+                for name in (index_path(path), path):
                     self._disk.remove(name)
 
     async def close(self, log_id: int, segments: Sequence[SegmentIndex]) -> None:
@@ -457,7 +470,7 @@ class LogFiles:
                     self._disk.sync(path)
                     self._disk.release(path)
                     self._leave_index(log_id, index)
-                self._disk.create(_closed(log_id, index.run), b"")
+                self._disk.create(closed_path(log_id, index.run), b"")
 
         # A move waits for this, and each call of this thread waits for the commit before it.
         await self._in_thread(COMMITTER, finish)
@@ -484,13 +497,3 @@ class LogFiles:
 
         await self._in_thread(COMMITTER, lambda: self._buffer.drop(log_id))
         await self._release(await self._for_log(log_id, delete))
-
-
-def _index(path: str) -> str:
-    """The index of a segment."""
-    return f"{path[: -len('.log')]}.index"
-
-
-def _closed(log_id: int, run: int) -> str:
-    """The file that tells that a run has left everything."""
-    return f"{log_id:016x}/{run:08x}.closed"

@@ -19,6 +19,7 @@ from loadmanager.adapters.protocol.committing import Committer
 from loadmanager.adapters.protocol.dispatcher import Dispatcher
 from loadmanager.adapters.protocol.failures import Failures
 from loadmanager.adapters.protocol.hosted import AttachedProducer, HostedTopic
+from loadmanager.adapters.protocol.log_proof import LogProof
 from loadmanager.adapters.protocol.reading import EntryReader
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.conf import Live
@@ -109,6 +110,7 @@ class StoredTopic:
         """The topic is open: its subscriptions go on from their cursors."""
         self.hosted = hosted
         hosted.stored = self
+        self._storing.proof.opened[self] = None
         hosted.figures.begin(self.log.end_id)
         for name, cursor in self._cursors.items():
             hosted.core.subscriptions[name].restore(cursor)
@@ -302,6 +304,7 @@ class Storing:
         self._spawn = spawn
         self._close_topic = close_topic
         self.committer = Committer(storage, spawn=spawn, failures=failures, done=self._committed)
+        self.proof = LogProof(storage, clock, dispatcher.deliver)
         self._cache = EntryCache(settings.value.cache_mb * MIB)
         self._full_until_s = float("-inf")
         self._hung_until_s = float("-inf")
@@ -434,6 +437,7 @@ class Storing:
     def close(self, stored: StoredTopic) -> None:
         """A topic is not served here any more; leave the index of its last segment."""
         self.dirty.pop(stored, None)
+        self.proof.opened.pop(stored, None)
         self.leave(stored)
 
     def leave(self, stored: StoredTopic) -> asyncio.Task[Any] | None:
@@ -453,8 +457,14 @@ class Storing:
         except LoadManagerError as error:
             log.info("a segment is left without its index", error=str(error))
 
+    @property
+    def _leased(self) -> bool:
+        return self.directory().lease.held(self.clock.monotonic_s())
+
     def save_cursors(self) -> None:
-        """Save the cursors that moved since the last time."""
+        """Save the cursors that moved since the last time; without the lease, they wait."""
+        if not self._leased:
+            return
         dirty, self.dirty = self.dirty, {}
         for stored in dirty:
             self.run(stored, stored.save, "save-cursors")
@@ -476,5 +486,7 @@ class Storing:
     def trim(self, hosted: HostedTopic) -> None:
         """Delete what a topic's log has dropped."""
         stored = hosted.stored
-        if isinstance(stored, StoredTopic) and stored.log.first_id > stored.record.first_id:
+        if not isinstance(stored, StoredTopic) or not self._leased:
+            return
+        if stored.log.first_id > stored.record.first_id:
             self.run(stored, stored.trim, "trim")

@@ -290,13 +290,12 @@ class ZooKeeperStore:
         timeout_s = self._settings.operation_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                if len(sends) == 1:
-                    return [await self._in_turn(sends[0])]
-                return await asyncio.gather(*map(self._in_turn, sends))
+                answers = [await self._in_turn(send) for send in sends]
+                return [await answer for answer in answers]
         except TimeoutError:
             raise _silent(f"nothing within {timeout_s:g} s", self._url_key) from None
 
-    async def _in_turn(self, send: Callable[[], Any]) -> Any:
+    async def _in_turn(self, send: Callable[[], Any]) -> asyncio.Future[Any]:
         await self._turns.acquire()
         try:
             result = send()
@@ -305,7 +304,7 @@ class ZooKeeperStore:
             raise
         future: asyncio.Future[Any] = self._loop.create_future()
         result.rawlink(lambda answer: self._from_thread(self._answered, future, answer))
-        return await future
+        return future
 
     def _answered(self, future: asyncio.Future[Any], answer: Any) -> None:
         self._turns.release()

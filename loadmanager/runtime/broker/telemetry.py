@@ -92,6 +92,10 @@ STEP_FAILURES = counter("pulsar_lb_step_failures", "Contained failures of period
 LEASE_SECONDS = gauge(
     "loadmanager_session_lease_seconds", "Seconds until the lease of the session runs out"
 )
+UNLEASED = gauge(
+    "loadmanager_bundles_without_lease",
+    "Bundles whose stored topics go on while the session is not proven",
+)
 FENCED = counter(
     "loadmanager_fenced", "Times that the broker stopped serving because its session was not proven"
 )
@@ -207,6 +211,7 @@ class BrokerTelemetry:
     def _session(self) -> Iterator[Sample]:
         lease_s = self.store.lease.valid_until_s - self.clock.monotonic_s()
         yield LEASE_SECONDS.sample(max(0.0, lease_s))
+        yield UNLEASED.sample(self.session_keeper.kept)
         yield FENCED.sample(self.session_keeper.fenced_times)
         yield LEADER.sample(self.leading.load_manager is not None)
         yield LOOP_BUSY.sample(self.busy.fraction)
