@@ -27,8 +27,7 @@ def _cpu_s(process: psutil.Process) -> float:
 async def _measure(count: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with EmbeddedZooKeeper(port=free_port(), data_dir=Path(folder)) as server:
-            assert server._process is not None
-            children = psutil.Process(server._process.pid).children(recursive=True)
+            children = psutil.Process().children(recursive=True)
             java = next(child for child in children if "java" in child.name())
             client = TreeWatchingClient(hosts=f"127.0.0.1:{server.port}", timeout=30)
             client.start()

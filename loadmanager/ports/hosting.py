@@ -189,6 +189,18 @@ class Hosting(Protocol):
 
 
 @runtime_checkable
+class SelfChecking(Protocol):
+    """A host that knows whether it can serve."""
+
+    async def trouble(self, *, tries: bool = False) -> str:
+        """Why this broker should have no bundles at present, for people; empty: it is well.
+
+        `tries`: others are not well, so one failure is enough, and is looked for.
+        """
+        ...
+
+
+@runtime_checkable
 class SelfFencing(Protocol):
     """A host that has a fence of its own for some of what it serves: whoever takes that over ends
     the service here, whatever this broker knows of its session. Such are the logs of stored topics.

@@ -91,6 +91,10 @@ class Storage(Protocol):
         """
         ...
 
+    async def probe(self) -> None:
+        """Write something that nobody needs, as a commit does. Raises as a commit does."""
+        ...
+
     async def read(self, log_id: int, segment: SegmentIndex, offset: int, size: int) -> bytes:
         """At most `size` bytes of a segment; none if its file is gone."""
         ...

@@ -5,6 +5,7 @@ without sockets.
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
@@ -88,6 +89,8 @@ class Process:
         self.parts: Parts | None = None
         self.transports: list[Transport] = []
         self.disk: MemoryDisk | None = None
+        self.broken_disk = False
+        """Whether each call of the storage fails in this process."""
         self.epoch_read = 0
         """The epoch of the latest term that this process has read from the store."""
         self.listening = self.ready = False
@@ -529,6 +532,8 @@ class Cluster:
 
         async def run(_thread: int, call: Callable[[], Any]) -> Any:
             await asyncio.sleep(self.world.delay_s(0.5))
+            if process.broken_disk:
+                raise OSError(errno.EIO, "Input/output error")
             return call()
 
         direct_max = self.rng.choice((0, 2))

@@ -30,7 +30,7 @@ from typing import Any
 import structlog
 
 from loadmanager.adapters.files.commit_journal import Place, closed_path, index_path, segment_path
-from loadmanager.adapters.files.shared_id import BYTES_MAX, id_in
+from loadmanager.adapters.files.shared_id import BYTES_MAX, MISSING, OTHER_DIRECTORY, TAKEN, id_in
 from loadmanager.adapters.files.shared_id import NAME as SHARED_ID
 from loadmanager.adapters.files.writers import (
     JOURNAL_BYTES,
@@ -60,22 +60,9 @@ THREADS = WORKERS + 2
 DIRECT_MAX = 2
 FLUSHED_AT_ONCE = 8
 """Segments that are written before the next commit has its turn."""
+PROBE_BYTES = 4096
 RETIRED_MAX = 4
 """With so many full journals, commits wait until their segments are synced."""
-MISSING = (
-    "topics whose folders are not there cannot be opened: is it the directory that all brokers "
-    "share, and is it mounted? If a topic's messages are gone for good, delete the topic"
-)
-
-TAKEN = (
-    "the metadata store is older than loadManagerStorageDirectory, or another cluster's: give each "
-    "cluster a directory of its own, and restore both from the same time"
-)
-OTHER_DIRECTORY = (
-    f"new topics cannot be stored while loadManagerStorageDirectory does not have the {SHARED_ID} "
-    "that it had: is it the directory that all brokers share, and is it mounted? If somebody has "
-    "emptied it: "
-)
 
 log = structlog.get_logger("storage")
 
@@ -427,6 +414,16 @@ class LogFiles:
             if writer != self.writer:
                 size = await self._in_thread(CLEARER, partial(self._others.recover, writer))
                 log.info("the journals of a broker were read", writer=writer, bytes=size)
+
+    async def probe(self) -> None:
+        """See the port."""
+
+        def probe() -> None:
+            self._own.begin()
+            self._disk.write(self._own.probe_path, 0, secrets.token_bytes(PROBE_BYTES))
+            self._disk.sync(self._own.probe_path)
+
+        await self._in_thread(COMMITTER, probe)
 
     async def read(self, log_id: int, segment: SegmentIndex, offset: int, size: int) -> bytes:
         """See the port."""

@@ -227,6 +227,11 @@ class Writer:
         self._size += len(data)
 
     @property
+    def probe_path(self) -> str:
+        """A file that is written only to see whether that is possible."""
+        return f"{self._folder}/probe"
+
+    @property
     def _path(self) -> str:
         return f"{self._folder}/{self._number:08x}.journal"
 

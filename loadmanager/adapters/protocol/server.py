@@ -196,7 +196,11 @@ class BrokerServer(TopicRegistry):
         if self.client_access is not None:
             yield from self.client_access.refusals.samples()
 
-    # ports.hosting.SelfFencing
+    # ports.hosting.SelfChecking and SelfFencing
+
+    async def trouble(self, *, tries: bool = False) -> str:
+        """The storage cannot be written to."""
+        return "" if self.storing is None else await self.storing.health.trouble(tries=tries)
 
     def fence_unproven(self, lives: Mapping[str, int]) -> Collection[str]:
         """Go on with the stored topics of these lives; the clients of others are told to come back.

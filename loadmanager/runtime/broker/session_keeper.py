@@ -56,6 +56,8 @@ class SessionKeeper:
         self._on_lost = on_lost
         self._reconnected = asyncio.Event()
         self._end_when_lost = end_when_lost
+        self.on_unproven: Callable[[], None] = lambda: None
+        """Called when the lease has run out, or the session is lost."""
         self._fenced = False
         self._unproven_s = float("-inf")
         """The end of the lease for which `fence_unproven` has fenced what has to be."""
@@ -153,5 +155,7 @@ class SessionKeeper:
             )
         elif lost or not self._fenced:
             log.error("stopped serving", reason=reason, bundles=len(lost))
+        if not self._fenced:
+            self.on_unproven()
         self.fenced_times += bool(lost) or not self._fenced
         self._fenced = True
