@@ -64,7 +64,9 @@ class Directory(Protocol):
 
     @property
     def lease(self) -> Lease:
-        """Proof of the session; a host serves nothing while it is not held."""
+        """Proof of the session; without it, a host serves only what has a fence of its own, and
+        opens nothing.
+        """
         ...
 
     @property
@@ -73,7 +75,10 @@ class Directory(Protocol):
         ...
 
     def fence(self) -> None:
-        """Fence all bundles at once: the host noticed that the lease is not held."""
+        """Fence at once whatever only the lease protects: the host noticed that it is not held.
+
+        A host with a fence of its own is asked what goes on (`ports.hosting.SelfFencing`).
+        """
         ...
 
     @property

@@ -5,9 +5,9 @@ The broker (`adapters.protocol`) is one host; `examples/counters.py` is another.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.load.reports import NamespaceBundleStats
@@ -185,4 +185,32 @@ class Hosting(Protocol):
 
     def usage(self) -> HostUsage:
         """The host's own use of resources."""
+        ...
+
+
+@runtime_checkable
+class SelfChecking(Protocol):
+    """A host that knows whether it can serve."""
+
+    async def trouble(self, *, tries: bool = False) -> str:
+        """Why this broker should have no bundles at present, for people; empty: it is well.
+
+        `tries`: others are not well, so one failure is enough, and is looked for.
+        """
+        ...
+
+
+@runtime_checkable
+class SelfFencing(Protocol):
+    """A host that has a fence of its own for some of what it serves: whoever takes that over ends
+    the service here, whatever this broker knows of its session. Such are the logs of stored topics.
+    """
+
+    def fence_unproven(self, lives: Mapping[str, int]) -> Collection[str]:
+        """The lease has run out, and the session is not known to be over.
+
+        Stop at once all that only the session protects, every bundle but these lives, and open
+        nothing until the lease is held again. Returns the bundles of which something goes on; they
+        stay open. `fence_all` follows if the session turns out to be over.
+        """
         ...

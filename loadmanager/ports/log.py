@@ -84,6 +84,17 @@ class Storage(Protocol):
         """
         ...
 
+    async def look(self, runs: Mapping[int, int]) -> set[int]:
+        """Which of these logs (number of a log → its run) another opening has fenced, or may have.
+
+        Those that it does not return were this process's when it was called.
+        """
+        ...
+
+    async def probe(self) -> None:
+        """Write something that nobody needs, as a commit does. Raises as a commit does."""
+        ...
+
     async def read(self, log_id: int, segment: SegmentIndex, offset: int, size: int) -> bytes:
         """At most `size` bytes of a segment; none if its file is gone."""
         ...

@@ -205,7 +205,8 @@ class Store(Protocol):
     def session_states(self) -> AsyncIterator[SessionState]:
         """The present session state, then each change.
 
-        CONNECTED after LOST means a new session, with a new `session_id`.
+        CONNECTED after LOST means a new session, with a new `session_id`. A reader has dealt with
+        a loss when it asks for the next state; before, the lease is not held in a new session.
         """
         ...
 

@@ -44,6 +44,7 @@ from loadmanager.runtime.broker.stopping import stop
 from loadmanager.runtime.broker.telemetry import BrokerTelemetry
 from loadmanager.runtime.broker.topics import Topics
 from loadmanager.runtime.broker.unloading import Unloading
+from loadmanager.runtime.broker.wellness import STEP_S, Wellness
 from loadmanager.runtime.leader.leadership import Leadership
 from loadmanager.runtime.leader.term import LeaderWork
 from loadmanager.runtime.shared import paths
@@ -198,7 +199,8 @@ class Parts:
         )
 
     def _build_session_keeper(self) -> SessionKeeper:
-        return SessionKeeper(
+        self.wellness = self._build_wellness()
+        keeper = SessionKeeper(
             store=self._outside.store,
             hosting=self.hosting,
             ownership=self._ownership,
@@ -207,6 +209,20 @@ class Parts:
             on_lost=self._election.session_lost,
             end_when_lost=self.settings.live(ZooKeeperSettings).value.session_expired_policy
             == "shutdown",
+        )
+        keeper.on_unproven = self.wellness.lost_lease
+        return keeper
+
+    def _build_wellness(self) -> Wellness:
+        return Wellness(
+            broker_id=self._outside.me.broker_id,
+            store=self._outside.store,
+            hosting=self.hosting,
+            brokers=self._brokers,
+            wishes=self._wishes,
+            clock=self._outside.clock,
+            bundles=lambda: len(self._ownership.owned()),
+            started_ms=lambda: self._reporter.report.start_timestamp,
         )
 
     def _build_leader_work(self) -> LeaderWork:
@@ -274,6 +290,7 @@ class Parts:
             ownership=self._ownership,
             lookups=self._lookups,
             limits=self.limits,
+            clock=self._outside.clock,
             hosting=self.hosting,
         )
 
@@ -371,6 +388,7 @@ class Parts:
             busy=outside.busy,
             counts=self._counts,
             session_keeper=self._session_keeper,
+            wellness=self.wellness,
             expose_bundles=metrics.value.bundles,
             rejected_settings=lambda: len(self.settings.rejected),
             corrupt=self._corrupt,
@@ -448,6 +466,9 @@ class Parts:
             every(sampling, self._reporter.sample, "sample", steps, first_after_s=first_s), "sample"
         )
         scope.spawn(every(reporting, self._reporter.tick, "report", steps), "report")
+        if broker.value.unwell_gives_up:
+            wellness = every(lambda: STEP_S, self.wellness.step, "wellness", steps)
+            scope.spawn(wellness, "wellness")
         if self._recorder is not None:
             scope.spawn(every(recording, self._recorder.sample, "record", steps), "record")
 

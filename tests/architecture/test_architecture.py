@@ -68,10 +68,6 @@ supervises what it starts.
 STARTS = {
     ("runtime/tasks.py", "TaskGroup"): "here every task is made",
     ("runtime/tasks.py", "create_task"): "here every task is made",
-    (
-        "adapters/zookeeper/store.py",
-        "call_later",
-    ): "heartbeats: armed again before anything can fail",
     ("adapters/admin/connections.py", "call_later"): "hangs up, which cannot fail",
     ("adapters/memory/store.py", "call_later"): "heartbeats in memory, where nothing can fail",
     ("adapters/protocol/dispatcher.py", "call_later"): "a topic that fails costs its clients only",

@@ -376,6 +376,24 @@ async def test_a_late_request_deletes_no_lock_of_another_broker() -> None:
         assert node.ephemeral_owner == second.store.session_id
 
 
+async def test_a_second_try_to_release_deletes_no_lock_of_another_broker() -> None:
+    """The first try took effect, its answer was lost, and another broker took the bundle before the
+    second. Both sessions live.
+    """
+    async with an_owned_bundle() as (fleet, first, second):
+        first.store.answers_lost = 1
+        releasing = asyncio.create_task(first.release(BUNDLE))
+        while await second.lock(BUNDLE) is not None:
+            await asyncio.sleep(0)
+        assert await second.acquire(BUNDLE) == second.address
+        assert not releasing.done()
+        assert await releasing == 0
+        assert fleet.owners(BUNDLE) == ["b1:8080"]
+        node = await second.lock(BUNDLE)
+        assert node is not None
+        assert node.ephemeral_owner == second.store.session_id
+
+
 async def test_a_session_whose_own_node_was_deleted_can_release() -> None:
     """An operator deleted nodes below /loadmanager."""
     async with an_owned_bundle(1) as (_, broker):

@@ -5,6 +5,7 @@ without sockets.
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
@@ -88,6 +89,8 @@ class Process:
         self.parts: Parts | None = None
         self.transports: list[Transport] = []
         self.disk: MemoryDisk | None = None
+        self.broken_disk = False
+        """Whether each call of the storage fails in this process."""
         self.epoch_read = 0
         """The epoch of the latest term that this process has read from the store."""
         self.listening = self.ready = False
@@ -456,9 +459,12 @@ class Transport(asyncio.Transport):
             return
         self._out_s = max(self._out_s + 1e-6, self._world.now_s + self._world.delay_s())
         copy = bytes(data)
+        cluster = self._process.broker.cluster
+        if cluster.on_write is not None:
+            cluster.on_write(self._process, self._protocol, copy)
         if copy[8:10] == RECEIPT:
             for producer in self._protocol.producers.values():
-                self._process.broker.cluster.on_receipt(self._process, str(producer.hosted.name))
+                cluster.on_receipt(self._process, str(producer.hosted.name))
         self._world.at(
             self._out_s, lambda: None if self._cut else self._client.call_soon(self._receive, copy)
         )
@@ -503,6 +509,8 @@ class Cluster:
         """
         self.on_receipt: Callable[[Process, str], None] = lambda process, topic: None
         """Called when a broker sends a receipt for a topic."""
+        self.on_write: Callable[[Process, Connection, bytes], None] | None = None
+        """Called with what a broker writes to a client."""
         self.rng: random.Random = world.rng
         self.files: SharedFiles | None = None
         """The disk that brokers share; None: topics are in memory."""
@@ -524,6 +532,8 @@ class Cluster:
 
         async def run(_thread: int, call: Callable[[], Any]) -> Any:
             await asyncio.sleep(self.world.delay_s(0.5))
+            if process.broken_disk:
+                raise OSError(errno.EIO, "Input/output error")
             return call()
 
         direct_max = self.rng.choice((0, 2))

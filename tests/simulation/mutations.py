@@ -1,4 +1,5 @@
-"""Bugs that the project once had or nearly had, as edits of the source; the simulation finds each.
+"""Bugs that the project once had or nearly had, as edits of the source. The simulation finds each,
+or a test that the bug names.
 
 The text of an edit must occur exactly once in the source, so that the list cannot become outdated.
 """
@@ -54,11 +55,15 @@ class Mutation:
     name: str
     edits: tuple[Edit, ...]
     found_in: str = "modular"
-    """Where it is looked for: under which load manager, with stored topics (modular), with the
-    storage alone, or in the tests at this path, for what the simulation replaces.
+    """Where it is looked for: under which load manager, with stored topics (modular), or with the
+    storage alone.
     """
     kinds: tuple[str, ...] = ()
     """The kinds of events that it is looked for with; all of them if empty."""
+    test: str = ""
+    """The test that finds it, where seeds do not: what is not simulated, such as the store on a
+    real ZooKeeper, or takes a moment that seeds hardly hit.
+    """
 
 
 def _one(
@@ -82,7 +87,7 @@ def _storage(name: str, file: str, depth: int, before: str, after: str = "") -> 
 
 
 def _in_test(name: str, file: str, depth: int, before: str, after: str, test: str) -> Mutation:
-    return Mutation(name, (Edit(file, depth, before, after),), test)
+    return Mutation(name, (Edit(file, depth, before, after),), test=test)
 
 
 def _extensible(
@@ -203,6 +208,25 @@ MUTATIONS = (
         "await self._store.commit([in_session(session_id), Delete(paths.lock(bundle))])",
         "await self._store.commit([Delete(paths.lock(bundle))])",
         kinds=("isolate", "unload_namespace", "unload"),
+    ),
+    Mutation(
+        "the second try to give a lock back deletes a later life's",
+        (Edit(LOCKS, 2, "if not again or await self.holds(bundle, token):", "if True:"),),
+        test="runtime/test_ownership.py::"
+        "test_a_second_try_to_release_deletes_no_lock_of_another_broker",
+    ),
+    Mutation(
+        "a lease that counts from the answer of a heartbeat",
+        (
+            Edit(
+                "adapters/zookeeper/heartbeat.py",
+                4,
+                "self.lease.prove(sent_s, timeout_s * LEASE_FRACTION)",
+                "self.lease.prove(self._answered_s, timeout_s * LEASE_FRACTION)",
+            ),
+        ),
+        test="adapters/zookeeper/test_heartbeat.py::"
+        "test_the_lease_counts_from_the_sending_of_a_heartbeat",
     ),
     _one(
         "a lock is taken whatever the boundaries are",
@@ -429,6 +453,27 @@ MUTATIONS = (
         """,
     ),
     _stored(
+        "receipts need no look at the marks of later openings",
+        "adapters/files/log_files.py",
+        2,
+        "return self._ended(runs) | spoilt, {} if self._syncs() else touched",
+        "return spoilt, {} if self._syncs() else touched",
+    ),
+    _stored(
+        "non-persistent topics go on without the lease",
+        "adapters/protocol/server.py",
+        3,
+        "if hosted.bundle not in kept or hosted.stored is None:",
+        "if hosted.bundle not in kept:",
+    ),
+    _stored(
+        "a topic is opened though the lease has run out meanwhile",
+        SERVER,
+        2,
+        "leased = self.directory.lease.held(self.clock.monotonic_s())",
+        "leased = True",
+    ),
+    _stored(
         "receipts are sent before messages are stored",
         "adapters/protocol/committing.py",
         2,
@@ -546,7 +591,7 @@ MUTATIONS = (
         3,
         "self._sync_folder((self._root / path).parent)",
         "pass",
-        "tests/adapters/files/test_disks.py",
+        "adapters/files/test_disks.py",
     ),
     _in_test(
         "a topic is opened although a later life of its bundle has opened it",
@@ -557,7 +602,7 @@ MUTATIONS = (
             raise ConflictError("it was opened in a later life of its bundle")
         """,
         "",
-        "tests/adapters/protocol/test_stored_topics.py",
+        "adapters/protocol/test_stored_topics.py",
     ),
     _storage(
         "what a reader finds damaged is not read from the journal",
@@ -573,14 +618,21 @@ MUTATIONS = (
 
 
 def survived(mutation: Mutation, seeds: range, timeout_s: float = 600.0) -> int | None:
-    """The number of seeds that a mutant survives before one fails; None if it survives them all."""
+    """The number of seeds that a mutant survives before one fails; None if it survives them all.
+    With a test of its own, one seed is enough.
+    """
+    command = [sys.executable, "-m", "simulation.hunt", str(seeds.start), str(seeds.stop)]
+    command += [mutation.found_in, *mutation.kinds]
+    if mutation.test:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command += ["-c", str(ROOT / "pyproject.toml"), "-o", f"pythonpath={ROOT / 'tests'}"]
+        command += [str(ROOT / "tests" / mutation.test)]
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "loadmanager"
         shutil.copytree(ROOT / "loadmanager", package, ignore=shutil.ignore_patterns("__pycache__"))
         for edit in mutation.edits:
             edit.apply(package)
         (Path(folder) / "bench").symlink_to(ROOT / "bench")  # tests use it
-        command = [sys.executable, "-m", *_finder(mutation, seeds)]
         paths = os.pathsep.join((folder, str(ROOT / "tests")))
         environment = {**os.environ, "PYTHONPATH": paths}
         done = subprocess.run(
@@ -593,17 +645,7 @@ def survived(mutation: Mutation, seeds: range, timeout_s: float = 600.0) -> int 
             check=False,
         )
     if done.returncode not in (0, 1):
-        raise RuntimeError(f"{mutation.name}: {done.stderr[-2000:]}")
-    if mutation.found_in.startswith("tests/"):
+        raise RuntimeError(f"{mutation.name}: {(done.stderr or done.stdout)[-2000:]}")
+    if mutation.test:
         return 0 if done.returncode == 1 else None
     return int(done.stdout) if done.returncode == 1 else None
-
-
-def _finder(mutation: Mutation, seeds: range) -> list[str]:
-    """The module that looks for a bug, with its arguments."""
-    if mutation.found_in.startswith("tests/"):
-        options = ["-q", "-x", "-p", "no:cacheprovider", "-o", f"pythonpath={ROOT / 'tests'}"]
-        where = ["--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml")]
-        return ["pytest", *options, *where, str(ROOT / mutation.found_in)]
-    first, last = str(seeds.start), str(seeds.stop)
-    return ["simulation.hunt", first, last, mutation.found_in, *mutation.kinds]

@@ -86,6 +86,7 @@ SETTINGS = {
     "namespaceBundleUnloadingTimeoutMs": "10000",
     "statsUpdateFrequencyInSecs": "10",
     "loadManagerHistoryEnabled": "false",
+    "loadManagerUnwellBrokersGiveUp": "false",
 }
 
 QUIET_SETTINGS = {
@@ -96,6 +97,7 @@ QUIET_SETTINGS = {
     "statsUpdateFrequencyInSecs": "300",
     "keepAliveIntervalSeconds": "600",
     "loadManagerHistoryEnabled": "false",
+    "loadManagerUnwellBrokersGiveUp": "false",
 }
 
 

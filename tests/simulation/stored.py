@@ -15,6 +15,7 @@ from functools import partial
 
 from simulation.clients import BrokenError, Client, Link, send_frame
 from simulation.cluster import Cluster
+from simulation.logs_seen import LogObserver
 from simulation.operators import NAMESPACES, Event, Operators, draw
 from simulation.simulate import SETTINGS, Observer, _prepare
 from simulation.world import Machine, SimulationError, World, logs_into
@@ -23,6 +24,8 @@ from loadmanager.adapters.memory.disk import SharedFiles
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import Frame, encode, metadata_of
 
+FLEETING = tuple(f"non-persistent://{namespace}/n" for namespace in NAMESPACES)
+"""Topics without a log, which need the lease."""
 TOPICS = tuple(f"persistent://{namespace}/s{n}" for namespace in NAMESPACES for n in range(2))
 KINDS = (
     "crash",
@@ -130,14 +133,25 @@ class StoredClient(Client):
         link.send(encode(flow=pb.CommandFlow(consumer_id=1, messagePermits=1)))
 
 
-def run(seed: int) -> tuple[int, int, list[str]]:
-    """Receipts, messages, and the last lines of the log. Raises `SimulationError`."""
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the clients of a run got."""
+
+    receipts: int
+    consumed: int
+    unleased: int
+    """Receipts that a broker sent without the lease."""
+    log: list[str]
+
+
+def run(seed: int) -> Outcome:
+    """Raises `SimulationError`."""
     world = World(seed)
     cluster = Cluster(world, brokers=3, session_timeout_s=4.0, settings=STORED)
     cluster.files = SharedFiles(rng=world.rng)
     cluster.files.trouble = partial(_trouble, world)
     operators = Operators(cluster)
-    observer = Observer(cluster, operators)
+    observer = LogObserver(cluster, operators)
     drawn = draw(world.rng, from_s=12.0, until_s=12.0 + FAULTS_S, mean_gap_s=0.5)
     with logs_into(lambda: world):
         try:
@@ -149,7 +163,8 @@ def run(seed: int) -> tuple[int, int, list[str]]:
         finally:
             world.close()
     sent = sum(len(topic.receipts) for topic in kept.values())
-    return sent, sum(len(topic.consumed) for topic in kept.values()), list(world.log)
+    consumed = sum(len(topic.consumed) for topic in kept.values())
+    return Outcome(sent, consumed, observer.unleased, list(world.log))
 
 
 def _trouble(world: World, call: str, _path: str) -> int:
@@ -174,6 +189,10 @@ def _run(
         clients.go(user.consume(), f"consume-{user.topic}")
     world.run_until(12.0, lambda: all(seen.subscribed for seen in kept.values()))
     producing = [clients.go(user.produce(), f"produce-{user.topic}") for user in users]
+    for topic in FLEETING:
+        fleeting = Client(cluster, clients, topic, 0.5, observer.receipt)
+        clients.go(fleeting.produce(), f"produce-{topic}")
+        clients.go(fleeting.consume(), f"consume-{topic}")
     for event in script:
         world.at(event.at_s, lambda event=event: operators.carry_out(event))  # type: ignore[misc]
     world.run_until(12.0 + FAULTS_S)

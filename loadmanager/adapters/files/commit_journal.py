@@ -51,6 +51,16 @@ def segment_path(log_id: int, run: int, first_id: int) -> str:
     return f"{log_id:016x}/{run:08x}-{first_id:016x}.log"
 
 
+def index_path(segment: str) -> str:
+    """The index of a segment's file."""
+    return f"{segment[: -len('.log')]}.index"
+
+
+def closed_path(log_id: int, run: int) -> str:
+    """The file that tells that a run has left everything."""
+    return f"{log_id:016x}/{run:08x}.closed"
+
+
 def write_batch(name: str, pieces: Iterable[tuple[Place, bytes]]) -> bytes:
     """Pieces as records of the journal of that name, `PIECES_MAX` in each."""
     left, records = list(pieces), list[bytes]()

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import structlog
 
-from loadmanager.adapters.files.commit_journal import segment_path
+from loadmanager.adapters.files.commit_journal import closed_path, index_path, segment_path
 from loadmanager.adapters.files.other_writers import OtherWriters
-from loadmanager.adapters.files.shared_id import BYTES_MAX, id_in
+from loadmanager.adapters.files.shared_id import BYTES_MAX, MISSING, OTHER_DIRECTORY, TAKEN, id_in
 from loadmanager.adapters.files.shared_id import NAME as SHARED_ID
 from loadmanager.adapters.files.writers import Disk
 from loadmanager.core.errors import OperationalError
@@ -26,20 +26,6 @@ from loadmanager.core.messaging.segments import (
 )
 from loadmanager.core.wire.frames import publish_time_of
 from loadmanager.ports.log import Run
-
-MISSING = (
-    "topics whose folders are not there cannot be opened: is it the directory that all brokers "
-    "share, and is it mounted? If a topic's messages are gone for good, delete the topic"
-)
-TAKEN = (
-    "the metadata store is older than loadManagerStorageDirectory, or another cluster's: give each "
-    "cluster a directory of its own, and restore both from the same time"
-)
-OTHER_DIRECTORY = (
-    f"new topics cannot be stored while loadManagerStorageDirectory does not have the {SHARED_ID} "
-    "that it had: is it the directory that all brokers share, and is it mounted? If somebody has "
-    "emptied it: "
-)
 
 log = structlog.get_logger("storage")
 
@@ -201,13 +187,3 @@ class EarlierRuns:
             path = segment_path(log_id, index.run, index.first_id)
             if self._disk.exists(path):
                 self._disk.create(index_path(path), write_index(index))
-
-
-def index_path(path: str) -> str:
-    """The index of a segment."""
-    return f"{path[: -len('.log')]}.index"
-
-
-def closed_path(log_id: int, run: int) -> str:
-    """The file that tells that a run has left everything."""
-    return f"{log_id:016x}/{run:08x}.closed"

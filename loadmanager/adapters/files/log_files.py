@@ -26,15 +26,15 @@ import asyncio
 import errno
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import structlog
 
-from loadmanager.adapters.files.commit_journal import Place, segment_path
-from loadmanager.adapters.files.earlier_runs import EarlierRuns, Found, closed_path, index_path
+from loadmanager.adapters.files.commit_journal import Place, closed_path, index_path, segment_path
+from loadmanager.adapters.files.earlier_runs import EarlierRuns, Found
 from loadmanager.adapters.files.other_writers import OtherWriters
 from loadmanager.adapters.files.writers import JOURNAL_BYTES, Buffer, Disk, Writer
 from loadmanager.core.errors import OperationalError
@@ -50,6 +50,7 @@ THREADS = WORKERS + 2
 DIRECT_MAX = 2
 FLUSHED_AT_ONCE = 8
 """Segments that are written before the next commit has its turn."""
+PROBE_BYTES = 4096
 RETIRED_MAX = 4
 """With so many full journals, commits wait until their segments are synced."""
 
@@ -227,8 +228,8 @@ class LogFiles:
         self._own.retire(only_full=True)
         self._look()
         self._count(pieces, time.perf_counter() - began_s, sync_s if self._syncs() else 0.0)
-        fenced = {log_id for log_id, some in batch.items() if self._has_ended(log_id, some)}
-        return fenced | spoilt, {} if self._syncs() else touched
+        runs = {log_id: some[-1].segment.run for log_id, some in batch.items() if some}
+        return self._ended(runs) | spoilt, {} if self._syncs() else touched
 
     def _write(self, pieces: Iterable[tuple[Place, Piece]]) -> None:
         """Write pieces to their segments. A finished segment is durable before there is anything in
@@ -279,10 +280,23 @@ class LogFiles:
                 self._own = Writer(self._disk, self._names(), self._journal_bytes)
             raise
 
-    def _has_ended(self, log_id: int, pieces: Sequence[Piece]) -> bool:
-        if self._written_by.get(log_id, self._own.name) != self._own.name:
-            return True
-        return any(self._own.has_ended(log_id, piece.segment.run) for piece in pieces)
+    async def look(self, runs: Mapping[int, int]) -> set[int]:
+        """See the port."""
+
+        def look() -> set[int]:
+            self._look()
+            return self._ended(runs)
+
+        ended: set[int] = await self._in_thread(COMMITTER, look)
+        return ended
+
+    def _ended(self, runs: Mapping[int, int]) -> set[int]:
+        own, written_by = self._own, self._written_by
+        return {
+            log_id
+            for log_id, run in runs.items()
+            if written_by.get(log_id, own.name) != own.name or own.has_ended(log_id, run)
+        }
 
     async def sync(self) -> None:
         """Make durable what was written without (`loadManagerStorageSync=interval`), and delete the
@@ -341,6 +355,16 @@ class LogFiles:
             if writer != self.writer:
                 size = await self._in_thread(CLEARER, partial(self._others.recover, writer))
                 log.info("the journals of a broker were read", writer=writer, bytes=size)
+
+    async def probe(self) -> None:
+        """See the port."""
+
+        def probe() -> None:
+            self._own.begin()
+            self._disk.write(self._own.probe_path, 0, secrets.token_bytes(PROBE_BYTES))
+            self._disk.sync(self._own.probe_path)
+
+        await self._in_thread(COMMITTER, probe)
 
     async def read(self, log_id: int, segment: SegmentIndex, offset: int, size: int) -> bytes:
         """See the port."""

@@ -21,6 +21,19 @@ NAME = "shared.id"
 BYTES_MAX = 100
 _ID = re.compile(rb"[0-9a-f]{16}")
 _FOLDER_OF_LOG = re.compile(r"[0-9a-f]{16}")
+MISSING = (
+    "topics whose folders are not there cannot be opened: is it the directory that all brokers "
+    "share, and is it mounted? If a topic's messages are gone for good, delete the topic"
+)
+TAKEN = (
+    "the metadata store is older than loadManagerStorageDirectory, or another cluster's: give each "
+    "cluster a directory of its own, and restore both from the same time"
+)
+OTHER_DIRECTORY = (
+    f"new topics cannot be stored while loadManagerStorageDirectory does not have the {NAME} "
+    "that it had: is it the directory that all brokers share, and is it mounted? If somebody has "
+    "emptied it: "
+)
 
 
 def id_in(data: bytes) -> str | None:

@@ -274,6 +274,11 @@ class Writer:
         self._number += 1
         return Journal(f"{self._folder}/{self._number - 1:08x}.journal")
 
+    @property
+    def probe_path(self) -> str:
+        """A file that is written only to see whether that is possible."""
+        return f"{self._folder}/probe"
+
     def retire(self, *, only_full: bool = False) -> None:
         """Begin another journal, if the present one is full or has segments that are in doubt, or
         in any case; what it covers is in the segments or in the buffer by now.

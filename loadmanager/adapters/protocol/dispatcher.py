@@ -38,7 +38,8 @@ class Dispatcher:
     write.
 
     When a topic or a connection fails, its connections are closed and `failed` is told. Nothing is
-    delivered unless `may_serve`: a limit may release a subscription after the lease ran out.
+    delivered unless `may_serve`: a limit may release a subscription after the lease ran out. What
+    waits then is delivered with the first `deliver` that may.
     """
 
     def __init__(
@@ -114,9 +115,9 @@ class Dispatcher:
         """
         if self._delivering:
             return
-        self._delivering = True
+        self._delivering = served = True
         try:
-            if self._dirty and self._may_serve():
+            if self._dirty and (served := self._may_serve()):
                 dirty, self._dirty = self._dirty, {}
                 self.changed |= dict.fromkeys(dirty)
                 for hosted, touched in dirty.items():
@@ -127,7 +128,7 @@ class Dispatcher:
                 self._try_flush(connection)
         finally:
             self._delivering = False
-        if self._dirty:
+        if self._dirty and served:
             asyncio.get_running_loop().call_soon(self.deliver)
         self._resumer.settle()
 

@@ -91,13 +91,20 @@ def on_lookup(connection: Connection, frame: Frame) -> Coroutine[Any, Any, None]
         listener = check_name(request.advertised_listener_name, "listener name")
         connection.listener = listener = listener or connection.listener
         topic = TopicName.parse(request.topic)
-        lookup = directory.known(topic)
+        lookup = directory.known(topic) or _open_here(connection, topic)
         if lookup is None:
             return _look_up(connection, request, topic, listener)
         _answer_lookup(connection, request.request_id, listener, lookup)
     except LoadManagerError as error:
         _refuse_lookup(connection, request.request_id, error)
     return None
+
+
+def _open_here(connection: Connection, topic: TopicName) -> Lookup | None:
+    """A stored topic that is open here goes on without the lease: clients may come back to it."""
+    hosted = connection.server.served(str(topic))
+    stored = hosted is not None and hosted.stored is not None
+    return Lookup(connection.server.directory.self_address) if stored else None
 
 
 async def _look_up(

@@ -5,9 +5,8 @@ Implements `ports.hosting.Hosting`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import replace
-from itertools import count, islice
+from collections.abc import Callable, Coroutine
+from itertools import count
 from typing import Any
 
 import structlog
@@ -30,7 +29,7 @@ from loadmanager.adapters.protocol.hosted import (
 )
 from loadmanager.adapters.protocol.resumer import Resumer
 from loadmanager.adapters.protocol.storing import Storing
-from loadmanager.adapters.protocol.topic_telemetry import ConnectionCounts, samples
+from loadmanager.adapters.protocol.topic_telemetry import ConnectionCounts
 from loadmanager.adapters.protocol.totals import NamespaceTotals
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.conf import Live
@@ -48,7 +47,6 @@ from loadmanager.ports.clock import Clock
 from loadmanager.ports.directory import Directory
 from loadmanager.ports.hosting import BrokerAddress, HostUsage, TopicTraffic
 from loadmanager.ports.log import Storage
-from loadmanager.ports.telemetry import Detail, Sample
 
 MEASURED_AT_ONCE = 100
 RELIEVE_INTERVAL_S = 1.0
@@ -87,7 +85,7 @@ class TopicRegistry:
             self.resumer,
             clock=clock,
             failed=self.failures.report,
-            may_serve=lambda: self.may_serve(clock.monotonic_s()),
+            may_serve=lambda: self.may_deliver(clock.monotonic_s()),
         )
         self.rules = MessageRules(settings)
         self.memory = TopicMemory(settings.value.topics_memory_mb * MIB)
@@ -131,11 +129,20 @@ class TopicRegistry:
         )
 
     def may_serve(self, now_s: float) -> bool:
-        """True if the session is proven. If it is not, everything is fenced before this returns."""
+        """True if the session is proven. If it is not, all that has no fence of its own is fenced
+        before this returns; True if something is left.
+        """
         if self.directory.lease.held(now_s):
             return True
         self.directory.fence()
-        return False
+        return bool(self._bundles)
+
+    def may_deliver(self, now_s: float) -> bool:
+        """True if the session is proven, or the storage has proven the topics that are left."""
+        if not self.may_serve(now_s):
+            return False
+        leased = self.directory.lease.held(now_s)
+        return leased or (self.storing is not None and self.storing.proof.holds(now_s))
 
     # Connections
 
@@ -278,7 +285,9 @@ class TopicRegistry:
         else:
             ledger_id = await self.directory.next_ledger_id()
         # Meanwhile the bundle may have been unloaded or split: what was read is of an older life.
-        if bundle is None or opened.fenced or self._bundles.get(bundle) is not opened:
+        # Without the lease, nothing is opened.
+        leased = self.directory.lease.held(self.clock.monotonic_s())
+        if bundle is None or not leased or self._bundles.get(bundle) is not opened or opened.fenced:
             if stored is not None:
                 stored.log.close()
             return
@@ -448,19 +457,6 @@ class TopicRegistry:
         if self.storing is not None:
             self.storing.trim(hosted)
         self._totals.count(hosted.figures, hosted.counts())
-
-    def samples(self, detail: Detail) -> Iterator[Sample]:
-        """The metrics of topics and connections. Takes time in the number of topics that changed
-        since the last call, and of those that are shown.
-        """
-        changed, self.dispatcher.changed = self.dispatcher.changed, {}
-        for hosted in changed:
-            if self._topics.get(hosted.core.name) is hosted:
-                self._totals.count(hosted.figures, hosted.counts())
-        shown = list(islice(self._topics.values(), detail.topics))
-        counts = replace(self.connected, active=len(self.connections), opening=len(self._opening))
-        unacked_max = self.settings.value.unacked_per_consumer_max
-        return samples(self._totals, shown, counts, detail, unacked_max)
 
     def limits_changed(self) -> None:
         """Limits were changed: resume the clients that may go on now; if they are many, the rest

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from loadmanager.adapters.listener import Listener, Tls
@@ -26,6 +28,7 @@ from loadmanager.adapters.protocol.consumers import (
 )
 from loadmanager.adapters.protocol.expiry import MessageExpiry
 from loadmanager.adapters.protocol.hosted import Client, HostedTopic
+from loadmanager.adapters.protocol.log_proof import LOOK_INTERVAL_S
 from loadmanager.adapters.protocol.lookups import (
     on_connect,
     on_get_topics,
@@ -38,6 +41,7 @@ from loadmanager.adapters.protocol.producers import on_close_producer, on_produc
 from loadmanager.adapters.protocol.registry import TopicRegistry
 from loadmanager.adapters.protocol.schemas import on_get_or_create_schema, on_get_schema
 from loadmanager.adapters.protocol.topic_host import RegistryTopics
+from loadmanager.adapters.protocol.topic_telemetry import samples
 from loadmanager.core.wire.frames import COMMAND_TYPES
 from loadmanager.ports.access import Access
 from loadmanager.ports.directory import Directory
@@ -78,6 +82,8 @@ class BrokerServer(TopicRegistry):
     """None: clients need not say who they are."""
     _listeners: tuple[Listener, ...] = ()
     _tasks: tuple[asyncio.Task[Any], ...] = ()
+    _unproven = False
+    """Whether stored topics are served without the lease, or were a moment ago."""
 
     def protect(self, access: Access) -> None:
         """Ask clients who they are from now on; called before the first connection."""
@@ -116,7 +122,8 @@ class BrokerServer(TopicRegistry):
         if (storing := self.storing) is not None:
             rate = storing.settings
             saving = self._repeat(lambda: 1 / rate.value.cursor_saves_per_s, storing.save_cursors)
-            self._tasks += (self.spawn(saving, "cursors"),)
+            looking = self._repeat_work(lambda: LOOK_INTERVAL_S, self._look)
+            self._tasks += (self.spawn(saving, "cursors"), self.spawn(looking, "look"))
 
     async def listen(self, sock: socket.socket, listener: str = "", tls: Tls | None = None) -> None:
         """Accept connections of a bound socket; their clients belong to a listener."""
@@ -175,10 +182,63 @@ class BrokerServer(TopicRegistry):
             connection.close("the broker stops")
 
     def samples(self, detail: Detail) -> Iterator[Sample]:
-        """The metrics of the registry, and of the access checks."""
-        yield from super().samples(detail)
+        """The metrics of topics and connections, and of the access checks. Takes time in the number
+        of topics that changed since the last call, and of those that are shown.
+        """
+        changed, self.dispatcher.changed = self.dispatcher.changed, {}
+        for hosted in changed:
+            if self._topics.get(hosted.core.name) is hosted:
+                self._totals.count(hosted.figures, hosted.counts())
+        shown = list(islice(self._topics.values(), detail.topics))
+        counts = replace(self.connected, active=len(self.connections), opening=len(self._opening))
+        unacked_max = self.settings.value.unacked_per_consumer_max
+        yield from samples(self._totals, shown, counts, detail, unacked_max)
         if self.client_access is not None:
             yield from self.client_access.refusals.samples()
+
+    # ports.hosting.SelfChecking and SelfFencing
+
+    async def trouble(self, *, tries: bool = False) -> str:
+        """The storage cannot be written to."""
+        return "" if self.storing is None else await self.storing.health.trouble(tries=tries)
+
+    def fence_unproven(self, lives: Mapping[str, int]) -> Collection[str]:
+        """Go on with the stored topics of these lives; the clients of others are told to come back.
+
+        A bundle stays open even if it has no stored topic.
+        """
+        if self.storing is None:
+            self.fence_all()
+            return ()
+        kept = {
+            bundle
+            for bundle, opened in self._bundles.items()
+            if lives.get(bundle) == opened.life and not opened.fenced
+        }
+        for hosted in list(self._topics.values()):
+            if hosted.bundle not in kept or hosted.stored is None:
+                self._bundles[hosted.bundle].topics.pop(hosted.core.name, None)
+                del self._topics[hosted.core.name]
+                hosted.fence(self.clock.monotonic_ns())
+                self._close_topic(hosted, None)
+                self._forget(hosted)
+        for bundle in self._bundles.keys() - kept:
+            self.fence_bundle(bundle, self._bundles[bundle].life)
+            del self._bundles[bundle]
+        self._unproven = True
+        self.spawn(self._look(), "look")
+        self.dispatcher.deliver()
+        return kept
+
+    async def _look(self) -> None:
+        """While the lease is not held, look for marks of others in the storage."""
+        if not self._unproven or self.storing is None:
+            return
+        if self.directory.lease.held(self.clock.monotonic_s()):
+            self._unproven = False
+            self.dispatcher.deliver()  # what waited for a proof
+        else:
+            await self.storing.proof.look()
 
     def _keep_alive(self) -> None:
         """Probe silent connections; close those that stay silent."""

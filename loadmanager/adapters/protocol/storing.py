@@ -18,9 +18,11 @@ from loadmanager.adapters.protocol.committing import Committer
 from loadmanager.adapters.protocol.dispatcher import Dispatcher
 from loadmanager.adapters.protocol.failures import Failures
 from loadmanager.adapters.protocol.hosted import AttachedProducer, HostedTopic
+from loadmanager.adapters.protocol.log_proof import LogProof
 from loadmanager.adapters.protocol.reading import EntryReader
 from loadmanager.adapters.protocol.receipts import Receipts
 from loadmanager.adapters.protocol.repeated import Repeat, ids_of
+from loadmanager.adapters.protocol.storage_health import FULL_S, StorageHealth
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import (
@@ -46,8 +48,6 @@ SEGMENT_MB_MAX = 128
 """A segment that was left without its index is read as a whole."""
 RANGES_MAX = 20_000
 """A node of the metadata store holds a cursor with so many."""
-FULL_S = 5.0
-"""After the storage refused to write, producers are refused for so long."""
 
 log = structlog.get_logger("storage")
 
@@ -98,6 +98,7 @@ class StoredTopic:
         """The topic is open: its subscriptions go on from their cursors."""
         self.hosted = hosted
         hosted.stored = self
+        self._storing.proof.opened[self] = None
         hosted.figures.begin(self.log.end_id)
         for name, cursor in self._cursors.items():
             hosted.core.subscriptions[name].restore(cursor)
@@ -297,11 +298,10 @@ class Storing:
         self._spawn = spawn
         self._close_topic = close_topic
         self.committer = Committer(storage, spawn=spawn, failures=failures, done=self._committed)
+        self.proof = LogProof(storage, clock, dispatcher.deliver)
+        self.health = StorageHealth(storage, clock)
         self._cache = EntryCache(settings.value.cache_mb * MIB)
-        self._full_until_s = float("-inf")
         self._hung_until_s = float("-inf")
-        self._failing = False
-        """Whether the storage failed the last time that it was written to."""
 
     @property
     def cached_bytes(self) -> int:
@@ -331,7 +331,7 @@ class Storing:
 
     def check_writable(self) -> None:
         """Raise `StorageFullError` when the storage refused to write just now."""
-        if self.clock.monotonic_s() < self._full_until_s:
+        if self.health.full:
             raise StorageFullError("the storage of this broker cannot be written to")
 
     async def open(self, topic: TopicName, life: int, records: TopicRecords) -> StoredTopic:
@@ -407,28 +407,19 @@ class Storing:
         if isinstance(error, FencedError):
             log.warning("a topic is closed", topic=str(stored.topic), reason=str(error))
         else:
-            self._full_until_s = self.clock.monotonic_s() + FULL_S
-            if not self._failing:
-                log.error(
-                    "the storage cannot be written to; the clients of the topics that are written "
-                    "to are closed, and producers refused",
-                    topic=str(stored.topic),
-                    error=str(error),
-                )
-            self._failing = True
+            self.health.failed(str(stored.topic), error)
         stored.hosted.silent = True
         self._close_topic(str(stored.topic))
 
     def _committed(self) -> None:
         """A commit went well."""
-        if self._failing:
-            self._failing = False
-            log.info("the storage can be written to again")
+        self.health.went_well()
         self.dispatcher.deliver()
 
     def close(self, stored: StoredTopic) -> None:
         """A topic is not served here any more; leave the index of its last segment."""
         self.dirty.pop(stored, None)
+        self.proof.opened.pop(stored, None)
         self.leave(stored)
 
     def leave(self, stored: StoredTopic) -> asyncio.Task[Any] | None:
@@ -448,8 +439,14 @@ class Storing:
         except LoadManagerError as error:
             log.info("a segment is left without its index", error=str(error))
 
+    @property
+    def _leased(self) -> bool:
+        return self.directory().lease.held(self.clock.monotonic_s())
+
     def save_cursors(self) -> None:
-        """Save the cursors that moved since the last time."""
+        """Save the cursors that moved since the last time; without the lease, they wait."""
+        if not self._leased:
+            return
         dirty, self.dirty = self.dirty, {}
         for stored in dirty:
             self.run(stored, stored.save, "save-cursors")
@@ -471,5 +468,7 @@ class Storing:
     def trim(self, hosted: HostedTopic) -> None:
         """Delete what a topic's log has dropped."""
         stored = hosted.stored
-        if isinstance(stored, StoredTopic) and stored.log.first_id > stored.record.first_id:
+        if not isinstance(stored, StoredTopic) or not self._leased:
+            return
+        if stored.log.first_id > stored.record.first_id:
             self.run(stored, stored.trim, "trim")

@@ -233,6 +233,12 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
         self._call(_NumberedTransaction(transaction.operations, self), result)
         return result
 
+    def write_nothing_async(self) -> Any:
+        """Send a transaction that changes nothing; a quorum stores it before it is answered."""
+        transaction = self.transaction()
+        transaction.check("/", -1)
+        return self.commit_async(transaction)
+
     def watch_tree_async(self, path: str, watcher: Watcher) -> Any:
         """Call `watcher` for every change at and below `path`, until the connection is lost.
 

@@ -34,7 +34,7 @@ class Outage:
         if lease_left_s > 0:
             effect = f"this broker goes on serving for {lease_left_s:.1f} s without an answer"
         else:
-            effect = "this broker serves nothing until ZooKeeper answers"
+            effect = "until ZooKeeper answers, this broker serves only stored topics that are open"
         log.warning(
             "ZooKeeper does not answer: check that it runs and can be reached",
             servers=self._servers,

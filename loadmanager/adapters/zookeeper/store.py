@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any
@@ -35,6 +34,7 @@ from kazoo.security import CREATOR_ALL_ACL
 
 from loadmanager.adapters.bounded_queue import BoundedQueue
 from loadmanager.adapters.zookeeper.client import TreeWatchingClient
+from loadmanager.adapters.zookeeper.heartbeat import Heartbeat
 from loadmanager.adapters.zookeeper.outage import Outage
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.errors import ConflictError, OperationalError
@@ -54,31 +54,15 @@ from loadmanager.ports.store import (
     check_size,
 )
 
-OPERATIONS_AT_ONCE_MAX = 32
-"""Further operations wait for their turn; heartbeats do not. kazoo sends requests in order and
-needs 0.3 ms or more for each: a heartbeat behind thousands of requests would come too late.
+REQUESTS_AT_ONCE_MAX = 32
+"""Further requests wait for their turn; heartbeats do not. kazoo sends requests in order and needs
+0.3 ms or more for each, much more beside a busy event loop: a heartbeat behind thousands of
+requests would come too late. A turn ends with the answer, even if nobody waits for it any more.
 """
 READS_AT_ONCE_MAX = 16
 """The reads that one operation may send at once."""
 SLICE_S = 0.2
 """So long a thread waits at once for the first connection: it cannot be cancelled."""
-HEARTBEATS_PER_TIMEOUT = 8
-LEASE_FRACTION = 1 - 1 / HEARTBEATS_PER_TIMEOUT - 0.035
-"""The part of the session timeout that an answered heartbeat proves.
-
-The heartbeat is a `sync`, because the ensemble's leader answers it, and checks the session before.
-A follower that is cut off from the leader would go on answering reads while the leader expires its
-sessions. But the leader learns only from a follower's next ping which sessions the follower heard
-from. So an answer proves the previous heartbeat, one interval before. The remaining 3.5 % are for
-clocks that run at different rates.
-"""
-HEARTBEATS_UNANSWERED_MAX = 5
-"""After so many unanswered heartbeats in a row the connection counts as dead.
-
-That is two thirds of the session timeout after the last answer, which leaves some of the lease to
-find another server. Heartbeats are counted instead of timed, so that a process that was paused does
-not drop a good connection.
-"""
 
 _KINDS = {
     EventType.CREATED: ChangeKind.CREATED,
@@ -115,14 +99,11 @@ class ZooKeeperStore:
         self._watches: dict[str, list[BoundedQueue[Change]]] = {}
         self._states: list[BoundedQueue[SessionState]] = []
         self._state = SessionState.LOST
-        self._beat: asyncio.TimerHandle | None = None
         self._closed = False
-        self._lease = Lease()
         self._session_id = 0
-        self._unanswered = 0
-        self._outage = Outage(settings.hosts)
-        self._answered_s = time.monotonic()
-        self._turns = asyncio.Semaphore(OPERATIONS_AT_ONCE_MAX)
+        self._unheard: dict[BoundedQueue[SessionState], int] = {}
+        """How many losses of a session each reader has not dealt with yet."""
+        self._turns = asyncio.Semaphore(REQUESTS_AT_ONCE_MAX)
         self._client = TreeWatchingClient(
             hosts=settings.hosts + (f"/{settings.chroot}" if settings.chroot else ""),
             timeout=settings.session_timeout_ms / 1000,
@@ -130,6 +111,7 @@ class ZooKeeperStore:
             # Retries are frequent, because the lease runs out meanwhile.
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0),
         )
+        self._heartbeat = Heartbeat(self._client, Outage(settings.hosts))
 
     async def __aenter__(self) -> ZooKeeperStore:
         """Connect. Raises `OperationalError` if no server answers within the operation timeout."""
@@ -147,7 +129,7 @@ class ZooKeeperStore:
                 )
             if self._settings.chroot:
                 await self._ensure_chroot()
-            self._heartbeat()
+            self._heartbeat.start()
             await self.get("/")
         except BaseException:
             await self.__aexit__()
@@ -157,9 +139,6 @@ class ZooKeeperStore:
     async def __aexit__(self, *_: object) -> None:
         """End the session; its ephemeral nodes are deleted at once."""
         self._closed = True
-        if self._beat is not None:
-            self._beat.cancel()
-        self._lease.revoke()
         self._client.remove_listener(self._on_state_in_thread)
         await asyncio.to_thread(self._stop)
         self._end_readers()
@@ -172,6 +151,7 @@ class ZooKeeperStore:
                 queue.close()
 
     def _stop(self) -> None:
+        self._heartbeat.stop()
         self._client.stop()
         self._client.close()
 
@@ -186,7 +166,7 @@ class ZooKeeperStore:
 
     @property
     def lease(self) -> Lease:
-        return self._lease
+        return self._heartbeat.lease
 
     @property
     def session_id(self) -> int:
@@ -197,55 +177,20 @@ class ZooKeeperStore:
     def session_timeout_s(self) -> float:
         return self._client.granted_timeout_s
 
-    def _heartbeat(self) -> None:
-        """Send a heartbeat, without waiting for earlier ones; its answer proves the session."""
-        if self._beat is not None:
-            self._beat.cancel()
-        if self._closed:
-            return
-        sent_s = time.monotonic()
-        session_id = self.session_id
-        interval_s = self.session_timeout_s / HEARTBEATS_PER_TIMEOUT
-        self._beat = self._loop.call_later(interval_s, self._heartbeat)
-        connected = self._state is SessionState.CONNECTED
-        if not connected or self._unanswered > 1:
-            self._outage.unanswered(
-                sent_s,
-                last_answer_s=self._answered_s,
-                lease_left_s=self._lease.valid_until_s - sent_s,
-                error=self._client.last_warning.text or "no answer to a heartbeat",
-            )
-        if connected and self._unanswered >= HEARTBEATS_UNANSWERED_MAX:
-            self._client.drop_connection()
-        elif connected:
-            self._unanswered += 1
-            result = self._client.sync_async("/")
-            result.rawlink(
-                lambda answer: self._from_thread(self._beaten, answer, sent_s, session_id)
-            )
-
-    def _beaten(self, answer: Any, sent_s: float, session_id: int) -> None:
-        if not answer.successful():
-            return
-        self._unanswered = 0
-        self._answered_s = time.monotonic()
-        self._outage.answered(self._answered_s)
-        self._client.last_warning.text = ""  # not the reason for the next outage
-        if session_id and session_id == self.session_id:
-            self._lease.prove(sent_s, self.session_timeout_s * LEASE_FRACTION)
-
     def _on_state_in_thread(self, state: str) -> None:
         # kazoo forgets the session id when the connection drops again, so it is read here.
         identity = self._client.client_id
-        self._from_thread(
-            self._on_state, _STATES[state], int(identity[0]) if identity and identity[0] else 0
-        )
+        session_id = int(identity[0]) if identity and identity[0] else 0
+        self._heartbeat.on_state(state, session_id)
+        self._from_thread(self._on_state, _STATES[state], session_id)
 
     def _on_state(self, state: SessionState, session_id: int) -> None:
         self._state = state
         if state is SessionState.LOST:
             self._session_id = 0
-            self._lease.revoke()
+            self._heartbeat.accept(0)
+            for queue in self._states:
+                self._unheard[queue] = self._unheard.get(queue, 0) + 1
         elif state is SessionState.CONNECTED and session_id:
             self._session_id = session_id
         for queue in self._states:
@@ -253,10 +198,23 @@ class ZooKeeperStore:
         if state is SessionState.LOST and self._client.client_state in _DEAD:
             self._end_readers()  # kazoo has given up: no session will follow
         if state is SessionState.CONNECTED:
-            self._unanswered = 0
-            self._heartbeat()
+            self._accept()
             for root in list(self._watches):
                 self._install(root)
+
+    def _accept(self) -> None:
+        """Prove the session from now on, unless a reader has not dealt with the loss of an earlier
+        one: it may still serve what that one owned.
+        """
+        if self._state is SessionState.CONNECTED and not self._unheard:
+            self._heartbeat.accept(self._session_id)
+
+    def _heard(self, queue: BoundedQueue[SessionState], losses: int) -> None:
+        left = self._unheard.pop(queue, 0) - losses
+        if left > 0:
+            self._unheard[queue] = left
+        elif left == 0:
+            self._accept()
 
     def _from_thread(self, call: Callable[..., None], *arguments: Any) -> None:
         try:
@@ -275,8 +233,11 @@ class ZooKeeperStore:
         try:
             async for state in queue:
                 yield state
+                if state is SessionState.LOST:  # the reader asks for the next: it has dealt with it
+                    self._heard(queue, 1)
         finally:
             self._states.remove(queue)
+            self._heard(queue, self._unheard.get(queue, 0))
 
     # Watches
 
@@ -323,21 +284,32 @@ class ZooKeeperStore:
         return _value_of(answer, self._url_key)
 
     async def _answers(self, *sends: Callable[[], Any]) -> list[Any]:
-        """Send requests when it is their turn, and wait for the answers, some of which may be
+        """Send requests, each when it is its turn, and wait for the answers, some of which may be
         errors.
         """
         timeout_s = self._settings.operation_timeout_s
         try:
-            async with asyncio.timeout(timeout_s), self._turns:
-                futures = [self._future_of(send()) for send in sends]
-                return [await future for future in futures]
+            async with asyncio.timeout(timeout_s):
+                answers = [await self._in_turn(send) for send in sends]
+                return [await answer for answer in answers]
         except TimeoutError:
             raise _silent(f"nothing within {timeout_s:g} s", self._url_key) from None
 
-    def _future_of(self, result: Any) -> asyncio.Future[Any]:
+    async def _in_turn(self, send: Callable[[], Any]) -> asyncio.Future[Any]:
+        await self._turns.acquire()
+        try:
+            result = send()
+        except BaseException:
+            self._turns.release()
+            raise
         future: asyncio.Future[Any] = self._loop.create_future()
-        result.rawlink(lambda answer: self._from_thread(_answered, future, answer))
+        result.rawlink(lambda answer: self._from_thread(self._answered, future, answer))
         return future
+
+    def _answered(self, future: asyncio.Future[Any], answer: Any) -> None:
+        self._turns.release()
+        if not future.done():  # nobody waits any more
+            future.set_result(answer)
 
     async def get(self, path: str) -> Node | None:
         return (await self.get_many([path]))[0]
@@ -434,11 +406,6 @@ def _known_as(credentials: str) -> dict[str, Any]:
     if not credentials:
         return {}
     return {"auth_data": [("digest", credentials)], "default_acl": CREATOR_ALL_ACL}
-
-
-def _answered(future: asyncio.Future[Any], answer: Any) -> None:
-    if not future.done():  # nobody waits any more
-        future.set_result(answer)
 
 
 def _value_of(answer: Any, url_key: str) -> Any:

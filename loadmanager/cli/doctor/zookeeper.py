@@ -18,6 +18,8 @@ ANSWER_BYTES_MAX = 64 * 1024
 TRIES = 3
 LATENCY_SHARE_MAX = 0.1
 """A server that needs a larger share of the session timeout for an answer is slow."""
+TICKS_MIN, TICKS_ADVISED = 4, 10
+"""Ticks in a session timeout; see `adapters.zookeeper.heartbeat.LEASE_FRACTION`."""
 _FIELD = re.compile(r"^([\w/ ]+?):\s+(.+)$", re.MULTILINE)
 
 
@@ -38,6 +40,8 @@ class Server:
     """Least, mean and longest time for a request since the server started, as it tells."""
     outstanding: int = 0
     """Requests that wait in the server."""
+    tick_ms: int = 0
+    """Its `tickTime`; 0 unless it allows the word `conf`."""
 
 
 def read(hosts: str, timeout_s: float) -> list[Server]:
@@ -63,6 +67,11 @@ def _ask(address: str, timeout_s: float) -> Server:
         refuses = "not in the whitelist" in text or "not executed" in text
         return Server(address, failure="" if refuses else _not(text), refuses=refuses)
     told = dict(_FIELD.findall(text))
+    try:
+        conf = _word(host.strip("[]"), int(port or PORT), "conf", timeout_s)
+    except OSError:
+        conf = ""
+    tick = re.search(r"^tickTime=(\d{1,9})$", conf, re.MULTILINE)
     times = [float(part) for part in re.findall(r"[\d.]+", told.get("Latency min/avg/max", ""))]
     return Server(
         address,
@@ -70,6 +79,7 @@ def _ask(address: str, timeout_s: float) -> Server:
         answer_ms=took_ms,
         latency_ms=(times[0], times[1], times[2]) if len(times) == 3 else (0.0, 0.0, 0.0),
         outstanding=int(told.get("Outstanding", "0")),
+        tick_ms=int(tick[1]) if tick else 0,
     )
 
 
@@ -144,6 +154,16 @@ def _of_server(server: Server, session_timeout_ms: int) -> Finding:
             f"{text}: too slow for a session timeout of {session_timeout_ms} ms",
             "give ZooKeeper a disk of its own and enough memory, or raise "
             "metadataStoreSessionTimeoutMillis",
+        )
+    if session_timeout_ms < TICKS_ADVISED * server.tick_ms:
+        made = problem if session_timeout_ms < TICKS_MIN * server.tick_ms else warning
+        return made(
+            PART,
+            server.address,
+            f"{text}; its tickTime is {server.tick_ms} ms, and the session timeout "
+            f"{session_timeout_ms} ms",
+            f"give metadataStoreSessionTimeoutMillis {TICKS_ADVISED} ticks or more: with less than "
+            f"{TICKS_MIN}, a broker may trust a session that is over",
         )
     if longest > session_timeout_ms / 3 or server.outstanding > 1000:
         return warning(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.ownership.states import BundleState
+from loadmanager.ports.clock import Clock
 from loadmanager.ports.directory import Lookup, TopicRecords
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.log import LogRecord
@@ -35,6 +36,7 @@ class TopicDirectory:
     ownership: Ownership
     lookups: Lookups
     limits: Limits
+    clock: Clock
     hosting: Hosting
 
     @property
@@ -45,11 +47,17 @@ class TopicDirectory:
         """Fence all bundles and the leadership at once."""
         self.session_keeper.fence_unproven()
 
+    @property
+    def _proven(self) -> bool:
+        return self.lease.held(self.clock.monotonic_s())
+
     async def lookup(self, topic: TopicName, *, authoritative: bool = False) -> Lookup:
+        if not self._proven:  # at once, while the store is silent
+            raise OperationalError("this broker cannot prove its session; try again")
         return await self.lookups.lookup(topic, authoritative=authoritative)
 
     def known(self, topic: TopicName) -> Lookup | None:
-        return self.lookups.known(topic)
+        return self.lookups.known(topic) if self._proven else None
 
     async def owned_bundle(self, topic: TopicName) -> str | None:
         """The topic's bundle if this broker serves it, else None.
@@ -57,6 +65,8 @@ class TopicDirectory:
         Waits while this broker is taking it: others may have heard of that before, and sent their
         clients here. Acquires it again if this session holds an idle claim (`Ownership.release`).
         """
+        if not self._proven:
+            return None
         bundle = await self.namespaces.bundle_of(topic)
         if self.ownership.served(bundle):
             return bundle

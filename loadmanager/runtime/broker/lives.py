@@ -30,6 +30,14 @@ class Lives:
         """All lives."""
         return list(self._lives.values())
 
+    def settled(self, session_id: int) -> dict[str, int]:
+        """Bundle → token of the lives of a session that are owned, and not being moved or split."""
+        return {
+            life.bundle: life.token
+            for life in self._lives.values()
+            if life.state is BundleState.OWNED and life.session_id == session_id
+        }
+
     def reserved(self, bundle: str) -> bool:
         """True if the bundle has a life here, or a split in progress creates it."""
         return bundle in self._lives or bundle in self.split_children

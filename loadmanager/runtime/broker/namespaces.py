@@ -16,9 +16,16 @@ from loadmanager.core.bundles.ranges import (
     bundles_data,
     equal_boundaries,
     parse_boundaries,
+    split_bundle_name,
 )
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import BadInputError, ConflictError, CorruptDataError, NotFoundError
+from loadmanager.core.errors import (
+    BadInputError,
+    ConflictError,
+    CorruptDataError,
+    LoadManagerError,
+    NotFoundError,
+)
 from loadmanager.core.ownership.state_records import decode_record
 from loadmanager.ports.store import (
     Change,
@@ -91,6 +98,18 @@ class Namespaces:
         if generation == self._generation:
             self._bundles[namespace] = bundles
         return bundles
+
+    async def lacks(self, bundle: str) -> bool:
+        """True if the boundaries of its namespace do not have a bundle any more. False if they
+        cannot be read: a reconnect reads them again; corrupt ones change nothing; the deletion of a
+        namespace unloads its bundles.
+        """
+        namespace, bundle_range = split_bundle_name(bundle)
+        try:
+            boundaries = await self.bundles(NamespaceName.parse(namespace))
+        except LoadManagerError:
+            return False
+        return bundle_range not in {str(span) for span in boundaries.ranges}
 
     def known_bundle_of(self, topic: TopicName) -> str | None:
         """The bundle of a topic, if the boundaries are in the cache."""

@@ -9,9 +9,9 @@ that a bundle never has two owners:
 2. *Release.* Fence the bundle, which stops serving it at once; then have the host leave what the
    next owner needs (`Hosting.settle_bundle`); then give up the claim; then the destination acquires
    the bundle; only then tell the clients where to go. So they find an owner that is ready.
-3. *Prove.* Serve a bundle only while `Lease.held`. The session keeper fences everything when the
-   lease runs out. The protocol server checks the lease, too, before it processes received bytes,
-   because a paused process may resume at any instruction.
+3. *Prove.* Serve a bundle only while `Lease.held`; without it, only what the host has its own fence
+   for. The session keeper sees to it when the lease runs out. The protocol server checks the lease,
+   too, before it processes received bytes: a paused process may resume at any instruction.
 4. *Check the life after every `await`.* Meanwhile the life may have ended, because the session was
    lost or the claim was deleted, and a new life of the bundle may have begun. Code that resumes for
    a life that is over changes nothing, and the host ignores calls for any life but the open one.
@@ -22,7 +22,7 @@ Steps such as a release run to their end even if their caller is cancelled (`Sco
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 import structlog
@@ -92,6 +92,10 @@ class Ownership:
         """True if this broker serves the bundle now: it is owned, and the session is proven."""
         life = self._lives.get(bundle)
         return life is not None and life.served and self._proven
+
+    def _require_proof(self) -> None:
+        if not self._proven:  # what goes on without the lease goes on here
+            raise OperationalError("this broker cannot prove its session; try again")
 
     @property
     def _proven(self) -> bool:
@@ -171,27 +175,13 @@ class Ownership:
             self._scope.spawn(self._verify_ranges(lives), "verify-ranges")
 
     async def _verify_ranges(self, lives: list[BundleLife]) -> None:
-        """Release the bundles that are no longer in the boundaries of their namespace.
-
-        Other brokers may own parts of them.
-        """
+        """Release bundles without a range of their namespace: others may own parts of them."""
         for life in lives:
-            namespace, bundle_range = split_bundle_name(life.bundle)
-            try:
-                boundaries = await self._namespaces.bundles(NamespaceName.parse(namespace))
-            except LoadManagerError:
-                # A reconnect verifies again; corrupt boundaries change nothing; the deletion of a
-                # namespace unloads its bundles.
-                continue
-            if life.state is BundleState.OWNED and bundle_range not in {
-                str(span) for span in boundaries.ranges
-            }:
+            if await self._namespaces.lacks(life.bundle) and life.state is BundleState.OWNED:
+                reason = "the boundaries of the namespace were changed by hand"
                 log.error(
-                    "the boundaries of a namespace were changed by hand; releasing a bundle that "
-                    "they no longer contain",
-                    bundle=life.bundle,
+                    "releasing a bundle that does not exist", bundle=life.bundle, reason=reason
                 )
-                reason = "boundaries changed by hand"
                 await self._release(life, reason, LifeCause.OPERATOR, None, CLOSE_TIMEOUT_S)
 
     async def _verify(self, lives: list[BundleLife]) -> None:
@@ -243,17 +233,23 @@ class Ownership:
             log.exception("the host failed to close a bundle", bundle=life.bundle)
             return 0
 
-    def lose_all(self, reason: str) -> list[str]:
+    def lose_all(self, reason: str, kept: Collection[str] = ()) -> list[str]:
         """End all lives, because the session is lost or cannot be proven; returns the bundles.
 
-        The caller has fenced the host.
+        The caller has fenced the host, but for the bundles that are kept (`settled`).
         """
-        lost = self.owned()
+        lost = [bundle for bundle in self.owned() if bundle not in kept]
         for life in self._lives.all():
-            life.cause = LifeCause.LOSS
-            self._lives.become(life, BundleState.FREE, reason)
-        self._claims.forget_all()
+            if life.bundle not in kept:
+                life.cause = LifeCause.LOSS
+                self._lives.become(life, BundleState.FREE, reason)
+        if not kept:
+            self._claims.forget_all()
         return lost
+
+    def settled(self) -> dict[str, int]:
+        """See `Lives.settled`; of this session."""
+        return self._lives.settled(self._store.session_id)
 
     # Acquire
 
@@ -381,6 +377,8 @@ class Ownership:
         if life is None:
             work = partial(self._release_idle, bundle, reason, cause)
         elif life.state is BundleState.OWNED:
+            if cause is not LifeCause.STOP:
+                self._require_proof()
             work = partial(self._release, life, reason, cause, destination, timeout_s, epoch=epoch)
         else:
             raise ConflictError(f"{bundle} is in transit here ({life.state.value}); try again")
@@ -491,10 +489,12 @@ class Ownership:
         life = self._lives.get(bundle)
         if life is None or life.state is not BundleState.OWNED:
             raise ConflictError(f"{bundle} is not owned here, or is being moved")
+        self._require_proof()
         work = partial(self._split_transaction.run, life, new_boundaries, reason)
         return await self._scope.finish(f"split {bundle}", work)
 
     async def merge(self, left: str, right: str, reason: str) -> str:
         """Replace two neighbours of ours by one bundle; returns its name."""
+        self._require_proof()
         work = partial(self._split_transaction.merging.run, left, right, reason)
         return await self._scope.finish(f"merge {left}", work)

@@ -18,6 +18,7 @@ from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.broker.pauses import Pauses
 from loadmanager.runtime.broker.reporter import Reporter
 from loadmanager.runtime.broker.session_keeper import SessionKeeper
+from loadmanager.runtime.broker.wellness import Wellness
 from loadmanager.runtime.shared.documents import KINDS, Corrupt
 from loadmanager.runtime.shared.leading import Leading
 from loadmanager.runtime.tasks import LoopBusy
@@ -92,6 +93,14 @@ STEP_FAILURES = counter("pulsar_lb_step_failures", "Contained failures of period
 LEASE_SECONDS = gauge(
     "loadmanager_session_lease_seconds", "Seconds until the lease of the session runs out"
 )
+UNLEASED = gauge(
+    "loadmanager_bundles_without_lease",
+    "Bundles whose stored topics go on while the session is not proven",
+)
+UNWELL = gauge(
+    "loadmanager_broker_unwell",
+    "1 if this broker is not well (storage, session), 2 if it has given up its bundles for that",
+)
 FENCED = counter(
     "loadmanager_fenced", "Times that the broker stopped serving because its session was not proven"
 )
@@ -135,6 +144,7 @@ class BrokerTelemetry:
     busy: LoopBusy
     counts: Counts
     session_keeper: SessionKeeper
+    wellness: Wellness
     corrupt: Corrupt
     watch_failures: Callable[[], int]
     steps: Sequence[Mapping[str, int]]
@@ -207,6 +217,8 @@ class BrokerTelemetry:
     def _session(self) -> Iterator[Sample]:
         lease_s = self.store.lease.valid_until_s - self.clock.monotonic_s()
         yield LEASE_SECONDS.sample(max(0.0, lease_s))
+        yield UNWELL.sample(2 if self.wellness.given_up else int(bool(self.wellness.reason)))
+        yield UNLEASED.sample(self.session_keeper.kept)
         yield FENCED.sample(self.session_keeper.fenced_times)
         yield LEADER.sample(self.leading.load_manager is not None)
         yield LOOP_BUSY.sample(self.busy.fraction)

@@ -134,6 +134,12 @@ class BrokerSettings:
         True,
         "Record what each cycle of the leader saw and used, for `replay --exact`",
     )
+    unwell_gives_up: bool = conf(
+        "loadManagerUnwellBrokersGiveUp",
+        True,
+        "A broker whose storage fails, or whose session is lost again and again, cordons itself "
+        "until it is well, if most others are",
+    )
     history_interval_s: float = conf(
         "loadManagerHistoryIntervalSeconds",
         60.0,

@@ -183,7 +183,9 @@ def test_long_outage_is_said_once_a_minute() -> None:
         outage.answered(231.0)
     assert [line.get("for_s") for line in logs] == [1.0, 61.0, 121.0, None]
     assert logs[0]["effect"] == "this broker goes on serving for 30.0 s without an answer"
-    assert logs[1]["effect"] == "this broker serves nothing until ZooKeeper answers"
+    assert logs[1]["effect"] == (
+        "until ZooKeeper answers, this broker serves only stored topics that are open"
+    )
     assert logs[3]["after_s"] == 132.0
 
 

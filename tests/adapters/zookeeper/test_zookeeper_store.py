@@ -166,6 +166,7 @@ async def test_lease_runs_out_when_the_server_is_silent(own_server: EmbeddedZooK
     async with ZooKeeperStore(settings_for(own_server)) as store:
         states, now_s = store.session_states(), asyncio.get_running_loop().time
         assert await next_of(states) is SessionState.CONNECTED
+        await states.aclose()  # type: ignore[attr-defined]
         java = java_of(own_server)
         java.send_signal(signal.SIGSTOP)
         try:

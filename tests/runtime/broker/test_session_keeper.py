@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
 
@@ -97,6 +98,54 @@ async def test_lease_that_runs_out_fences_once() -> None:
         await asyncio.sleep(0.15)
         store.suspend()
         await broker.until("fenced", "lost", "fenced", "lost")
+        scope.cancel()
+
+
+class SelfFenced(Broker):
+    """Its host has a fence of its own for bundle b."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(store)
+        keeper = self.session_keeper
+        keeper._hosting = SimpleNamespace(  # type: ignore[assignment]
+            fence_all=lambda: self.events.append("fenced"), fence_unproven=self._fence_unproven
+        )
+        keeper._ownership = SimpleNamespace(  # type: ignore[assignment]
+            settled=lambda: {"b": 7, "other": 8},
+            lose_all=self._lose_all,
+            verify_all=lambda: self.events.append("verified"),
+        )
+
+    def _fence_unproven(self, lives: dict[str, int]) -> set[str]:
+        assert lives == {"b": 7, "other": 8}
+        self.events.append("fenced in part")
+        return {"b"}
+
+    def _lose_all(self, _reason: str, kept: Collection[str] = ()) -> list[str]:
+        self.events.append(f"lost all but {sorted(kept)}")
+        return ["other"] if kept else ["b"]
+
+
+async def test_what_has_a_fence_of_its_own_goes_on_until_the_session_is_lost() -> None:
+    """When the lease is back, the claims are verified. The host is asked again only if the lease
+    was proven in between.
+    """
+    async with MemoryTree().session(timeout_s=0.2) as store, Scope("test") as scope:
+        broker = SelfFenced(store)
+        scope.spawn(broker.session_keeper.watch_lease(), "lease")
+        scope.spawn(broker.session_keeper.watch_session(), "session")
+        once = ["fenced in part", "lost all but ['b']"]
+        store.suspend()
+        await broker.until(*once)
+        broker.session_keeper.fence_unproven()
+        assert (broker.events, broker.session_keeper.kept) == (once, 1)
+        store.resume()
+        await broker.until(*once, "verified")
+        store.suspend()
+        await broker.until(*once, "verified", *once)
+        store.expire()
+        await broker.until(*once, "verified", *once, "fenced", "lost all but []")
+        assert broker.session_keeper.kept == 0
         scope.cancel()
 
 
