@@ -34,6 +34,7 @@ SCRAPERS = 32
 LARGE_BYTES = 4 << 20
 SCHEMA_FIELDS = 7_500
 """Of an Avro schema of about 250 KB."""
+AVRO = 4
 RECEIPT, PING = COMMAND_TYPES["send_receipt"], COMMAND_TYPES["ping"]
 
 
@@ -239,7 +240,7 @@ class Attack:
             for number, data in enumerate([first] + [other] * 10**6):
                 if not self.going:
                     return
-                schema = pb.Schema(name="s", schema_data=data, type=pb.Schema.Avro)
+                schema = pb.Schema(name="s", schema_data=data, type=AVRO)
                 wire.ask(
                     get_or_create_schema=pb.CommandGetOrCreateSchema(
                         request_id=number, topic=topic, schema=schema

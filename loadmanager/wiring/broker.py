@@ -34,6 +34,7 @@ from loadmanager.adapters.system.cgroup import Cgroup
 from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.adapters.system.disks import INTERVAL_S as LOOK_S
 from loadmanager.adapters.system.disks import Disks
+from loadmanager.adapters.system.garbage import set_limits
 from loadmanager.adapters.system.notify import keep_notifying, notify
 from loadmanager.adapters.system.parent import stop_with_parent
 from loadmanager.adapters.system.sampler import SystemSampler
@@ -231,6 +232,7 @@ class _Broker:
                     await self._join(parts, store, me, outside.storage)
                     if history is not None:
                         await self._begin_history(parts, history, scope)
+                    set_limits()
                     notify("READY=1")
                     log.info("ready", **urls_of(me), session=f"0x{store.session_id:x}")
 

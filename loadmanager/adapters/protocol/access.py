@@ -197,6 +197,7 @@ class ClientAccess:
             self.refusals.forbidden(connection.address, str(error))
             code = pb.AuthorizationError
         refuse(connection, command, code, str(error))
+        connection.refused()
 
 
 def refuse(

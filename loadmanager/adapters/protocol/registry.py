@@ -32,6 +32,7 @@ from loadmanager.adapters.protocol.resumer import Resumer
 from loadmanager.adapters.protocol.storing import Storing
 from loadmanager.adapters.protocol.topic_telemetry import ConnectionCounts, samples
 from loadmanager.adapters.protocol.totals import NamespaceTotals
+from loadmanager.adapters.protocol.turns import LoopTurns
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError, OperationalError
@@ -89,6 +90,7 @@ class TopicRegistry:
             failed=self.failures.report,
             may_serve=lambda: self.may_serve(clock.monotonic_s()),
         )
+        self.turns = LoopTurns(settings, clock, self.failures.report)
         self.rules = MessageRules(settings)
         self.memory = TopicMemory(settings.value.topics_memory_mb * MIB)
         self.admission = Admission(settings, clock, connections_cap)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from loadmanager.core.messaging.memory import ENTRY_OVERHEAD_BYTES, TopicMemory
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(msgspec.Struct, gc=False):
     """The entry that one SEND stored: its tail as it came, and its number of messages. Never
-    changed.
+    changed. A `Struct`, so that the garbage collector need not look at millions of them.
     """
 
     entry_id: int

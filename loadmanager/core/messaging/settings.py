@@ -128,6 +128,24 @@ class MessagingSettings:
     connections_per_address_max: int = _at_most(
         "brokerMaxConnectionsPerIp", "How many client connections of one address this broker takes"
     )
+    requests_per_role_max: int = conf(
+        "loadManagerMaxRequestsInProgressPerRole",
+        100,
+        "How many requests of one role, which wait for the metadata store or the disk, are in "
+        "progress at once; further ones wait (0: any number). Without authentication: of one "
+        "connection",
+        minimum=0,
+        dynamic=True,
+    )
+    refusals_per_s: int = conf(
+        "loadManagerMaxRefusedRequestsPerSecondPerRole",
+        100,
+        "With more refused requests per second than this, for ten seconds, the connections of a "
+        "role are served slowly, and then closed (0: any number)",
+        minimum=0,
+        maximum=1_000_000,
+        dynamic=True,
+    )
     producers_per_topic_max: int = _at_most(
         "maxProducersPerTopic", "How many producers a topic takes"
     )
