@@ -136,6 +136,13 @@ class _Stop:
         self.requested.set()
 
 
+def _ready(store: ZooKeeperStore, me: BrokerAddress) -> None:
+    """Everything has been built that stays."""
+    set_limits()
+    notify("READY=1")
+    log.info("ready", **urls_of(me), session=f"0x{store.session_id:x}")
+
+
 class _Broker:
     """Builds and runs the parts."""
 
@@ -232,9 +239,7 @@ class _Broker:
                     await self._join(parts, store, me, outside.storage)
                     if history is not None:
                         await self._begin_history(parts, history, scope)
-                    set_limits()
-                    notify("READY=1")
-                    log.info("ready", **urls_of(me), session=f"0x{store.session_id:x}")
+                    _ready(store, me)
 
                 starting = scope.spawn(start(), "start")
                 await self._stop.requested.wait()

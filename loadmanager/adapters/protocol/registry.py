@@ -288,7 +288,7 @@ class TopicRegistry:
             str(topic),
             ledger_id,
             self.settings,
-            self.memory,
+            self.memory.part(str(topic.namespace)),
             partition=topic.partition,
             log=None if stored is None else stored.log,
             rules=self.rules.of(str(topic.namespace)),
@@ -303,15 +303,16 @@ class TopicRegistry:
         self.dispatcher.touch(hosted)
 
     def check_room(self, topic: TopicName) -> None:
-        """Raise `QuotaExceededError` when all topics together hold as much as they may, retained
-        messages left out; `StorageFullError` when the topic cannot be stored.
+        """Raise `QuotaExceededError` when all topics together, or those of its namespace, hold as
+        much as they may, retained messages left out; `StorageFullError` when the topic cannot be
+        stored.
         """
-        now_s = self.clock.monotonic_s()
-        if self.memory.full and now_s >= self._relieved_s + RELIEVE_INTERVAL_S:
+        now_s, memory = self.clock.monotonic_s(), self.memory.part(str(topic.namespace))
+        if memory.full and now_s >= self._relieved_s + RELIEVE_INTERVAL_S:
             self._relieved_s = now_s
             for hosted in self._topics.values():
                 hosted.core.trim(0)
-        check_memory(self.memory)
+        check_memory(memory)
         if self.storing is not None and topic.persistent:
             self.storing.check_writable()
 

@@ -11,7 +11,7 @@ from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerError
 from loadmanager.core.messaging.consumers import Consumer
 from loadmanager.core.messaging.log import Entry, EntryLog, MessageLog
-from loadmanager.core.messaging.memory import TopicMemory
+from loadmanager.core.messaging.memory import Memory
 from loadmanager.core.messaging.rules import NamespaceRules, Rules
 from loadmanager.core.messaging.segments import Sent, latest
 from loadmanager.core.messaging.settings import CONSUMER_EVICTION, REQUEST_HOLD, MessagingSettings
@@ -93,7 +93,7 @@ class Topic:
         name: str,
         ledger_id: int,
         settings: Live[MessagingSettings],
-        memory: TopicMemory,
+        memory: Memory,
         *,
         partition: int = -1,
         log: StoredLog | None = None,
@@ -343,7 +343,7 @@ class Topic:
         ):
             return None
         log, memory = self.log, self._memory
-        if log.bytes >= self._look_at_bytes or memory.used_bytes >= memory.limit_bytes:
+        if log.bytes >= self._look_at_bytes or memory.full:
             self._make_room()
         if not continued:
             publisher.last_sequence_id = max(sequence_id, highest_id)
@@ -457,13 +457,10 @@ class Topic:
         _count_out(self._consumers_at, consumer.address)
 
 
-def check_memory(memory: TopicMemory) -> None:
-    """Raise `QuotaExceededError` when all topics together are full."""
+def check_memory(memory: Memory) -> None:
+    """Raise `QuotaExceededError` when all topics together, or the namespace's, are full."""
     if memory.full:
-        raise QuotaExceededError(
-            f"the topics of this broker hold {memory.limit_bytes} bytes, all that "
-            "topicsMemoryLimitMB allows"
-        )
+        raise QuotaExceededError(memory.refusal)
 
 
 def _count_out(counts: Counter[str], key: str) -> None:

@@ -176,8 +176,8 @@ async def test_a_producer_that_takes_over_needs_no_room(broker: Broker) -> None:
 
 
 async def test_memory_of_all_topics_is_looked_at_on_publish(broker: Broker) -> None:
-    """A producer is closed when topics hold as much as they may, and refused with the reason when
-    it reconnects.
+    """A producer is closed when the topics of its namespace hold as much as they may, three
+    quarters of all, and refused with the reason when it reconnects. Another namespace is served.
     """
     broker.messaging.set(MessagingSettings(topics_memory_mb=1))
     consumer, consumer_wire = await broker.connect()
@@ -186,15 +186,21 @@ async def test_memory_of_all_topics_is_looked_at_on_publish(broker: Broker) -> N
     await broker.say(
         connection, *(a_publish(number, payload=b"x" * 100_000) for number in range(20))
     )
-    assert wire.count(RECEIPT) == 11
+    assert wire.count(RECEIPT) == 8
     assert wire.count(CLOSE_PRODUCER) == 1
-    assert broker.server.memory.used_bytes < 1.2e6
+    assert broker.server.memory.used_bytes < 0.9e6
     await broker.say(connection, a_producer())
-    assert refusal(wire)[0] == pb.ProducerBlockedQuotaExceededException
+    code, text = refusal(wire)
+    assert code == pb.ProducerBlockedQuotaExceededException
+    assert "the topics of namespace public/default hold" in text
+    neighbour, other = await broker.connect()
+    await broker.say(neighbour, a_producer(topic="persistent://victim/ns/t"))
+    await broker.say(neighbour, a_publish())
+    assert other.count(RECEIPT) == 1
     ack = pb.CommandAck(
         consumer_id=1,
         ack_type=0,
-        message_id=[pb.MessageIdData(ledgerId=1, entryId=number) for number in range(11)],
+        message_id=[pb.MessageIdData(ledgerId=1, entryId=number) for number in range(8)],
     )
     await broker.say(consumer, encode(ack=ack))
     await broker.say(connection, a_producer())
