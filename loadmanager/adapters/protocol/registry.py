@@ -142,19 +142,16 @@ class TopicRegistry:
     # Connections
 
     def opened(self, connection: Client) -> None:
-        """Count a new connection; beyond the limits, tell the client and close it."""
+        """Count a new connection; beyond the limits, it or another one is closed."""
         self.connections[connection] = None
         self.connected.created += 1
-        reason = self.admission.enter(connection.address)
-        if reason is not None:
-            connection.error(REQUEST_ID_NONE, pb.NotAllowedError, reason)
-            connection.close(reason)
+        self.admission.enter(connection)
 
     def closed(self, connection: Client) -> None:
         """A connection is gone, and with it what was attached through it."""
         if connection in self.connections:
             del self.connections[connection]
-            self.admission.leave(connection.address)
+            self.admission.leave(connection)
             self.connected.closed += 1
             self.connected.failed += not connection.connected
         for producer in list(connection.producers.values()):

@@ -36,6 +36,7 @@ class Party:
 
     share: Share[Waiter]
     refusals: TokenBucket
+    connections: int = 0
     requests: int = 0
     """Its requests in progress."""
     full: dict[Any, Waiter] = field(default_factory=dict)

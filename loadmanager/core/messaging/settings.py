@@ -93,7 +93,8 @@ class MessagingSettings:
     publish_buffer_mb: int = conf(
         "maxMessagePublishBufferSizeInMB",
         256,
-        "How much received but unprocessed data all connections together may hold (-1: no limit)",
+        "How much received but unprocessed data all connections together may hold, and as much "
+        "again of messages that have not arrived completely (-1: no limit)",
         minimum=-1,
         dynamic=True,
     )
@@ -122,11 +123,17 @@ class MessagingSettings:
         "brokerMaxConnections",
         0,
         "How many client connections this broker takes (0 or -1: as many as the limit of "
-        "open files allows)",
+        "open files allows); when it has so many, the address that has the most gives way",
         minimum=-1,
     )
     connections_per_address_max: int = _at_most(
         "brokerMaxConnectionsPerIp", "How many client connections of one address this broker takes"
+    )
+    connections_per_role_max: int = conf(
+        "loadManagerMaxConnectionsPerRole",
+        10_000,
+        "How many client connections of one role this broker takes (0: any number)",
+        minimum=0,
     )
     requests_per_role_max: int = conf(
         "loadManagerMaxRequestsInProgressPerRole",
