@@ -150,6 +150,17 @@ def ours(folder: Path, *, store: bool) -> Iterator[Target]:
         yield Target("127.0.0.1", cluster.pulsar_port, web, cluster.log)
 
 
+class SecuredPulsar(Standalone):
+    """A real Pulsar that asks who its clients are."""
+
+    def _ready(self) -> bool:
+        target = Target("", 0, f"http://127.0.0.1:{self.http_port}", self.log)
+        try:
+            return bool(target.request("GET", "namespaces/public/default"))
+        except OSError:
+            return False
+
+
 @contextmanager
 def pulsar(folder: Path) -> Iterator[Target]:
     """A real Pulsar."""
@@ -165,7 +176,7 @@ def pulsar(folder: Path) -> Iterator[Target]:
         "brokerClientAuthenticationPlugin": PLUGIN,
         "brokerClientAuthenticationParameters": f"token:{token(ADMIN)}",
     }
-    with Standalone(distribution(), folder, settings) as running:
+    with SecuredPulsar(distribution(), folder, settings) as running:
         web = f"http://127.0.0.1:{running.http_port}"
         yield Target("127.0.0.1", running.pulsar_port, web, running.log)
 

@@ -302,7 +302,7 @@ class Connection(Answers, asyncio.Protocol):
                 self.close("too many of its requests were refused")
                 return
             self._waits = True
-            asyncio.get_running_loop().call_later(SLOWED_S, self.take_turn)
+            self.server.turns.later(SLOWED_S, self.take_turn)
             self.stop_reading()
 
     def _take_frames(self, until_ns: int) -> None:

@@ -114,7 +114,7 @@ class TopicRegistry:
         limit_bytes = settings.publish_buffer_mb * MIB
         self.throttling.publish_buffer.set_limit(limit_bytes, self.clock.monotonic_ns())
         self.resumer.settle()
-        self.memory.limit_bytes = settings.topics_memory_mb * MIB
+        self.memory.set_limits(settings.topics_memory_mb * MIB, settings.topics_max)
 
     def store_in(self, storage: Storage, settings: Live[StorageSettings]) -> None:
         """Store persistent topics from now on; called before the first connection."""

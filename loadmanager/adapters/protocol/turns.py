@@ -134,6 +134,10 @@ class LoopTurns:
         self._turns.wait(party.share, waiter)
         self._schedule()
 
+    def later(self, delay_s: float, waiter: Waiter) -> None:
+        """Call `waiter` after a time."""
+        asyncio.get_running_loop().call_later(delay_s, self._call, waiter)
+
     @types.coroutine
     def in_turns(
         self, working: Coroutine[Any, Any, None], party: Party
@@ -186,11 +190,14 @@ class LoopTurns:
                 waiter = self._turns.take()
             if waiter is None:
                 break
-            try:
-                waiter()
-            except Exception as error:  # noqa: BLE001 - contained: the others must go on
-                self._failed("going on with a connection failed", error)
+            self._call(waiter)
             if self._clock.monotonic_ns() - began_ns >= self._turn_ns:
                 break
         if self._turns.waiting:
             self._schedule()
+
+    def _call(self, waiter: Waiter) -> None:
+        try:
+            waiter()
+        except Exception as error:  # noqa: BLE001 - contained: the others must go on
+            self._failed("going on with a connection failed", error)

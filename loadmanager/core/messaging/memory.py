@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakValueDictionary
 
+from loadmanager.core.errors import BadInputError
+
 if TYPE_CHECKING:
     from loadmanager.core.messaging.log import Entry
 
@@ -22,9 +24,9 @@ are passed over; later entries of a subscription wait, too, then.
 
 
 SHARE_OF_FREE = 3
-"""A namespace may hold so many times the memory that is free: three quarters of all if it is alone,
-three sevenths each if there are two. So something is left for whoever comes, and whoever holds most
-is the first to wait (Choudhury and Hahne's dynamic thresholds for shared buffers).
+"""A namespace may hold so many times what is free, of memory and of topics: three quarters of all
+if it is alone, three sevenths each if there are two. So something is left for whoever comes, and
+whoever holds most is the first to wait (Choudhury and Hahne's dynamic thresholds for buffers).
 """
 
 
@@ -41,6 +43,10 @@ class Memory(Protocol):
 
     def delayed_full(self, entries: int) -> bool:
         """True if a subscription that already holds this many entries may hold no more."""
+        ...
+
+    def open(self, topics: int) -> None:
+        """So many topics more are open; negative: fewer."""
         ...
 
     @property
@@ -60,10 +66,17 @@ class TopicMemory:
 
     limit_bytes: int
     used_bytes: int = 0
+    topics_max: int = 0
+    """How many topics may be open when another one is created; 0: any number."""
+    topics: int = 0
     delayed_entries: int = 0
     delayed_entries_max: int = DELAYED_ENTRIES_MAX
     delayed_reserved: int = DELAYED_RESERVED
     _parts: WeakValueDictionary[str, NamespaceMemory] = field(default_factory=WeakValueDictionary)
+
+    def set_limits(self, limit_bytes: int, topics_max: int) -> None:
+        """Change the limits."""
+        self.limit_bytes, self.topics_max = limit_bytes, topics_max
 
     def part(self, namespace: str) -> NamespaceMemory:
         """What the topics of a namespace hold."""
@@ -72,9 +85,23 @@ class TopicMemory:
             part = self._parts[namespace] = NamespaceMemory(namespace, self)
         return part
 
+    def check_new_topic(self, namespace: str) -> None:
+        """Raise `BadInputError` if the namespace has its share of topics: a new one is not made."""
+        part, most = self.part(namespace), self.topics_max
+        if most > 0 and part.topics >= SHARE_OF_FREE * (most - self.topics):
+            raise BadInputError(
+                f"Exceed maximum number of topics in namespace: {namespace} has {part.topics} open "
+                f"topics here, {SHARE_OF_FREE} times what is left for others of "
+                "loadManagerMaxTopicsPerBroker"
+            )
+
     def add(self, size_bytes: int) -> None:
         """See `Memory.add`."""
         self.used_bytes += size_bytes
+
+    def open(self, topics: int) -> None:
+        """See `Memory.open`."""
+        self.topics += topics
 
     def delay(self, entries: int) -> None:
         """See `Memory.delay`."""
@@ -104,17 +131,22 @@ class TopicMemory:
 class NamespaceMemory:
     """The memory of the topics of one namespace, a part of `pot`."""
 
-    __slots__ = ("__weakref__", "_namespace", "pot", "used_bytes")
+    __slots__ = ("__weakref__", "_namespace", "pot", "topics", "used_bytes")
 
     def __init__(self, namespace: str, pot: TopicMemory) -> None:
         self._namespace = namespace
         self.pot = pot
-        self.used_bytes = 0
+        self.used_bytes = self.topics = 0
 
     def add(self, size_bytes: int) -> None:
         """See `Memory.add`."""
         self.used_bytes += size_bytes
         self.pot.used_bytes += size_bytes
+
+    def open(self, topics: int) -> None:
+        """See `Memory.open`."""
+        self.topics += topics
+        self.pot.topics += topics
 
     def delay(self, entries: int) -> None:
         """See `Memory.delay`."""

@@ -90,6 +90,13 @@ class MessagingSettings:
         "How much data all topics of this broker together may hold in memory",
         minimum=1,
     )
+    topics_max: int = conf(
+        "loadManagerMaxTopicsPerBroker",
+        100_000,
+        "How many topics may be open on this broker when another one is created, shared fairly by "
+        "the namespaces (0: any number)",
+        minimum=0,
+    )
     publish_buffer_mb: int = conf(
         "maxMessagePublishBufferSizeInMB",
         256,
@@ -168,8 +175,11 @@ class MessagingSettings:
     consumers_per_subscription_max: int = _at_most(
         "maxConsumersPerSubscription", "How many consumers a subscription takes"
     )
-    subscriptions_per_topic_max: int = _at_most(
-        "maxSubscriptionsPerTopic", "How many subscriptions a topic takes"
+    subscriptions_per_topic_max: int = conf(
+        "maxSubscriptionsPerTopic",
+        0,
+        "How many subscriptions a topic takes (0 or -1: 10,000)",
+        minimum=-1,
     )
     deduplicates: bool = conf(
         "brokerDeduplicationEnabled",
