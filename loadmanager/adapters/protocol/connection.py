@@ -299,6 +299,7 @@ class Connection(Answers, asyncio.Protocol):
         if self.server.turns.refused(self.party) and not self._waits:
             self._slowed += 1
             if self._slowed > SLOWED_MAX:
+                log.info("a client is refused too often; its connection is closed", peer=self.peer)
                 self.close("too many of its requests were refused")
                 return
             self._waits = True

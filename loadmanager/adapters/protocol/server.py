@@ -175,8 +175,9 @@ class BrokerServer(TopicRegistry):
             connection.close("the broker stops")
 
     def samples(self, detail: Detail) -> Iterator[Sample]:
-        """The metrics of the registry, and of the access checks."""
+        """The metrics of the registry, of turns, and of the access checks."""
         yield from super().samples(detail)
+        yield from self.turns.samples()
         if self.client_access is not None:
             yield from self.client_access.refusals.samples()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import types
-from collections.abc import Callable, Coroutine, Generator, Hashable
+from collections.abc import Callable, Coroutine, Generator, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.throttling.bucket import TokenBucket
 from loadmanager.core.throttling.turns import TURN_NS, Share, Turns
 from loadmanager.ports.clock import Clock
+from loadmanager.ports.telemetry import Sample, counter
 
 PARTIES_MAX = 10_000
 """Parties that are remembered; beyond that, the ones that came first are forgotten."""
@@ -26,6 +27,15 @@ REFUSALS_BURST_S = 10
 
 GRANTS_MAX = 10
 """Waiters that go on in one turn of the loop: what they do may follow in the next one."""
+
+WAITS = counter(
+    "loadmanager_turn_waits",
+    "How often work of a client waited, because its role had used its turn on the event loop",
+)
+SLOWED = counter(
+    "loadmanager_slowed_connections",
+    "Pauses of connections whose role was refused too often, each of a second",
+)
 
 Waiter = Callable[[], None]
 
@@ -62,8 +72,7 @@ class LoopTurns:
         self._parties: dict[Hashable, Party] = {}
         self._turn_ns = turn_ns
         self._scheduled = False
-        self.waits = 0
-        """How often something waited for its turn, since start."""
+        self._waits = self._slowed = 0
 
     # Parties
 
@@ -106,6 +115,11 @@ class LoopTurns:
             bucket.set_rate(rate, capacity=rate * REFUSALS_BURST_S, now_ns=now_ns)
         return not bucket.consume_and_check(1, now_ns)
 
+    def samples(self) -> Iterator[Sample]:
+        """How often something waited, and was slowed, since start."""
+        yield WAITS.sample(self._waits)
+        yield SLOWED.sample(self._slowed)
+
     # Turns
 
     def may_run(self, party: Party) -> bool:
@@ -130,12 +144,13 @@ class LoopTurns:
 
     def wait(self, party: Party, waiter: Waiter) -> None:
         """Call `waiter` when it is the party's turn."""
-        self.waits += 1
+        self._waits += 1
         self._turns.wait(party.share, waiter)
         self._schedule()
 
     def later(self, delay_s: float, waiter: Waiter) -> None:
-        """Call `waiter` after a time."""
+        """Call `waiter` after a pause, because its client was refused too often."""
+        self._slowed += 1
         asyncio.get_running_loop().call_later(delay_s, self._call, waiter)
 
     @types.coroutine
