@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from loadmanager.adapters.crowd import Crowd
 from loadmanager.core.errors import said
 
 BACKLOG = 1024
@@ -20,8 +21,8 @@ PAUSE_S = 1.0
 """Pause after the system refused a connection: others may end meanwhile."""
 HANDSHAKE_TIMEOUT_S = 10.0
 HANDSHAKES_MAX = 256
-"""TLS handshakes of one socket at a time. The oldest gives way to a new one: a handshake takes
-milliseconds, unless the client does not want it to end.
+"""TLS handshakes of one socket at a time. The oldest of the address that has the most gives way to
+a new one: a handshake takes milliseconds, unless the client does not want it to end.
 """
 GOODBYE_TIMEOUT_S = 5.0
 """How long a client may take to answer the end of TLS."""
@@ -65,7 +66,7 @@ class Listener:
         self._spawn = spawn
         self._tls = tls
         self._handshakes_max = handshakes_max
-        self._handshakes: dict[asyncio.Task[Any], None] = {}
+        self._handshakes: Crowd[asyncio.Task[Any], str] = Crowd()
         sock.setblocking(False)
         sock.listen(BACKLOG)
         self._accepting = spawn(self._run(), "accept")
@@ -75,7 +76,7 @@ class Listener:
         refused = False
         while True:
             try:
-                client, _ = await loop.sock_accept(self._sock)
+                client, name = await loop.sock_accept(self._sock)
             except ConnectionError:
                 continue  # the client went away before it was accepted
             except OSError as error:
@@ -93,7 +94,8 @@ class Listener:
             if self._tls is None:
                 await self._connect(client)
             else:
-                self._shake_hands(client, self._tls)
+                address = str(name[0]) if isinstance(name, tuple) else ""
+                self._shake_hands(client, self._tls, address)
 
     async def _connect(self, client: socket.socket) -> None:
         try:
@@ -102,10 +104,10 @@ class Listener:
             client.close()
             self._failed("a connection could not be served", error)
 
-    def _shake_hands(self, client: socket.socket, tls: Tls) -> None:
-        if len(self._handshakes) >= self._handshakes_max:
-            oldest = next(iter(self._handshakes))
-            del self._handshakes[oldest]
+    def _shake_hands(self, client: socket.socket, tls: Tls, address: str) -> None:
+        if self._handshakes.count >= self._handshakes_max:
+            oldest, at = next(iter(self._handshakes.greediest().items()))
+            self._handshakes.leave(at, oldest)
             oldest.cancel()
             tls.handshake_failed()
         working = self._connect_over_tls(client, tls)
@@ -115,8 +117,8 @@ class Listener:
             working.close()
             client.close()
             return
-        self._handshakes[task] = None
-        task.add_done_callback(lambda done: self._handshakes.pop(done, None))
+        self._handshakes.enter(address, task, address)
+        task.add_done_callback(lambda done: self._handshakes.leave(address, done))
 
     async def _connect_over_tls(self, client: socket.socket, tls: Tls) -> None:
         try:

@@ -65,6 +65,21 @@ class Access(Protocol):
         """Raise `ForbiddenError` unless each role may do one of the actions with all topics."""
         ...
 
+    def knows(
+        self,
+        roles: tuple[str, ...],
+        actions: tuple[str, ...],
+        namespace: NamespaceName,
+        topic: TopicName | None,
+        *,
+        subscription: str = "",
+        what: str,
+    ) -> bool:
+        """Check as `require_topic` does (without a topic: `require_namespace`) if everything is in
+        memory; False: ask that one. Waits for nothing.
+        """
+        ...
+
     async def require_tenant(self, roles: tuple[str, ...], tenant: str, what: str) -> None:
         """Raise `ForbiddenError` unless each role administers a tenant."""
         ...

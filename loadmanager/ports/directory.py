@@ -96,7 +96,9 @@ class Directory(Protocol):
         ...
 
     def known(self, topic: TopicName) -> Lookup | None:
-        """The answer of `lookup` if it is in memory, without waiting for anything."""
+        """The answer of `lookup` if it is in memory, without waiting for anything. Raises
+        `NotFoundError` if that is the answer.
+        """
         ...
 
     async def owned_bundle(self, topic: TopicName) -> str | None:

@@ -34,6 +34,7 @@ from loadmanager.adapters.system.cgroup import Cgroup
 from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.adapters.system.disks import INTERVAL_S as LOOK_S
 from loadmanager.adapters.system.disks import Disks
+from loadmanager.adapters.system.garbage import set_limits
 from loadmanager.adapters.system.notify import keep_notifying, notify
 from loadmanager.adapters.system.parent import stop_with_parent
 from loadmanager.adapters.system.sampler import SystemSampler
@@ -135,6 +136,13 @@ class _Stop:
         self.requested.set()
 
 
+def _ready(store: ZooKeeperStore, me: BrokerAddress) -> None:
+    """Everything has been built that stays."""
+    set_limits()
+    notify("READY=1")
+    log.info("ready", **urls_of(me), session=f"0x{store.session_id:x}")
+
+
 class _Broker:
     """Builds and runs the parts."""
 
@@ -231,8 +239,7 @@ class _Broker:
                     await self._join(parts, store, me, outside.storage)
                     if history is not None:
                         await self._begin_history(parts, history, scope)
-                    notify("READY=1")
-                    log.info("ready", **urls_of(me), session=f"0x{store.session_id:x}")
+                    _ready(store, me)
 
                 starting = scope.spawn(start(), "start")
                 await self._stop.requested.wait()

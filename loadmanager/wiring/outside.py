@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 from loadmanager.adapters.listener import Tls
 from loadmanager.adapters.protocol.server import BrokerServer
 from loadmanager.core.conf import Live
+from loadmanager.core.messaging.memory import TopicMemory
 from loadmanager.core.messaging.settings import StorageSettings
 from loadmanager.ports.access import Access, Verifier
 from loadmanager.ports.clock import Clock
@@ -82,6 +83,16 @@ class HostsTopics(Protocol):
     @property
     def topic_host(self) -> TopicHost:
         """What operators ask of topics."""
+        ...
+
+
+@runtime_checkable
+class SharesTopics(Protocol):
+    """A `Service` whose namespaces share the number of topics."""
+
+    @property
+    def memory(self) -> TopicMemory:
+        """What they share."""
         ...
 
 

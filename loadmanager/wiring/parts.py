@@ -21,6 +21,7 @@ from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.settings import ThrottlingSettings
 from loadmanager.core.units import MIB
+from loadmanager.ports.log import Storage
 from loadmanager.ports.sampler import OwnTraffic
 from loadmanager.ports.telemetry import Telemetry
 from loadmanager.runtime.broker.decision_telemetry import Counts
@@ -62,7 +63,7 @@ from loadmanager.settings.live import LiveSettings
 from loadmanager.wiring.extensible import Common, ExtensibleParts
 from loadmanager.wiring.hosting import build_access, build_hosting
 from loadmanager.wiring.leading import leader_work
-from loadmanager.wiring.outside import HostsTopics, Outside, StoresTopics
+from loadmanager.wiring.outside import HostsTopics, Outside, SharesTopics, StoresTopics
 
 
 class Parts:
@@ -98,7 +99,7 @@ class Parts:
         self.access = build_access(settings, outside, self._namespaces)
         self.hosting = build_hosting(settings, outside, scope, self._throttling, access=self.access)
         storage = outside.storage if isinstance(self.hosting, StoresTopics) else None
-        self._topics = Topics(store, self._namespaces, self._broker, self._corrupt, storage)
+        self._topics = self._build_topics(storage)
         self.limits = Limits(
             store,
             self._namespaces,
@@ -138,6 +139,13 @@ class Parts:
         self._directory = self._build_directory()
         self.use_cases = self._build_use_cases()
         self.telemetry = self._build_telemetry()
+
+    def _build_topics(self, storage: Storage | None) -> Topics:
+        store, namespaces = self._outside.store, self._namespaces
+        topics = Topics(store, namespaces, self._broker, self._corrupt, storage)
+        if isinstance(self.hosting, SharesTopics):
+            topics.check_new = self.hosting.memory.check_new_topic
+        return topics
 
     def _build_locks(self) -> Locks:
         me, peers = self._outside.me, self._outside.peers

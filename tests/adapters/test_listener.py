@@ -31,11 +31,11 @@ class Place:
     """A listener for TLS, and how to come to it."""
 
     def __init__(self, authority: Authority, port: int, tls: Context) -> None:
-        self.port, self.tls, self._authority = port, tls, authority
+        self.port, self.tls, self.authority = port, tls, authority
 
     async def echo(self) -> bytes:
         """The answer to a client that sends `hello`."""
-        client = self._authority.client().value
+        client = self.authority.client().value
         reader, writer = await asyncio.open_connection("localhost", self.port, ssl=client)
         writer.write(b"hello")
         answer = await reader.read(5)
@@ -95,3 +95,22 @@ async def test_silent_clients_hold_up_nobody(tmp_path: Path, handshakes_max: int
         assert place.tls.failed == gone
         for _, writer in silent:
             writer.close()
+
+
+async def test_silent_clients_of_one_address_hold_up_no_other(tmp_path: Path) -> None:
+    """A client of another address that is slow to begin is not among those that give way."""
+    async with listening(tmp_path, handshakes_max=4) as place:
+        slow = socket.create_connection(("127.0.0.1", place.port), source_address=("127.0.0.2", 0))
+        slow.setblocking(False)
+        silent = [await place.plain() for _ in range(20)]
+        for reader, _ in silent[:10]:
+            async with asyncio.timeout(10):
+                assert await reader.read() == b""
+        client = place.authority.client().value
+        reader, writer = await asyncio.open_connection(
+            sock=slow, ssl=client, server_hostname="localhost"
+        )
+        writer.write(b"hello")
+        assert await reader.read(5) == b"hello"
+        for one in (writer, *(writer for _, writer in silent)):
+            one.close()

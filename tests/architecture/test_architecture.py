@@ -72,6 +72,8 @@ STARTS = {
     ("adapters/memory/store.py", "call_later"): "heartbeats in memory, where nothing can fail",
     ("adapters/protocol/dispatcher.py", "call_later"): "a topic that fails costs its clients only",
     ("adapters/protocol/resumer.py", "call_later"): "set again whatever raises",
+    ("adapters/protocol/turns.py", "call_later"): "a connection that fails is told of",
+    ("adapters/metrics/page.py", "call_at"): "forgets a page, which cannot fail",
     ("runtime/tasks.py", "gather"): "waits for both, and raises what the first one raised",
     ("analysis/job.py", "gather"): "another gather: that of the plots",
 }

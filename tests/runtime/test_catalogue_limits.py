@@ -11,6 +11,9 @@ from runtime.fleet import NS, Broker, a_fleet
 from loadmanager.core.bundles.names import TOPIC_NAME_BYTES_MAX, NamespaceName, TopicName
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError
+from loadmanager.core.messaging.memory import TopicMemory
+from loadmanager.core.messaging.settings import MessagingSettings
+from loadmanager.core.messaging.topic import Topic
 from loadmanager.ports.directory import TopicRecords
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.topics import Topics
@@ -54,6 +57,35 @@ async def test_topics_of_a_namespace() -> None:
         )
         _, unlimited = limited(fleet.brokers[0])
         assert await unlimited.opened(topic(9)) == TopicRecords()
+
+
+async def test_a_namespace_has_its_share_of_the_brokers_topics() -> None:
+    """With 8 topics per broker, one namespace may make 6 of them, and another one still some.
+    Existing topics can be opened; a topic that was closed makes room.
+    """
+    async with a_fleet(1) as fleet:
+        namespaces, topics = limited(fleet.brokers[0])
+        memory = TopicMemory(1 << 30, topics_max=8)
+        topics.check_new = memory.check_new_topic
+        other = NamespaceName("public", "other")
+        await namespaces.create_namespace(other, {})
+
+        async def opened(name: TopicName) -> Topic:
+            await topics.opened(name)
+            part = memory.part(str(name.namespace))
+            return Topic(str(name), 1, Live(MessagingSettings()), part)
+
+        made = [await opened(topic(number)) for number in range(6)]
+        with pytest.raises(BadInputError, match="loadManagerMaxTopicsPerBroker"):
+            await topics.opened(topic(6))
+        made.append(await opened(TopicName("persistent", other, "t")))
+        made[0].close()
+        made[0].close()
+        assert await topics.opened(topic(0)) == TopicRecords(), "it exists"
+        for closed in made[1:3]:
+            closed.close()
+        made.append(await opened(topic(7)))
+        assert memory.topics == 5
 
 
 async def test_namespaces_of_a_tenant() -> None:

@@ -20,7 +20,9 @@ from loadmanager.cli import main
 
 
 def _inside() -> dict[str, Any]:
+    gc.unfreeze()  # what lived when the broker had started is left out of collections
     applications = [found for found in gc.get_objects() if isinstance(found, web.Application)]
+    gc.freeze()
     routes = {
         (route.method, route.resource.canonical)
         for application in applications

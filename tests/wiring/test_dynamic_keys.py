@@ -769,6 +769,21 @@ async def turns(cluster: Cluster) -> Observe:
     return observe
 
 
+async def room_for_a_third_request(cluster: Cluster) -> Observe:
+    """Whether a role with two requests in progress may ask something else."""
+    turns = cluster.brokers[0].parts.hosting.turns
+    party = turns.party("role")
+    party.requests = 2
+    return _value(lambda: turns.may_ask(party))
+
+
+async def too_many_refusals(cluster: Cluster) -> Observe:
+    """Whether a role that is refused again and again was refused too often."""
+    turns = cluster.brokers[0].parts.hosting.turns
+    party = turns.party("role")
+    return _value(lambda: turns.refused(party))
+
+
 CASES = {
     "allowAutoTopicCreation": Case("false", creation_of_topics, True, False),
     "brokerPublisherThrottlingMaxByteRate": Case("70", limit("broker publish", "Bytes"), None, 70),
@@ -994,6 +1009,14 @@ CASES = {
             "loadManagerBundleMergeMinimumBundles": "99",
         },
     ),
+    "loadManagerMaxRefusedRequestsPerSecondPerRole": Case(
+        "0",
+        too_many_refusals,
+        True,
+        False,
+        {"loadManagerMaxRefusedRequestsPerSecondPerRole": "1"},
+    ),
+    "loadManagerMaxRequestsInProgressPerRole": Case("2", room_for_a_third_request, True, False),
     "loadManagerMovesAtOnceMax": Case(
         "5",
         moves_under_way,

@@ -12,13 +12,15 @@ wait are bounded together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
+
+from loadmanager.adapters.crowd import Crowd
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 HEAD_TIMEOUT_S = 10.0
@@ -50,9 +52,8 @@ class Connections:
         "bound them"
     )
     """What bounds them, for the log."""
-    _at: dict[str, dict[asyncio.Protocol, Connection]] = field(default_factory=dict)
-    """Address → its connections by the protocol that serves each, the least recently used first."""
-    _count: int = 0
+    _crowd: Crowd[asyncio.Protocol, Connection] = field(default_factory=Crowd)
+    """The connections by the protocol that serves each."""
     _unsent: dict[Connection, bytes] = field(default_factory=dict)
     """Connection → the large answer that is being sent, the oldest first. Several may be sent the
     same one.
@@ -61,23 +62,18 @@ class Connections:
 
     def enter(self, connection: Connection) -> None:
         """A connection is there; it, or another one, is closed if that is too many."""
-        here = self._at.setdefault(connection.address, {})
-        here[connection.inner] = connection
-        self._count += 1
+        self._crowd.enter(connection.address, connection.inner, connection)
+        here = self._crowd.at(connection.address)
         if 0 < self.at_address_max < len(here):
             self._close_one(here, "of one address")
-        elif self._count > self.most:
-            self._close_one(max(self._at.values(), key=len), "of all addresses")
+        elif self._crowd.count > self.most:
+            self._close_one(self._crowd.greediest(), "of all addresses")
 
     def leave(self, connection: Connection) -> None:
         """A connection is gone."""
-        here = self._at.get(connection.address, {})
-        if here.pop(connection.inner, None) is not None:
-            self._count -= 1
-            if not here:
-                del self._at[connection.address]
+        self._crowd.leave(connection.address, connection.inner)
 
-    def _close_one(self, here: dict[asyncio.Protocol, Connection], which: str) -> None:
+    def _close_one(self, here: Mapping[asyncio.Protocol, Connection], which: str) -> None:
         """Close the one that was used least recently and is not in use now, else the last."""
         connections = list(here.values())
         idle = (connection for connection in connections if not connection.requests)
@@ -88,7 +84,7 @@ class Connections:
             f"idle HTTP connections are closed, because there are too many: {self.bounds}",
             too_many=which,
             address=victim.address,
-            connections=self._count,
+            connections=self._crowd.count,
         )
 
     def _tell(self, event: str, **values: object) -> None:
@@ -102,8 +98,7 @@ class Connections:
 
         @web.middleware
         async def note(request: web.Request, handler: Handler) -> web.StreamResponse:
-            here = self._at.get(request.remote or "", {})
-            connection = here.get(request.protocol)
+            connection = self._crowd.at(request.remote or "").get(request.protocol)
             if connection is None:
                 return await handler(request)
             connection.begin()
@@ -111,8 +106,7 @@ class Connections:
                 answer = await handler(request)
             finally:
                 connection.requests -= 1
-                if here.pop(connection.inner, None) is not None:
-                    here[connection.inner] = connection  # now it is the most recently used
+                self._crowd.used(connection.address, connection.inner)
             if request.body_exists and answer.status in CLOSED_AFTER:
                 answer.force_close()
             return await self._sent(connection, request, answer)

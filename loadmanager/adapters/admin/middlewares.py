@@ -24,10 +24,13 @@ from loadmanager.ports.telemetry import counter
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-ALWAYS_ANSWERED = frozenset(
-    {"/admin/v2/brokers/health", "/admin/v2/brokers/ready", "/metrics", "/metrics/", "/status.html"}
-)
+ALWAYS_ANSWERED = frozenset({"/admin/v2/brokers/health", "/admin/v2/brokers/ready", "/status.html"})
 """A broker that is full must still answer that it is healthy."""
+METRICS = frozenset({"/metrics", "/metrics/"})
+METRICS_MAX = 8
+"""Requests of the metrics page at a time. They have a limit of their own: a full broker must still
+be seen, and whoever asks for nothing else must not keep others out.
+"""
 
 log = structlog.get_logger("admin")
 
@@ -62,12 +65,23 @@ def log_access(answers: Counter[int]) -> Middleware:
 
 
 def concurrency_limit(requests_max: int) -> Middleware:
-    """Answer 503 to a request while `requests_max` others are in progress."""
-    in_progress = 0
+    """Answer 503 to a request while `requests_max` others are in progress, or `METRICS_MAX` others
+    of the metrics page.
+    """
+    in_progress = scrapes = 0
 
     @web.middleware
     async def limit(request: web.Request, handler: Handler) -> web.StreamResponse:
-        nonlocal in_progress
+        nonlocal in_progress, scrapes
+        if request.path in METRICS:
+            if scrapes >= METRICS_MAX:
+                reason = f"{METRICS_MAX} requests of this page are in progress already; try again"
+                return failed(503, reason, {"Retry-After": "1"})
+            scrapes += 1
+            try:
+                return await handler(request)
+            finally:
+                scrapes -= 1
         if in_progress >= requests_max and request.path not in ALWAYS_ANSWERED:
             reason = f"{requests_max} requests are in progress already; try again"
             return failed(503, reason, {"Retry-After": "1"})

@@ -20,7 +20,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from loadmanager.adapters.admin.answers import failed
-from loadmanager.adapters.admin.middlewares import ALWAYS_ANSWERED
+from loadmanager.adapters.admin.middlewares import ALWAYS_ANSWERED, METRICS
 from loadmanager.ports.hosting import BrokerAddress
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -51,7 +51,8 @@ def visitors(
     @web.middleware
     async def refuse_foreign(request: web.Request, handler: Handler) -> web.StreamResponse:
         changes = request.method not in READS
-        if not proven and (changes or _local(request)) and request.path not in ALWAYS_ANSWERED:
+        always = request.path in ALWAYS_ANSWERED | METRICS
+        if not proven and (changes or _local(request)) and not always:
             host = host_of(f"//{request.headers.get('Host', '')}")
             if ANY not in added and host not in names() and not cannot_be_rebound(host):
                 return failed(

@@ -21,13 +21,27 @@ SLICE = 100
 """After this many samples the broker does other work first: less than 1 ms. A message that arrives
 meanwhile waits for some slices.
 """
+KEPT_FROM_S = 0.005
+KEPT_TIMES = 20
+KEPT_MAX_S = 1.0
+"""A page that took longer than this is given out again for so many times as long, and at most so
+long: making it takes at most a twentieth of the broker's time, however many ask.
+"""
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 class MetricsPage:
     """Renders the page, from a registry of its own: several brokers may run in one process."""
 
-    def __init__(self, telemetry: Telemetry, *, cluster: str, broker: str) -> None:
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        *,
+        cluster: str,
+        broker: str,
+        kept_from_s: float = KEPT_FROM_S,
+        kept_max_s: float = KEPT_MAX_S,
+    ) -> None:
         self._telemetry = telemetry
         self._cluster = _label("cluster", cluster)
         self._broker = f"{self._cluster},{_label('broker', broker)}"
@@ -35,25 +49,46 @@ class MetricsPage:
         ProcessCollector(registry=self._process)
         PlatformCollector(registry=self._process)
         GCCollector(registry=self._process)
+        self._kept_from_s, self._kept_max_s = kept_from_s, kept_max_s
         self._rendering = asyncio.Lock()
         self._asked = 0
         self._served = 0
         """The last of those who asked before the end of the last rendering."""
+        self._waiting = 0
         self._page = b""
-        """Kept until that one has it."""
+        """Kept until that one has it, and for a moment."""
+        self._fresh_until_s = 0.0
 
     async def render(self) -> tuple[bytes, str]:
-        """The page's text and its content type. Whoever asks while it is rendered gets the same."""
+        """The page's text and its content type. Whoever asks while it is rendered, or a moment
+        later, gets the same.
+        """
         self._asked += 1
-        number = self._asked
+        self._waiting += 1
+        try:
+            return await self._current(), CONTENT_TYPE_LATEST
+        finally:
+            self._waiting -= 1
+
+    async def _current(self) -> bytes:
+        number, loop = self._asked, asyncio.get_running_loop()
         async with self._rendering:
-            if number > self._served:
+            if number > self._served and loop.time() >= self._fresh_until_s:
+                began_s = loop.time()
                 self._page = await self._rendered()
-                self._served = self._asked
-            page = self._page
-            if number == self._served:
-                self._page = b""
-        return page, CONTENT_TYPE_LATEST
+                self._served, ended_s = self._asked, loop.time()
+                took_s = ended_s - began_s
+                kept_s = KEPT_TIMES * took_s if took_s >= self._kept_from_s else 0.0
+                kept_s = min(kept_s, self._kept_max_s)
+                self._fresh_until_s = ended_s + kept_s
+                loop.call_at(self._fresh_until_s, self._forget)
+            self._served = max(self._served, number)
+            return self._page
+
+    def _forget(self) -> None:
+        """Give the memory of an old page back, unless somebody waits for one."""
+        if asyncio.get_running_loop().time() >= self._fresh_until_s and not self._waiting:
+            self._page = b""
 
     async def _rendered(self) -> bytes:
         families: dict[str, list[str]] = {}

@@ -1,13 +1,15 @@
 """The identity of a connection, and the permissions that its commands need.
 
-A command waits for its check; the commands behind it do not. Clients send nothing that relies on a
+A command whose check needs only what is in memory is checked, and refused, at once. Any other
+waits for its check; the commands behind it do not. Clients send nothing that relies on a
 producer or consumer before they have the answer that it was attached.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from loadmanager.adapters.protocol.connection import Connection, Handler
 from loadmanager.adapters.protocol.lookups import (
@@ -26,45 +28,59 @@ from loadmanager.ports.access import Access
 from loadmanager.ports.clock import Clock
 
 Roles = tuple[str, ...]
-Check = Callable[[Access, Roles, pb.BaseCommand], Awaitable[None]]
 TOKEN = "token"
 REFRESH = b"PulsarAuthRefresh"
 """The challenge that asks a client to renew its proof, as Pulsar spells it."""
 
 
-def _topic(field: str, actions: Roles, what: str) -> Check:
-    async def check(access: Access, roles: Roles, command: pb.BaseCommand) -> None:
-        request = getattr(command, field)
-        await access.require_topic(
-            roles,
-            actions,
-            TopicName.parse(request.topic),
-            subscription=getattr(request, "subscription", ""),
-            what=what,
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a command needs: one of the actions, with the topic or namespace that it names."""
+
+    field: str
+    actions: Roles
+    what: str
+
+    def knows(self, access: Access, roles: Roles, command: pb.BaseCommand) -> bool:
+        """Check it if everything is in memory; False: `check` must. Raises `ForbiddenError`, or
+        `BadInputError` for an invalid name.
+        """
+        namespace, topic, subscription = self._named(command)
+        return access.knows(
+            roles, self.actions, namespace, topic, subscription=subscription, what=self.what
         )
 
-    return check
+    async def check(self, access: Access, roles: Roles, command: pb.BaseCommand) -> None:
+        """Check it; raises as `knows`."""
+        namespace, topic, subscription = self._named(command)
+        if topic is None:
+            await access.require_namespace(roles, self.actions, namespace, self.what)
+            return
+        await access.require_topic(
+            roles, self.actions, topic, subscription=subscription, what=self.what
+        )
 
-
-async def _topics(access: Access, roles: Roles, command: pb.BaseCommand) -> None:
-    namespace = NamespaceName.parse(command.get_topics.namespace)
-    await access.require_namespace(roles, (PRODUCE, CONSUME), namespace, "Get Topics of Namespace")
+    def _named(self, command: pb.BaseCommand) -> tuple[NamespaceName, TopicName | None, str]:
+        request = getattr(command, self.field)
+        if self.field == "get_topics":
+            return NamespaceName.parse(request.namespace), None, ""
+        topic = TopicName.parse(request.topic)
+        return topic.namespace, topic, getattr(request, "subscription", "")
 
 
 _ANY = (PRODUCE, CONSUME)
 NAMES = {number: name for name, number in COMMAND_TYPES.items()}
-NEEDS: dict[int, Check] = {
-    COMMAND_TYPES["lookup"]: _topic("lookup", _ANY, "Lookup"),
-    COMMAND_TYPES["partition_metadata"]: _topic(
-        "partition_metadata", _ANY, "Get Partition Metadata"
-    ),
-    COMMAND_TYPES["producer"]: _topic("producer", (PRODUCE,), "Produce"),
-    COMMAND_TYPES["subscribe"]: _topic("subscribe", (CONSUME,), "Subscribe"),
-    COMMAND_TYPES["get_schema"]: _topic("get_schema", _ANY, "Get Schema"),
-    COMMAND_TYPES["get_or_create_schema"]: _topic(
-        "get_or_create_schema", (PRODUCE,), "Create Schema"
-    ),
-    COMMAND_TYPES["get_topics"]: _topics,
+NEEDS = {
+    COMMAND_TYPES[field]: Need(field, actions, what)
+    for field, actions, what in (
+        ("lookup", _ANY, "Lookup"),
+        ("partition_metadata", _ANY, "Get Partition Metadata"),
+        ("producer", (PRODUCE,), "Produce"),
+        ("subscribe", (CONSUME,), "Subscribe"),
+        ("get_schema", _ANY, "Get Schema"),
+        ("get_or_create_schema", (PRODUCE,), "Create Schema"),
+        ("get_topics", _ANY, "Get Topics of Namespace"),
+    )
 }
 """Type of a command → what it needs. All others concern what was attached, or nothing."""
 
@@ -152,21 +168,36 @@ class ClientAccess:
 
     # Authorization
 
-    def _checking(self, check: Check, handler: Handler) -> Handler:
-        async def checked(connection: Connection, frame: Frame) -> None:
+    def _checking(self, need: Need, handler: Handler) -> Handler:
+        def checked(connection: Connection, frame: Frame) -> Coroutine[Any, Any, None] | None:
             try:
-                await check(self.access, connection.roles, frame.command)
-            except ForbiddenError as error:
-                self.refusals.forbidden(connection.address, str(error))
-                refuse(connection, frame.command, pb.AuthorizationError, str(error))
+                known = need.knows(self.access, connection.roles, frame.command)
             except LoadManagerError as error:
-                refuse(connection, frame.command, code_of(error), str(error))
-            else:
-                working = handler(connection, frame) if connection.open else None
-                if working is not None:
-                    await working
+                self._refuse(connection, frame.command, error)
+                return None
+            return (handler if known else asked)(connection, frame)
+
+        async def asked(connection: Connection, frame: Frame) -> None:
+            try:
+                await need.check(self.access, connection.roles, frame.command)
+            except LoadManagerError as error:
+                self._refuse(connection, frame.command, error)
+                return
+            working = handler(connection, frame) if connection.open else None
+            if working is not None:
+                await working
 
         return checked
+
+    def _refuse(
+        self, connection: Connection, command: pb.BaseCommand, error: LoadManagerError
+    ) -> None:
+        code = code_of(error)
+        if isinstance(error, ForbiddenError):
+            self.refusals.forbidden(connection.address, str(error))
+            code = pb.AuthorizationError
+        refuse(connection, command, code, str(error))
+        connection.refused()
 
 
 def refuse(

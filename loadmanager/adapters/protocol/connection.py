@@ -15,8 +15,10 @@ from typing import Any, cast
 
 import structlog
 
+from loadmanager.adapters.protocol.answers import Answers
 from loadmanager.adapters.protocol.hosted import AttachedConsumer, AttachedProducer
 from loadmanager.adapters.protocol.registry import TopicRegistry
+from loadmanager.adapters.protocol.turns import Party
 from loadmanager.core.errors import LoadManagerError
 from loadmanager.core.throttling.tracker import HoldCause
 from loadmanager.core.wire import pulsar_pb2 as pb
@@ -43,15 +45,12 @@ CONSUMERS_MAX = 50_000
 CLOSED_IDS_MAX = 10_000
 """How many ids of producers that the broker closed a connection remembers."""
 
-FLUSH_BYTES = 256 * 1024
-"""Queued messages of this size are written at once: the transport then tells whether the client
-keeps up.
-"""
+READ_AHEAD_BYTES = 256 * 1024
+"""A connection that waits for its turn is not read while so much is unprocessed."""
 
-UNREAD_BYTES_MAX = 64 * 1024 * 1024
-"""A connection is closed when its client leaves this many bytes unread, beyond its full outbound
-buffer.
-"""
+SLOWED_S = 1.0
+SLOWED_MAX = 30
+"""The pause after a refusal that is one too many, and after how many of them it is closed."""
 
 PEER_CHECK_NS = 1_000_000_000
 """While reading is paused, check this often whether the client disconnected."""
@@ -63,13 +62,13 @@ Handler = Callable[["Connection", Frame], Coroutine[Any, Any, None] | None]
 log = structlog.get_logger("protocol")
 
 
-class Connection(asyncio.Protocol):
+class Connection(Answers, asyncio.Protocol):
     """The server's side of one connection."""
 
     def __init__(
         self, server: TopicRegistry, handlers: dict[int, Handler], listener: str = ""
     ) -> None:
-        self.server = server
+        super().__init__(server)
         self.producers: dict[int, AttachedProducer] = {}
         self.consumers: dict[int, AttachedConsumer] = {}
         self._closed_ids: dict[int, None] = {}
@@ -84,7 +83,6 @@ class Connection(asyncio.Protocol):
         """Whether the client can renew its proof."""
         self.protocol_version = 0
         self.client_version = ""
-        self.peer = ""
         self.address = ""
         """The client's address, without port."""
         self._clock = server.clock
@@ -93,23 +91,23 @@ class Connection(asyncio.Protocol):
         self.requests = 0
         self._handlers = handlers
         self._reader = FrameReader(CONNECT_BYTES_MAX)
-        self._out: list[bytes] = []
-        self.queued_bytes = 0
-        """Bytes of messages that wait for the next `flush`."""
-        self.writable = True
-        """False while the outbound buffer is full because the client does not read."""
-        self._unread_bytes = self._written_bytes = 0
         self._read_bytes, self._read_s = 0, self.last_heard_s
         """How much the client had read when it was last seen to read, and when that was."""
         self._owed = 0
         """Receipts that wait for the storage."""
-        self.closing = False
-        """Whether the broker closed it; what was written may still be on its way."""
         self.throttle = server.throttling.connection(self)
         self._unread_since_ns = 0
         self._reading = True
-        self._transport: asyncio.Transport | None = None
         self._processing = False
+        self.party = server.turns.party(None)
+        """On whose account its work goes."""
+        self._waits = False
+        """Whether frames wait for the party's turn, or for one of its requests to end."""
+        self._granted = False
+        """Whether it is the party's turn, for which the frames have waited."""
+        self._unfinished = self._admitted = False
+        """Whether it is known to have bytes of an unfinished frame, and to belong to its party."""
+        self._slowed = 0
 
     # asyncio.Protocol
 
@@ -122,11 +120,16 @@ class Connection(asyncio.Protocol):
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else self.address
         high = self.server.settings.value.outbound_buffer_kb * 1024
         self._transport.set_write_buffer_limits(high=high, low=high // 2)
+        self.party = self.server.turns.party(("address", self.address))
         self.server.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone: incomplete frames are discarded."""
         self._transport = None
+        self.party.full.pop(self, None)
+        if self._unfinished:
+            self.server.admission.unfinished.holds(self, 0)
+        self.party.connections -= self._admitted
         self.server.admission.outbound.forget(self)
         self._reader.discard()
         self._out.clear()
@@ -142,7 +145,10 @@ class Connection(asyncio.Protocol):
             self.close("this broker cannot prove its session")
             return
         self._reader.feed(data)
-        self.process()
+        if self._waits:
+            self.stop_reading()
+        else:
+            self.process()
 
     def pause_writing(self) -> None:
         """The client does not read: it gets no more messages, and the broker does not read it."""
@@ -162,11 +168,6 @@ class Connection(asyncio.Protocol):
 
     # Frames
 
-    @property
-    def open(self) -> bool:
-        """True if the client is still there."""
-        return self._transport is not None
-
     def lost(self) -> bool:
         """True if the client is gone. While reading is paused, asks the system, and aborts the
         connection of a client that is.
@@ -175,11 +176,6 @@ class Connection(asyncio.Protocol):
             self.abort()
             return True
         return self._transport is None
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes that were written and that the system has not taken."""
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def held(self) -> bool:
@@ -191,6 +187,10 @@ class Connection(asyncio.Protocol):
         """Bytes that were received and wait, because the connection is held."""
         return self._reader.pending_bytes
 
+    def discard(self) -> None:
+        """See `Answers.discard`."""
+        self._reader.discard()
+
     def _hold(self, cause: HoldCause) -> None:
         self.throttle.hold(cause, self._clock.monotonic_ns())
 
@@ -198,10 +198,15 @@ class Connection(asyncio.Protocol):
         self.throttle.release(cause, self._clock.monotonic_ns())
         self.server.dispatcher.deliver()
 
+    @property
+    def _full(self) -> bool:
+        """True if nothing more is to be read now."""
+        return self.throttle.paused or (self._waits and self.unprocessed_bytes >= READ_AHEAD_BYTES)
+
     def stop_reading(self) -> None:
-        """Read nothing more while something holds the connection."""
+        """Read nothing more while something holds the connection, or enough waits for its turn."""
         if (
-            self.throttle.paused
+            self._full
             and self._reading
             and self._transport is not None
             and not self._transport.is_closing()
@@ -228,7 +233,7 @@ class Connection(asyncio.Protocol):
         self.process()
         if (
             not self._reading
-            and not self.throttle.paused
+            and not self._full
             and self._transport is not None
             and not transport.is_closing()
         ):
@@ -236,16 +241,22 @@ class Connection(asyncio.Protocol):
             transport.resume_reading()
 
     def process(self) -> None:
-        """Take and handle frames until they run out or something holds the connection; then deliver
-        and write, once.
+        """Take and handle frames until they run out, or something holds the connection, or its turn
+        is over; then deliver and write, once.
         """
-        if self._processing:
+        if self._processing or self._waits:
             return  # a handler ended a hold: `_take_frames` goes on by itself
+        turns = self.server.turns
+        if not self._granted and not turns.may_run(self.party):
+            self._wait()
+            return
+        self._granted = False
+        begun = turns.begin()
         self._processing = True
         try:
-            self._take_frames()
+            self._take_frames(turns.until_ns(self.party))
         except FrameError as error:
-            self.send(self._error(REQUEST_ID_NONE, pb.UnknownError, str(error)))
+            self.error(REQUEST_ID_NONE, pb.UnknownError, str(error))
             self.close(str(error))
         except Exception as error:  # noqa: BLE001 - contained: a bug costs this connection only
             self._fail(error)
@@ -261,13 +272,51 @@ class Connection(asyncio.Protocol):
                 held.owner.stop_reading()
         self.server.dispatcher.deliver()
         self.flush()
+        turns.end(self.party, begun)
+        unfinished_bytes = 0 if self._full or self._waits else self._reader.pending_bytes
+        if unfinished_bytes or self._unfinished:
+            self._unfinished = unfinished_bytes > 0
+            self.server.admission.unfinished.holds(self, unfinished_bytes)
 
-    def _take_frames(self) -> None:
+    def _wait(self) -> None:
+        """The frames that were read wait for the party's turn."""
+        self._waits = True
+        self.server.turns.wait(self.party, self.take_turn)
+        self.stop_reading()
+
+    def take_turn(self) -> None:
+        """It is the party's turn: process what was read, unless something holds the connection."""
+        self._waits = False
+        if not self.throttle.paused:
+            self._granted = True
+            self.go_on()
+            self._granted = False
+
+    def refused(self) -> None:
+        """A request was refused. With too many, this connection pauses each time, and is closed
+        after `SLOWED_MAX` pauses.
+        """
+        if self.server.turns.refused(self.party) and not self._waits:
+            self._slowed += 1
+            if self._slowed > SLOWED_MAX:
+                log.info("a client is refused too often; its connection is closed", peer=self.peer)
+                self.close("too many of its requests were refused")
+                return
+            self._waits = True
+            self.server.turns.later(SLOWED_S, self.take_turn)
+            self.stop_reading()
+
+    def _take_frames(self, until_ns: int) -> None:
         throttle, pending_max = (
             self.throttle,
             self.server.throttling.settings.pending_publishes_per_connection,
         )
-        while not throttle.paused and self._transport is not None:
+        turns, now_ns = self.server.turns, self._clock.monotonic_ns
+        while not throttle.paused and not self._waits and self._transport is not None:
+            if not turns.may_ask(self.party):
+                self._waits = True
+                self.party.full[self] = self.take_turn
+                return
             frame = self._reader.take()
             if frame is None:
                 break
@@ -277,12 +326,29 @@ class Connection(asyncio.Protocol):
                 asyncio.get_running_loop().call_soon(
                     self._release, HoldCause.PENDING_PUBLISH_REQUESTS
                 )
+            if now_ns() >= until_ns and not self._waits and self._reader.pending_bytes:
+                self._wait()
 
-    def welcome(self) -> None:
-        """CONNECT was accepted: from now on messages may come."""
+    def welcome(self) -> bool:
+        """CONNECT was accepted: from now on messages may come. False if its role has too many
+        connections: this one is closed.
+        """
+        if self._unfinished:
+            self._unfinished = False
+            self.server.admission.unfinished.holds(self, 0)
+        self.party = self.server.turns.party(self.roles or None)
+        self.party.connections += 1
+        self._admitted = True
+        most = self.server.settings.value.connections_per_role_max
+        if self.roles and 0 < most < self.party.connections:
+            text = "Reached the maximum number of connections of this role"
+            self.error(REQUEST_ID_NONE, pb.NotAllowedError, text)
+            self.close(text)
+            return False
         self.connected = True
         message_bytes_max = self.server.settings.value.message_bytes_max
         self._reader.frame_bytes_max = message_bytes_max + FRAME_PADDING_BYTES
+        return True
 
     def _handle(self, frame: Frame) -> None:
         kind = frame.command.type
@@ -295,17 +361,19 @@ class Connection(asyncio.Protocol):
         working = handler(self, frame)
         if working is not None:
             self.requests += 1
+            self.party.requests += 1
             if self.requests == REQUESTS_MAX:
                 self._hold(HoldCause.REQUESTS_IN_PROGRESS)
-            running = self._run(working)
+            party = self.party
+            running = self._run(working, party)
             try:
-                self.server.spawn(running, f"command-{kind}")
+                self.server.spawn(self.server.turns.in_turns(running, party), f"command-{kind}")
             except RuntimeError:  # the broker is stopping: no task is started any more
                 running.close()
                 working.close()
                 self.close("the broker stops")
 
-    async def _run(self, working: Coroutine[Any, Any, None]) -> None:
+    async def _run(self, working: Coroutine[Any, Any, None], party: Party) -> None:
         """Run a handler's coroutine; a bug in it costs this connection, not the broker."""
         try:
             await working
@@ -315,6 +383,7 @@ class Connection(asyncio.Protocol):
             self._fail(error)
         finally:
             self.requests -= 1
+            self.server.turns.ended(party)
             if self.requests == REQUESTS_MAX - 1:
                 self.throttle.release(HoldCause.REQUESTS_IN_PROGRESS, self._clock.monotonic_ns())
         self.server.dispatcher.deliver()
@@ -333,33 +402,10 @@ class Connection(asyncio.Protocol):
         request_id = request_id_of(frame.command)
         if request_id is None:
             raise FrameError(f"command {frame.command.type} is not served")
-        self.send(
-            self._error(
-                request_id,
-                pb.UnsupportedVersionError,
-                f"command {frame.command.type} is not served",
-            )
-        )
-
-    @staticmethod
-    def _error(request_id: int, code: pb.ServerError.ValueType, text: str) -> bytes:
-        return encode(error=pb.CommandError(request_id=request_id, error=code, message=text))
+        text = f"command {frame.command.type} is not served"
+        self.error(request_id, pb.UnsupportedVersionError, text)
 
     # Answers
-
-    def send(self, frame: bytes) -> None:
-        """Queue a frame for the next `flush`."""
-        self._out.append(frame)
-
-    def send_message(self, head: bytes, tail: bytes) -> None:
-        """Queue a MESSAGE in two parts, and write when `FLUSH_BYTES` are queued; `writable` may be
-        False afterwards.
-        """
-        self._out.append(head)
-        self._out.append(tail)
-        self.queued_bytes += len(head) + len(tail)
-        if self.queued_bytes >= FLUSH_BYTES:
-            self.flush()
 
     def owe(self, receipts: int) -> None:
         """Add to the receipts that wait for the storage; with too many, stop reading."""
@@ -369,45 +415,6 @@ class Connection(asyncio.Protocol):
             self._hold(HoldCause.PENDING_PUBLISH_REQUESTS)
         elif receipts < 0 and self._owed == owed_max - 1:
             self.throttle.release(HoldCause.PENDING_PUBLISH_REQUESTS, self._clock.monotonic_ns())
-
-    def error(self, request_id: int, code: pb.ServerError.ValueType, text: str) -> None:
-        """Answer a request with an ERROR."""
-        self.send(self._error(request_id, code, text))
-
-    def flush(self) -> None:
-        """Write what is queued, in one piece; drop it once the connection is closing."""
-        if self._out and self._transport is not None and not self._transport.is_closing():
-            data = b"".join(self._out)
-            self.server.bytes_out += len(data)
-            self._transport.write(data)
-            self._written_bytes += len(data)
-            if not self.writable:
-                self._unread_bytes += len(data)
-            self.server.admission.outbound.written(self)
-        self._out.clear()
-        self.queued_bytes = 0
-        if self._unread_bytes > UNREAD_BYTES_MAX:
-            log.info("a client does not read its answers; its connection is closed", peer=self.peer)
-            self.abort()
-
-    def close(self, reason: str) -> None:
-        """Write what is queued and hang up."""
-        if self._transport is not None:
-            log.debug("closing a connection", peer=self.peer, reason=reason)
-            self.closing = True
-            self.flush()
-        if self._transport is not None:
-            self._transport.close()
-            self._reader.discard()
-
-    def abort(self) -> None:
-        """Hang up at once; nothing more is written."""
-        self.closing = True
-        self._out.clear()
-        self._unread_bytes = self.queued_bytes = 0
-        self._reader.discard()
-        if self._transport is not None:
-            self._transport.abort()
 
     def keep_alive(self, now_s: float, keep_alive_s: float) -> None:
         """Probe the client after `keep_alive_s` of silence, and close the connection after twice
@@ -429,12 +436,13 @@ class Connection(asyncio.Protocol):
             self.close("CONNECT did not come in time")
             return
         silent_s = now_s - self.last_heard_s
-        if self.held and silent_s >= keep_alive_s / 2:
+        held = self.held or self._waits
+        if held and silent_s >= keep_alive_s / 2:
             # Its PING may be among what we do not read; unanswered, it would hang up. If it has
             # hung up, writing shows it.
             self.send(encode(pong=pb.CommandPong()))
             self.flush()
-        if self.held or silent_s < keep_alive_s:
+        if held or silent_s < keep_alive_s:
             return
         if self.pinged and silent_s > 2 * keep_alive_s:
             self.close("no answer to PING")

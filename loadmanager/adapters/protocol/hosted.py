@@ -36,6 +36,8 @@ class Client(Protocol):
     client_version: str
     listener: str
     """The advertised listener whose addresses the client is given; empty: not known."""
+    last_heard_s: float
+    """When something came last, on the monotonic clock."""
     connected: bool
     """Whether the client introduced itself."""
     protocol_version: int

@@ -36,7 +36,8 @@ def on_connect(connection: Connection, frame: Frame) -> None:
     if connection.connected:
         raise FrameError("CONNECT came twice")
     request = frame.command.connect
-    connection.welcome()
+    if not connection.welcome():
+        return
     connection.server.connected.succeeded += 1
     connection.client_version = request.client_version[:CLIENT_VERSION_MAX]
     connection.protocol_version = min(request.protocol_version, PROTOCOL_VERSION_MAX)

@@ -31,6 +31,7 @@ from loadmanager.adapters.protocol.resumer import Resumer
 from loadmanager.adapters.protocol.storing import Storing
 from loadmanager.adapters.protocol.topic_telemetry import ConnectionCounts
 from loadmanager.adapters.protocol.totals import NamespaceTotals
+from loadmanager.adapters.protocol.turns import LoopTurns
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError, OperationalError
@@ -87,6 +88,7 @@ class TopicRegistry:
             failed=self.failures.report,
             may_serve=lambda: self.may_deliver(clock.monotonic_s()),
         )
+        self.turns = LoopTurns(settings, clock, self.failures.report)
         self.rules = MessageRules(settings)
         self.memory = TopicMemory(settings.value.topics_memory_mb * MIB)
         self.admission = Admission(settings, clock, connections_cap)
@@ -110,7 +112,7 @@ class TopicRegistry:
         limit_bytes = settings.publish_buffer_mb * MIB
         self.throttling.publish_buffer.set_limit(limit_bytes, self.clock.monotonic_ns())
         self.resumer.settle()
-        self.memory.limit_bytes = settings.topics_memory_mb * MIB
+        self.memory.set_limits(settings.topics_memory_mb * MIB, settings.topics_max)
 
     def store_in(self, storage: Storage, settings: Live[StorageSettings]) -> None:
         """Store persistent topics from now on; called before the first connection."""
@@ -147,19 +149,16 @@ class TopicRegistry:
     # Connections
 
     def opened(self, connection: Client) -> None:
-        """Count a new connection; beyond the limits, tell the client and close it."""
+        """Count a new connection; beyond the limits, it or another one is closed."""
         self.connections[connection] = None
         self.connected.created += 1
-        reason = self.admission.enter(connection.address)
-        if reason is not None:
-            connection.error(REQUEST_ID_NONE, pb.NotAllowedError, reason)
-            connection.close(reason)
+        self.admission.enter(connection)
 
     def closed(self, connection: Client) -> None:
         """A connection is gone, and with it what was attached through it."""
         if connection in self.connections:
             del self.connections[connection]
-            self.admission.leave(connection.address)
+            self.admission.leave(connection)
             self.connected.closed += 1
             self.connected.failed += not connection.connected
         for producer in list(connection.producers.values()):
@@ -295,7 +294,7 @@ class TopicRegistry:
             str(topic),
             ledger_id,
             self.settings,
-            self.memory,
+            self.memory.part(str(topic.namespace)),
             partition=topic.partition,
             log=None if stored is None else stored.log,
             rules=self.rules.of(str(topic.namespace)),
@@ -310,15 +309,16 @@ class TopicRegistry:
         self.dispatcher.touch(hosted)
 
     def check_room(self, topic: TopicName) -> None:
-        """Raise `QuotaExceededError` when all topics together hold as much as they may, retained
-        messages left out; `StorageFullError` when the topic cannot be stored.
+        """Raise `QuotaExceededError` when all topics together, or those of its namespace, hold as
+        much as they may, retained messages left out; `StorageFullError` when the topic cannot be
+        stored.
         """
-        now_s = self.clock.monotonic_s()
-        if self.memory.full and now_s >= self._relieved_s + RELIEVE_INTERVAL_S:
+        now_s, memory = self.clock.monotonic_s(), self.memory.part(str(topic.namespace))
+        if memory.full and now_s >= self._relieved_s + RELIEVE_INTERVAL_S:
             self._relieved_s = now_s
             for hosted in self._topics.values():
                 hosted.core.trim(0)
-        check_memory(self.memory)
+        check_memory(memory)
         if self.storing is not None and topic.persistent:
             self.storing.check_writable()
 

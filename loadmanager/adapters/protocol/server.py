@@ -182,8 +182,8 @@ class BrokerServer(TopicRegistry):
             connection.close("the broker stops")
 
     def samples(self, detail: Detail) -> Iterator[Sample]:
-        """The metrics of topics and connections, and of the access checks. Takes time in the number
-        of topics that changed since the last call, and of those that are shown.
+        """The metrics of topics and connections, of turns and of the access checks. Takes time in
+        the number of topics that changed since the last call, and of those that are shown.
         """
         changed, self.dispatcher.changed = self.dispatcher.changed, {}
         for hosted in changed:
@@ -193,6 +193,7 @@ class BrokerServer(TopicRegistry):
         counts = replace(self.connected, active=len(self.connections), opening=len(self._opening))
         unacked_max = self.settings.value.unacked_per_consumer_max
         yield from samples(self._totals, shown, counts, detail, unacked_max)
+        yield from self.turns.samples()
         if self.client_access is not None:
             yield from self.client_access.refusals.samples()
 

@@ -381,8 +381,9 @@ class Storing:
             min(limits.segment_mb_max, SEGMENT_MB_MAX) * MIB,
             self._messaging.value.producers_remembered_max,
         )
+        memory = self._memory.part(str(topic.namespace))
         opened = StoredLog(
-            self._memory, self._cache, segments, run=number, next_id=end_id, rollover=rollover
+            memory, self._cache, segments, run=number, next_id=end_id, rollover=rollover
         )
         return StoredTopic(self, topic, record, opened, cursors)
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from itertools import islice
 
-from loadmanager.core.messaging.memory import TopicMemory
+from loadmanager.core.messaging.memory import Memory
 
 BLOCK_SHIFT = 10
 BLOCK_MASK = (1 << BLOCK_SHIFT) - 1
@@ -120,7 +120,7 @@ class AckSets:
     `memory` counts them; when it is full, none is added, and those messages are delivered again.
     """
 
-    def __init__(self, memory: TopicMemory) -> None:
+    def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._words: dict[int, Words] = {}
         self._used_bytes = 0
@@ -166,4 +166,4 @@ class AckSets:
 
     def _count(self, size_bytes: int) -> None:
         self._used_bytes += size_bytes
-        self._memory.used_bytes += size_bytes
+        self._memory.add(size_bytes)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import heapq
 
-from loadmanager.core.messaging.memory import TopicMemory
+from loadmanager.core.messaging.memory import Memory
 
 
 class DelayedEntries:
@@ -14,7 +14,7 @@ class DelayedEntries:
     they hold, of which each has a part for itself.
     """
 
-    def __init__(self, memory: TopicMemory) -> None:
+    def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._heap: list[tuple[int, int]] = []
 
@@ -23,7 +23,7 @@ class DelayedEntries:
         if self.full:
             return False
         heapq.heappush(self._heap, (at_ms, entry_id))
-        self._memory.delayed_entries += 1
+        self._memory.delay(1)
         return True
 
     @property
@@ -50,10 +50,10 @@ class DelayedEntries:
 
     def pop(self) -> int:
         """Remove the earliest."""
-        self._memory.delayed_entries -= 1
+        self._memory.delay(-1)
         return heapq.heappop(self._heap)[1]
 
     def clear(self) -> None:
         """Forget all."""
-        self._memory.delayed_entries -= len(self._heap)
+        self._memory.delay(-len(self._heap))
         self._heap.clear()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
-from loadmanager.core.messaging.memory import ENTRY_OVERHEAD_BYTES, TopicMemory
+import msgspec
+
+from loadmanager.core.messaging.memory import ENTRY_OVERHEAD_BYTES, Memory
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(msgspec.Struct, gc=False):
     """The entry that one SEND stored: its tail as it came, and its number of messages. Never
-    changed.
+    changed. A `Struct`, so that the garbage collector need not look at millions of them.
     """
 
     entry_id: int
@@ -31,7 +31,7 @@ class MessageLog(Protocol):
     Of a stored log some ids may be without an entry.
     """
 
-    memory: TopicMemory
+    memory: Memory
     first_id: int
 
     @property
@@ -89,7 +89,7 @@ class MessageLog(Protocol):
 class EntryLog:
     """Entries `first_id … end_id − 1`, without gaps. `memory` counts their bytes."""
 
-    def __init__(self, memory: TopicMemory) -> None:
+    def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self._entries: list[Entry] = []
         self._dropped = 0  # entries at the front of the list that are dropped but not yet deleted
@@ -121,7 +121,7 @@ class EntryLog:
         self._messages += messages
         self._bytes += len(tail)
         self.bytes += len(tail)
-        self.memory.used_bytes += len(tail) + ENTRY_OVERHEAD_BYTES
+        self.memory.add(len(tail) + ENTRY_OVERHEAD_BYTES)
         return entry
 
     def get(self, entry_id: int) -> Entry | None:
@@ -155,7 +155,7 @@ class EntryLog:
             self._dropped += 1
             self.first_id += 1
         dropped = self.first_id - first_before
-        self.memory.used_bytes -= bytes_before - self.bytes + dropped * ENTRY_OVERHEAD_BYTES
+        self.memory.add(self.bytes - bytes_before - dropped * ENTRY_OVERHEAD_BYTES)
         if self._dropped > len(self._entries) // 2:
             del self._entries[: self._dropped]
             self._dropped = 0

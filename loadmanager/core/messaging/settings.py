@@ -90,10 +90,18 @@ class MessagingSettings:
         "How much data all topics of this broker together may hold in memory",
         minimum=1,
     )
+    topics_max: int = conf(
+        "loadManagerMaxTopicsPerBroker",
+        100_000,
+        "How many topics may be open on this broker when another one is created, shared fairly by "
+        "the namespaces (0: any number)",
+        minimum=0,
+    )
     publish_buffer_mb: int = conf(
         "maxMessagePublishBufferSizeInMB",
         256,
-        "How much received but unprocessed data all connections together may hold (-1: no limit)",
+        "How much received but unprocessed data all connections together may hold, and as much "
+        "again of messages that have not arrived completely (-1: no limit)",
         minimum=-1,
         dynamic=True,
     )
@@ -122,11 +130,35 @@ class MessagingSettings:
         "brokerMaxConnections",
         0,
         "How many client connections this broker takes (0 or -1: as many as the limit of "
-        "open files allows)",
+        "open files allows); when it has so many, the address that has the most gives way",
         minimum=-1,
     )
     connections_per_address_max: int = _at_most(
         "brokerMaxConnectionsPerIp", "How many client connections of one address this broker takes"
+    )
+    connections_per_role_max: int = conf(
+        "loadManagerMaxConnectionsPerRole",
+        10_000,
+        "How many client connections of one role this broker takes (0: any number)",
+        minimum=0,
+    )
+    requests_per_role_max: int = conf(
+        "loadManagerMaxRequestsInProgressPerRole",
+        100,
+        "How many requests of one role, which wait for the metadata store or the disk, are in "
+        "progress at once; further ones wait (0: any number). Without authentication: of one "
+        "connection",
+        minimum=0,
+        dynamic=True,
+    )
+    refusals_per_s: int = conf(
+        "loadManagerMaxRefusedRequestsPerSecondPerRole",
+        100,
+        "With more refused requests per second than this, for ten seconds, the connections of a "
+        "role are served slowly, and then closed (0: any number)",
+        minimum=0,
+        maximum=1_000_000,
+        dynamic=True,
     )
     producers_per_topic_max: int = _at_most(
         "maxProducersPerTopic", "How many producers a topic takes"
@@ -143,8 +175,11 @@ class MessagingSettings:
     consumers_per_subscription_max: int = _at_most(
         "maxConsumersPerSubscription", "How many consumers a subscription takes"
     )
-    subscriptions_per_topic_max: int = _at_most(
-        "maxSubscriptionsPerTopic", "How many subscriptions a topic takes"
+    subscriptions_per_topic_max: int = conf(
+        "maxSubscriptionsPerTopic",
+        0,
+        "How many subscriptions a topic takes (0 or -1: 10,000)",
+        minimum=-1,
     )
     deduplicates: bool = conf(
         "brokerDeduplicationEnabled",

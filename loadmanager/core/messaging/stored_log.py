@@ -14,7 +14,7 @@ from itertools import count
 from typing import NamedTuple
 
 from loadmanager.core.messaging.log import Entry
-from loadmanager.core.messaging.memory import EntryCache, TopicMemory
+from loadmanager.core.messaging.memory import EntryCache, Memory
 from loadmanager.core.messaging.segments import (
     ABSENT,
     ENTRY,
@@ -80,7 +80,7 @@ class StoredLog:
 
     def __init__(
         self,
-        memory: TopicMemory,
+        memory: Memory,
         cache: EntryCache,
         segments: Sequence[SegmentIndex],
         *,
@@ -150,7 +150,7 @@ class StoredLog:
         entry = Entry(entry_id, tail, messages, 0, 0, deliver_at_ms)
         self.next_id = entry_id + 1
         self._unstored_bytes += len(tail)
-        self.memory.used_bytes += len(tail) + INDEX_BYTES
+        self.memory.add(len(tail) + INDEX_BYTES)
         self._counted += len(tail) + INDEX_BYTES
         self._cache.put((self._key, entry_id), entry)
         return entry
@@ -222,17 +222,17 @@ class StoredLog:
         """The entries below `end_id` are stored, of so many bytes: they exist for readers."""
         self.end_id = end_id
         self._unstored_bytes -= tail_bytes
-        self.memory.used_bytes -= tail_bytes
+        self.memory.add(-tail_bytes)
         self._counted -= tail_bytes
 
     def close(self) -> None:
         """The topic is not served here any more."""
-        self.memory.used_bytes -= self._counted
+        self.memory.add(-self._counted)
         self._counted = 0
 
     def _count_memory(self) -> None:
         counted = INDEX_BYTES * sum(len(segment.offsets) for segment in self._segments)
-        self.memory.used_bytes += counted - self._counted
+        self.memory.add(counted - self._counted)
         self._counted = counted
 
     # Reading
@@ -321,5 +321,5 @@ class StoredLog:
             self.first_id = self._firsts[0]
             self.bytes -= first.size
             counted = INDEX_BYTES * len(first.offsets)
-            self.memory.used_bytes -= counted
+            self.memory.add(-counted)
             self._counted -= counted

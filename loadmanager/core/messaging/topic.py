@@ -11,7 +11,7 @@ from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerError
 from loadmanager.core.messaging.consumers import Consumer
 from loadmanager.core.messaging.log import Entry, EntryLog, MessageLog
-from loadmanager.core.messaging.memory import TopicMemory
+from loadmanager.core.messaging.memory import Memory
 from loadmanager.core.messaging.rules import NamespaceRules, Rules
 from loadmanager.core.messaging.segments import Sent, latest
 from loadmanager.core.messaging.settings import CONSUMER_EVICTION, REQUEST_HOLD, MessagingSettings
@@ -30,6 +30,8 @@ WAITING_MAX = 1_000
 """Producers of a topic that wait to be exclusive. As in Pulsar, they do not count towards
 `maxProducersPerTopic`: one producer and its stand-ins are within a limit of 1.
 """
+SUBSCRIPTIONS_MAX = 10_000
+"""Subscriptions of a topic without maxSubscriptionsPerTopic."""
 
 
 class QuotaExceededError(LoadManagerError):
@@ -85,7 +87,7 @@ class Topic:
     """One open topic. In memory, its `ledger_id` is new each time that it is opened; with a stored
     `log`, ledger and entry ids go on. So no message id is used twice.
 
-    `memory` counts the bytes of all topics of the broker; `close` subtracts this topic's.
+    `memory` counts topics and their bytes; `close` subtracts this one.
     """
 
     def __init__(
@@ -93,7 +95,7 @@ class Topic:
         name: str,
         ledger_id: int,
         settings: Live[MessagingSettings],
-        memory: TopicMemory,
+        memory: Memory,
         *,
         partition: int = -1,
         log: StoredLog | None = None,
@@ -117,6 +119,8 @@ class Topic:
         self.bytes_out = 0
         self._settings = settings
         self._memory = memory
+        memory.open(1)
+        self._closed = False
         self.epoch: int | None = None
         """Topic epoch of the last exclusive producer, 0 if there was none; None before it was read
         from the metadata store.
@@ -134,6 +138,9 @@ class Topic:
 
     def close(self) -> None:
         """Forget the messages: the topic is not served here any more."""
+        if not self._closed:
+            self._closed = True
+            self._memory.open(-1)
         self.log.close()
         for subscription in self.subscriptions.values():
             subscription.close()
@@ -343,7 +350,7 @@ class Topic:
         ):
             return None
         log, memory = self.log, self._memory
-        if log.bytes >= self._look_at_bytes or memory.used_bytes >= memory.limit_bytes:
+        if log.bytes >= self._look_at_bytes or memory.full:
             self._make_room()
         if not continued:
             publisher.last_sequence_id = max(sequence_id, highest_id)
@@ -422,7 +429,9 @@ class Topic:
         them. `creating` other subscriptions are being created and count, too.
         """
         limit = self._settings.value.subscriptions_per_topic_max
-        if name not in self.subscriptions and 0 < limit <= len(self.subscriptions) + creating:
+        if limit <= 0:
+            limit = SUBSCRIPTIONS_MAX
+        if name not in self.subscriptions and limit <= len(self.subscriptions) + creating:
             raise BadInputError(
                 f"Exceed the maximum number of subscriptions of the topic: {self.name}"
             )
@@ -457,13 +466,10 @@ class Topic:
         _count_out(self._consumers_at, consumer.address)
 
 
-def check_memory(memory: TopicMemory) -> None:
-    """Raise `QuotaExceededError` when all topics together are full."""
+def check_memory(memory: Memory) -> None:
+    """Raise `QuotaExceededError` when all topics together, or the namespace's, are full."""
     if memory.full:
-        raise QuotaExceededError(
-            f"the topics of this broker hold {memory.limit_bytes} bytes, all that "
-            "topicsMemoryLimitMB allows"
-        )
+        raise QuotaExceededError(memory.refusal)
 
 
 def _count_out(counts: Counter[str], key: str) -> None:

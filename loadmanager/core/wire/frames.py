@@ -20,7 +20,7 @@ from loadmanager.core.errors import LoadManagerError
 from loadmanager.core.wire import pulsar_pb2 as pb
 
 MAGIC_CRC32C = 0x0E01
-CONNECT_BYTES_MAX = 256 * 1024
+CONNECT_BYTES_MAX = 64 * 1024
 """The largest frame of a client that has not said who it is: room for two long tokens."""
 COMMAND_BYTES_MAX = 1024 * 1024
 """The largest command; what follows it, a message, may be larger."""

@@ -1,7 +1,8 @@
 """The permissions of roles here: superusers, proxies, administrators of tenants, and the grants of
 namespaces and topics (Pulsar `PulsarAuthorizationProvider`).
 
-What the store says of a namespace or a tenant is kept until a watch reports a change.
+What the store says of a namespace or a tenant is kept until a watch reports a change; so is that
+there is none (`known_names`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import structlog
 
@@ -31,6 +33,9 @@ AUTHORIZATION = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvi
 TOKEN = "token"
 KEPT_MAX = 10_000
 """Namespaces, and tenants, whose grants are kept."""
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 log = structlog.get_logger("access")
 
@@ -180,50 +185,101 @@ class BrokerAccess:
     ) -> None:
         if await self._administers(role, namespace.tenant):
             return
-        grants = self._grants.get(namespace)
+        grants = self._known_grants(namespace)
         if grants is None:
             grants = await self._read_grants(namespace)
-        if not grants.allows(
+        if not self._allows(grants, role, actions, topic, subscription):
+            raise ForbiddenError(f"Client is not authorized to {what}")
+
+    def _allows(
+        self,
+        grants: Grants,
+        role: str,
+        actions: Iterable[str],
+        topic: TopicName | None,
+        subscription: str,
+    ) -> bool:
+        return grants.allows(
             role,
             actions,
             topic,
             subscription=subscription,
             wildcards=self.settings.value.wildcards,
-        ):
-            raise ForbiddenError(f"Client is not authorized to {what}")
+        )
 
-    async def _administers(self, role: str, tenant: str) -> bool:
-        """True if a role is a superuser, or an administrator of a tenant."""
+    def knows(
+        self,
+        roles: tuple[str, ...],
+        actions: tuple[str, ...],
+        namespace: NamespaceName,
+        topic: TopicName | None,
+        *,
+        subscription: str = "",
+        what: str,
+    ) -> bool:
+        """See `ports.access.Access.knows`."""
+        if not self.settings.value.authorization:
+            return True
+        for role in roles:
+            administers = self._known_administers(role, namespace.tenant)
+            if administers:
+                continue
+            grants = None if administers is None else self._known_grants(namespace)
+            if grants is None:
+                return False
+            if not self._allows(grants, role, actions, topic, subscription):
+                raise ForbiddenError(f"Client is not authorized to {what}")
+        return True
+
+    def _known_administers(self, role: str, tenant: str) -> bool | None:
+        """Whether a role is a superuser, or an administrator of a tenant; None if that is not in
+        memory.
+        """
         if role in self.settings.value.superusers:
             return True
         admins = self._admins.get(tenant)
-        if admins is None:
-            admins = await self._read_admins(tenant)
-        return role in admins
+        if admins is not None:
+            return role in admins
+        return False if self.namespaces.names.lacks_tenant(tenant) else None
+
+    def _known_grants(self, namespace: NamespaceName) -> Grants | None:
+        """The grants of a namespace; None if they are not in memory."""
+        grants = self._grants.get(namespace)
+        if grants is None and self.namespaces.names.lacks(namespace):
+            return Grants()
+        return grants
+
+    async def _administers(self, role: str, tenant: str) -> bool:
+        administers = self._known_administers(role, tenant)
+        return role in await self._read_admins(tenant) if administers is None else administers
 
     async def _read_grants(self, namespace: NamespaceName) -> Grants:
         changes = self._changes
         try:
             grants = Grants.of(await self.namespaces.policies(namespace))
-        except (NotFoundError, CorruptDataError):
-            return Grants()
-        if changes == self._changes and len(self._grants) < KEPT_MAX:
-            self._grants[namespace] = grants
+        except NotFoundError:
+            return Grants()  # `namespaces.names` remembers that
+        except CorruptDataError:
+            grants = Grants()
+        if changes == self._changes:
+            _keep(self._grants, namespace, grants)
         return grants
 
     async def _read_admins(self, tenant: str) -> frozenset[str]:
         changes = self._changes
         try:
             stored = (await self.namespaces.tenant(tenant)).get("adminRoles")
-        except (NotFoundError, CorruptDataError):
+        except NotFoundError:
             return frozenset()
+        except CorruptDataError:
+            stored = None
         admins = (
             frozenset(role for role in stored if isinstance(role, str))
             if isinstance(stored, list)
             else frozenset()
         )
-        if changes == self._changes and len(self._admins) < KEPT_MAX:
-            self._admins[tenant] = admins
+        if changes == self._changes:
+            _keep(self._admins, tenant, admins)
         return admins
 
     def on_change(self, change: Change) -> None:
@@ -237,3 +293,10 @@ class BrokerAccess:
             self._admins.pop(tenant, None)
             if name:
                 self._grants.pop(NamespaceName(tenant, name), None)
+
+
+def _keep(kept: dict[K, V], key: K, value: V) -> None:
+    """Keep a value; the oldest make room."""
+    while len(kept) >= KEPT_MAX:
+        del kept[next(iter(kept))]
+    kept[key] = value

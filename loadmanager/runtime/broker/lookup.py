@@ -10,7 +10,6 @@ leader, because two such brokers redirect clients to each other.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.shared.brokers import Brokers
 from loadmanager.runtime.shared.leading import Leading
+from loadmanager.runtime.shared.once import Once
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import sleep
 
@@ -72,7 +72,7 @@ class Lookups:
     took_s_total: float = 0.0
     took_s: deque[float] = field(default_factory=lambda: deque(maxlen=DURATIONS_KEPT))
     """Durations of the last lookups, including the failed ones."""
-    _searching: dict[tuple[str, bool], asyncio.Future[Lookup]] = field(default_factory=dict)
+    _searching: Once[tuple[str, bool], Lookup] = field(default_factory=Once)
 
     @property
     def placements(self) -> tuple[int, int]:
@@ -83,7 +83,7 @@ class Lookups:
         return chosen.placed, chosen.unplaced
 
     def known(self, topic: TopicName) -> Lookup | None:
-        """The answer, if the topic's bundle and its owner are in memory."""
+        """The answer, if the topic's bundle and its owner are in memory. Raises `NotFoundError`."""
         bundle = self.namespaces.known_bundle_of(topic)
         owner = None if bundle is None else self.ownership.cached_owner(bundle)
         if owner is None:
@@ -124,30 +124,9 @@ class Lookups:
         return answer
 
     async def _shared_search(self, bundle: str, authoritative: bool) -> Lookup:
-        key = (bundle, authoritative)
-        searching = self._searching.get(key)
-        if searching is not None:
-            return await asyncio.shield(searching)
-        future: asyncio.Future[Lookup] = asyncio.get_running_loop().create_future()
-        self._searching[key] = future
-        try:
-            answer = await self.find(bundle, authoritative=authoritative)
-        except asyncio.CancelledError:
-            future.set_exception(
-                OperationalError(
-                    f"Failed to acquire ownership of {bundle}: the search was cancelled"
-                )
-            )
-            future.exception()
-            raise
-        except Exception as error:
-            future.set_exception(error)
-            future.exception()  # without another waiter nobody retrieves it
-            raise
-        finally:
-            del self._searching[key]
-        future.set_result(answer)
-        return answer
+        return await self._searching.run(
+            (bundle, authoritative), lambda: self.find(bundle, authoritative=authoritative)
+        )
 
     async def find(self, bundle: str, *, authoritative: bool) -> Lookup:
         """Find the broker that serves a bundle, or place or acquire the bundle."""

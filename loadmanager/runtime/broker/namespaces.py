@@ -39,6 +39,7 @@ from loadmanager.ports.store import (
     VersionConflictError,
     delete_tree,
 )
+from loadmanager.runtime.broker.known_names import KnownNames
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt, read_object, update, write_object
 from loadmanager.runtime.shared.settings import NAMESPACE_BUNDLES_MAX, BrokerSettings
@@ -63,12 +64,14 @@ class Namespaces:
         self._settings = settings
         self._bundles: dict[NamespaceName, NamespaceBundles] = {}
         self._generation = 0
+        self.names = KnownNames(store)
 
     # Boundaries
 
     def on_change(self, change: Change) -> None:
         """Forget the boundaries that a change below /admin concerns."""
         self._generation += 1
+        self.names.on_change(change)
         if change.kind is ChangeKind.RESYNC:
             self._bundles.clear()
         elif change.path.startswith((paths.LOCAL_POLICIES, paths.POLICIES)):
@@ -81,12 +84,17 @@ class Namespaces:
         cached = self._bundles.get(namespace)
         if cached is not None:
             return cached
+        if self.names.lacks(namespace):
+            raise _absent(namespace)
         generation = self._generation
         local, policies = await self._store.get_many(
             [paths.local_policies(namespace), paths.policies(namespace)]
         )
-        if policies is None or read_object(policies.value, paths.policies(namespace)).get(DELETED):
-            raise NotFoundError(f"Namespace {namespace} does not exist")
+        if policies is None:
+            await self.names.learn(namespace.tenant)
+            raise _absent(namespace)
+        if read_object(policies.value, paths.policies(namespace)).get(DELETED):
+            raise _absent(namespace)
         bundles = self._boundaries_of(namespace, local, policies)
         if local is None:
             # As in Pulsar, the first use creates the local copy, which locks and splits check.
@@ -112,9 +120,15 @@ class Namespaces:
         return bundle_range not in {str(span) for span in boundaries.ranges}
 
     def known_bundle_of(self, topic: TopicName) -> str | None:
-        """The bundle of a topic, if the boundaries are in the cache."""
+        """The bundle of a topic, if the boundaries are in the cache. Raises `NotFoundError` if it
+        is in memory that the namespace does not exist.
+        """
         cached = self._bundles.get(topic.namespace)
-        return None if cached is None else cached.bundle_of_topic(str(topic))
+        if cached is not None:
+            return cached.bundle_of_topic(str(topic))
+        if self.names.lacks(topic.namespace):
+            raise _absent(topic.namespace)
+        return None
 
     async def bundle_of(self, topic: TopicName) -> str:
         """The bundle of a topic; raises as `bundles` does."""
@@ -153,13 +167,15 @@ class Namespaces:
 
     async def tenant(self, name: str) -> dict[str, Any]:
         """The tenant's record; raises `NotFoundError`."""
-        node = await self._store.get(f"{paths.POLICIES}/{check_part(name, 'tenant')}")
+        path = f"{paths.POLICIES}/{check_part(name, 'tenant')}"
+        node = None if self.names.lacks_tenant(name) else await self._store.get(path)
         if node is None:
+            await self.names.learn(name)
             raise NotFoundError(f"Tenant {name} does not exist")
         return {
             "adminRoles": [],
             "allowedClusters": [],
-            **read_object(node.value, f"{paths.POLICIES}/{name}"),
+            **read_object(node.value, path),
         }
 
     async def create_tenant(self, name: str, info: Mapping[str, Any]) -> None:
@@ -171,6 +187,7 @@ class Namespaces:
         await self._store.put(
             f"{paths.POLICIES}/{check_part(name, 'tenant')}", write_object(stored)
         )
+        self.names.created(name)
 
     async def delete_tenant(self, name: str) -> None:
         """Delete a tenant; raises `NotFoundError`, or `ConflictError` while it has namespaces."""
@@ -224,6 +241,7 @@ class Namespaces:
             )
         except VersionConflictError:
             raise ConflictError(f"Namespace {namespace} exists already") from None
+        self.names.created(namespace.tenant, namespace.name)
         log.info("namespace created", namespace=str(namespace), bundles=len(boundaries) - 1)
 
     async def _require_room(self, namespace: NamespaceName) -> None:
@@ -376,6 +394,10 @@ class Namespaces:
         """Read the boundaries from the store next time."""
         self._generation += 1
         self._bundles.pop(namespace, None)
+
+
+def _absent(namespace: NamespaceName) -> NotFoundError:
+    return NotFoundError(f"Namespace {namespace} does not exist")
 
 
 def _stored_boundaries(document: Mapping[str, Any]) -> tuple[int, ...] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import structlog
@@ -53,6 +53,8 @@ class Topics:
         storage: Storage | None = None,
     ) -> None:
         """`storage`: where persistent topics are stored; None: in memory."""
+        self.check_new: Callable[[str], None] = lambda namespace: None
+        """Raises `BadInputError` if a namespace has its share of this broker's topics."""
         self._store = store
         self._corrupt = corrupt or Corrupt()
         self._namespaces = namespaces
@@ -242,6 +244,7 @@ class Topics:
         and for a partition beyond those of its topic.
         """
         if not topic.persistent:
+            self.check_new(str(topic.namespace))
             await self._require_partition(topic)
             return TopicRecords()
         (exists, subscriptions), log_record = await both(
@@ -258,6 +261,7 @@ class Topics:
 
     async def _create(self, topic: TopicName) -> None:
         """Record a topic. Raises `BadInputError` if its namespace is full."""
+        self.check_new(str(topic.namespace))
         path = paths.managed_ledger(topic)
         if self._settings.value.topics_per_namespace_max <= 0:
             await self._store.create(path, b"")

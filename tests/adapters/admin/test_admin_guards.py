@@ -15,10 +15,12 @@ import structlog
 from adapters.admin.serving import Served, serving
 from adapters.security.tokens import ADMIN, VALUES, token, verifier
 from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from wiring.running import until
 
 from loadmanager.adapters.admin.connections import PIECE_BYTES, Connection, Connections
 from loadmanager.adapters.admin.following import FOLLOW
+from loadmanager.adapters.admin.middlewares import METRICS_MAX, concurrency_limit
 from loadmanager.adapters.admin.server import BODY_BYTES_MAX
 from loadmanager.adapters.admin.settings import AdminSettings
 
@@ -173,6 +175,29 @@ async def test_requests_at_once_are_bounded() -> None:
         finally:
             writer.close()
         assert "slow" in await served.get("/admin/v2/tenants")
+
+
+async def test_the_metrics_page_has_a_limit_of_its_own() -> None:
+    """So many at once, whatever else is in progress; others are not kept out."""
+    answers = asyncio.Event()
+
+    async def page(_request: web.Request) -> web.StreamResponse:
+        await answers.wait()
+        return web.Response()
+
+    limit = concurrency_limit(1)
+
+    def ask(path: str) -> asyncio.Task[web.StreamResponse]:
+        return asyncio.ensure_future(limit(make_mocked_request("GET", path), page))
+
+    scrapes = [ask("/metrics/") for _ in range(METRICS_MAX + 1)]
+    other, refused = ask("/admin/v2/tenants"), ask("/admin/v2/tenants")
+    statuses = [(await task).status for task in (scrapes[-1], refused)]
+    answers.set()
+    statuses += [(await task).status for task in (*scrapes[:-1], other)]
+    assert statuses == [503, 503] + [200] * (METRICS_MAX + 1)
+    again = ask("/metrics")
+    assert (await again).status == 200
 
 
 async def _connect(served: Served) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

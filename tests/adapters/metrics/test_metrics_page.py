@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Iterator
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from loadmanager.adapters.metrics.page import SLICE, MetricsPage
@@ -53,19 +55,32 @@ async def test_only_metrics_of_a_broker_name_it() -> None:
     assert values["cluster", (("cluster", "c1"), ("x", "y"))] == 2
 
 
-async def test_who_asks_meanwhile_gets_the_same_page() -> None:
-    """One rendering at a time, whoever asks; who asks later gets a new one."""
+@pytest.mark.parametrize("kept", [False, True])
+async def test_who_asks_meanwhile_gets_the_same_page(kept: bool) -> None:
+    """One rendering at a time, whoever asks; who asks a moment later gets the same if it took long
+    to make, and a new one after that.
+    """
     rendered = 0
 
     def samples() -> Iterator[Sample]:
         nonlocal rendered
         rendered += 1
+        began_s = time.monotonic()
+        while kept and time.monotonic() < began_s + 0.05:
+            pass  # it takes long, so that it is kept for a second
         yield from (gauge("long", "L", "n").sample(rendered, str(n)) for n in range(SLICE + 1))
 
-    page = MetricsPage(Telemetry([samples]), cluster="c1", broker="b:1")
+    page = MetricsPage(
+        Telemetry([samples]), cluster="c1", broker="b:1", kept_from_s=0.0 if kept else 3600.0
+    )
     pages = [text for text, _ in await asyncio.gather(*(page.render() for _ in range(50)))]
     assert rendered == 1
     assert all(text is pages[0] for text in pages)
+    if kept:
+        assert (await page.render())[0] is pages[0]
+        async with asyncio.timeout(10):
+            while (await page.render())[0] is pages[0]:
+                await asyncio.sleep(0.01)
     assert (await page.render())[0] != pages[0]
 
 

@@ -24,7 +24,8 @@ from crc32c import crc32c
 from structlog.testing import capture_logs
 from system.raw import CONNECT, a_send
 
-from loadmanager.adapters.protocol.connection import UNREAD_BYTES_MAX, Connection
+from loadmanager.adapters.protocol.answers import UNREAD_BYTES_MAX
+from loadmanager.adapters.protocol.connection import Connection
 from loadmanager.adapters.protocol.dispatcher import DELIVERY_BYTES_MAX
 from loadmanager.adapters.protocol.lookups import on_connect
 from loadmanager.adapters.protocol.server import HANDLERS
