@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -71,6 +72,17 @@ class Access(Protocol):
 
     def require_superuser(self, roles: tuple[str, ...], what: str) -> None:
         """Raise `ForbiddenError` unless each role is a superuser."""
+        ...
+
+    @property
+    def changes(self) -> int:
+        """Grows whenever permissions may have changed: what was checked before may not hold now."""
+        ...
+
+    def on_permissions(self, told: Callable[[str, str], None]) -> None:
+        """Call `told` with the tenant and namespace whose permissions may have changed: an empty
+        namespace stands for all of the tenant, an empty tenant for all of them.
+        """
         ...
 
     @property

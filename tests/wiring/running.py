@@ -279,9 +279,9 @@ class Cluster:
         if not await self._reporting.create(path, value, ephemeral=True):
             await self._reporting.put(path, value)
 
-    async def connect(self, port: int) -> Client:
-        """A client that has said CONNECT."""
-        client = await connected(port)
+    async def connect(self, port: int, token: str = "") -> Client:
+        """A client that has said CONNECT, with a token if it has one."""
+        client = await connected(port, token)
         self.clients.append(client)
         return client
 
@@ -433,10 +433,13 @@ class Client:
         self._writer.close()
 
 
-async def connected(port: int) -> Client:
-    """A client that has said CONNECT; close it."""
+async def connected(port: int, token: str = "") -> Client:
+    """A client that has said CONNECT, with a token if it has one; close it."""
     client = Client(*await asyncio.open_connection("127.0.0.1", port))
-    await client.send(encode(connect=pb.CommandConnect(client_version="raw", protocol_version=20)))
+    connect = pb.CommandConnect(client_version="raw", protocol_version=20)
+    if token:
+        connect.auth_method_name, connect.auth_data = "token", token.encode()
+    await client.send(encode(connect=connect))
     assert (await client.take()).command.type == 3
     return client
 

@@ -49,8 +49,8 @@ _OF_TOPIC = re.compile(
     r"\{tenant\}/\{namespace\}/\{topic(:[^}]*\+)?\}(?P<rest>/.*)?"
 )
 _TOPICS = re.compile(r"/admin/v2/(\{domain[^}]*\}|(non-)?persistent)/\{tenant\}/\{namespace\}")
-_READ = re.compile(r"/(partitions|stats|partitioned-stats|lastMessageId|schema|schemas)(/.*)?")
-_CONSUMED = re.compile(r"/subscriptions?(/.*)?")
+_READ = re.compile(r"/(partitions|stats|partitioned-stats|schema|schemas)(/.*)?")
+_CONSUMED = re.compile(r"/(subscriptions?(/.*)?|lastMessageId)")
 _ANY = (PRODUCE, CONSUME)
 
 

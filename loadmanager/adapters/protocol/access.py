@@ -7,7 +7,7 @@ producer or consumer before they have the answer that it was attached.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 from loadmanager.adapters.protocol.connection import Connection, Handler
 from loadmanager.adapters.protocol.lookups import (
@@ -16,6 +16,9 @@ from loadmanager.adapters.protocol.lookups import (
     SERVER_VERSION,
     code_of,
 )
+from loadmanager.adapters.protocol.open_topics import OpenTopics
+from loadmanager.adapters.protocol.registry import TopicRegistry
+from loadmanager.adapters.protocol.rights import Rights
 from loadmanager.adapters.refusals import Refusals
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import ForbiddenError, LoadManagerError, NotAuthenticatedError
@@ -23,7 +26,6 @@ from loadmanager.core.policies.permissions import CONSUME, PRODUCE
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import COMMAND_TYPES, REQUEST_ID_NONE, Frame, encode
 from loadmanager.ports.access import Access
-from loadmanager.ports.clock import Clock
 
 Roles = tuple[str, ...]
 Check = Callable[[Access, Roles, pb.BaseCommand], Awaitable[None]]
@@ -46,6 +48,18 @@ def _topic(field: str, actions: Roles, what: str) -> Check:
     return check
 
 
+async def _producer(access: Access, roles: Roles, command: pb.BaseCommand) -> None:
+    """A producer that creates a subscription needs what a consumer of it needs, as in Pulsar's
+    `ServerCnx.handleProducer`.
+    """
+    request = command.producer
+    topic = TopicName.parse(request.topic)
+    await access.require_topic(roles, (PRODUCE,), topic, what="Produce")
+    name = request.initial_subscription_name
+    if name:
+        await access.require_topic(roles, (CONSUME,), topic, subscription=name, what="Subscribe")
+
+
 async def _topics(access: Access, roles: Roles, command: pb.BaseCommand) -> None:
     namespace = NamespaceName.parse(command.get_topics.namespace)
     await access.require_namespace(roles, (PRODUCE, CONSUME), namespace, "Get Topics of Namespace")
@@ -58,7 +72,7 @@ NEEDS: dict[int, Check] = {
     COMMAND_TYPES["partition_metadata"]: _topic(
         "partition_metadata", _ANY, "Get Partition Metadata"
     ),
-    COMMAND_TYPES["producer"]: _topic("producer", (PRODUCE,), "Produce"),
+    COMMAND_TYPES["producer"]: _producer,
     COMMAND_TYPES["subscribe"]: _topic("subscribe", (CONSUME,), "Subscribe"),
     COMMAND_TYPES["get_schema"]: _topic("get_schema", _ANY, "Get Schema"),
     COMMAND_TYPES["get_or_create_schema"]: _topic(
@@ -74,10 +88,16 @@ class ClientAccess:
     """Asks clients who they are, and checks what they may do."""
 
     access: Access
-    clock: Clock
+    registry: TopicRegistry
+    topics: InitVar[OpenTopics]
     refusals: Refusals = field(default_factory=lambda: Refusals("binary"))
+    rights: Rights = field(init=False)
     _challenged: set[Connection] = field(default_factory=set)
     """Connections that were asked for a new proof."""
+
+    def __post_init__(self, topics: OpenTopics) -> None:
+        """Be told when permissions change."""
+        self.rights = Rights(self.access, self.registry, topics, self.refusals)
 
     def around(self, handlers: dict[int, Handler]) -> dict[int, Handler]:
         """The handlers with their checks."""
@@ -132,7 +152,7 @@ class ClientAccess:
 
     def refresh(self, connections: Iterable[Connection]) -> None:
         """Ask clients whose proof has ended for another one; they have until the next time."""
-        now_s = self.clock.now_ms() / 1000
+        now_s = self.registry.clock.now_ms() / 1000
         asked, self._challenged = self._challenged, set()
         for connection in list(connections):
             identity = connection.identity
@@ -154,6 +174,7 @@ class ClientAccess:
 
     def _checking(self, check: Check, handler: Handler) -> Handler:
         async def checked(connection: Connection, frame: Frame) -> None:
+            before = self.access.changes
             try:
                 await check(self.access, connection.roles, frame.command)
             except ForbiddenError as error:
@@ -165,8 +186,21 @@ class ClientAccess:
                 working = handler(connection, frame) if connection.open else None
                 if working is not None:
                     await working
+                if self.access.changes != before:
+                    await self._check_again(connection, frame.command)
 
         return checked
+
+    async def _check_again(self, connection: Connection, command: pb.BaseCommand) -> None:
+        """Permissions changed while a command was answered: what it attached may not stay."""
+        if command.type == COMMAND_TYPES["producer"]:
+            producer = connection.producers.get(command.producer.producer_id)
+            if producer is not None:
+                await self.rights.check_producer(producer)
+        elif command.type == COMMAND_TYPES["subscribe"]:
+            consumer = connection.consumers.get(command.subscribe.consumer_id)
+            if consumer is not None:
+                await self.rights.check_consumer(consumer)
 
 
 def refuse(

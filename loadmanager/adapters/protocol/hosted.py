@@ -36,6 +36,8 @@ class Client(Protocol):
     client_version: str
     listener: str
     """The advertised listener whose addresses the client is given; empty: not known."""
+    roles: tuple[str, ...]
+    """The client's role, and the one for which a proxy asks; empty without authentication."""
     connected: bool
     """Whether the client introduced itself."""
     protocol_version: int

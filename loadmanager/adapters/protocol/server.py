@@ -81,7 +81,7 @@ class BrokerServer(TopicRegistry):
 
     def protect(self, access: Access) -> None:
         """Ask clients who they are from now on; called before the first connection."""
-        self.client_access = ClientAccess(access, self.clock)
+        self.client_access = ClientAccess(access, self, self._topics)
 
     @property
     def topic_host(self) -> RegistryTopics:
@@ -112,7 +112,10 @@ class BrokerServer(TopicRegistry):
             refresh = self._repeat(
                 lambda: checks.access.refresh_s, lambda: checks.refresh(_ours(self.connections))
             )
-            self._tasks += (self.spawn(refresh, "proofs"),)
+            self._tasks += (
+                self.spawn(refresh, "proofs"),
+                self.spawn(checks.rights.run(), "rights"),
+            )
         if (storing := self.storing) is not None:
             rate = storing.settings
             saving = self._repeat(lambda: 1 / rate.value.cursor_saves_per_s, storing.save_cursors)

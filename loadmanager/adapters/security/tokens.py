@@ -94,6 +94,8 @@ class TokenVerifier:
             raise NotAuthenticatedError(f"invalid token: {error}") from None
         except UnicodeError:
             raise NotAuthenticatedError("invalid token: it is not ASCII") from None
+        except (TypeError, OverflowError, RecursionError):
+            raise NotAuthenticatedError("invalid token: its claims cannot be read") from None
         if settings.audience_claim:
             audience = claims.get(settings.audience_claim)
             if settings.audience not in (audience if isinstance(audience, list) else [audience]):
@@ -102,8 +104,9 @@ class TokenVerifier:
         role = role[0] if isinstance(role, list) and role else role
         if not isinstance(role, str) or not role:
             raise NotAuthenticatedError(f"invalid token: it has no {settings.role_claim}")
-        expires = claims.get("exp")
-        return Identity(role, float(expires) if isinstance(expires, int | float) else None)
+        # PyJWT has checked that it is a whole number, and takes one that is written as text.
+        expires = None if claims.get("exp") is None else float(int(claims["exp"]))
+        return Identity(role, expires)
 
 
 def _public(der: bytes) -> Any:

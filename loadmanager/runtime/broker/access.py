@@ -7,7 +7,7 @@ What the store says of a namespace or a tenant is kept until a watch reports a c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import structlog
@@ -95,6 +95,14 @@ class BrokerAccess:
     _grants: dict[NamespaceName, Grants] = field(default_factory=dict)
     _admins: dict[str, frozenset[str]] = field(default_factory=dict)
     _changes: int = 0
+    _told: list[Callable[[str, str], None]] = field(default_factory=list)
+
+    @property
+    def changes(self) -> int:
+        return self._changes
+
+    def on_permissions(self, told: Callable[[str, str], None]) -> None:
+        self._told.append(told)
 
     @property
     def authorizes(self) -> bool:
@@ -232,8 +240,15 @@ class BrokerAccess:
         if change.kind is ChangeKind.RESYNC:
             self._grants.clear()
             self._admins.clear()
+            self._tell("", "")
         elif change.path.startswith(f"{paths.POLICIES}/"):
             tenant, _, name = change.path[len(paths.POLICIES) + 1 :].partition("/")
             self._admins.pop(tenant, None)
             if name:
                 self._grants.pop(NamespaceName(tenant, name), None)
+            self._tell(tenant, name)
+
+    def _tell(self, tenant: str, namespace: str) -> None:
+        if self.settings.value.authorization:
+            for told in self._told:
+                told(tenant, namespace)
