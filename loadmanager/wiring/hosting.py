@@ -6,11 +6,18 @@ import structlog
 
 from loadmanager.core.messaging.settings import MessagingSettings, StorageSettings
 from loadmanager.core.throttling.broker import BrokerThrottling
+from loadmanager.ports.audit import Audit
 from loadmanager.runtime.broker.access import AccessSettings, BrokerAccess
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.tasks import Scope
 from loadmanager.settings.live import LiveSettings
-from loadmanager.wiring.outside import AuthenticatesClients, Outside, Service, StoresTopics
+from loadmanager.wiring.outside import (
+    AuthenticatesClients,
+    Outside,
+    Service,
+    StoresTopics,
+    TellsChanges,
+)
 
 log = structlog.get_logger("hosting")
 
@@ -34,8 +41,11 @@ def build_hosting(
     throttling: BrokerThrottling,
     *,
     access: BrokerAccess | None,
+    audit: Audit,
 ) -> Service:
-    """The service, with its storage and its access checks if it takes them, as our broker does."""
+    """The service, with its storage, its access checks and the audit log if it takes them, as our
+    broker does.
+    """
     hosting = outside.service(
         settings.live(MessagingSettings),
         clock=outside.clock,
@@ -45,6 +55,8 @@ def build_hosting(
     )
     if outside.storage is not None and isinstance(hosting, StoresTopics):
         hosting.store_in(outside.storage, settings.live(StorageSettings))
+    if isinstance(hosting, TellsChanges):
+        hosting.tell_changes(audit)
     if access is not None:
         if isinstance(hosting, AuthenticatesClients):
             hosting.protect(access)

@@ -11,6 +11,7 @@ from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.adapters.metrics.settings import MetricsSettings
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
+from loadmanager.core.conf import Live
 from loadmanager.core.load.manager import Manager
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.messaging.settings import MessagingSettings
@@ -22,6 +23,7 @@ from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.settings import ThrottlingSettings
 from loadmanager.core.units import MIB
 from loadmanager.ports.sampler import OwnTraffic
+from loadmanager.ports.store import Store
 from loadmanager.ports.telemetry import Telemetry
 from loadmanager.runtime.broker.decision_telemetry import Counts
 from loadmanager.runtime.broker.deleting import Deleting
@@ -47,6 +49,7 @@ from loadmanager.runtime.broker.unloading import Unloading
 from loadmanager.runtime.leader.leadership import Leadership
 from loadmanager.runtime.leader.term import LeaderWork
 from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.audit import NotingStore
 from loadmanager.runtime.shared.brokers import Brokers
 from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.election import StoreElection
@@ -58,6 +61,7 @@ from loadmanager.runtime.shared.watching import Watcher
 from loadmanager.runtime.shared.wishes import OperatorWishes
 from loadmanager.runtime.tasks import Interval, Scope, Steps, every, for_each, retrying
 from loadmanager.settings.live import LiveSettings
+from loadmanager.wiring.auditing import Telling, build_audit
 from loadmanager.wiring.extensible import Common, ExtensibleParts
 from loadmanager.wiring.hosting import build_access, build_hosting
 from loadmanager.wiring.leading import leader_work
@@ -84,8 +88,10 @@ class Parts:
             self._corrupt,
             leads=lambda: self._leading.load_manager is not None,
         )
-        self._wishes = OperatorWishes(store, outside.clock, self._corrupt)
-        self._namespaces = Namespaces(store, self._broker, self._corrupt)
+        self._telling = Telling(outside, self._leading, self._brokers, self._events)
+        self.audit, noting = build_audit(outside, self._telling), NotingStore(store)
+        self._wishes = OperatorWishes(noting, outside.clock, self._corrupt)
+        self._namespaces = Namespaces(noting, self._broker, self._corrupt)
         throttling = self.settings.live(ThrottlingSettings)
         self._throttling = BrokerThrottling(
             throttling.value,
@@ -93,22 +99,15 @@ class Parts:
             now_ns=outside.clock.monotonic_ns(),
             publish_buffer_bytes=settings.live(MessagingSettings).value.publish_buffer_mb * MIB,
         )
-        self.policies = PlacementPolicies(store, cluster, self._corrupt)
+        self.policies = PlacementPolicies(noting, cluster, self._corrupt)
         self.access = build_access(settings, outside, self._namespaces)
-        self.hosting = build_hosting(settings, outside, scope, self._throttling, access=self.access)
-        storage = outside.storage if isinstance(self.hosting, StoresTopics) else None
-        self._topics = Topics(store, self._namespaces, self._broker, self._corrupt, storage)
-        self.limits = Limits(
-            store,
-            self._namespaces,
-            self._throttling,
-            self.settings,
-            clock=outside.clock,
-            in_force=throttling,
-            changed=self.hosting.limits_changed,
-            corrupt=self._corrupt,
-            rules=self.hosting.rules if isinstance(self.hosting, HostsTopics) else None,
+        self.hosting = build_hosting(
+            settings, outside, scope, self._throttling, access=self.access, audit=self.audit
         )
+        storage = outside.storage if isinstance(self.hosting, StoresTopics) else None
+        self._topics = Topics(noting, self._namespaces, self._broker, self._corrupt, storage)
+        self._schemas = Schemas(noting, self._namespaces, outside.clock, self._corrupt)
+        self.limits = self._build_limits(noting, throttling)
         self._locks = self._build_locks()
         self._extensible = self._build_extensible()
         self._ownership = self._build_ownership()
@@ -137,6 +136,19 @@ class Parts:
         self._directory = self._build_directory()
         self.use_cases = self._build_use_cases()
         self.telemetry = self._build_telemetry()
+
+    def _build_limits(self, store: Store, in_force: Live[ThrottlingSettings]) -> Limits:
+        return Limits(
+            store,
+            self._namespaces,
+            self._throttling,
+            self.settings,
+            clock=self._outside.clock,
+            in_force=in_force,
+            changed=self.hosting.limits_changed,
+            corrupt=self._corrupt,
+            rules=self.hosting.rules if isinstance(self.hosting, HostsTopics) else None,
+        )
 
     def _build_locks(self) -> Locks:
         me, peers = self._outside.me, self._outside.peers
@@ -268,9 +280,7 @@ class Parts:
             session_keeper=self._session_keeper,
             namespaces=self._namespaces,
             topics=self._topics,
-            schemas=Schemas(
-                self._outside.store, self._namespaces, self._outside.clock, self._corrupt
-            ),
+            schemas=self._schemas,
             ownership=self._ownership,
             lookups=self._lookups,
             limits=self.limits,
@@ -318,6 +328,8 @@ class Parts:
             load_report=self._reporter.current,
             extensible=self._extensible is not None,
             settings=self.settings.in_force,
+            audit=self.audit,
+            tell_listeners=self._telling.listeners,
             stop=self._outside.stop,
         )
 
@@ -383,6 +395,7 @@ class Parts:
         return Telemetry(
             [
                 samples.samples,
+                self.audit.samples,
                 lambda: self.hosting.samples(metrics.value.detail),
                 lambda: limit_samples(
                     self._throttling, outside.clock.monotonic_ns(), metrics.value.detail.topics
@@ -437,6 +450,7 @@ class Parts:
         scope.spawn(self._session_keeper.keep_registered(), "registration")
         scope.spawn(self._leadership.follow(), "follow-leader")
         scope.spawn(self._leadership.run(), "leadership")
+        scope.spawn(self.audit.run(), "tell-changes")
         sampling = Interval(
             self.settings.live(SamplerSettings), lambda sampler: sampler.interval_minutes * 60
         )

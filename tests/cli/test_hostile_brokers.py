@@ -199,6 +199,20 @@ ANSWERS: list[tuple[str, Any]] = [
     (r"DELETE .*/moves(/[^/]*)?", {"cancelled": 1}),
     (r"PUT .*/moves/pause", {"until": 1, "note": "n"}),
     (r"GET .*/bundles/acme/.*", {"owner": BROKER, "pin": {"broker": "b", "until": 1, "note": ""}}),
+    (
+        r"GET .*/changes",
+        {
+            "changes": [
+                {
+                    **dict.fromkeys(("broker", "role", "address", "over", "what"), "x"),
+                    **dict.fromkeys(("proxied", "path", "before", "after", "note"), "y"),
+                    "ts": 1,
+                }
+            ],
+            "notAsked": 1,
+            "noAnswer": {},
+        },
+    ),
     (r"GET .*/pins", {BUNDLE: {"broker": "b", "until": 1, "note": "n"}}),
     (r"POST .*/merges", {"merged": BUNDLE}),
 ]
@@ -216,6 +230,7 @@ EVENTS: list[tuple[str, Any]] = [
     ),
     ("broker", {"broker": "b", "state": "gone", "bundles": 1}),
     ("leadership", {"leader": "b", "epoch": 1}),
+    ("change", {"role": "r", "address": "a", "what": "PUT /", "broker": "b", "ts": 1}),
     ("lost", {"lost": 1}),
     ("unheard", {"of": [1, {"x": True}]}),
 ]
@@ -239,6 +254,7 @@ COMMANDS: dict[str, Sequence[str]] = {
             "plans list",
             "moves list",
             "moves resume",
+            "audit",
         ),
         (),
     ),

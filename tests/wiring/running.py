@@ -248,6 +248,11 @@ class Cluster:
             raise OperationalError(f"{owner.broker_id} only reports")
         return await running.use.orders.merge(left, right, epoch=epoch)
 
+    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[dict[str, Any]]) -> None:
+        running = self.at(leader)
+        if running is not None:
+            running.use.tell_listeners(changes)
+
     async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
         running = self.at(owner)
         return running is not None and running.parts.hosting.close_topic(topic, force=force)

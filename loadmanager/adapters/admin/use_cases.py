@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.bundles.ranges import NamespaceBundles
 from loadmanager.core.policies.isolation import IsolationPolicy
+from loadmanager.ports.audit import Audit
 from loadmanager.ports.directory import Directory
 from loadmanager.ports.election import Leader
 from loadmanager.ports.hosting import BrokerAddress, Hosting
@@ -237,6 +238,9 @@ class UseCases:
     """Whether this broker runs the extensible manager, which publishes no load report."""
     settings: Callable[[], Mapping[str, str]]
     """broker.conf key → value in force."""
+    audit: Audit
+    tell_listeners: Callable[[Sequence[Document]], None]
+    """Tells those who listen to events of changes."""
     stop: Callable[[int], None]
     """Begins a graceful stop that unloads at most so many bundles/s (0: any number)."""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from loadmanager.adapters.listener import Listener, Tls
 from loadmanager.adapters.protocol.access import ClientAccess
+from loadmanager.adapters.protocol.auditing import audited
 from loadmanager.adapters.protocol.connection import Connection, Handler
 from loadmanager.adapters.protocol.consumers import (
     on_ack,
@@ -40,6 +41,7 @@ from loadmanager.adapters.protocol.schemas import on_get_or_create_schema, on_ge
 from loadmanager.adapters.protocol.topic_host import RegistryTopics
 from loadmanager.core.wire.frames import COMMAND_TYPES
 from loadmanager.ports.access import Access
+from loadmanager.ports.audit import Audit
 from loadmanager.ports.directory import Directory
 from loadmanager.ports.telemetry import Detail, Sample
 
@@ -76,12 +78,18 @@ class BrokerServer(TopicRegistry):
 
     client_access: ClientAccess | None = None
     """None: clients need not say who they are."""
+    audit: Audit | None = None
+    """Is told of what clients changed."""
     _listeners: tuple[Listener, ...] = ()
     _tasks: tuple[asyncio.Task[Any], ...] = ()
 
     def protect(self, access: Access) -> None:
         """Ask clients who they are from now on; called before the first connection."""
         self.client_access = ClientAccess(access, self, self._topics)
+
+    def tell_changes(self, audit: Audit) -> None:
+        """Tell of what clients change from now on; called before the first connection."""
+        self.audit = audit
 
     @property
     def topic_host(self) -> RegistryTopics:
@@ -91,7 +99,8 @@ class BrokerServer(TopicRegistry):
     @property
     def handlers(self) -> dict[int, Handler]:
         """Type of a command → its handler."""
-        return HANDLERS if self.client_access is None else self.client_access.around(HANDLERS)
+        handlers = HANDLERS if self.audit is None else audited(self.audit, HANDLERS)
+        return handlers if self.client_access is None else self.client_access.around(handlers)
 
     def begin(self, directory: Directory) -> None:
         """Serve what `directory` says, and start the timers.

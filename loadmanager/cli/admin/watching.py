@@ -203,6 +203,17 @@ def _merge(data: dict[str, Any]) -> str:
     return f"{data['bundle']} on {data['broker']}: {data['reason']}"
 
 
+class _Change(TypedDict):
+    role: str
+    address: str
+    what: str
+    broker: str
+
+
+def _change(data: dict[str, Any]) -> str:
+    return f"{data['role'] or data['address']} on {data['broker']}: {data['what']}"
+
+
 class _Lost(TypedDict):
     lost: int
 
@@ -224,6 +235,7 @@ _TEXTS: dict[str, tuple[Any, Callable[[dict[str, Any]], str]]] = {
     "leadership": (_Leadership, _leadership),
     "split": (_Split, _split),
     "merge": (_Merge, _merge),
+    "change": (_Change, _change),
     "lost": (_Lost, _lost),
 }
 """Kind of event → what its line relies on, and the line."""
