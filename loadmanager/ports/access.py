@@ -16,6 +16,8 @@ class Identity:
     role: str
     expires_s: float | None = None
     """When the proof ends, in seconds since the epoch; None: never."""
+    token_id: str = ""
+    """By which operators refuse the token; empty without one."""
 
 
 class Verifier(Protocol):
@@ -77,6 +79,22 @@ class Access(Protocol):
     @property
     def changes(self) -> int:
         """Grows whenever permissions may have changed: what was checked before may not hold now."""
+        ...
+
+    def refuses(self, identity: Identity) -> bool:
+        """True if operators refuse the token now that proved it."""
+        ...
+
+    def on_refused(self, told: Callable[[], None]) -> None:
+        """Call `told` when other tokens are refused than before."""
+        ...
+
+    def ended(self, roles: tuple[str, ...]) -> int:
+        """Grows when the connections of one of the roles are to end."""
+        ...
+
+    def end(self, role: str) -> None:
+        """What a role has begun is to end now."""
         ...
 
     def on_permissions(self, told: Callable[[str, str], None]) -> None:

@@ -7,12 +7,18 @@ import structlog
 from loadmanager.core.messaging.settings import MessagingSettings, StorageSettings
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.ports.audit import Audit
+from loadmanager.ports.store import Store
 from loadmanager.runtime.broker.access import AccessSettings, BrokerAccess
 from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.broker.refused_tokens import RefusedTokens
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.documents import Corrupt
+from loadmanager.runtime.shared.watching import Watcher
 from loadmanager.runtime.tasks import Scope
 from loadmanager.settings.live import LiveSettings
 from loadmanager.wiring.outside import (
     AuthenticatesClients,
+    DisconnectsRoles,
     Outside,
     Service,
     StoresTopics,
@@ -23,15 +29,35 @@ log = structlog.get_logger("hosting")
 
 
 def build_access(
-    settings: LiveSettings, outside: Outside, namespaces: Namespaces
+    settings: LiveSettings,
+    outside: Outside,
+    namespaces: Namespaces,
+    store: Store,
+    corrupt: Corrupt,
 ) -> BrokerAccess | None:
     """Build what asks clients who they are; returns None if they need not say it."""
     access = settings.live(AccessSettings)
     if outside.verifier is None or not access.value.authentication:
         return None
     return BrokerAccess(
-        settings=access, namespaces=namespaces, verifier=outside.verifier, clock=outside.clock
+        settings=access,
+        namespaces=namespaces,
+        verifier=outside.verifier,
+        clock=outside.clock,
+        refused=RefusedTokens(store, outside.clock, corrupt),
     )
+
+
+def access_watchers(store: Store, access: BrokerAccess | None) -> list[Watcher]:
+    """What tells the access checks of changes, beside the watch of tenants and namespaces."""
+    return [] if access is None else [Watcher(store, paths.REFUSED, access.refused.on_change)]
+
+
+def disconnect(hosting: Service, access: BrokerAccess | None, role: str) -> int:
+    """End what a role has begun here; returns how many connections of clients these are."""
+    if access is not None:
+        access.end(role)
+    return hosting.disconnect(role) if isinstance(hosting, DisconnectsRoles) else 0
 
 
 def build_hosting(

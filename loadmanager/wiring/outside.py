@@ -72,6 +72,15 @@ class AuthenticatesClients(Protocol):
 
 
 @runtime_checkable
+class DisconnectsRoles(Protocol):
+    """A `Service` that knows the roles of its clients."""
+
+    def disconnect(self, role: str) -> int:
+        """Hang up on the clients of a role; returns how many these are."""
+        ...
+
+
+@runtime_checkable
 class TellsChanges(Protocol):
     """A `Service` that tells of what its clients change."""
 

@@ -7,6 +7,8 @@ memory. `wiring.broker` adds what a process has: ports, signals, metrics page, h
 
 from __future__ import annotations
 
+from functools import partial
+
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.adapters.metrics.settings import MetricsSettings
 from loadmanager.adapters.system.settings import SamplerSettings
@@ -63,7 +65,7 @@ from loadmanager.runtime.tasks import Interval, Scope, Steps, every, for_each, r
 from loadmanager.settings.live import LiveSettings
 from loadmanager.wiring.auditing import Telling, build_audit
 from loadmanager.wiring.extensible import Common, ExtensibleParts
-from loadmanager.wiring.hosting import build_access, build_hosting
+from loadmanager.wiring.hosting import access_watchers, build_access, build_hosting, disconnect
 from loadmanager.wiring.leading import leader_work
 from loadmanager.wiring.outside import HostsTopics, Outside, StoresTopics
 
@@ -100,7 +102,7 @@ class Parts:
             publish_buffer_bytes=settings.live(MessagingSettings).value.publish_buffer_mb * MIB,
         )
         self.policies = PlacementPolicies(noting, cluster, self._corrupt)
-        self.access = build_access(settings, outside, self._namespaces)
+        self.access = build_access(settings, outside, self._namespaces, noting, self._corrupt)
         self.hosting = build_hosting(
             settings, outside, scope, self._throttling, access=self.access, audit=self.audit
         )
@@ -328,6 +330,8 @@ class Parts:
             load_report=self._reporter.current,
             extensible=self._extensible is not None,
             settings=self.settings.in_force,
+            refused_tokens=None if self.access is None else self.access.refused,
+            disconnect=partial(disconnect, self.hosting, self.access),
             audit=self.audit,
             tell_listeners=self._telling.listeners,
             stop=self._outside.stop,
@@ -425,6 +429,7 @@ class Parts:
             Watcher(store, paths.BROKERS, self._brokers.on_change),
             Watcher(store, self._election.path, self._election.on_change),
             Watcher(store, paths.WISHES, self._wishes.on_change),
+            *access_watchers(store, self.access),
         ]
         if self._extensible is None:
             self._watchers.insert(1, Watcher(store, paths.LOCKS, self._ownership.on_change))

@@ -445,7 +445,10 @@ async def connected(port: int, token: str = "") -> Client:
     if token:
         connect.auth_method_name, connect.auth_data = "token", token.encode()
     await client.send(encode(connect=connect))
-    assert (await client.take()).command.type == 3
+    answer = (await client.take()).command
+    if answer.type != 3:
+        client.close()
+    assert answer.type == 3, answer
     return client
 
 

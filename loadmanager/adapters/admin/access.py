@@ -65,9 +65,15 @@ class Permit:
     identity: Identity
     roles: tuple[str, ...]
     path: str
+    ended: int = 0
+    """See `Access.ended`, when the request came."""
 
     async def check(self, request: web.Request) -> None:
-        """Raise `ForbiddenError` if the roles may not do it."""
+        """Raise `ForbiddenError` if the roles may not do it, or not any more."""
+        if self.access.refuses(self.identity):
+            raise ForbiddenError("this token is refused")
+        if self.access.ended(self.roles) != self.ended:
+            raise ForbiddenError("an operator ended what this role had begun")
         if self.path and self.path != METRICS:
             await _require(self.access, self.roles, request, self.path)
 
@@ -102,7 +108,8 @@ def access_of(access: Access, refusals: Refusals, *, metrics: bool) -> Middlewar
         if path in OPEN or (path == METRICS and not metrics) or _of_page(request):
             return await handler(request)
         try:
-            permit = Permit(access, *_who(access, request), path)
+            identity, roles = _who(access, request)
+            permit = Permit(access, identity, roles, path, access.ended(roles))
         except NotAuthenticatedError as error:
             refusals.not_authenticated(request.remote or "", str(error))
             return failed(401, str(error), {"WWW-Authenticate": "Bearer"})

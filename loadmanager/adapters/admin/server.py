@@ -36,6 +36,7 @@ from loadmanager.adapters.admin.page import PageRoutes
 from loadmanager.adapters.admin.peers import PeerRoutes
 from loadmanager.adapters.admin.permissions import PermissionRoutes
 from loadmanager.adapters.admin.resource_quotas import QuotaRoutes
+from loadmanager.adapters.admin.revoking import RevokingRoutes
 from loadmanager.adapters.admin.routes_message_policies import MessagePolicyRoutes
 from loadmanager.adapters.admin.routes_policies import PolicyRoutes
 from loadmanager.adapters.admin.routes_throttling import ThrottlingRoutes
@@ -122,6 +123,7 @@ class AdminServer:
             MoveRoutes(use),
             self._heat,
             AuditRoutes(use, self._everybody),
+            RevokingRoutes(use, self._everybody),
             PageRoutes(),
             OpenApiRoutes(version),
             PermissionRoutes(use, enforced=access is not None and access.authorizes),

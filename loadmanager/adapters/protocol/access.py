@@ -98,6 +98,7 @@ class ClientAccess:
     def __post_init__(self, topics: OpenTopics) -> None:
         """Be told when permissions change."""
         self.rights = Rights(self.access, self.registry, topics, self.refusals)
+        self.access.on_refused(self._end_refused)
 
     def around(self, handlers: dict[int, Handler]) -> dict[int, Handler]:
         """The handlers with their checks."""
@@ -149,6 +150,22 @@ class ClientAccess:
         self._challenged.discard(connection)
         if connection.roles != before:
             connection.close("a renewed proof must be of the same role")
+
+    def _end_refused(self) -> None:
+        """Hang up on those who came with a token that is refused by now."""
+        for connection in list(self.registry.connections):
+            identity = connection.identity
+            if identity is not None and self.access.refuses(identity):
+                connection.close("its token is refused")
+
+    def disconnect(self, role: str) -> int:
+        """Hang up on the clients of a role, and on the proxies that ask for it; returns how many
+        these are. They may come back, if their proof still counts.
+        """
+        found = [each for each in self.registry.connections if role in each.roles]
+        for connection in found:
+            connection.close(f"an operator ended the connections of {role}")
+        return len(found)
 
     def refresh(self, connections: Iterable[Connection]) -> None:
         """Ask clients whose proof has ended for another one; they have until the next time."""

@@ -87,6 +87,10 @@ class BrokerServer(TopicRegistry):
         """Ask clients who they are from now on; called before the first connection."""
         self.client_access = ClientAccess(access, self, self._topics)
 
+    def disconnect(self, role: str) -> int:
+        """Hang up on the clients of a role; returns how many these are."""
+        return 0 if self.client_access is None else self.client_access.disconnect(role)
+
     def tell_changes(self, audit: Audit) -> None:
         """Tell of what clients change from now on; called before the first connection."""
         self.audit = audit

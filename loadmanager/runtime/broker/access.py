@@ -7,6 +7,7 @@ What the store says of a namespace or a tenant is kept until a watch reports a c
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -25,6 +26,7 @@ from loadmanager.ports.access import Identity, Verifier
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.store import Change, ChangeKind
 from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.broker.refused_tokens import RefusedTokens
 from loadmanager.runtime.shared import paths
 
 AUTHORIZATION = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
@@ -92,10 +94,12 @@ class BrokerAccess:
     namespaces: Namespaces
     verifier: Verifier
     clock: Clock
+    refused: RefusedTokens
     _grants: dict[NamespaceName, Grants] = field(default_factory=dict)
     _admins: dict[str, frozenset[str]] = field(default_factory=dict)
     _changes: int = 0
     _told: list[Callable[[str, str], None]] = field(default_factory=list)
+    _ended: Counter[str] = field(default_factory=Counter)
 
     @property
     def changes(self) -> int:
@@ -126,7 +130,23 @@ class BrokerAccess:
             raise NotAuthenticatedError("authentication is required: a token is expected")
         if method not in ("", TOKEN):
             raise NotAuthenticatedError("unsupported authentication method: token is supported")
-        return self.verifier.verify(credentials)
+        identity = self.verifier.verify(credentials)
+        if self.refuses(identity):
+            raise NotAuthenticatedError("this token is refused: an operator took it back")
+        return identity
+
+    def refuses(self, identity: Identity) -> bool:
+        return identity.token_id in self.refused
+
+    def on_refused(self, told: Callable[[], None]) -> None:
+        self.refused.told.append(told)
+
+    def ended(self, roles: tuple[str, ...]) -> int:
+        return sum(self._ended.get(role, 0) for role in roles)
+
+    def end(self, role: str) -> None:
+        if len(self._ended) < KEPT_MAX:
+            self._ended[role] += 1
 
     def left_s(self, identity: Identity) -> float:
         if identity.expires_s is None:

@@ -205,6 +205,7 @@ ROOTS = tuple(
         paths.SCHEMAS,
         paths.RESOURCE_QUOTAS,
         paths.WISHES,
+        paths.REFUSED,
     )
 )
 
