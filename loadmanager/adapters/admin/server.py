@@ -28,6 +28,7 @@ from loadmanager.adapters.admin.middlewares import (
     concurrency_limit,
     errors,
     log_access,
+    stay_secure,
 )
 from loadmanager.adapters.admin.moves import MoveRoutes
 from loadmanager.adapters.admin.namespaces import NamespaceRoutes
@@ -128,10 +129,11 @@ class AdminServer:
             OpenApiRoutes(version),
             PermissionRoutes(use, enforced=access is not None and access.authorizes),
         ]
-        for part in parts:
-            for route in part.routes():
-                slashed = web.RouteDef(route.method, route.path + "/", route.handler, {})
-                application.router.add_routes([route, slashed] if route.path != "/" else [route])
+        for route in (route for part in parts for route in part.routes()):
+            slashed = web.RouteDef(route.method, route.path + "/", route.handler, {})
+            application.router.add_routes([route, slashed] if route.path != "/" else [route])
+        if not use.self_address.web_url:
+            application.on_response_prepare.append(stay_secure)
         self._serving = Serving(
             application,
             self._connections,
