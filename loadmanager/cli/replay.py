@@ -160,7 +160,7 @@ def command(
     else:
         rows = [_row(text, [measures for measures, _ in each]) for text, each in results.items()]
         plots = [f"{_plot(each[0][1])}  {text}" for text, each in results.items()]
-        show(table(HEADERS, rows), LEGEND, "\n".join(["spread over the first day:", *plots]))
+        show(table(HEADERS, rows), LEGEND.splitlines(), ["spread over the first day:", *plots])
     return 0
 
 

@@ -3,12 +3,14 @@
 A table on a terminal has its width: texts are folded between words. Words, such as the names of
 bundles and brokers, stay whole, so that they can be copied: a table that would be too wide is shown
 as a block for each row, with a line for each column. In a pipe or a file a row is one line. Control
-characters in names are escaped: they must not drive the terminal. rich decides about colours
-(NO_COLOR, FORCE_COLOR, TERM).
+characters in names are escaped, line ends, too: they must neither drive the terminal nor forge a
+line. rich decides about colours (NO_COLOR, FORCE_COLOR, TERM).
 """
 
 from __future__ import annotations
 
+import re
+import shlex
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,8 +24,10 @@ from loadmanager.core.text import printable
 
 T = TypeVar("T")
 Cell = str | int | float | None
-Shown = str | Table
+Shown = str | list[str] | Table
+"""A line, several lines, or a table."""
 _WIDE = 1_000_000
+_PLAIN = re.compile(r"[\w.:/@%+=,~-]+")
 TEXT_MIN = 20
 """Columns of longer texts do not become narrower."""
 
@@ -108,7 +112,9 @@ def _block(headers: list[str], row: list[str], wide: int, width: int) -> Iterato
 
 
 def show(*parts: Shown) -> None:
-    """Print texts and tables on standard output, with empty lines between."""
+    """Print lines and tables on standard output, with empty lines between. Here all control
+    characters are escaped that others wrote.
+    """
     texts = []
     for part in parts:
         if isinstance(part, Table):
@@ -124,8 +130,26 @@ def show(*parts: Shown) -> None:
                 console.print(part)
             texts.append("\n".join(line.rstrip() for line in captured.get().splitlines()))
         else:
-            texts.append("\n".join(map(printable, part.split("\n"))))
+            texts.append("\n".join(map(printable, [part] if isinstance(part, str) else part)))
     print("\n\n".join(texts))
+
+
+def word(name: str) -> str:
+    """A name for a list of names: `xargs`, and a shell, read it as one word, and never as another
+    name. One of other characters than those of most topics is quoted. With control characters it
+    begins with `$`: bash reads it as it is, and for `xargs` it names nothing.
+    """
+    if _PLAIN.fullmatch(name):
+        return name
+    if name.isprintable():
+        return shlex.quote(name)
+    return f"$'{''.join(map(_escaped, name))}'"
+
+
+def _escaped(char: str) -> str:
+    if char.isprintable() and char not in "\\'":
+        return char
+    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
 
 
 def track(things: Sequence[T], text: str) -> Iterable[T]:

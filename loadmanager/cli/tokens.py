@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+import secrets
 import sys
 from pathlib import Path
 
@@ -100,7 +101,11 @@ def create(
     algorithm: str | None,
     expires: float | None,
 ) -> int:
-    """Make a token, and print it."""
+    """Make a token, and print it.
+
+    It has an id of its own, by which it can be refused: `tokens validate` shows it, and `admin
+    tokens refuse` takes it.
+    """
     secret = _one(secret_key, private_key, "--secret-key", "--private-key")
     key = read_key(secret_key or private_key or "", "the key")
     now_s = SystemClock().now_ms() / 1000
@@ -109,6 +114,7 @@ def create(
         key,
         algorithm=algorithm or ("HS256" if secret else "RS256"),
         expires_s=None if expires is None else now_s + expires,
+        token_id=secrets.token_hex(16),
     )
     click.echo(token)
     return 0
@@ -120,7 +126,7 @@ def create(
 @click.option("--public-key", metavar="KEY", help="the same, for a pair of keys")
 @click.option("--algorithm", type=click.Choice(PUBLIC_ALGORITHMS), default="RS256")
 def validate(token: str, secret_key: str | None, public_key: str | None, algorithm: str) -> int:
-    """Check a token as a broker does; prints its role, and until when it counts.
+    """Check a token as a broker does; prints its role, until when it counts, and its id.
 
     TOKEN may be -, to read it from standard input: arguments are shown to all who list processes.
     """
@@ -134,7 +140,7 @@ def validate(token: str, secret_key: str | None, public_key: str | None, algorit
         identity = TokenVerifier(settings).verify(token)
     except NotAuthenticatedError as error:
         raise OperationalError(str(error)) from None
-    click.echo(f"role {identity.role}, expires {expiry(identity)}")
+    click.echo(f"role {identity.role}, expires {expiry(identity)}, id {identity.token_id}")
     return 0
 
 

@@ -232,7 +232,7 @@ def _show(outcome: Standings, results: Results, diff: Sequence[str]) -> None:
         )
         head = "Recommended" if verdict.recommended else "Nothing is recommended"
         told.append(f"{head}: {verdict.reason}.")
-    show(table(headers, rows), LEGEND, "\n".join(told), *(["\n".join(diff)] if diff else []))
+    show(table(headers, rows), LEGEND.splitlines(), told, *([list(diff)] if diff else []))
 
 
 def _figures(days: Mapping[str, Any]) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +16,8 @@ class Identity:
     role: str
     expires_s: float | None = None
     """When the proof ends, in seconds since the epoch; None: never."""
+    token_id: str = ""
+    """By which operators refuse the token; empty without one."""
 
 
 class Verifier(Protocol):
@@ -86,6 +89,33 @@ class Access(Protocol):
 
     def require_superuser(self, roles: tuple[str, ...], what: str) -> None:
         """Raise `ForbiddenError` unless each role is a superuser."""
+        ...
+
+    @property
+    def changes(self) -> int:
+        """Grows whenever permissions may have changed: what was checked before may not hold now."""
+        ...
+
+    def refuses(self, identity: Identity) -> bool:
+        """True if operators refuse the token now that proved it."""
+        ...
+
+    def on_refused(self, told: Callable[[], None]) -> None:
+        """Call `told` when other tokens are refused than before."""
+        ...
+
+    def ended(self, roles: tuple[str, ...]) -> int:
+        """Grows when the connections of one of the roles are to end."""
+        ...
+
+    def end(self, role: str) -> None:
+        """What a role has begun is to end now."""
+        ...
+
+    def on_permissions(self, told: Callable[[str, str], None]) -> None:
+        """Call `told` with the tenant and namespace whose permissions may have changed: an empty
+        namespace stands for all of the tenant, an empty tenant for all of them.
+        """
         ...
 
     @property

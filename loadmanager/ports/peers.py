@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.mover import Mover, Released
@@ -24,6 +25,10 @@ class Peers(Mover, Protocol):
         """Ask the owner of two neighbours, the lower one first, to merge them; returns the name of
         the new bundle.
         """
+        ...
+
+    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[dict[str, Any]]) -> None:
+        """Tell the leader of changes that were allowed here, for those who listen to its events."""
         ...
 
     async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:

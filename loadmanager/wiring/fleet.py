@@ -55,6 +55,7 @@ from loadmanager.runtime.fleet.snapshot_line import snapshot_line
 from loadmanager.runtime.fleet.steady import Steady
 from loadmanager.runtime.fleet.terms import Terms
 from loadmanager.runtime.fleet.work import FleetWork
+from loadmanager.runtime.shared.audit import AuditLog
 from loadmanager.runtime.shared.leading import Leading
 from loadmanager.runtime.tasks import Scope, Steps, every, sleep
 from loadmanager.settings.fleet import ClusterSettings
@@ -287,6 +288,8 @@ class Cluster:
     def _build_use(self, me: Leader, work: FleetWork, history: FileHistory | None) -> FleetUse:
         leading = Leading(leader=me, load_manager=work.load_manager, operations=work.operations)
         sources: list[Source] = [lambda: telemetry.samples(work)]
+        audit = AuditLog(broker_id=self.name, clock=self.clock, history=history)
+        sources.append(audit.samples)
         if history is not None:
             sources.append(history.samples)
         page = MetricsPage(Telemetry(sources), cluster=self.name, broker=me.broker_id)
@@ -295,6 +298,7 @@ class Cluster:
             leading=leading,
             namespaces=FleetNamespaces(work.watching.reader),
             watched=_Watched(self.settings, work),
+            audit=audit,
             metrics=page.render,
         )
 

@@ -13,6 +13,7 @@ from loadmanager.core.conf import Live
 from loadmanager.core.messaging.memory import TopicMemory
 from loadmanager.core.messaging.settings import StorageSettings
 from loadmanager.ports.access import Access, Verifier
+from loadmanager.ports.audit import Audit
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.directory import Directory
 from loadmanager.ports.history import History
@@ -68,6 +69,24 @@ class AuthenticatesClients(Protocol):
 
     def protect(self, access: Access) -> None:
         """Authenticate clients by this from now on; called before `Service.begin`."""
+        ...
+
+
+@runtime_checkable
+class DisconnectsRoles(Protocol):
+    """A `Service` that knows the roles of its clients."""
+
+    def disconnect(self, role: str) -> int:
+        """Hang up on the clients of a role; returns how many these are."""
+        ...
+
+
+@runtime_checkable
+class TellsChanges(Protocol):
+    """A `Service` that tells of what its clients change."""
+
+    def tell_changes(self, audit: Audit) -> None:
+        """Tell this of changes from now on; called before `Service.begin`."""
         ...
 
 

@@ -7,6 +7,8 @@ memory. `wiring.broker` adds what a process has: ports, signals, metrics page, h
 
 from __future__ import annotations
 
+from functools import partial
+
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.adapters.metrics.settings import MetricsSettings
 from loadmanager.adapters.system.settings import SamplerSettings
@@ -21,15 +23,12 @@ from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.settings import ThrottlingSettings
 from loadmanager.core.units import MIB
-from loadmanager.ports.log import Storage
 from loadmanager.ports.sampler import OwnTraffic
 from loadmanager.ports.telemetry import Telemetry
 from loadmanager.runtime.broker.decision_telemetry import Counts
 from loadmanager.runtime.broker.deleting import Deleting
 from loadmanager.runtime.broker.directory import TopicDirectory
 from loadmanager.runtime.broker.health import Health
-from loadmanager.runtime.broker.limit_telemetry import samples as limit_samples
-from loadmanager.runtime.broker.limits import Limits
 from loadmanager.runtime.broker.locks import Locks
 from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.broker.namespaces import Namespaces
@@ -49,6 +48,7 @@ from loadmanager.runtime.broker.wellness import STEP_S, Wellness
 from loadmanager.runtime.leader.leadership import Leadership
 from loadmanager.runtime.leader.term import LeaderWork
 from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.audit import NotingStore
 from loadmanager.runtime.shared.brokers import Brokers
 from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.election import StoreElection
@@ -60,10 +60,19 @@ from loadmanager.runtime.shared.watching import Watcher
 from loadmanager.runtime.shared.wishes import OperatorWishes
 from loadmanager.runtime.tasks import Interval, Scope, Steps, every, for_each, retrying
 from loadmanager.settings.live import LiveSettings
+from loadmanager.wiring.auditing import Telling, build_audit
 from loadmanager.wiring.extensible import Common, ExtensibleParts
-from loadmanager.wiring.hosting import build_access, build_hosting
+from loadmanager.wiring.hosting import (
+    access_watchers,
+    build_access,
+    build_hosting,
+    build_limits,
+    disconnect,
+    hosting_samples,
+    share_topics,
+)
 from loadmanager.wiring.leading import leader_work
-from loadmanager.wiring.outside import HostsTopics, Outside, SharesTopics, StoresTopics
+from loadmanager.wiring.outside import HostsTopics, Outside, StoresTopics
 
 
 class Parts:
@@ -86,8 +95,10 @@ class Parts:
             self._corrupt,
             leads=lambda: self._leading.load_manager is not None,
         )
-        self._wishes = OperatorWishes(store, outside.clock, self._corrupt)
-        self._namespaces = Namespaces(store, self._broker, self._corrupt)
+        self._telling = Telling(outside, self._leading, self._brokers, self._events)
+        self.audit, noting = build_audit(outside, self._telling), NotingStore(store)
+        self._wishes = OperatorWishes(noting, outside.clock, self._corrupt)
+        self._namespaces = Namespaces(noting, self._broker, self._corrupt)
         throttling = self.settings.live(ThrottlingSettings)
         self._throttling = BrokerThrottling(
             throttling.value,
@@ -95,22 +106,17 @@ class Parts:
             now_ns=outside.clock.monotonic_ns(),
             publish_buffer_bytes=settings.live(MessagingSettings).value.publish_buffer_mb * MIB,
         )
-        self.policies = PlacementPolicies(store, cluster, self._corrupt)
-        self.access = build_access(settings, outside, self._namespaces)
-        self.hosting = build_hosting(settings, outside, scope, self._throttling, access=self.access)
-        storage = outside.storage if isinstance(self.hosting, StoresTopics) else None
-        self._topics = self._build_topics(storage)
-        self.limits = Limits(
-            store,
-            self._namespaces,
-            self._throttling,
-            self.settings,
-            clock=outside.clock,
-            in_force=throttling,
-            changed=self.hosting.limits_changed,
-            corrupt=self._corrupt,
-            rules=self.hosting.rules if isinstance(self.hosting, HostsTopics) else None,
+        self.policies = PlacementPolicies(noting, cluster, self._corrupt)
+        self.access = build_access(settings, outside, self._namespaces, noting, self._corrupt)
+        self.hosting = build_hosting(
+            settings, outside, scope, self._throttling, access=self.access, audit=self.audit
         )
+        storage = outside.storage if isinstance(self.hosting, StoresTopics) else None
+        self._topics = Topics(noting, self._namespaces, self._broker, self._corrupt, storage)
+        share_topics(self._topics, self.hosting)
+        self._schemas = Schemas(noting, self._namespaces, outside.clock, self._corrupt)
+        of = self.hosting, self._throttling, settings, noting
+        self.limits = build_limits(*of, self._namespaces, outside.clock, self._corrupt)
         self._locks = self._build_locks()
         self._extensible = self._build_extensible()
         self._ownership = self._build_ownership()
@@ -139,13 +145,6 @@ class Parts:
         self._directory = self._build_directory()
         self.use_cases = self._build_use_cases()
         self.telemetry = self._build_telemetry()
-
-    def _build_topics(self, storage: Storage | None) -> Topics:
-        store, namespaces = self._outside.store, self._namespaces
-        topics = Topics(store, namespaces, self._broker, self._corrupt, storage)
-        if isinstance(self.hosting, SharesTopics):
-            topics.check_new = self.hosting.memory.check_new_topic
-        return topics
 
     def _build_locks(self) -> Locks:
         me, peers = self._outside.me, self._outside.peers
@@ -292,9 +291,7 @@ class Parts:
             session_keeper=self._session_keeper,
             namespaces=self._namespaces,
             topics=self._topics,
-            schemas=Schemas(
-                self._outside.store, self._namespaces, self._outside.clock, self._corrupt
-            ),
+            schemas=self._schemas,
             ownership=self._ownership,
             lookups=self._lookups,
             limits=self.limits,
@@ -303,11 +300,8 @@ class Parts:
         )
 
     def _build_use_cases(self) -> UseCases:
-        me, unloading, splitting = (
-            self._outside.me,
-            self._build_unloading(),
-            self._build_splitting(),
-        )
+        me, unloading = self._outside.me, self._build_unloading()
+        splitting = self._build_splitting()
         return UseCases(
             self_address=me,
             brokers=self._brokers,
@@ -343,6 +337,10 @@ class Parts:
             load_report=self._reporter.current,
             extensible=self._extensible is not None,
             settings=self.settings.in_force,
+            refused_tokens=None if self.access is None else self.access.refused,
+            disconnect=partial(disconnect, self.hosting, self.access),
+            audit=self.audit,
+            tell_listeners=self._telling.listeners,
             stop=self._outside.stop,
         )
 
@@ -406,15 +404,8 @@ class Parts:
             pauses=self._ownership_log.pauses,
             version=outside.version,
         )
-        return Telemetry(
-            [
-                samples.samples,
-                lambda: self.hosting.samples(metrics.value.detail),
-                lambda: limit_samples(
-                    self._throttling, outside.clock.monotonic_ns(), metrics.value.detail.topics
-                ),
-            ]
-        )
+        others = hosting_samples(self.hosting, self._throttling, outside.clock, metrics)
+        return Telemetry([samples.samples, self.audit.samples, *others])
 
     # Life
 
@@ -438,6 +429,7 @@ class Parts:
             Watcher(store, paths.BROKERS, self._brokers.on_change),
             Watcher(store, self._election.path, self._election.on_change),
             Watcher(store, paths.WISHES, self._wishes.on_change),
+            *access_watchers(store, self.access),
         ]
         if self._extensible is None:
             self._watchers.insert(1, Watcher(store, paths.LOCKS, self._ownership.on_change))
@@ -463,6 +455,7 @@ class Parts:
         scope.spawn(self._session_keeper.keep_registered(), "registration")
         scope.spawn(self._leadership.follow(), "follow-leader")
         scope.spawn(self._leadership.run(), "leadership")
+        scope.spawn(self.audit.run(), "tell-changes")
         sampling = Interval(
             self.settings.live(SamplerSettings), lambda sampler: sampler.interval_minutes * 60
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jwt
 import pytest
 from cli.piped import here
 
@@ -46,7 +47,9 @@ def test_a_pair_of_keys(tmp_path: Path) -> None:
     key = ("--private-key", f"file://{private}", "--algorithm", "ES256")
     signed = _run("create", "--subject", "app", *key)
     check = ("validate", "--public-key", f"file://{public}", "--algorithm", "ES256")
-    assert _run(*check, signed[1].strip())[:2] == (0, "role app, expires never\n")
+    made_id = jwt.decode(signed[1].strip(), options={"verify_signature": False})["jti"]
+    shown = f"role app, expires never, id {made_id}\n"
+    assert _run(*check, signed[1].strip())[:2] == (0, shown)
 
 
 @pytest.mark.parametrize(

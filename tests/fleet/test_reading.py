@@ -20,6 +20,7 @@ from loadmanager.adapters.pulsar_admin.bodies import CHUNK_BYTES, SMALL_BYTES
 from loadmanager.adapters.pulsar_admin.client import PulsarClient
 from loadmanager.adapters.pulsar_admin.settings import PulsarSettings
 from loadmanager.core.errors import ConfigError, OperationalError
+from loadmanager.settings import fleet as conf
 
 
 @pytest.mark.parametrize("extensible", [False, True])
@@ -74,7 +75,7 @@ async def test_a_strategy_that_fails_to_see_a_report_costs_no_reading(tmp_path: 
 
 
 async def test_a_token_is_read_again_and_does_not_leave_the_cluster(tmp_path: Path) -> None:
-    """A redirect to a host that the cluster does not list gets no credentials."""
+    """A redirect to a host that the cluster does not list is not followed at all."""
     async with watching(tmp_path, token="one") as daemon, a_pulsar(1) as stranger:
         await daemon.work.read()
         assert not daemon.work.picture.problems
@@ -96,7 +97,8 @@ async def test_a_token_is_read_again_and_does_not_leave_the_cluster(tmp_path: Pa
             status=307, headers={"Location": f"{stranger.url()}{request.rel_url}"}
         )
         await daemon.work.read()
-        assert seen == [None, None, None]
+        assert not seen
+        assert all("is not a broker" in why for why in daemon.work.picture.problems.values())
 
 
 ASKED = ("/brokers", "/load-report", "/runtime", "/namespaceIsolationPolicies", "/antiAffinity")
@@ -322,3 +324,22 @@ async def test_bundles_that_change_with_each_reading_are_bounded(tmp_path: Path)
         await daemon.work.read()
         assert one not in daemon.work.picture.problems
         assert set(daemon.work.picture.reports[one].last_stats) == set(bundles)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "url", "trusted"),
+    [
+        (("https://a:1",), "https://b:2", True),
+        (("https://a:1",), "http://b:2", False),
+        (("https://a:1",), "http://a:1", False),
+        (("http://c:3", "https://a:1"), "http://b:2", False),
+        (("http://c:3", "https://a:1"), "http://c:3", True),
+        (("http://a:1",), "http://b:2", True),
+        (("http://a:1",), "http://stranger:2", False),
+    ],
+)
+def test_who_gets_the_credentials(seeds: tuple[str, ...], url: str, *, trusted: bool) -> None:
+    """Brokers that the cluster lists, and never without TLS where a seed has it."""
+    client = PulsarClient(conf.parse("east", {"pulsar": ",".join(seeds)}).pulsar)
+    client.learn(["b:2"])
+    assert client._trusts(url) is trusted

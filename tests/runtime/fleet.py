@@ -5,8 +5,9 @@ record the calls to them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Container, Mapping
+from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
 from loadmanager.core.bundles.names import NamespaceName
@@ -305,6 +306,9 @@ class Fleet:
     ) -> str:
         """Peers."""
         return await self.at(owner).ownership.merge(left, right, "peer")
+
+    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[dict[str, Any]]) -> None:
+        """Peers."""
 
     async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
         """Peers."""

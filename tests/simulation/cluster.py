@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from simulation.world import Machine, MachineClock, SimulationError, World
@@ -322,6 +322,14 @@ class Peers:
             bundle,
             lambda parts: parts.use_cases.orders.acquire(bundle, epoch=epoch),
         )
+
+    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[dict[str, Any]]) -> None:
+        """See the port."""
+
+        async def tell(parts: Parts) -> None:
+            parts.use_cases.tell_listeners(changes)
+
+        await self._ask(leader, "changes", None, "", tell)
 
     async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
         """See the port."""

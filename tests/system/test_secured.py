@@ -11,6 +11,7 @@ import pulsar
 import pytest
 from adapters.security.certificates import Authority
 from adapters.security.tokens import ADMIN, SECRET, token
+from system.fleet import NAMESPACE
 from system.secured import TOPIC, Secured
 
 pytestmark = [pytest.mark.system, pytest.mark.client, pytest.mark.zookeeper]
@@ -109,6 +110,29 @@ def test_who_has_no_permission_is_refused(secured: Secured) -> None:
         consumer = admitted.subscribe(TOPIC, "s")
         admitted.create_producer(TOPIC).send(b"x")
         assert consumer.receive(10_000).data() == b"x"
+
+
+def _send_on(producer: pulsar.Producer) -> None:
+    for _ in range(1_000):
+        producer.send(b"after")
+
+
+def test_a_permission_that_is_taken_away(secured: Secured) -> None:
+    """The stock client's producer is closed, its next messages are not taken, and it may not attach
+    another one.
+    """
+    secured.permit("leaving", ["produce", "consume"])
+    with client(secured, token("leaving"), timeout_s=3) as leaving:
+        consumer = leaving.subscribe(TOPIC, "leaving")
+        producer = leaving.create_producer(TOPIC, send_timeout_millis=3_000)
+        producer.send(b"before")
+        assert consumer.receive(10_000).data() == b"before"
+        path = f"/admin/v2/namespaces/{NAMESPACE}/permissions/leaving"
+        assert secured.request(0, "DELETE", path)[0] == 204
+        with pytest.raises(pulsar.PulsarException):
+            _send_on(producer)
+        with pytest.raises(pulsar.AuthorizationError):
+            leaving.create_producer(TOPIC)
 
 
 def test_a_client_that_does_not_trust_the_broker(secured: Secured, tmp_path: Path) -> None:

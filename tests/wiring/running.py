@@ -248,6 +248,11 @@ class Cluster:
             raise OperationalError(f"{owner.broker_id} only reports")
         return await running.use.orders.merge(left, right, epoch=epoch)
 
+    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[dict[str, Any]]) -> None:
+        running = self.at(leader)
+        if running is not None:
+            running.use.tell_listeners(changes)
+
     async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
         running = self.at(owner)
         return running is not None and running.parts.hosting.close_topic(topic, force=force)
@@ -279,9 +284,9 @@ class Cluster:
         if not await self._reporting.create(path, value, ephemeral=True):
             await self._reporting.put(path, value)
 
-    async def connect(self, port: int) -> Client:
-        """A client that has said CONNECT."""
-        client = await connected(port)
+    async def connect(self, port: int, token: str = "") -> Client:
+        """A client that has said CONNECT, with a token if it has one."""
+        client = await connected(port, token)
         self.clients.append(client)
         return client
 
@@ -433,11 +438,17 @@ class Client:
         self._writer.close()
 
 
-async def connected(port: int) -> Client:
-    """A client that has said CONNECT; close it."""
+async def connected(port: int, token: str = "") -> Client:
+    """A client that has said CONNECT, with a token if it has one; close it."""
     client = Client(*await asyncio.open_connection("127.0.0.1", port))
-    await client.send(encode(connect=pb.CommandConnect(client_version="raw", protocol_version=20)))
-    assert (await client.take()).command.type == 3
+    connect = pb.CommandConnect(client_version="raw", protocol_version=20)
+    if token:
+        connect.auth_method_name, connect.auth_data = "token", token.encode()
+    await client.send(encode(connect=connect))
+    answer = (await client.take()).command
+    if answer.type != 3:
+        client.close()
+    assert answer.type == 3, answer
     return client
 
 

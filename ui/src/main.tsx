@@ -5,6 +5,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Dialog, dryRun, pauseMoves, resumeMoves } from "./actions";
 import { token } from "./api";
 import { Brokers, isStale, runs } from "./brokers";
+import { Changes } from "./changes";
 import { Decisions } from "./decisions";
 import { bytes, clock, count, duration, messages, percent, plural } from "./format";
 import { Heat } from "./heat";
@@ -23,6 +24,7 @@ const KEYS: [string, string, () => void][] = [
   ["d", "go to the decisions", () => focusIn("decisions")],
   ["m", "go to the moves", () => focusIn("moves")],
   ["l", "go to what is throttled", () => focusIn("throttled")],
+  ["c", "go to who changed what", () => focusIn("changes")],
   ["/", "filter the brokers", () => focus("broker-filter")],
   ["r", "see what a balancing cycle would move now", () => void dryRun()],
   ["p", "pause or resume moves", () => (moves.value?.paused ? resumeMoves() : pauseMoves())],
@@ -286,6 +288,7 @@ function Page(): JSX.Element {
             <div class="both">
               <Moves />
               <Throttled />
+              <Changes />
             </div>
           </div>
         ) : (

@@ -211,6 +211,26 @@ export interface Limit {
   waitersTotal: number;
 }
 
+export interface Change {
+  ts: number;
+  broker: string;
+  role: string;
+  proxied: string | null;
+  address: string;
+  over: string;
+  what: string;
+  path: string | null;
+  before: string | null;
+  after: string | null;
+  note: string | null;
+}
+
+export interface Changes {
+  changes: Change[];
+  notAsked: number;
+  noAnswer: Record<string, string>;
+}
+
 export interface Throttled {
   brokers: Record<
     string,

@@ -3,7 +3,7 @@ import { Failure, V1, get } from "./api";
 import type { Kind } from "./api";
 import { Store } from "./store";
 import * as stream from "./stream";
-import type { Broker, Cluster, Decision, Heat, Moves, Pins, Throttled } from "./model";
+import type { Broker, Changes, Cluster, Decision, Heat, Moves, Pins, Throttled } from "./model";
 
 // Loads and heat have no events: they are asked for at intervals. With the stream of events, all
 // else is asked for when something has happened.
@@ -34,6 +34,7 @@ export const decisions = new Store<Decision[] | null>(null);
 export const moves = new Store<Moves | null>(null);
 export const pins = new Store<Pins>({});
 export const throttled = new Store<Throttled | null>(null);
+export const changes = new Store<Changes | null>(null);
 export const problems = new Store<Record<string, string>>({});
 export const panel = new Store<Panel>(null);
 export const toast = new Store<{ text: string; bad: boolean } | null>(null);
@@ -102,6 +103,7 @@ async function turnOnce(): Promise<void> {
     allAt = Date.now();
     work.push(
       part<Moves>("moves", `${V1}/moves?limit=${LISTED}`, (document) => moves.set(document)),
+      part<Changes>("changes", `${V1}/changes?limit=${LISTED}`, (document) => changes.set(document)),
       part<Pins>("pins", `${V1}/pins`, (document) => pins.set(document)),
       part<{ decisions: Decision[] }>("decisions", `${V1}/decisions?limit=${LISTED}`, (document) =>
         decisions.set(document.decisions),

@@ -37,9 +37,12 @@ KNOWN = frozenset(
         "/admin/v2/clusters/{cluster}",
         "/admin/v2/brokers/version",
         "/openapi.json",
+        "/loadmanager/v1/addresses",
     }
 )
-"""To be read by everybody who proves who he is."""
+"""To be read by everybody who proves who he is. By the addresses an operator's client tells whom
+its token may be sent to; lookups name them, too.
+"""
 _MOVES = re.compile(
     r"/admin/v2/namespaces/\{tenant\}/\{namespace\}(/\{bundle[^}]*\}/split|(/\{bundle[^}]*\})?/unload)"
 )
@@ -49,8 +52,8 @@ _OF_TOPIC = re.compile(
     r"\{tenant\}/\{namespace\}/\{topic(:[^}]*\+)?\}(?P<rest>/.*)?"
 )
 _TOPICS = re.compile(r"/admin/v2/(\{domain[^}]*\}|(non-)?persistent)/\{tenant\}/\{namespace\}")
-_READ = re.compile(r"/(partitions|stats|partitioned-stats|lastMessageId|schema|schemas)(/.*)?")
-_CONSUMED = re.compile(r"/subscriptions?(/.*)?")
+_READ = re.compile(r"/(partitions|stats|partitioned-stats|schema|schemas)(/.*)?")
+_CONSUMED = re.compile(r"/(subscriptions?(/.*)?|lastMessageId)")
 _ANY = (PRODUCE, CONSUME)
 
 
@@ -62,9 +65,15 @@ class Permit:
     identity: Identity
     roles: tuple[str, ...]
     path: str
+    ended: int = 0
+    """See `Access.ended`, when the request came."""
 
     async def check(self, request: web.Request) -> None:
-        """Raise `ForbiddenError` if the roles may not do it."""
+        """Raise `ForbiddenError` if the roles may not do it, or not any more."""
+        if self.access.refuses(self.identity):
+            raise ForbiddenError("this token is refused")
+        if self.access.ended(self.roles) != self.ended:
+            raise ForbiddenError("an operator ended what this role had begun")
         if self.path and self.path != METRICS:
             await _require(self.access, self.roles, request, self.path)
 
@@ -99,7 +108,8 @@ def access_of(access: Access, refusals: Refusals, *, metrics: bool) -> Middlewar
         if path in OPEN or (path == METRICS and not metrics) or _of_page(request):
             return await handler(request)
         try:
-            permit = Permit(access, *_who(access, request), path)
+            identity, roles = _who(access, request)
+            permit = Permit(access, identity, roles, path, access.ended(roles))
         except NotAuthenticatedError as error:
             refusals.not_authenticated(request.remote or "", str(error))
             return failed(401, str(error), {"WWW-Authenticate": "Bearer"})

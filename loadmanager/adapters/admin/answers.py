@@ -25,6 +25,10 @@ LISTENERS = web.AppKey("listeners", dict[int, str])
 """Local port → the advertised listener whose clients come to it."""
 
 
+SENT = web.RequestKey("sent", bytes)
+"""The body of a request, once it was read."""
+
+
 class RefusedError(Exception):
     """Answers this status and reason, where `middlewares.errors` would differ from Pulsar."""
 
@@ -135,7 +139,8 @@ async def raw_body(request: web.Request) -> bytes:
     """The body. Raises `RefusedError`: 400 for an incomplete one, 408 if it does not arrive."""
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
-            return await request.read()
+            request[SENT] = sent = await request.read()
+            return sent
     except TimeoutError:
         raise RefusedError(408, f"the body did not arrive within {BODY_TIMEOUT_S:g} s") from None
     except (web.RequestPayloadError, ConnectionError) as error:

@@ -14,6 +14,8 @@ from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.ports.operating import EventStream
 
 HEARTBEAT_S = 15.0
+PERMITTED_S = 0.5
+"""How often it is checked whether the listener still may listen."""
 RETRY_MS = 1_000
 """How long a client waits before it connects again."""
 
@@ -37,6 +39,7 @@ class EventRoutes:
         Kinds: `decision`, `split` and `merge` (data as in `/loadmanager/v1/decisions`), `move` (as
         in `/loadmanager/v1/moves`, whenever its state changes), `ownership` (a broker reported that
         it has other bundles), `broker` (one came or went), `leadership` (a term began or ended),
+        `change` (an operator or a client changed something: data as in `/loadmanager/v1/changes`),
         and `lost` (so many events were not sent, because the listener was too slow). With the
         header `Last-Event-ID` the stream begins after that event: the last 1,000 of a term are
         kept. A comment every 15 s keeps the connection open. At most 64 listen at once, and 16 of
@@ -62,12 +65,16 @@ async def _streamed(request: web.Request, stream: EventStream) -> web.StreamResp
     try:
         await response.prepare(request)
         await write(response, b"retry: %d\n\n" % RETRY_MS)
+        loop = asyncio.get_running_loop()
+        beat_s = loop.time() + HEARTBEAT_S
         while (left_s := await permitted_s(request)) > 0:
             try:
-                async with asyncio.timeout(min(HEARTBEAT_S, left_s)):
+                async with asyncio.timeout(min(PERMITTED_S, left_s)):
                     event = await stream.next()
             except TimeoutError:
-                await write(response, b": heartbeat\n\n")
+                if loop.time() >= beat_s:
+                    await write(response, b": heartbeat\n\n")
+                    beat_s = loop.time() + HEARTBEAT_S
                 continue
             if event is None:
                 break

@@ -8,6 +8,7 @@ from collections import Counter
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import failed
+from loadmanager.adapters.admin.auditing import audited
 from loadmanager.adapters.admin.connections import Connections
 from loadmanager.adapters.admin.fleet_routes import FleetRoutes, FleetUse
 from loadmanager.adapters.admin.leading import LeadingRoutes
@@ -58,6 +59,7 @@ class FleetServer:
                 errors,
                 _no_daemon,
                 visitors(me, tuple, allowed=(), proven=False),
+                audited(use.audit, "fleet"),
             ],
             client_max_size=BODY_BYTES_MAX,
         )

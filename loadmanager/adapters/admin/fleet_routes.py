@@ -11,12 +11,15 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import failed
+from loadmanager.adapters.admin.audit_routes import CHANGES, LIMIT, LIMIT_MAX, ROLE, SINCE, chosen
 from loadmanager.adapters.admin.leading import ROOT
+from loadmanager.adapters.admin.models_audit import ChangesShown
 from loadmanager.adapters.admin.models_fleet import AdviceShown, FleetShown
 from loadmanager.adapters.admin.models_pulsar import LeaderBroker
 from loadmanager.adapters.admin.operation import TEXT, Document, operation
 from loadmanager.adapters.admin.use_cases import BundlesOf, Leading
 from loadmanager.core.errors import NotFoundError
+from loadmanager.ports.audit import Audit
 from loadmanager.ports.election import Leader
 from loadmanager.ports.hosting import BrokerAddress
 
@@ -38,6 +41,7 @@ class FleetUse:
     leading: Leading
     namespaces: BundlesOf
     watched: Watched
+    audit: Audit
     metrics: Callable[[], Awaitable[tuple[bytes, str]]]
 
     def address_of(self, _leader: Leader) -> BrokerAddress:
@@ -61,6 +65,7 @@ class FleetRoutes:
             web.get(ROOT + "/fleet", self.picture),
             web.get(ROOT + "/advice", self.advice),
             web.get(ROOT + "/snapshot", self.snapshot),
+            web.get(CHANGES, self.changes),
             web.get("/metrics", self.metrics),
         ]
 
@@ -104,6 +109,13 @@ class FleetRoutes:
     async def snapshot(self, _request: web.Request) -> web.Response:
         """The cluster as one input line of `loadmanager decide`."""
         return web.json_response(await self._use.watched.snapshot())
+
+    @operation(ChangesShown, query=(LIMIT, SINCE, ROLE))
+    async def changes(self, request: web.Request) -> web.Response:
+        """The last orders that operators gave this daemon, and that it took."""
+        found = self._use.audit.recent(LIMIT_MAX)
+        limit, since_ms = LIMIT.whole(request), SINCE.whole(request)
+        return web.json_response(chosen(found, limit, since_ms, request.query.get("role")))
 
     @operation(str, media="text/plain; version=0.0.4")
     async def metrics(self, _request: web.Request) -> web.Response:

@@ -32,14 +32,32 @@ METRICS_MAX = 8
 be seen, and whoever asks for nothing else must not keep others out.
 """
 
-log = structlog.get_logger("admin")
+HSTS_S = 31_536_000
+"""For so long a browser that came over TLS comes over TLS only."""
 
+log = structlog.get_logger("admin")
 
 ANSWERS = counter(
     "loadmanager_http_answers",
     "Requests that the admin API answered, by the status of the answer; streams when they end",
     "status",
 )
+
+
+async def protect(_request: web.Request, response: web.StreamResponse) -> None:
+    """Add what keeps browsers from guessing types and from keeping answers; a signal of each
+    answer. The server does not tell its version.
+    """
+    response.headers.setdefault("X-Content-Type-Options", "nosniff")
+    response.headers.setdefault("Cache-Control", "no-store")
+    response.headers["Server"] = "loadmanager"
+
+
+async def stay_secure(_request: web.Request, response: web.StreamResponse) -> None:
+    """Have browsers come over TLS only; a signal of a server without another port. It is for all
+    ports of the host, so that a server with one must not say it.
+    """
+    response.headers["Strict-Transport-Security"] = f"max-age={HSTS_S}"
 
 
 def log_access(answers: Counter[int]) -> Middleware:

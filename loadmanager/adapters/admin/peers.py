@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -25,7 +25,9 @@ from loadmanager.ports.mover import Released
 
 PATH = "/loadmanager/v1/peers/bundles"
 TOPICS = "/loadmanager/v1/peers/topics"
+CHANGES = "/loadmanager/v1/peers/changes"
 ACQUIRE_TIMEOUT_S = 5.0
+CHANGES_TIMEOUT_S = 5.0
 CONNECTIONS_MAX = 64
 EPOCH_MAX = 10**16
 TEXT_MAX = 300
@@ -251,6 +253,11 @@ class HttpPeers:
         """Ask a broker to acquire a bundle."""
         await self._post(broker, f"{bundle}/acquire", {}, epoch, ACQUIRE_TIMEOUT_S)
 
+    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[dict[str, Any]]) -> None:
+        """Tell the leader of changes."""
+        url = URL(self._calls.url(leader) + CHANGES)
+        await self._ask(leader, url, {}, CHANGES_TIMEOUT_S, document=list(changes))
+
     async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
         """Ask the owner to close a topic."""
         name = TopicName.parse(topic)
@@ -300,6 +307,7 @@ class HttpPeers:
         *,
         method: str = "POST",
         text_max: int = TEXT_MAX,
+        document: object = None,
     ) -> tuple[int, str]:
         try:
             async with (
@@ -308,6 +316,7 @@ class HttpPeers:
                     method,
                     url,
                     params=query,
+                    json=document,
                     headers=self._calls.headers(),
                     ssl=self._calls.tls(),
                 ) as answer,

@@ -12,11 +12,14 @@ from aiohttp.typedefs import Middleware
 
 from loadmanager.adapters.admin.access import access_of
 from loadmanager.adapters.admin.answers import LISTENERS
+from loadmanager.adapters.admin.audit_routes import AuditRoutes
+from loadmanager.adapters.admin.auditing import audited
 from loadmanager.adapters.admin.broker_stats import BrokerStatsRoutes
 from loadmanager.adapters.admin.brokers import BrokerRoutes
 from loadmanager.adapters.admin.calls import Calls
 from loadmanager.adapters.admin.connections import Connections
 from loadmanager.adapters.admin.events import EventRoutes
+from loadmanager.adapters.admin.everybody import Everybody
 from loadmanager.adapters.admin.following import Following
 from loadmanager.adapters.admin.heat import HeatRoutes
 from loadmanager.adapters.admin.leading import LeadingRoutes
@@ -25,6 +28,7 @@ from loadmanager.adapters.admin.middlewares import (
     concurrency_limit,
     errors,
     log_access,
+    stay_secure,
 )
 from loadmanager.adapters.admin.moves import MoveRoutes
 from loadmanager.adapters.admin.namespaces import NamespaceRoutes
@@ -33,6 +37,7 @@ from loadmanager.adapters.admin.page import PageRoutes
 from loadmanager.adapters.admin.peers import PeerRoutes
 from loadmanager.adapters.admin.permissions import PermissionRoutes
 from loadmanager.adapters.admin.resource_quotas import QuotaRoutes
+from loadmanager.adapters.admin.revoking import RevokingRoutes
 from loadmanager.adapters.admin.routes_message_policies import MessagePolicyRoutes
 from loadmanager.adapters.admin.routes_policies import PolicyRoutes
 from loadmanager.adapters.admin.routes_throttling import ThrottlingRoutes
@@ -99,7 +104,8 @@ class AdminServer:
             client_max_size=BODY_BYTES_MAX,
         )
         self._owners = TopicOwners(use, calls)
-        self._heat = HeatRoutes(use, calls)
+        self._everybody = Everybody(use, calls)
+        self._heat = HeatRoutes(use, self._everybody)
         parts: list[Routes] = [
             BrokerRoutes(use, cluster=cluster, version=version, metrics=metrics),
             PeerRoutes(use),
@@ -117,14 +123,17 @@ class AdminServer:
             EventRoutes(use, streams),
             MoveRoutes(use),
             self._heat,
+            AuditRoutes(use, self._everybody),
+            RevokingRoutes(use, self._everybody),
             PageRoutes(),
             OpenApiRoutes(version),
             PermissionRoutes(use, enforced=access is not None and access.authorizes),
         ]
-        for part in parts:
-            for route in part.routes():
-                slashed = web.RouteDef(route.method, route.path + "/", route.handler, {})
-                application.router.add_routes([route, slashed] if route.path != "/" else [route])
+        for route in (route for part in parts for route in part.routes()):
+            slashed = web.RouteDef(route.method, route.path + "/", route.handler, {})
+            application.router.add_routes([route, slashed] if route.path != "/" else [route])
+        if not use.self_address.web_url:
+            application.on_response_prepare.append(stay_secure)
         self._serving = Serving(
             application,
             self._connections,
@@ -162,6 +171,7 @@ class AdminServer:
                 if access is None or self._refusals is None
                 else [access_of(access, self._refusals, metrics=metrics)]
             ),
+            audited(use.audit),
         ]
 
     async def start(self, spawn: Spawn) -> None:
@@ -176,5 +186,5 @@ class AdminServer:
     async def stop(self) -> None:
         """Stop, once the requests in progress are answered."""
         await self._serving.stop()
-        for part in (self._owners, self._heat, self._following):
+        for part in (self._owners, self._everybody, self._following):
             await part.close()

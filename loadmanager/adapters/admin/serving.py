@@ -10,6 +10,7 @@ import structlog
 from aiohttp import web
 
 from loadmanager.adapters.admin.connections import Connection, Connections
+from loadmanager.adapters.admin.middlewares import protect
 from loadmanager.adapters.admin.unreadable import Handler
 from loadmanager.adapters.listener import Listener, Spawn, Tls
 
@@ -32,6 +33,7 @@ class Serving:
         header_bytes_max: int,
     ) -> None:
         self._connections = connections
+        application.on_response_prepare.append(protect)
         self._runner = web.AppRunner(
             application, handle_signals=False, shutdown_timeout=STOP_TIMEOUT_S
         )

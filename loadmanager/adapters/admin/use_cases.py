@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.bundles.ranges import NamespaceBundles
 from loadmanager.core.policies.isolation import IsolationPolicy
+from loadmanager.ports.audit import Audit
 from loadmanager.ports.directory import Directory
 from loadmanager.ports.election import Leader
 from loadmanager.ports.hosting import BrokerAddress, Hosting
@@ -180,6 +181,14 @@ class PlacementPolicies(Protocol):
     async def namespaces_of_group(self, group: str) -> list[str]: ...
 
 
+class RefusedTokens(Protocol):
+    """The tokens that are refused before they end."""
+
+    def document(self) -> Document: ...
+    async def refuse(self, token_id: str, *, until_ms: int | None, note: str) -> None: ...
+    async def allow(self, token_id: str) -> None: ...
+
+
 class ForEach(Protocol):
     """Does work for several items at once."""
 
@@ -237,6 +246,13 @@ class UseCases:
     """Whether this broker runs the extensible manager, which publishes no load report."""
     settings: Callable[[], Mapping[str, str]]
     """broker.conf key → value in force."""
+    refused_tokens: RefusedTokens | None
+    """None: without authentication."""
+    disconnect: Callable[[str], int]
+    """Ends the connections of a role here; returns how many."""
+    audit: Audit
+    tell_listeners: Callable[[Sequence[Document]], None]
+    """Tells those who listen to events of changes."""
     stop: Callable[[int], None]
     """Begins a graceful stop that unloads at most so many bundles/s (0: any number)."""
 

@@ -25,6 +25,8 @@ from loadmanager.ports.hosting import BrokerAddress
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 READS = frozenset({"GET", "HEAD"})
+FOREIGN = frozenset({"cross-site", "same-site"})
+"""What browsers say of pages of other sites, and of other hosts or ports of the same."""
 ANY = "*"
 
 
@@ -109,7 +111,7 @@ def _from_elsewhere(request: web.Request, added: set[str], others: Iterable[Brok
     """True if the page that sent a request was not served by a broker."""
     origin = request.headers.get("Origin")
     if origin is None:
-        return request.headers.get("Sec-Fetch-Site") == "cross-site"
+        return request.headers.get("Sec-Fetch-Site") in FOREIGN
     place = origin.partition("://")[2].lower()
     if not place:
         return True  # "null"

@@ -7,8 +7,8 @@ producer or consumer before they have the answer that it was attached.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Coroutine, Iterable, Iterator
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from loadmanager.adapters.protocol.connection import Connection, Handler
@@ -18,6 +18,9 @@ from loadmanager.adapters.protocol.lookups import (
     SERVER_VERSION,
     code_of,
 )
+from loadmanager.adapters.protocol.open_topics import OpenTopics
+from loadmanager.adapters.protocol.registry import TopicRegistry
+from loadmanager.adapters.protocol.rights import Rights
 from loadmanager.adapters.refusals import Refusals
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import ForbiddenError, LoadManagerError, NotAuthenticatedError
@@ -25,9 +28,10 @@ from loadmanager.core.policies.permissions import CONSUME, PRODUCE
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import COMMAND_TYPES, REQUEST_ID_NONE, Frame, encode
 from loadmanager.ports.access import Access
-from loadmanager.ports.clock import Clock
 
 Roles = tuple[str, ...]
+_Use = tuple[Roles, NamespaceName, TopicName | None, str, str]
+"""Actions of which one is needed, with what, of which subscription, and the name of the use."""
 TOKEN = "token"
 REFRESH = b"PulsarAuthRefresh"
 """The challenge that asks a client to renew its proof, as Pulsar spells it."""
@@ -35,7 +39,10 @@ REFRESH = b"PulsarAuthRefresh"
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a command needs: one of the actions, with the topic or namespace that it names."""
+    """What a command needs: one of the actions, with the topic or namespace that it names. A
+    producer that creates a subscription needs what a consumer of it needs, as in Pulsar's
+    `ServerCnx.handleProducer`.
+    """
 
     field: str
     actions: Roles
@@ -45,30 +52,35 @@ class Need:
         """Check it if everything is in memory; False: `check` must. Raises `ForbiddenError`, or
         `BadInputError` for an invalid name.
         """
-        namespace, topic, subscription = self._named(command)
-        return access.knows(
-            roles, self.actions, namespace, topic, subscription=subscription, what=self.what
+        return all(
+            access.knows(roles, actions, namespace, topic, subscription=subscription, what=what)
+            for actions, namespace, topic, subscription, what in self._named(command)
         )
 
     async def check(self, access: Access, roles: Roles, command: pb.BaseCommand) -> None:
         """Check it; raises as `knows`."""
-        namespace, topic, subscription = self._named(command)
-        if topic is None:
-            await access.require_namespace(roles, self.actions, namespace, self.what)
-            return
-        await access.require_topic(
-            roles, self.actions, topic, subscription=subscription, what=self.what
-        )
+        for actions, namespace, topic, subscription, what in self._named(command):
+            if topic is None:
+                await access.require_namespace(roles, actions, namespace, what)
+            else:
+                await access.require_topic(
+                    roles, actions, topic, subscription=subscription, what=what
+                )
 
-    def _named(self, command: pb.BaseCommand) -> tuple[NamespaceName, TopicName | None, str]:
+    def _named(self, command: pb.BaseCommand) -> Iterator[_Use]:
         request = getattr(command, self.field)
         if self.field == "get_topics":
-            return NamespaceName.parse(request.namespace), None, ""
+            yield self.actions, NamespaceName.parse(request.namespace), None, "", self.what
+            return
         topic = TopicName.parse(request.topic)
-        return topic.namespace, topic, getattr(request, "subscription", "")
+        subscription = getattr(request, "subscription", "")
+        yield self.actions, topic.namespace, topic, subscription, self.what
+        if name := getattr(request, "initial_subscription_name", ""):
+            yield (CONSUME,), topic.namespace, topic, name, "Subscribe"
 
 
 _ANY = (PRODUCE, CONSUME)
+_ATTACHING = {COMMAND_TYPES["producer"], COMMAND_TYPES["subscribe"]}
 NAMES = {number: name for name, number in COMMAND_TYPES.items()}
 NEEDS = {
     COMMAND_TYPES[field]: Need(field, actions, what)
@@ -90,10 +102,17 @@ class ClientAccess:
     """Asks clients who they are, and checks what they may do."""
 
     access: Access
-    clock: Clock
+    registry: TopicRegistry
+    topics: InitVar[OpenTopics]
     refusals: Refusals = field(default_factory=lambda: Refusals("binary"))
+    rights: Rights = field(init=False)
     _challenged: set[Connection] = field(default_factory=set)
     """Connections that were asked for a new proof."""
+
+    def __post_init__(self, topics: OpenTopics) -> None:
+        """Be told when permissions change."""
+        self.rights = Rights(self.access, self.registry, topics, self.refusals)
+        self.access.on_refused(self._end_refused)
 
     def around(self, handlers: dict[int, Handler]) -> dict[int, Handler]:
         """The handlers with their checks."""
@@ -146,9 +165,25 @@ class ClientAccess:
         if connection.roles != before:
             connection.close("a renewed proof must be of the same role")
 
+    def _end_refused(self) -> None:
+        """Hang up on those who came with a token that is refused by now."""
+        for connection in list(self.registry.connections):
+            identity = connection.identity
+            if identity is not None and self.access.refuses(identity):
+                connection.close("its token is refused")
+
+    def disconnect(self, role: str) -> int:
+        """Hang up on the clients of a role, and on the proxies that ask for it; returns how many
+        these are. They may come back, if their proof still counts.
+        """
+        found = [each for each in self.registry.connections if role in each.roles]
+        for connection in found:
+            connection.close(f"an operator ended the connections of {role}")
+        return len(found)
+
     def refresh(self, connections: Iterable[Connection]) -> None:
         """Ask clients whose proof has ended for another one; they have until the next time."""
-        now_s = self.clock.now_ms() / 1000
+        now_s = self.registry.clock.now_ms() / 1000
         asked, self._challenged = self._challenged, set()
         for connection in list(connections):
             identity = connection.identity
@@ -170,14 +205,21 @@ class ClientAccess:
 
     def _checking(self, need: Need, handler: Handler) -> Handler:
         def checked(connection: Connection, frame: Frame) -> Coroutine[Any, Any, None] | None:
+            before = self.access.changes
             try:
                 known = need.knows(self.access, connection.roles, frame.command)
             except LoadManagerError as error:
                 self._refuse(connection, frame.command, error)
                 return None
-            return (handler if known else asked)(connection, frame)
+            if not known:
+                return asked(connection, frame)
+            working = handler(connection, frame)
+            if working is None or frame.command.type not in _ATTACHING:
+                return working
+            return self._attached(connection, frame.command, working, before)
 
         async def asked(connection: Connection, frame: Frame) -> None:
+            before = self.access.changes
             try:
                 await need.check(self.access, connection.roles, frame.command)
             except LoadManagerError as error:
@@ -185,7 +227,7 @@ class ClientAccess:
                 return
             working = handler(connection, frame) if connection.open else None
             if working is not None:
-                await working
+                await self._attached(connection, frame.command, working, before)
 
         return checked
 
@@ -198,6 +240,26 @@ class ClientAccess:
             code = pb.AuthorizationError
         refuse(connection, command, code, str(error))
         connection.refused()
+
+    async def _attached(
+        self,
+        connection: Connection,
+        command: pb.BaseCommand,
+        working: Coroutine[Any, Any, None],
+        changes: int,
+    ) -> None:
+        """Answer a command. If permissions changed meanwhile, what it attached may not stay."""
+        await working
+        if self.access.changes == changes:
+            return
+        if command.type == COMMAND_TYPES["producer"]:
+            producer = connection.producers.get(command.producer.producer_id)
+            if producer is not None:
+                await self.rights.check_producer(producer)
+        elif command.type == COMMAND_TYPES["subscribe"]:
+            consumer = connection.consumers.get(command.subscribe.consumer_id)
+            if consumer is not None:
+                await self.rights.check_consumer(consumer)
 
 
 def refuse(

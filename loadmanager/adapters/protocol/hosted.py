@@ -21,6 +21,7 @@ from loadmanager.core.throttling.dispatch import PublishRates
 from loadmanager.core.throttling.publish import Sender
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import MessageEncoder, ReceiptEncoder, publish_time_of
+from loadmanager.ports.access import Identity
 from loadmanager.ports.hosting import BrokerAddress, TopicTraffic
 
 SEEK_S = 30.0
@@ -38,6 +39,10 @@ class Client(Protocol):
     """The advertised listener whose addresses the client is given; empty: not known."""
     last_heard_s: float
     """When something came last, on the monotonic clock."""
+    identity: Identity | None
+    """The client's identity; None without authentication, and before CONNECT."""
+    roles: tuple[str, ...]
+    """The client's role, and the one for which a proxy asks; empty without authentication."""
     connected: bool
     """Whether the client introduced itself."""
     protocol_version: int

@@ -27,6 +27,7 @@ from loadmanager.adapters.protocol.hosted import (
     tell_where,
     unite,
 )
+from loadmanager.adapters.protocol.open_topics import OpenTopics
 from loadmanager.adapters.protocol.resumer import Resumer
 from loadmanager.adapters.protocol.storing import Storing
 from loadmanager.adapters.protocol.topic_telemetry import ConnectionCounts
@@ -100,7 +101,7 @@ class TopicRegistry:
         """Opens stored topics; None: topics are in memory."""
         self._totals = NamespaceTotals()
         self._bundles: dict[str, OpenBundle] = {}
-        self._topics: dict[str, HostedTopic] = {}
+        self._topics = OpenTopics()
         self._opening: dict[str, asyncio.Future[None]] = {}
         self._names = count()
         self._relieved_s = float("-inf")
@@ -394,8 +395,7 @@ class TopicRegistry:
             )
         del self._topics[topic]
         self._bundles[hosted.bundle].topics.pop(topic, None)
-        now_ns = self.clock.monotonic_ns()
-        hosted.fence(now_ns)
+        hosted.fence(self.clock.monotonic_ns())
         self._close_topic(hosted, None)
         self._forget(hosted)
         self.dispatcher.deliver()

@@ -14,6 +14,7 @@ from typing import Any
 
 from loadmanager.adapters.listener import Listener, Tls
 from loadmanager.adapters.protocol.access import ClientAccess
+from loadmanager.adapters.protocol.auditing import audited
 from loadmanager.adapters.protocol.connection import Connection, Handler
 from loadmanager.adapters.protocol.consumers import (
     on_ack,
@@ -44,6 +45,7 @@ from loadmanager.adapters.protocol.topic_host import RegistryTopics
 from loadmanager.adapters.protocol.topic_telemetry import samples
 from loadmanager.core.wire.frames import COMMAND_TYPES
 from loadmanager.ports.access import Access
+from loadmanager.ports.audit import Audit
 from loadmanager.ports.directory import Directory
 from loadmanager.ports.telemetry import Detail, Sample
 
@@ -80,6 +82,8 @@ class BrokerServer(TopicRegistry):
 
     client_access: ClientAccess | None = None
     """None: clients need not say who they are."""
+    audit: Audit | None = None
+    """Is told of what clients changed."""
     _listeners: tuple[Listener, ...] = ()
     _tasks: tuple[asyncio.Task[Any], ...] = ()
     _unproven = False
@@ -87,7 +91,15 @@ class BrokerServer(TopicRegistry):
 
     def protect(self, access: Access) -> None:
         """Ask clients who they are from now on; called before the first connection."""
-        self.client_access = ClientAccess(access, self.clock)
+        self.client_access = ClientAccess(access, self, self._topics)
+
+    def disconnect(self, role: str) -> int:
+        """Hang up on the clients of a role; returns how many these are."""
+        return 0 if self.client_access is None else self.client_access.disconnect(role)
+
+    def tell_changes(self, audit: Audit) -> None:
+        """Tell of what clients change from now on; called before the first connection."""
+        self.audit = audit
 
     @property
     def topic_host(self) -> RegistryTopics:
@@ -97,7 +109,8 @@ class BrokerServer(TopicRegistry):
     @property
     def handlers(self) -> dict[int, Handler]:
         """Type of a command → its handler."""
-        return HANDLERS if self.client_access is None else self.client_access.around(HANDLERS)
+        handlers = HANDLERS if self.audit is None else audited(self.audit, HANDLERS)
+        return handlers if self.client_access is None else self.client_access.around(handlers)
 
     def begin(self, directory: Directory) -> None:
         """Serve what `directory` says, and start the timers.
@@ -118,7 +131,10 @@ class BrokerServer(TopicRegistry):
             refresh = self._repeat(
                 lambda: checks.access.refresh_s, lambda: checks.refresh(_ours(self.connections))
             )
-            self._tasks += (self.spawn(refresh, "proofs"),)
+            self._tasks += (
+                self.spawn(refresh, "proofs"),
+                self.spawn(checks.rights.run(), "rights"),
+            )
         if (storing := self.storing) is not None:
             rate = storing.settings
             saving = self._repeat(lambda: 1 / rate.value.cursor_saves_per_s, storing.save_cursors)

@@ -215,7 +215,7 @@ class PulsarClient:
         try:
             target = urljoin(url, location)
             if urlsplit(target).scheme in ("http", "https"):
-                if method == "GET" or (self._trusts(target) and _same_order(url, target)):
+                if self._trusts(target) and (method == "GET" or _same_order(url, target)):
                     return target
                 problem = "which is not a broker of the cluster, or another request"
         except ValueError:
@@ -270,10 +270,13 @@ class PulsarClient:
             await asyncio.sleep(turn_s - now_s)
 
     def _trusts(self, url: str) -> bool:
+        """Whether a broker of the cluster is there. Where one seed has TLS, nothing else than
+        another seed is asked without.
+        """
         parts = urlsplit(url)
         own = [urlsplit(seed) for seed in self._seeds]
-        if parts.scheme == "http" and self._scheme == "https":
-            return False
+        if parts.scheme == "http" and any(seed.scheme == "https" for seed in own):
+            return any((parts.scheme, parts.netloc) == (seed.scheme, seed.netloc) for seed in own)
         return parts.netloc in self._known or any(parts.netloc == seed.netloc for seed in own)
 
     def _headers(self) -> dict[str, str]:

@@ -24,6 +24,8 @@ from loadmanager.ports.telemetry import Sample, counter, gauge
 CERTIFICATE_BYTES_MAX = 1024 * 1024
 SLOW_S = 10.0
 """Files that are not read in this time are on a disk or a machine that does not answer."""
+AUTHENTICATED = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""The suites of TLS 1.2 without `tlsCiphers`: forward secrecy, and no CBC. TLS 1.3 has its own."""
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _JAVA_NAME = re.compile(r"TLS_(?:(?P<exchange>\w+?)_WITH_)(?P<rest>\w+)")
 _SHA_OF_TLS_1_3 = "TLS_AES", "TLS_CHACHA20"
@@ -198,6 +200,7 @@ def _restrict(context: ssl.SSLContext, protocols: Sequence[str], ciphers: Sequen
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
     chosen = [openssl_name(name) for name in ciphers if not name.startswith(_SHA_OF_TLS_1_3)]
     if not chosen:
+        context.set_ciphers(AUTHENTICATED)
         return
     try:
         context.set_ciphers(":".join(chosen))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime as dt
+import hashlib
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +25,8 @@ from loadmanager.ports.access import Identity
 SECRET_ALGORITHMS = ("HS256", "HS384", "HS512")
 PUBLIC_ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512")
 TOKEN_BYTES_MAX = 64 * 1024
+TOKEN_ID_MAX = 100
+"""Characters of `jti`; a longer one does not name the token."""
 SECRET_BYTES = 32
 """The size of a new secret key: as long as the digest of HS256."""
 RSA_BITS = 2048
@@ -94,6 +97,8 @@ class TokenVerifier:
             raise NotAuthenticatedError(f"invalid token: {error}") from None
         except UnicodeError:
             raise NotAuthenticatedError("invalid token: it is not ASCII") from None
+        except (TypeError, OverflowError, RecursionError):
+            raise NotAuthenticatedError("invalid token: its claims cannot be read") from None
         if settings.audience_claim:
             audience = claims.get(settings.audience_claim)
             if settings.audience not in (audience if isinstance(audience, list) else [audience]):
@@ -102,8 +107,16 @@ class TokenVerifier:
         role = role[0] if isinstance(role, list) and role else role
         if not isinstance(role, str) or not role:
             raise NotAuthenticatedError(f"invalid token: it has no {settings.role_claim}")
-        expires = claims.get("exp")
-        return Identity(role, float(expires) if isinstance(expires, int | float) else None)
+        # PyJWT has checked that it is a whole number, and takes one that is written as text.
+        expires = None if claims.get("exp") is None else float(int(claims["exp"]))
+        return Identity(role, expires, token_id(credentials.strip(), claims.get("jti")))
+
+
+def token_id(token: str, claim: str | None) -> str:
+    """By what operators name a token to refuse it: its claim `jti`, or else its fingerprint."""
+    if claim and len(claim) <= TOKEN_ID_MAX and claim.isprintable():
+        return claim
+    return "sha256-" + hashlib.sha256(token.encode()).hexdigest()
 
 
 def _public(der: bytes) -> Any:
@@ -142,12 +155,21 @@ def create_pair(algorithm: str) -> tuple[bytes, bytes]:
     )
 
 
-def create_token(role: str, key: bytes, *, algorithm: str, expires_s: float | None = None) -> str:
-    """A token for a role, until `expires_s` (seconds since the epoch).
+def create_token(
+    role: str,
+    key: bytes,
+    *,
+    algorithm: str,
+    expires_s: float | None = None,
+    token_id: str | None = None,
+) -> str:
+    """A token for a role, until `expires_s` (seconds since the epoch); `token_id`: its `jti`.
 
     Raises `BadInputError` for a key of another kind.
     """
     claims: dict[str, Any] = {"sub": role}
+    if token_id is not None:
+        claims["jti"] = token_id
     if expires_s is not None:
         claims["exp"] = int(expires_s)
     try:

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from loadmanager.cli.admin import (
+    audit,
     brokers,
     bundles,
     contexts,
@@ -18,6 +19,7 @@ from loadmanager.cli.admin import (
     namespaces,
     plans,
     restarting,
+    revoking,
     settings,
     tenants,
     topics,
@@ -41,6 +43,7 @@ EXAMPLES = """examples:
   loadmanager admin decisions --bundle acme/orders/0x00000000_0x10000000 --since 2h
   loadmanager admin dry-run --strategy TransferShedder
   loadmanager admin watch
+  loadmanager admin audit --since 2h
   loadmanager admin drain 127.0.0.1:8081 --stop
 
 --url may name any broker: it redirects a request to the broker that can answer it.
@@ -63,6 +66,9 @@ for subject in (
     leader.dry_run,
     plans.group,
     watching.watch,
+    audit.audit,
+    revoking.roles,
+    revoking.tokens,
     moves.group,
     restarting.drain,
     restarting.rolling_restart,

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.shapes import Bundles, Document, Names, Runtime
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import OperationalError
@@ -51,7 +52,12 @@ def topic_path(text: str) -> str:
 
 def cluster_of(admin: AdminClient) -> str:
     """The cluster of the broker; the metadata store may record other clusters, too."""
-    return str(admin.get(f"{V2}/brokers/configuration/runtime")["clusterName"])
+    return admin.get(f"{V2}/brokers/configuration/runtime", Runtime)["clusterName"]
+
+
+def brokers_of(admin: AdminClient) -> list[str]:
+    """The live brokers."""
+    return admin.get(f"{V2}/brokers", Names)
 
 
 def query(**values: Any) -> str:
@@ -72,15 +78,15 @@ def count_of(count: int, noun: str) -> str:
 
 def namespaces_of(admin: AdminClient, tenant: str | None = None) -> list[str]:
     """The namespaces of a tenant, or of all."""
-    tenants = [tenant] if tenant else admin.get(f"{V2}/tenants")
+    tenants = [tenant] if tenant else admin.get(f"{V2}/tenants", Names)
     return [
-        str(namespace)
+        namespace
         for name in tenants
-        for namespace in admin.get(f"{V2}/namespaces/{quote(name, safe='')}")
+        for namespace in admin.get(f"{V2}/namespaces/{quote(name, safe='')}", Names)
     ]
 
 
-def ranges(bundles: dict[str, Any]) -> list[str]:
+def ranges(bundles: Bundles) -> list[str]:
     """The ranges between the boundaries in an answer."""
     bounds = bundles["boundaries"]
     return [f"{low}_{high}" for low, high in zip(bounds, bounds[1:], strict=False)]
@@ -88,7 +94,7 @@ def ranges(bundles: dict[str, Any]) -> list[str]:
 
 def bundles_of(admin: AdminClient, namespace: str) -> list[str]:
     """The names of a namespace's bundles."""
-    bundles = admin.get(f"{namespace_path(namespace)}/bundles")
+    bundles = admin.get(f"{namespace_path(namespace)}/bundles", Bundles)
     return [f"{namespace}/{bundle_range}" for bundle_range in ranges(bundles)]
 
 
@@ -96,14 +102,15 @@ def owners(admin: AdminClient) -> tuple[dict[str, str], dict[str, str]]:
     """Bundle → broker that owns it, and broker → why it did not answer."""
     cluster = cluster_of(admin)
     told, missing = ask_each(
-        admin, admin.get(f"{V2}/brokers"), lambda at, broker: owned(at, cluster, broker)
+        admin, brokers_of(admin), lambda at, broker: owned(at, cluster, broker)
     )
     return {bundle: broker for broker, bundles in told.items() for bundle in bundles}, missing
 
 
 def owned(at: AdminClient, cluster: str, broker: str) -> list[str]:
     """The bundles of a broker, of which `at` is the client."""
-    return list(at.get(f"{V2}/brokers/{quote(cluster, safe='')}/{broker}/ownedNamespaces"))
+    path = f"{V2}/brokers/{quote(cluster, safe='')}/{quote(broker, safe=':')}/ownedNamespaces"
+    return list(at.get(path, Document))
 
 
 def unload_bundle(admin: AdminClient, bundle: str, destination: str | None) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from loadmanager.cli.admin.asking import OWN, V2, ask_each
-from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of
+from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output
 from loadmanager.cli.admin.restarting import (
     brokers_cordon,
@@ -15,25 +13,18 @@ from loadmanager.cli.admin.restarting import (
     cordons_of,
     progress_text,
 )
+from loadmanager.cli.admin.shapes import Cordon, Leader, Report, Usage
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.core.errors import LoadManagerError, OperationalError
 
 group = AdminGroup("brokers", help="Live brokers: list, leader, health, report, cordon.")
 _broker = click.argument("broker", required=False)
 
-RESOURCES = (
-    ("cpu", "cpu %"),
-    ("memory", "mem %"),
-    ("directMemory", "direct %"),
-    ("bandwidthIn", "in %"),
-    ("bandwidthOut", "out %"),
-)
-
 
 @group.command("list")
 def brokers_list(admin: AdminClient) -> Output:
     """List the live brokers: which one leads, which ones are cordoned or drained, and how far."""
-    brokers, leader = admin.get(f"{V2}/brokers"), _leader(admin)
+    brokers, leader = brokers_of(admin), _leader(admin)
     cordons = {} if leader is None else cordons_of(admin)
     names = sorted({*brokers, *cordons})
     data = [
@@ -53,7 +44,7 @@ def brokers_list(admin: AdminClient) -> Output:
     return Output(data, table(("broker", "role", "cordon"), shown))
 
 
-def _cordon_text(active: bool, cordon: dict[str, Any] | None) -> str:
+def _cordon_text(active: bool, cordon: Cordon | None) -> str:
     if cordon is None:
         return ""
     note = f" ({cordon['note']})" if cordon["note"] else ""
@@ -63,15 +54,15 @@ def _cordon_text(active: bool, cordon: dict[str, Any] | None) -> str:
 
 def _leader(admin: AdminClient) -> str | None:
     try:
-        return str(admin.get(f"{V2}/brokers/leaderBroker")["brokerId"])
-    except OperationalError:
+        return admin.get(f"{V2}/brokers/leaderBroker", Leader)["brokerId"]
+    except AnsweredError:
         return None  # 404: no broker leads now
 
 
 @group.command("leader")
 def brokers_leader(admin: AdminClient) -> Output:
     """Show the leader."""
-    leader = admin.get(f"{V2}/brokers/leaderBroker")
+    leader = admin.get(f"{V2}/brokers/leaderBroker", Leader)
     return Output(leader, f"{leader['brokerId']}  {leader['serviceUrl']}")
 
 
@@ -87,7 +78,7 @@ def brokers_health(admin: AdminClient, broker: str | None) -> Output:
 
 def _named(admin: AdminClient, broker: str | None) -> list[str]:
     """The broker that is named, or all. Raises `OperationalError` for one that is not active."""
-    brokers: list[str] = admin.get(f"{V2}/brokers")
+    brokers = brokers_of(admin)
     if broker is not None and broker not in brokers:
         raise OperationalError(f"{broker} is not active; the brokers are {', '.join(brokers)}")
     return brokers if broker is None else [broker]
@@ -108,7 +99,7 @@ def brokers_report(admin: AdminClient, broker: str | None) -> Output:
     reports, missing = ask_each(admin, brokers, report_of)
     headers = (
         "broker",
-        *(title for _, title in RESOURCES),
+        *("cpu %", "mem %", "direct %", "in %", "out %"),
         "msg in/s",
         "msg out/s",
         "bundles",
@@ -118,24 +109,28 @@ def brokers_report(admin: AdminClient, broker: str | None) -> Output:
     return Output(reports, table(headers, rows), missing=missing)
 
 
-def report_of(admin: AdminClient, _broker: str) -> dict[str, Any]:
+def report_of(admin: AdminClient, _broker: str) -> Report:
     """The load report of a broker, of which `admin` is the client."""
-    return dict(admin.get(f"{OWN}/load-report"))
+    return admin.get(f"{OWN}/load-report", Report)
 
 
-def _report_row(broker: str, report: dict[str, Any]) -> tuple[Cell, ...]:
-    rates = (float(report.get("msgRateIn", 0)), float(report.get("msgRateOut", 0)))
+def _report_row(broker: str, report: Report) -> tuple[Cell, ...]:
     return (
         broker,
-        *(_percent(report.get(name)) for name, _ in RESOURCES),
-        *rates,
+        _percent(report.get("cpu")),
+        _percent(report.get("memory")),
+        _percent(report.get("directMemory")),
+        _percent(report.get("bandwidthIn")),
+        _percent(report.get("bandwidthOut")),
+        float(report.get("msgRateIn", 0)),
+        float(report.get("msgRateOut", 0)),
         report.get("numBundles"),
         report.get("numTopics"),
     )
 
 
-def _percent(usage: dict[str, float] | None) -> float | None:
-    return 100.0 * usage["usage"] / usage["limit"] if usage and usage.get("limit", 0) > 0 else None
+def _percent(usage: Usage | None) -> float | None:
+    return 100.0 * usage["usage"] / usage["limit"] if usage and usage["limit"] > 0 else None
 
 
 group.command("cordon")(brokers_cordon)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 from urllib.parse import quote
 
 import click
 
 from loadmanager.cli.admin.asking import (
-    V2,
     ask_each,
+    brokers_of,
     bundles_of,
     cluster_of,
     namespace_path,
@@ -32,6 +31,7 @@ from loadmanager.cli.admin.moves import (
     bundles_unpin,
     pin_text,
 )
+from loadmanager.cli.admin.shapes import Bundles, BundleStats
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name
 from loadmanager.core.errors import BadInputError
@@ -54,12 +54,12 @@ group.command("unpin")(bundles_unpin)
 @click.argument("namespaces", nargs=-1, metavar="[TENANT/NAMESPACE]...")
 def bundles_list(admin: AdminClient, namespaces: tuple[str, ...]) -> Output:
     """List the bundles of all brokers: owner, and traffic of the last load report."""
-    brokers, cluster = admin.get(f"{V2}/brokers"), cluster_of(admin)
+    brokers, cluster = brokers_of(admin), cluster_of(admin)
     told, missing = ask_each(
         admin, brokers, lambda at, broker: (owned(at, cluster, broker), report_of(at, broker))
     )
     owner_of = {bundle: broker for broker, (names, _) in told.items() for bundle in names}
-    stats: dict[str, dict[str, Any]] = {}
+    stats: dict[str, BundleStats] = {}
     for _, report in told.values():
         stats.update(report.get("lastStats") or {})
     data = [
@@ -72,22 +72,19 @@ def bundles_list(admin: AdminClient, namespaces: tuple[str, ...]) -> Output:
     return Output(data, table(headers, rows) if rows else "no bundle", missing=missing)
 
 
-_TRAFFIC = (
-    ("msgRateIn", "msgRateIn", 1),
-    ("msgRateOut", "msgRateOut", 1),
-    ("kibPerSecondIn", "msgThroughputIn", 1024),
-    ("kibPerSecondOut", "msgThroughputOut", 1024),
-)
-"""Name in the output, name in the load report, unit."""
-
-
-def _traffic(stats: dict[str, Any]) -> dict[str, Cell]:
+def _traffic(stats: BundleStats) -> dict[str, Cell]:
     """Topics and rates of a bundle; None where the load report says nothing."""
-    rates = {
-        name: float(stats[field]) / unit if field in stats else None
-        for name, field, unit in _TRAFFIC
+    return {
+        "topics": stats.get("topics"),
+        "msgRateIn": _per(stats.get("msgRateIn"), 1),
+        "msgRateOut": _per(stats.get("msgRateOut"), 1),
+        "kibPerSecondIn": _per(stats.get("msgThroughputIn"), 1024),
+        "kibPerSecondOut": _per(stats.get("msgThroughputOut"), 1024),
     }
-    return {"topics": stats.get("topics"), **rates}
+
+
+def _per(rate: float | None, unit: int) -> float | None:
+    return None if rate is None else rate / unit
 
 
 @group.command("unload")
@@ -139,16 +136,16 @@ def bundles_split(
         algorithm = POSITIONS
         _require_inside(bundle_range, hashes)
     base = namespace_path(namespace)
-    before = admin.get(f"{base}/bundles")["boundaries"]
+    before = admin.get(f"{base}/bundles", Bundles)["boundaries"]
     how = query(unload=unload, splitAlgorithmName=algorithm)
     admin.send(
         "PUT",
         f"{base}/{quote(bundle_range, safe='')}/split{how}",
         hashes or None,
     )
-    new = added_boundaries(lambda: admin.get(f"{base}/bundles")["boundaries"], before)
-    low = max(bound for bound in before if bound < new[0]) if new else ""
-    if low:
+    new = added_boundaries(lambda: admin.get(f"{base}/bundles", Bundles)["boundaries"], before)
+    low = max((bound for bound in before if bound < new[0]), default="") if new else ""
+    if low and low != before[-1]:
         bundle = f"{namespace}/{low}_{before[before.index(low) + 1]}"
     text = f"{bundle} split at {', '.join(new)}" if new else f"{bundle} is split"
     return done(text, bundle=bundle, boundaries=new)

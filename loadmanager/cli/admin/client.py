@@ -1,4 +1,8 @@
-"""The admin API over HTTP: follows redirects with method and body; errors say what to do."""
+"""The admin API over HTTP: follows redirects with method and body; errors say what to do.
+
+The token goes to the broker that the operator named and to those that it lists, and never from
+https to http. An answer is checked against the shape that its command expects.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +13,29 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse, RemoteDisconnected
 from typing import Any, TypeVar
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
+import msgspec
+
+from loadmanager.cli.admin.shapes import Addresses, Names
+from loadmanager.cli.admin.trust import Trusted, place_of
 from loadmanager.core.errors import BadInputError, OperationalError, said
+from loadmanager.core.nesting import STORED_LEVELS_MAX, nests_deeper
+from loadmanager.core.text import printable
 
 T = TypeVar("T")
 
 ADDRESSES = "/loadmanager/v1/addresses"
+BROKERS = "/admin/v2/brokers"
+"""Pulsar's list of brokers, by host and port of their admin API."""
 REDIRECTS_MAX = 20
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
+LINE_BYTES_MAX = 16 * 1024 * 1024
+"""A longer line of a stream is taken apart."""
 REASON_MAX = 500
 PROBE_S = 5.0
 """How long a port is asked whether it speaks TLS."""
@@ -71,31 +85,48 @@ class _RedirectedError(Exception):
         self.url = url
 
 
-class _KeepRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        """Follow no redirect here: the standard library would drop method and body."""
+def _opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
+    """Asks over HTTP, and HTTPS with `tls`, and nothing else. It knows no proxy, because brokers
+    redirect to internal addresses; and it follows no redirect, because the standard library would
+    drop method and body.
+    """
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(context=tls),
+        urllib.request.HTTPErrorProcessor(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.UnknownHandler(),
+    ):
+        opener.add_handler(handler)
+    return opener
 
 
 class AdminClient:
-    """Sends requests to one broker, and follows its redirects to others.
-
-    Ignores proxies of the environment, because brokers redirect to internal addresses.
-    """
+    """Sends requests to one broker, and follows its redirects to others."""
 
     def __init__(
-        self, url: str, *, timeout_s: float, token: str = "", tls: TlsFiles | None = None
+        self,
+        url: str,
+        *,
+        timeout_s: float,
+        token: str = "",
+        tls: TlsFiles | None = None,
+        trusted: Trusted | None = None,
     ) -> None:
-        """Raises `BadInputError` for a malformed URL, and for files that cannot be used."""
+        """`trusted`: whom the token may be sent to, if not this broker and those that it lists.
+
+        Raises `BadInputError` for a malformed URL, and for files that cannot be used.
+        """
         self.url = _base(url)
         self._timeout_s = timeout_s
         self._token = token
         self._tls = tls or TlsFiles()
-        handlers: list[Any] = [_KeepRedirects, urllib.request.ProxyHandler({})]
-        if self._secure or self._tls != TlsFiles():
-            handlers.append(urllib.request.HTTPSHandler(context=self._tls.context()))
-        self._opener = urllib.request.build_opener(*handlers)
-        self._addresses: dict[str, dict[str, str]] = {}
+        context = self._tls.context() if self._secure or self._tls != TlsFiles() else None
+        self._opener = _opener(context)
+        self._addresses: dict[str, Addresses] = {}
         """brokerId → its addresses, once they were asked for."""
+        self._trusted = trusted or Trusted(self.url, self._listed)
 
     @property
     def _secure(self) -> bool:
@@ -109,24 +140,67 @@ class AdminClient:
         url = f"http://{broker_id}"
         if self._secure:
             if broker_id not in self._addresses:
-                self._addresses.update(self.get(ADDRESSES))
-            url = self._addresses.get(broker_id, {}).get("webServiceUrlTls", "")
+                self._addresses.update(self.get(ADDRESSES, dict[str, Addresses]))
+            known = self._addresses.get(broker_id)
+            url = "" if known is None else known["webServiceUrlTls"]
             if not url:
                 raise OperationalError(f"{broker_id} does not serve its admin API over TLS")
-        return AdminClient(url, timeout_s=self._timeout_s, token=self._token, tls=self._tls)
-
-    def get(self, path: str) -> Any:
-        """The parsed body of the answer to a GET; None for an empty body.
-
-        Raises `OperationalError` if it is not JSON.
-        """
-        raw = self.send("GET", path)
         try:
-            return json.loads(raw) if raw else None
+            return AdminClient(
+                url,
+                timeout_s=self._timeout_s,
+                token=self._token,
+                tls=self._tls,
+                trusted=self._trusted,
+            )
+        except BadInputError:
+            raise OperationalError(f"{broker_id} is no address of a broker") from None
+
+    def _listed(self) -> Iterator[str]:
+        """The URLs of the brokers that the named one lists. Raises `OperationalError`."""
+        try:
+            raw = self._once("GET", f"{self.url}{ADDRESSES}", None, {}, _whole)
+            for broker in self._decoded(raw, ADDRESSES, dict[str, Addresses]).values():
+                yield from (broker["webServiceUrl"], broker["webServiceUrlTls"])
+        except _RedirectedError:
+            raise OperationalError(f"{self.url} does not list the brokers itself") from None
+        except AnsweredError as error:
+            if error.status != 404:
+                raise
+            # A broker of Pulsar has no such list.
+            raw = self._once("GET", f"{self.url}{BROKERS}", None, {}, _whole)
+            scheme = self.url.partition("://")[0]
+            for name in self._decoded(raw, BROKERS, Names):
+                yield f"{scheme}://{name}"
+
+    def get(self, path: str, shape: type[T]) -> T:
+        """The answer to a GET, of this shape; it may have further fields.
+
+        Raises `OperationalError` if it has another shape, or is not JSON.
+        """
+        return self._decoded(self.send("GET", path), path, shape)
+
+    def get_any(self, path: str, shape: type[T]) -> T | None:
+        """The same; None for an empty answer, and for null."""
+        raw = self.send("GET", path)
+        return self._decoded(raw, path, shape) if raw not in (b"", b"null") else None
+
+    def order(self, method: str, path: str, body: Any, shape: type[T]) -> T:
+        """The answer to another request than a GET; see `get` and `send`."""
+        return self._decoded(self.send(method, path, body), path, shape)
+
+    def _decoded(self, raw: bytes, path: str, shape: type[T]) -> T:
+        where = f"{self.url}{path.partition('?')[0]}"
+        try:
+            document: T = decoded(raw, shape)
+        except msgspec.ValidationError as error:
+            text = f"{where} answered something else than a broker would: {error}"
+            raise OperationalError(text) from None
         except ValueError:
             raise OperationalError(
-                f"{self.url}{path} did not answer with JSON; is this the HTTP port of a broker?"
+                f"{where} did not answer with JSON; is this the HTTP port of a broker?"
             ) from None
+        return document
 
     def text(self, path: str) -> str:
         """The body of the answer to a GET, as it is."""
@@ -146,7 +220,11 @@ class AdminClient:
         of the last event that was seen. Raises as `send` does.
         """
         headers = {"Accept": "text/event-stream", **({"Last-Event-ID": after} if after else {})}
-        return self._followed("GET", path, None, headers, take)
+
+        def lines(answer: HTTPResponse) -> T:
+            return take(iter(lambda: answer.readline(LINE_BYTES_MAX), b""))
+
+        return self._followed("GET", path, None, headers, lines)
 
     def _followed(
         self,
@@ -158,14 +236,29 @@ class AdminClient:
     ) -> T:
         url = f"{self.url}{path}"
         for _ in range(REDIRECTS_MAX):
+            if self._token:
+                self._trusted.require(url)
             try:
                 return self._once(method, url, data, headers, take)
             except _RedirectedError as elsewhere:
-                url = urljoin(url, elsewhere.url)
+                url = self._redirected(url, elsewhere.url)
         raise OperationalError(
             f"{method} {path}: more than {REDIRECTS_MAX} redirects; the brokers do not agree on "
             "the owner or the leader; try again"
         )
+
+    @staticmethod
+    def _redirected(url: str, location: str) -> str:
+        """The next URL. Raises `OperationalError` for what no broker redirects to."""
+        target = ""
+        with contextlib.suppress(ValueError):
+            target = urljoin(url, location)
+        before, after = place_of(url), place_of(target)
+        if after is None:
+            raise OperationalError(f"{url} redirects to {location[:REASON_MAX]}, which is no URL")
+        if before is not None and (before.secure and not after.secure):
+            raise OperationalError(f"{before} redirects to {after}, without TLS: nothing is sent")
+        return target
 
     def _once(
         self,
@@ -182,7 +275,7 @@ class AdminClient:
             **({"Authorization": f"Bearer {self._token}"} if self._token else {}),
         }
         request = urllib.request.Request(url, data=data, method=method, headers=headers)
-        where = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}"
+        where = str(place_of(url) or url)
         began_s = time.monotonic()
         try:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
@@ -215,9 +308,9 @@ class AdminClient:
 
 def _not_http(where: str) -> str:
     """Why a port that answers does not answer a request."""
-    parts = urlsplit(where)
-    if parts.scheme == "http" and _speaks_tls(parts.hostname or "", parts.port or 80):
-        return f"{where} speaks TLS: --url https://{parts.netloc} is right for an HTTPS port"
+    place = place_of(where)
+    if place is not None and not place.secure and _speaks_tls(place.host, place.port):
+        return f"{where} speaks TLS: --url https://{place.netloc} is right for an HTTPS port"
     return (
         f"{where} does not speak HTTP; --url needs the HTTP port of a broker, not the port of the "
         "binary protocol"
@@ -225,15 +318,15 @@ def _not_http(where: str) -> str:
 
 
 def _no_answer(where: str, reason: object) -> str:
-    parts = urlsplit(where)
+    scheme, _, netloc = where.partition("://")
     if isinstance(reason, ssl.SSLCertVerificationError):
         return (
             f"{where} is not trusted: {reason.verify_message or reason}; --tls-trust-certs FILE "
             "names the authority that signed its certificate"
         )
     if isinstance(reason, ssl.SSLError) and "WRONG_VERSION_NUMBER" in str(reason):
-        return f"{where} does not speak TLS: --url http://{parts.netloc} is right for an HTTP port"
-    if isinstance(reason, ConnectionResetError) and parts.scheme == "http":
+        return f"{where} does not speak TLS: --url http://{netloc} is right for an HTTP port"
+    if isinstance(reason, ConnectionResetError) and scheme == "http":
         return _not_http(where)
     return (
         f"no answer from {where}: {said(reason)}; is this the HTTP port of a running broker? "
@@ -260,19 +353,36 @@ def _whole(answer: HTTPResponse) -> bytes:
     return answer.read(ANSWER_BYTES_MAX)
 
 
+def decoded(raw: bytes | str, shape: type[T]) -> T:
+    """A JSON document as it came, when it has this shape. Raises `ValueError`, of which
+    `msgspec.ValidationError` says what is wrong with the shape.
+    """
+    try:
+        document = msgspec.json.decode(raw)
+        size = raw.encode() if isinstance(raw, str) else raw
+        if nests_deeper(document, size, STORED_LEVELS_MAX):
+            raise msgspec.ValidationError("it nests too deeply")
+        msgspec.convert(document, shape)
+    except RecursionError:
+        raise msgspec.ValidationError("it nests too deeply") from None
+    answer: T = document
+    return answer
+
+
 def _base(url: str) -> str:
-    with contextlib.suppress(ValueError):
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return f"{parts.scheme}://{parts.netloc}"
-    raise BadInputError(f"--url {url}: http://host:port is expected")
+    place = place_of(url if "://" in url else f"http://{url}")
+    if place is None:
+        raise BadInputError(f"--url {url}: http://host:port is expected")
+    return str(place)
 
 
 def _reason(raw: bytes) -> str:
     try:
-        document = json.loads(raw)
+        document = decoded(raw, dict[str, Any])
+    except msgspec.ValidationError:
+        return ""
     except ValueError:
         if raw.lstrip().startswith(b"<"):
             return ""  # a page of something else than a broker
-        return raw.decode(errors="replace")[:REASON_MAX]
-    return str(document.get("reason", "")) if isinstance(document, dict) else ""
+        return printable(raw.decode(errors="replace")[:REASON_MAX])
+    return printable(str(document.get("reason", ""))[:REASON_MAX])

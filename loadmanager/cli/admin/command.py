@@ -14,6 +14,8 @@ import click
 from loadmanager.cli.admin import contexts
 from loadmanager.cli.admin.client import AdminClient, TlsFiles
 from loadmanager.cli.options import Command, Group
+from loadmanager.core.errors import OperationalError
+from loadmanager.core.text import printable
 
 URL = "http://localhost:8080"
 TIMEOUT_S = 60.0
@@ -26,7 +28,7 @@ class Output:
     data: Any
     """Printed with --json."""
     shown: Any
-    """Printed without --json: a text, a table, or several of them."""
+    """Printed without --json: a line, a list of lines, a table, or a tuple of these."""
     status: int = 0
     missing: dict[str, str] = field(default_factory=dict)
     """Broker → why it did not answer: what it would have said is left out."""
@@ -194,13 +196,17 @@ class AdminCommand(_WithOptions):
             timeout_s=ctx.meta.get("loadmanager.timeout", TIMEOUT_S),
             trust=known.trust_of(given_url()),
         )
-        output: Output = ctx.invoke(self.callback, admin, **ctx.params)
+        try:
+            output: Output = ctx.invoke(self.callback, admin, **ctx.params)
+        except OperationalError as error:  # its text may have names that others chose
+            raise OperationalError(printable(str(error))) from None
         if "loadmanager.json" in ctx.meta:
             click.echo(json.dumps(output.data, indent=2))
         else:
             show(*(output.shown if isinstance(output.shown, tuple) else [output.shown]))
         for broker, reason in output.missing.items():
-            click.echo(f"loadmanager admin: {broker} is left out: {reason}", err=True)
+            text = printable(f"{broker} is left out: {reason}")
+            click.echo(f"loadmanager admin: {text}", err=True)
         return output.status or (1 if output.missing else 0)
 
 

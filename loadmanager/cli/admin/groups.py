@@ -9,10 +9,12 @@ import click
 from loadmanager.cli.admin.asking import V2, namespace_path
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, unchanged
+from loadmanager.cli.admin.shapes import Names
 from loadmanager.cli.options import Decorator
 from loadmanager.cli.terminal import table
 from loadmanager.core.errors import BadInputError, OperationalError
 
+Rates = dict[str, int | None]
 RATES = {
     "publish_messages": "publishRateInMsgs",
     "publish_bytes": "publishRateInBytes",
@@ -40,7 +42,8 @@ def _rate(of: str, unit: str) -> Decorator:
 @group.command("list")
 def groups_list(admin: AdminClient) -> Output:
     """List the resource groups with their limits per second."""
-    groups = {name: admin.get(_path(name)) for name in admin.get(f"{V2}/resourcegroups")}
+    names = admin.get(f"{V2}/resourcegroups", Names)
+    groups = {name: admin.get(_path(name), Rates) for name in names}
     rows = [
         (name, *(_limited(limits.get(field)) for field in RATES.values()))
         for name, limits in sorted(groups.items())
@@ -64,7 +67,8 @@ def groups_set(admin: AdminClient, name: str, **rates: int | None) -> Output:
     changes = {RATES[option]: rate for option, rate in rates.items() if rate is not None}
     if not changes:
         raise BadInputError("give a limit, such as --publish-messages 1000")
-    known = admin.get(_path(name)) if name in admin.get(f"{V2}/resourcegroups") else {}
+    names = admin.get(f"{V2}/resourcegroups", Names)
+    known = admin.get(_path(name), Rates) if name in names else {}
     limits = {**known, **changes}
     if known == limits:
         return unchanged(f"{name} has these limits already", group=name, limits=limits)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 import textwrap
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -13,7 +11,8 @@ import click
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output, pair
-from loadmanager.cli.admin.moves import Moment, clock
+from loadmanager.cli.admin.moves import Moment, clock, text_of, time_of_day
+from loadmanager.cli.admin.shapes import Decision, Decisions, SealedPlan
 from loadmanager.core.strategies.plan_document import figure, plan_lines
 
 LINE = 98
@@ -30,32 +29,31 @@ LINE = 98
 @click.option("--limit", default=20, metavar="N", help="at most N decisions")
 def decisions(admin: AdminClient, limit: int, **wanted: str | int | None) -> Output:
     """Show the leader's last decisions with their reasons, newest first."""
-    told = admin.get(f"{OWN}/decisions{query(**wanted, limit=limit)}")
+    told = admin.get(f"{OWN}/decisions{query(**wanted, limit=limit)}", Decisions)
     nothing = "no decision in this term yet"
     if any(value is not None for value in wanted.values()):
         nothing = "no decision of this term that is still kept matches"
-    shown = "\n".join(map(decision_lines, told["decisions"])) or nothing
-    return Output(told, shown, status=0 if told["decisions"] else 1)
+    lines = [line for decision in told["decisions"] for line in decision_lines(decision)]
+    return Output(told, lines or nothing, status=0 if lines else 1)
 
 
-def decision_lines(decision: dict[str, Any]) -> str:
+def decision_lines(decision: Decision) -> list[str]:
     """A decision in lines: its time and kind, and below them, indented, the other fields."""
-    at = ""
-    if "ts" in decision:
-        at = f"{datetime.fromtimestamp(decision['ts'] / 1000, UTC):%Y-%m-%d %H:%M:%SZ}  "
+    at = f"{clock(decision['ts'])}  " if "ts" in decision else ""
     head = f"{at}{decision.get('kind', '')}"
-    if decision.get("times", 1) > 1:
-        first = datetime.fromtimestamp(decision["firstAt"] / 1000, UTC)
-        head += f"  {decision['times']} cycles in a row since {first:%H:%M:%SZ}"
+    if decision.get("times", 1) > 1 and "firstAt" in decision:
+        first = time_of_day(decision["firstAt"])
+        head += f"  {decision['times']} cycles in a row since {first}"
     fields = [
         f"{words(name)} {shown(name, value)}"
         for name, value in decision.items()
         if name not in SHOWN_APART and not name.endswith("Count") and value not in EMPTY
     ]
-    lines = [head, *([_wrapped("; ".join(fields))] if fields else [])]
+    lines = [head, *(_wrapped("; ".join(fields)) if fields else [])]
     if "unloads" in decision:
-        lines += plan_lines(decision)
-    return "\n".join(lines)
+        plan = {name: decision.get(name, []) for name in PLAN}
+        lines += plan_lines(plan)
+    return lines
 
 
 def words(name: str) -> str:
@@ -79,15 +77,13 @@ def shown(name: str, value: Any) -> str:
 
 MOMENT_MIN = 10**11
 """Larger numbers in fields that end with `At` are times in milliseconds."""
-SHOWN_APART = (
-    *("ts", "kind", "times", "firstAt", "inputs"),
-    *("unloads", "placements", "splits", "skipped"),
-)
+PLAN = ("unloads", "placements", "splits", "skipped")
+SHOWN_APART = (*("ts", "kind", "times", "firstAt", "inputs"), *PLAN)
 EMPTY: tuple[object, ...] = (None, [], {}, "")
 
 
-def _wrapped(text: str) -> str:
-    return textwrap.fill(
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(
         text,
         LINE,
         initial_indent="    ",
@@ -110,20 +106,20 @@ def dry_run(
     body: dict[str, Any] = {"settings": dict(map(pair, pairs))}
     body |= {"shedder": strategy} if strategy else {}
     body |= {"placement": placement} if placement else {}
-    plan = json.loads(admin.send("POST", f"{OWN}/dry-runs", body))
-    return Output(plan, "\n".join(plan_text(plan)))
+    plan = admin.order("POST", f"{OWN}/dry-runs", body, SealedPlan)
+    return Output(plan, plan_text(plan))
 
 
-def plan_text(plan: dict[str, Any]) -> list[str]:
+def plan_text(plan: SealedPlan) -> list[str]:
     """A sealed plan for people."""
-    count, expires = plan["unloadCount"], datetime.fromtimestamp(plan["expiresAt"] / 1000, UTC)
+    count = plan["unloadCount"]
     head = f"plan {plan['id']}  {plan['state']}  {plan['shedder']}: {count_of(count, 'bundle')} "
     executed = "moves" if count == 1 else "move"
     head += executed if plan["state"] == "executed" else "would move"
-    until = f"; it can be carried out until {expires:%H:%M:%SZ}"
+    until = f"; it can be carried out until {time_of_day(plan['expiresAt'])}"
     lines = [head + (until if plan["state"] == "ready" and count else "")]
     lines += plan_lines(plan["plan"])
     return lines + [
-        f"  {move['state']:<9} {move['bundle']}  {(move['outcome'] or {}).get('text', '')}".rstrip()
+        f"  {move['state']:<9} {move['bundle']}  {text_of(move['outcome'])}".rstrip()
         for move in plan["moves"]
     ]

@@ -7,9 +7,25 @@ from urllib.parse import quote
 
 import click
 
-from loadmanager.cli.admin.asking import V2, ask_each, cluster_of, namespace_path, topic_path
+from loadmanager.cli.admin.asking import (
+    V2,
+    ask_each,
+    brokers_of,
+    cluster_of,
+    namespace_path,
+    topic_path,
+)
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, unchanged
+from loadmanager.cli.admin.shapes import (
+    Document,
+    HeldSubscription,
+    IsolatedBroker,
+    IsolationPolicy,
+    Limit,
+    Throttling,
+    ThrottlingOfTopic,
+)
 from loadmanager.cli.options import Decorator
 from loadmanager.cli.terminal import table
 from loadmanager.core.errors import BadInputError, OperationalError
@@ -50,10 +66,8 @@ def _path(text: str) -> str:
 @click.argument("broker", required=False)
 def limits_list(admin: AdminClient, broker: str | None) -> Output:
     """List the limits in use on all brokers: configured rate, delivered rate, who waits."""
-    brokers = [broker] if broker else admin.get(f"{V2}/brokers")
-    told, missing = ask_each(
-        admin, brokers, lambda at, _broker: at.get(f"{V2}/broker-stats/throttling")["limits"]
-    )
+    brokers = [broker] if broker else brokers_of(admin)
+    told, missing = ask_each(admin, brokers, _limits_of)
     data = [{"broker": broker, **limit} for broker, limits in told.items() for limit in limits]
     headers = ("broker", "limit", "msg/s", "delivered", "bytes/s", "delivered", "error", "waiting")
     names = (
@@ -75,11 +89,15 @@ def limits_list(admin: AdminClient, broker: str | None) -> Output:
     return Output(data, table(headers, rows) if rows else "no limits are in use", missing=missing)
 
 
+def _limits_of(at: AdminClient, _broker: str) -> list[Limit]:
+    return at.get(f"{V2}/broker-stats/throttling", Throttling)["limits"]
+
+
 @limits.command("why")
 @click.argument("topic")
 def limits_why(admin: AdminClient, topic: str) -> Output:
     """Say why a topic's producers are slow, the slowest first."""
-    report = admin.get(f"{V2}/{topic_path(topic)}/throttling")
+    report = admin.get(f"{V2}/{topic_path(topic)}/throttling", ThrottlingOfTopic)
     lines = [
         f"{producer['producer']}: {producer['why']} (held {producer['heldSeconds']:.1f} s so far)"
         for producer in report["producers"]
@@ -87,10 +105,10 @@ def limits_why(admin: AdminClient, topic: str) -> Output:
     lines += [
         f"subscription {name}: {_held(state)}" for name, state in report["subscriptions"].items()
     ]
-    return Output(report, "\n".join(lines) or "the topic has neither producers nor consumers")
+    return Output(report, lines or "the topic has neither producers nor consumers")
 
 
-def _held(state: dict[str, Any]) -> str:
+def _held(state: HeldSubscription) -> str:
     times = ", ".join(
         f"{times} times by the limit of {limit}" for limit, times in state["throttledTimes"].items()
     )
@@ -102,13 +120,13 @@ def _held(state: dict[str, Any]) -> str:
 @_target
 def limits_show(admin: AdminClient, target: str) -> Output:
     """Show the limits of a namespace or a topic itself, without those that it inherits."""
-    rates = {name: admin.get(f"{_path(target)}/{name}") for name in FIELDS}
+    rates = {name: admin.get_any(f"{_path(target)}/{name}", Document) for name in FIELDS}
     data = {name: rate for name, rate in rates.items() if rate}
     lines = [
         "  ".join([name, *(f"{field}={value}" for field, value in rate.items())])
         for name, rate in data.items()
     ]
-    return Output(data, "\n".join(lines) or f"{target} has no limits of its own")
+    return Output(data, lines or f"{target} has no limits of its own")
 
 
 @limits.command("set")
@@ -150,7 +168,7 @@ def limits_set(
     if not body:
         raise BadInputError("give a rate: --messages N or --bytes N")
     path = f"{_path(target)}/{limit}"
-    known = admin.get(path)
+    known = admin.get_any(path, Document)
     if known is not None and all(known.get(field) == value for field, value in body.items()):
         return unchanged(f"{limit} of {target} is so already", of=target)
     admin.send("POST", path, body)
@@ -166,7 +184,7 @@ def limits_remove(admin: AdminClient, target: str, limit: str) -> Output:
     LIMIT is publishRate, dispatchRate, subscriptionDispatchRate or subscribeRate.
     """
     path = f"{_path(target)}/{limit}"
-    if admin.get(path) is None:
+    if admin.get_any(path, Document) is None:
         raise OperationalError(f"{target} has no {limit} of its own: nothing was removed")
     admin.send("DELETE", path)
     return Output({"of": target, "removed": limit}, f"{limit} of {target} removed")
@@ -180,13 +198,10 @@ def _isolation(admin: AdminClient) -> str:
 def isolation_list(admin: AdminClient) -> Output:
     """List the namespace isolation policies, and the live brokers that each names."""
     path = _isolation(admin)
-    policies = admin.get(path)
+    policies = admin.get(path, dict[str, IsolationPolicy])
+    named = admin.get(f"{path}/brokers", list[IsolatedBroker]) if policies else []
     brokers = {
-        name: [
-            entry["brokerName"]
-            for entry in admin.get(f"{path}/brokers")
-            if entry["policyName"] == name
-        ]
+        name: [entry["brokerName"] for entry in named if entry["policyName"] == name]
         for name in policies
     }
     rows = [
@@ -243,7 +258,7 @@ def isolation_set(
     admin.send("POST", f"{path}/{quote(policy, safe='')}", body)
     primaries = [
         entry["brokerName"]
-        for entry in admin.get(f"{path}/brokers")
+        for entry in admin.get(f"{path}/brokers", list[IsolatedBroker])
         if entry["policyName"] == policy and entry["primary"]
     ]
     text = f"isolation policy {policy} set; live primaries: {', '.join(primaries)}"
@@ -257,7 +272,7 @@ def isolation_set(
 def isolation_delete(admin: AdminClient, policy: str) -> Output:
     """Delete an isolation policy."""
     path = _isolation(admin)
-    if policy not in admin.get(path):
+    if policy not in admin.get(path, Document):
         raise OperationalError(f"isolation policy {policy} does not exist")
     admin.send("DELETE", f"{path}/{quote(policy, safe='')}")
     return Output({"deleted": policy}, f"isolation policy {policy} deleted")

@@ -12,9 +12,22 @@ import click
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed
+from loadmanager.cli.admin.shapes import (
+    Cancelled,
+    Merged,
+    Move,
+    Moved,
+    Moves,
+    Outcome,
+    Pause,
+    Pin,
+    Pinned,
+    Story,
+)
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name
 from loadmanager.core.errors import OperationalError
+from loadmanager.core.text import MOMENT_MS_MAX
 
 MOVES = f"{OWN}/moves"
 PINS = f"{OWN}/pins"
@@ -66,7 +79,7 @@ class Moment(click.ParamType[int]):
 @click.option("--limit", default=100, metavar="N", help="at most N moves")
 def moves_list(admin: AdminClient, limit: int) -> Output:
     """List the moves that wait or are under way, and the last ones that ended, with outcomes."""
-    told = admin.get(MOVES + query(limit=limit))
+    told = admin.get(MOVES + query(limit=limit), Moves)
     headers = ("id", "state", "bundle", "from", "to", "reason", "by", "pause ms", "outcome")
     rows = [_row(move) for move in told["moves"]]
     parts: list[Any] = [table(headers, rows) if rows else "no move in this term yet"]
@@ -76,11 +89,11 @@ def moves_list(admin: AdminClient, limit: int) -> Output:
     return Output(told, tuple(parts))
 
 
-def _row(move: dict[str, Any]) -> tuple[Cell, ...]:
-    outcome = move["outcome"] or {}
+def _row(move: Move) -> tuple[Cell, ...]:
+    outcome = move["outcome"] or Outcome(text="")
     clients = ""
     if outcome.get("clientsClosed"):
-        back = outcome["clientsBack"]
+        back = outcome.get("clientsBack")
         clients = f"; {'?' if back is None else back} of {outcome['clientsClosed']} clients back"
     return (
         move["id"],
@@ -91,13 +104,27 @@ def _row(move: dict[str, Any]) -> tuple[Cell, ...]:
         move["reason"],
         move["author"],
         outcome.get("pauseMs"),
-        f"{outcome.get('text', '')}{clients}",
+        f"{outcome['text']}{clients}",
     )
 
 
-def clock(at_ms: int) -> str:
-    """A time for people."""
-    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+def text_of(outcome: Outcome | None) -> str:
+    """What became of a move; empty while that is not known."""
+    return "" if outcome is None else outcome["text"]
+
+
+def _moment(at_ms: float) -> datetime:
+    return datetime.fromtimestamp(min(max(at_ms, 0), MOMENT_MS_MAX) / 1000, UTC)
+
+
+def clock(at_ms: float) -> str:
+    """A time (ms since the epoch) for people; one out of bounds is the bound."""
+    return f"{_moment(at_ms):%Y-%m-%d %H:%M:%SZ}"
+
+
+def time_of_day(at_ms: float) -> str:
+    """The same, without the date."""
+    return f"{_moment(at_ms):%H:%M:%SZ}"
 
 
 @group.command("cancel")
@@ -108,7 +135,7 @@ def moves_cancel(admin: AdminClient, move: str | None, everything: bool) -> Outp
     if (move is None) != everything:
         raise click.UsageError("name a move, or say --all")
     path = MOVES if move is None else f"{MOVES}/{quote(move, safe='')}"
-    cancelled = _decoded(admin.send("DELETE", path))["cancelled"]
+    cancelled = admin.order("DELETE", path, None, Cancelled)["cancelled"]
     text = (
         f"{count_of(cancelled, 'move')} cancelled"
         if cancelled
@@ -122,14 +149,15 @@ def moves_cancel(admin: AdminClient, move: str | None, everything: bool) -> Outp
 @click.option("--note", default="", help="why, for others")
 def moves_pause(admin: AdminClient, duration: float, note: str) -> Output:
     """Let no move begin for a time (90s, 30m, 2h); `bundles move` is not held."""
-    pause = _decoded(admin.send("PUT", f"{MOVES}/pause", {"seconds": duration, "note": note}))
+    wanted = {"seconds": duration, "note": note}
+    pause = admin.order("PUT", f"{MOVES}/pause", wanted, Pause)
     return done(f"moves are paused until {clock(pause['until'])}", **pause)
 
 
 @group.command("resume")
 def moves_resume(admin: AdminClient) -> Output:
     """End the pause."""
-    paused = admin.get(MOVES + query(limit=1))["paused"] is not None
+    paused = admin.get(MOVES + query(limit=1), Moves)["paused"] is not None
     admin.send("DELETE", f"{MOVES}/pause")
     text = "moves go on" if paused else "moves were not paused"
     return Output({"resumed": paused}, text, status=0 if paused else 1)
@@ -145,14 +173,15 @@ def moves_resume(admin: AdminClient) -> Output:
 def bundles_move(admin: AdminClient, bundle: str, to: str, pin: float | None, note: str) -> Output:
     """Move a bundle to a broker, and wait for the outcome; --pin keeps the balancer from it."""
     body = {"bundle": bundle, "destination": to, "note": note}
-    move = _decoded(admin.send("POST", MOVES, body if pin is None else {**body, "pinSeconds": pin}))
+    wanted = body if pin is None else {**body, "pinSeconds": pin}
+    move = admin.order("POST", MOVES, wanted, Moved)
     outcome = move["outcome"]
     if move["state"] is None:
         text = outcome["text"]
     else:
-        pause = outcome["pauseMs"]
+        pause = outcome.get("pauseMs")
         told = "" if pause is None else f", pause {pause:.0f} ms"
-        text = f"{bundle} moved from {move['source']} to {outcome['owner']}{told}"
+        text = f"{bundle} moved from {move.get('source')} to {outcome.get('owner')}{told}"
     if "pinnedUntil" in move:
         still = "" if pin is not None else "still "
         text += f"; {still}pinned until {clock(move['pinnedUntil'])}"
@@ -169,11 +198,11 @@ def bundles_pin(admin: AdminClient, bundle: str, duration: float, note: str) -> 
     """
     namespace, bundle_range = split_bundle_name(bundle)
     name = bundle_name(namespace, str(BundleRange.parse(bundle_range)))
-    owner = admin.get(f"{OWN}/bundles/{name}{query(limit=1)}")["owner"]
+    owner = admin.get(f"{OWN}/bundles/{name}{query(limit=1)}", Story)["owner"]
     if owner is None:
         raise OperationalError(f"{bundle} has no owner, where it could stay")
     body = {"bundle": name, "destination": owner, "note": note, "pinSeconds": duration}
-    move = _decoded(admin.send("POST", MOVES, body))
+    move = admin.order("POST", MOVES, body, Pinned)
     return done(f"{bundle} stays at {owner}; pinned until {clock(move['pinnedUntil'])}", **move)
 
 
@@ -183,13 +212,13 @@ def pin_text(admin: AdminClient, bundle: str) -> str:
     """
     pin = None
     with contextlib.suppress(OperationalError):
-        pin = admin.get(f"{OWN}/bundles/{bundle}{query(limit=1)}")["pin"]
+        pin = admin.get(f"{OWN}/bundles/{bundle}{query(limit=1)}", Story)["pin"]
     return "" if pin is None else f"; pinned to {pin['broker']} until {clock(pin['until'])}"
 
 
 def bundles_pins(admin: AdminClient) -> Output:
     """List the pinned bundles: the balancer leaves them where they are."""
-    pins = admin.get(PINS)
+    pins = admin.get(PINS, dict[str, Pin])
     rows = [
         (bundle, pin["broker"], clock(pin["until"]), pin["note"]) for bundle, pin in pins.items()
     ]
@@ -211,12 +240,5 @@ def bundles_unpin(admin: AdminClient, bundle: str) -> Output:
 def bundles_merge(admin: AdminClient, namespace: str, first: str, second: str) -> Output:
     """Merge two bundles that lie next to each other; their topics stay open."""
     body = {"namespace": namespace, "first": first, "second": second}
-    merged = _decoded(admin.send("POST", f"{OWN}/merges", body))["merged"]
+    merged = admin.order("POST", f"{OWN}/merges", body, Merged)["merged"]
     return done(f"{first} and {second} are {merged} now", merged=merged)
-
-
-def _decoded(raw: bytes) -> dict[str, Any]:
-    import json
-
-    document: dict[str, Any] = json.loads(raw)
-    return document

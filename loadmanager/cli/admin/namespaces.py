@@ -19,6 +19,8 @@ from loadmanager.cli.admin.asking import (
 )
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
+from loadmanager.cli.admin.shapes import Bundles, Document, Names
+from loadmanager.cli.terminal import word
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.errors import BadInputError
 
@@ -31,7 +33,7 @@ _namespace = click.argument("namespace", metavar="TENANT/NAMESPACE")
 def namespaces_list(admin: AdminClient, tenant: str | None) -> Output:
     """List the namespaces of a tenant, or of all tenants."""
     names = namespaces_of(admin, tenant)
-    return Output(names, "\n".join(names) or "no namespace")
+    return Output(names, list(map(word, names)) or "no namespace")
 
 
 @group.command("create")
@@ -60,14 +62,14 @@ def namespaces_create(
     elif bundles is not None:
         body["bundles"] = {"numBundles": bundles}
     path, tenant = namespace_path(namespace), NamespaceName.parse(namespace).tenant
-    if create_tenant and tenant not in admin.get(f"{V2}/tenants"):
+    if create_tenant and tenant not in admin.get(f"{V2}/tenants", Names):
         admin.send(
             "PUT",
             f"{V2}/tenants/{tenant}",
-            {"adminRoles": [], "allowedClusters": admin.get(f"{V2}/clusters")},
+            {"adminRoles": [], "allowedClusters": admin.get(f"{V2}/clusters", Names)},
         )
     admin.send("PUT", path, body or None)
-    count = admin.get(f"{path}/bundles")["numBundles"]
+    count = admin.get(f"{path}/bundles", Bundles)["numBundles"]
     return done(
         f"{namespace} created with {count_of(count, 'bundle')}", namespace=namespace, bundles=count
     )
@@ -86,16 +88,16 @@ def namespaces_delete(admin: AdminClient, namespace: str, force: bool) -> Output
 @_namespace
 def namespaces_bundles(admin: AdminClient, namespace: str) -> Output:
     """List the bundles of a namespace as ranges."""
-    bundles = admin.get(f"{namespace_path(namespace)}/bundles")
-    return Output(bundles, "\n".join(ranges(bundles)))
+    bundles = admin.get(f"{namespace_path(namespace)}/bundles", Bundles)
+    return Output(bundles, list(map(word, ranges(bundles))))
 
 
 @group.command("policies")
 @_namespace
 def namespaces_policies(admin: AdminClient, namespace: str) -> Output:
     """Show the policies of a namespace."""
-    policies = admin.get(namespace_path(namespace))
-    return Output(policies, json.dumps(policies, indent=2))
+    policies = admin.get(namespace_path(namespace), Document)
+    return Output(policies, json.dumps(policies, indent=2).splitlines())
 
 
 @group.command("unload")

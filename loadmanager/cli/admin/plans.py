@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from urllib.parse import quote
 
 import click
@@ -12,6 +11,7 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, listed
 from loadmanager.cli.admin.leader import plan_text
 from loadmanager.cli.admin.moves import clock
+from loadmanager.cli.admin.shapes import SealedPlan, SealedPlans
 
 PLANS = f"{OWN}/plans"
 
@@ -22,7 +22,7 @@ group = AdminGroup("plans", help="The plans of dry runs and of the daemon: list,
 @click.option("--limit", default=50, metavar="N", help="at most N plans")
 def plans_list(admin: AdminClient, limit: int) -> Output:
     """List the plans of this leader's term, the newest first."""
-    told = admin.get(PLANS + query(limit=limit))
+    told = admin.get(PLANS + query(limit=limit), SealedPlans)
     headers = ("id", "state", "made", "strategy", "placement", "settings", "moves")
     rows = [
         (
@@ -43,8 +43,8 @@ def plans_list(admin: AdminClient, limit: int) -> Output:
 @click.argument("plan")
 def plans_show(admin: AdminClient, plan: str) -> Output:
     """Show a plan with its reasons; once it is carried out, with what became of its moves."""
-    told = admin.get(f"{PLANS}/{quote(plan, safe='')}")
-    return Output(told, "\n".join(plan_text(told)))
+    told = admin.get(f"{PLANS}/{quote(plan, safe='')}", SealedPlan)
+    return Output(told, plan_text(told))
 
 
 @group.command("execute")
@@ -65,7 +65,7 @@ def plans_approve(admin: AdminClient, plan: str) -> Output:
 
 
 def _executed(admin: AdminClient, plan: str) -> Output:
-    told = json.loads(admin.send("POST", f"{PLANS}/{quote(plan, safe='')}/execute"))
+    told = admin.order("POST", f"{PLANS}/{quote(plan, safe='')}/execute", None, SealedPlan)
     if told["plan"]["splits"]:
         return Output(told, "the bundle was split")
     count = len(told["moves"])

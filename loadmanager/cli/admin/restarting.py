@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import subprocess
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
-from loadmanager.cli.admin.asking import OWN, V2, count_of, query
+from loadmanager.cli.admin.asking import OWN, V2, brokers_of, count_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output, done, unchanged
 from loadmanager.cli.admin.moves import Duration
+from loadmanager.cli.admin.shapes import Cordon, Leader, Started
 from loadmanager.core.errors import LoadManagerError, OperationalError
+from loadmanager.core.text import printable
 
 T = TypeVar("T")
 
@@ -44,11 +45,11 @@ def brokers_cordon(admin: AdminClient, broker: str, note: str) -> Output:
     if known is not None and note in ("", known["note"]):
         drains = ", and drains" if known["state"] == "draining" else ""
         return unchanged(f"{broker} is cordoned already{drains}", broker=broker)
-    cordon = json.loads(admin.send("PUT", f"{CORDONS}/{broker}", {"note": note}))
+    cordon = admin.order("PUT", f"{CORDONS}/{broker}", {"note": note}, Cordon)
     return done(f"{broker} is cordoned: it gets no new bundle until {_end_of(cordon)}")
 
 
-def _end_of(cordon: dict[str, Any]) -> str:
+def _end_of(cordon: Cordon) -> str:
     return "it is back" if cordon["untilRestart"] else f"`brokers uncordon {cordon['broker']}`"
 
 
@@ -107,11 +108,11 @@ def drain(
     return Output({**progress, "stopped": stop}, f"{how_drained(broker, progress)}; {end}")
 
 
-def how_drained(broker: str, progress: dict[str, Any]) -> str:
+def how_drained(broker: str, progress: Cordon) -> str:
     """A sentence about the end of a drain. A leader counts its own moves only, so `moved` misses
     those under the leaders before it.
     """
-    total, moved = progress["total"], progress["moved"]
+    total, moved = progress.get("total", 0), progress.get("moved", 0)
     if not total and not moved:
         return f"{broker} had no bundles: nothing was moved"
     had = f"it had {count_of(total, 'bundle')} when its drain began"
@@ -123,7 +124,7 @@ def how_drained(broker: str, progress: dict[str, Any]) -> str:
 
 
 def _require(admin: AdminClient, broker: str) -> None:
-    brokers = admin.get(f"{V2}/brokers")
+    brokers = brokers_of(admin)
     if broker not in brokers:
         raise OperationalError(f"{broker} is not active; the brokers are {', '.join(brokers)}")
 
@@ -135,11 +136,9 @@ def _begin(
     patience_s: float = PATIENCE_S,
     *,
     until_restart: bool = False,
-) -> dict[str, Any]:
+) -> Cordon:
     path = f"{CORDONS}/{broker}" + query(drain=True, untilRestart=until_restart)
-    raw = _patiently(lambda: admin.send("PUT", path, {"note": note}), patience_s)
-    document: dict[str, Any] = json.loads(raw)
-    return document
+    return _patiently(lambda: admin.order("PUT", path, {"note": note}, Cordon), patience_s)
 
 
 def _patiently(step: Callable[[], T], within_s: float) -> T:
@@ -160,7 +159,7 @@ def _patiently(step: Callable[[], T], within_s: float) -> T:
         time.sleep(POLL_S)
 
 
-def _drained(admin: AdminClient, broker: str, within_s: float | None) -> dict[str, Any]:
+def _drained(admin: AdminClient, broker: str, within_s: float | None) -> Cordon:
     """Wait until a broker is drained; returns the last progress.
 
     Raises `OperationalError` when it does not end in time, or somebody ended it.
@@ -184,38 +183,39 @@ def _drained(admin: AdminClient, broker: str, within_s: float | None) -> dict[st
         time.sleep(POLL_S)
 
 
-def cordons_of(admin: AdminClient) -> dict[str, dict[str, Any]]:
+def cordons_of(admin: AdminClient) -> dict[str, Cordon]:
     """brokerId → its cordon and the progress of its drain."""
-    return {str(cordon["broker"]): cordon for cordon in admin.get(CORDONS)}
+    return {cordon["broker"]: cordon for cordon in admin.get(CORDONS, list[Cordon])}
 
 
-def cordon_of(admin: AdminClient, broker: str) -> dict[str, Any] | None:
+def cordon_of(admin: AdminClient, broker: str) -> Cordon | None:
     """The cordon of a broker."""
     return cordons_of(admin).get(broker)
 
 
-def progress_text(progress: dict[str, Any]) -> str:
+def progress_text(progress: Cordon) -> str:
     """A sentence about the progress of a drain."""
     if progress["state"] == "cordoned":
         return "cordoned"
-    left, seconds = progress["left"], progress["secondsLeft"]
-    parts = [f"{left} of {count_of(progress['total'], 'bundle')} left"]
+    left, seconds = progress.get("left"), progress.get("secondsLeft")
+    total, failed = progress.get("total", 0), progress.get("failed", 0)
+    parts = [f"{left} of {count_of(total, 'bundle')} left"]
     if progress["state"] in DRAINED:
         parts = ["drained and stopped" if progress["state"] == "stopped" else "drained"]
     elif left is None:
-        parts = [f"{count_of(progress['total'], 'bundle')} to move"]
+        parts = [f"{count_of(total, 'bundle')} to move"]
     elif seconds is not None:
         parts.append(f"about {seconds} s")
-    if progress["failed"]:
-        parts.append(f"{count_of(progress['failed'], 'move')} failed")
-    if progress["problem"]:
-        parts.append(progress["problem"])
+    if failed:
+        parts.append(f"{count_of(failed, 'move')} failed")
+    if problem := progress.get("problem"):
+        parts.append(problem)
     return ", ".join(parts)
 
 
 def tell(text: str) -> None:
     """Say on standard error how it goes."""
-    click.echo(f"loadmanager admin: {text}", err=True)
+    click.echo(f"loadmanager admin: {printable(text)}", err=True)
 
 
 # Rolling restart
@@ -269,7 +269,7 @@ def rolling_restart(
 
 def _order(admin: AdminClient, brokers: tuple[str, ...]) -> list[str]:
     """The brokers to restart, the leader last."""
-    active = admin.get(f"{V2}/brokers")
+    active = brokers_of(admin)
     chosen = list(dict.fromkeys(brokers)) or sorted(active)
     unknown = [broker for broker in chosen if broker not in active]
     if unknown:
@@ -280,7 +280,7 @@ def _order(admin: AdminClient, brokers: tuple[str, ...]) -> list[str]:
     if cordoned:
         broker = min(cordoned)
         raise OperationalError(f"{broker} is cordoned already; `brokers uncordon {broker}` first")
-    leader = admin.get(f"{V2}/brokers/leaderBroker")["brokerId"]
+    leader = admin.get(f"{V2}/brokers/leaderBroker", Leader)["brokerId"]
     return sorted(chosen, key=lambda broker: broker == leader)
 
 
@@ -339,7 +339,7 @@ def _why_not_back(admin: AdminClient, broker: str, before: int) -> str:
 
 
 def _start_of(at: AdminClient) -> int:
-    return int(at.get(f"{OWN}/load-report")["startTimestamp"])
+    return at.get(f"{OWN}/load-report", Started)["startTimestamp"]
 
 
 def _is_back(admin: AdminClient, broker: str, before: int) -> bool:
@@ -349,8 +349,8 @@ def _is_back(admin: AdminClient, broker: str, before: int) -> bool:
         lambda: (
             _start_of(at) > before
             and at.text(f"{V2}/brokers/ready") == "ok"
-            and broker in at.get(f"{V2}/brokers")
-            and at.get(f"{V2}/brokers/leaderBroker") is not None
+            and broker in brokers_of(at)
+            and bool(at.get(f"{V2}/brokers/leaderBroker", Leader))
         )
     )
 
@@ -375,12 +375,13 @@ def _stopped(
     broker: str, order: list[str], restarted: list[str], error: str, *, status: int = 1
 ) -> Output:
     left = [name for name in order if name not in restarted and name != broker]
-    text = (
-        f"stopped at {broker}: {error}\n"
-        f"It stays cordoned. Look at it, restart it if need be, then: "
-        f"loadmanager admin brokers uncordon {broker}\n"
-        f"restarted: {', '.join(restarted) or 'none'}; failed: {broker}; "
-        f"not begun: {', '.join(left) or 'none'}"
-    )
+    ended = f"restarted: {', '.join(restarted) or 'none'}; failed: {broker}; "
+    ended += f"not begun: {', '.join(left) or 'none'}"
+    mend = f"loadmanager admin brokers uncordon {broker}"
+    lines = [
+        f"stopped at {broker}: {error}",
+        f"It stays cordoned. Look at it, restart it if need be, then: {mend}",
+        ended,
+    ]
     data = {"restarted": restarted, "left": left, "failed": broker, "error": error}
-    return Output(data, text, status=status)
+    return Output(data, lines, status=status)

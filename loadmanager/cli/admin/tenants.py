@@ -10,6 +10,7 @@ import click
 from loadmanager.cli.admin.asking import V2
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed, unchanged
+from loadmanager.cli.admin.shapes import Document, Names, Tenant
 from loadmanager.core.errors import BadInputError
 
 group = AdminGroup("tenants", help="List, create, update, delete.")
@@ -33,7 +34,8 @@ def _path(tenant: str) -> str:
 @group.command("list")
 def tenants_list(admin: AdminClient) -> Output:
     """List the tenants with their administrators and clusters."""
-    tenants = {name: admin.get(_path(name)) for name in admin.get(f"{V2}/tenants")}
+    names = admin.get(f"{V2}/tenants", Names)
+    tenants = {name: admin.get(_path(name), Tenant) for name in names}
     rows = [
         (name, " ".join(info.get("adminRoles") or []), " ".join(info.get("allowedClusters") or []))
         for name, info in sorted(tenants.items())
@@ -51,7 +53,7 @@ def tenants_create(
     """Create a tenant."""
     info: dict[str, Any] = {
         "adminRoles": list(roles),
-        "allowedClusters": list(clusters) or admin.get(f"{V2}/clusters"),
+        "allowedClusters": list(clusters) or admin.get(f"{V2}/clusters", Names),
     }
     admin.send("PUT", _path(tenant), info)
     return done(f"{tenant} created", tenant=tenant, **info)
@@ -69,7 +71,7 @@ def tenants_update(
     changes = {field: values for field, values in given.items() if values}
     if not changes:
         raise BadInputError("nothing to change: give --admin-role or --cluster")
-    known = admin.get(_path(tenant))
+    known = admin.get(_path(tenant), Document)
     info = {**known, **changes}
     if info == known:
         return unchanged(f"{tenant} is so already", tenant=tenant)

@@ -7,7 +7,8 @@ import click
 from loadmanager.cli.admin.asking import V2, count_of, namespace_path, query, topic_path
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
-from loadmanager.cli.terminal import Shown, table
+from loadmanager.cli.admin.shapes import Lookup, Names, Partitions, TopicStats
+from loadmanager.cli.terminal import Shown, table, word
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.errors import OperationalError
 
@@ -18,9 +19,12 @@ _topic = click.argument("topic")
 @group.command("list")
 @click.argument("namespace", metavar="TENANT/NAMESPACE")
 def topics_list(admin: AdminClient, namespace: str) -> Output:
-    """List the topics of a namespace."""
-    names = admin.get(f"{namespace_path(namespace)}/topics?mode=ALL")
-    return Output(names, "\n".join(names) or f"no topic in {namespace}")
+    """List the topics of a namespace, one a line: as `xargs` and a shell take them.
+
+    Names with spaces, quotes or control characters are quoted; --json has them as they are.
+    """
+    names = admin.get(f"{namespace_path(namespace)}/topics?mode=ALL", Names)
+    return Output(names, list(map(word, names)) or f"no topic in {namespace}")
 
 
 @group.command("lookup")
@@ -31,9 +35,9 @@ def topics_lookup(admin: AdminClient, topic: str) -> Output:
     lookup = {
         "topic": str(TopicName.parse(topic)),
         "bundle": admin.text(f"{path}/bundle"),
-        **admin.get(path),
+        **admin.get(path, Lookup),
     }
-    row = [lookup[name] for name in ("topic", "bundle", "brokerUrl", "httpUrl")]
+    row = [str(lookup[name]) for name in ("topic", "bundle", "brokerUrl", "httpUrl")]
     return Output(lookup, table(("topic", "bundle", "broker", "http"), [row]))
 
 
@@ -50,7 +54,7 @@ def _path(topic: str) -> str:
 
 
 def _partitions(admin: AdminClient, topic: str) -> int:
-    return int(admin.get(f"{_path(topic)}/partitions")["partitions"])
+    return admin.get(f"{_path(topic)}/partitions", Partitions)["partitions"]
 
 
 @group.command("create")
@@ -70,8 +74,9 @@ def topics_create(admin: AdminClient, topic: str, *, partitions: int | None) -> 
 def _loaded(admin: AdminClient, topic: str) -> str:
     """Have its owner load a topic; says who that is."""
     try:
-        admin.get(f"{_path(topic)}/stats")
-        return f"; {admin.get(f'/lookup/v2/topic/{topic_path(topic)}')['httpUrl']} serves it"
+        admin.get(f"{_path(topic)}/stats", TopicStats)
+        lookup = admin.get(f"/lookup/v2/topic/{topic_path(topic)}", Lookup)
+        return f"; {lookup['httpUrl']} serves it"
     except OperationalError as error:
         return f"; no broker has loaded it yet: {error}"
 
@@ -100,7 +105,7 @@ def topics_stats(admin: AdminClient, topic: str) -> Output:
     """Show the traffic, subscriptions and producers of a topic, or of all its partitions."""
     path, count = _path(topic), _partitions(admin, topic)
     end = "partitioned-stats?perPartition=false" if count else "stats"
-    stats = admin.get(f"{path}/{end}")
+    stats = admin.get(f"{path}/{end}", TopicStats)
     figures = [
         f"{name:32}{value}" for name, value in stats.items() if not isinstance(value, dict | list)
     ]
@@ -120,7 +125,7 @@ def topics_stats(admin: AdminClient, topic: str) -> Output:
         for found in stats["publishers"]
     ]
     head = [f"{count_of(count, 'partition')}, in sum:"] if count else []
-    parts: list[Shown] = ["\n".join([*head, *figures])]
+    parts: list[Shown] = [[*head, *figures]]
     if subscriptions:
         headers = ("subscription", "type", "backlog", "unacked", "msg out/s", "consumers")
         parts.append(table(headers, subscriptions))

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NotRequired, TypedDict
 
 import click
+import msgspec
 
 from loadmanager.cli.admin.asking import OWN, count_of
-from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.client import AdminClient, decoded
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.leader import shown, words
+from loadmanager.cli.admin.moves import text_of, time_of_day
+from loadmanager.cli.admin.shapes import Document, Move, Outcome, Skip, Unload, Why
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.strategies.plan_document import because
+from loadmanager.core.text import printable
 
 AGAIN_S = 1.0
 """Wait before the stream is asked for again: its leader may have changed."""
@@ -45,14 +48,23 @@ class _Watching:
             elif name == "event":
                 kind = value
             elif name == "data":
-                self._show(kind, json.loads(value))
+                self._show(kind, _told(value))
                 self.last, event_id = event_id or self.last, ""
 
     def _show(self, kind: str, data: dict[str, Any]) -> None:
-        click.echo(json.dumps({"event": kind, "data": data}) if self._raw else line_of(kind, data))
+        line = printable(line_of(kind, data))
+        click.echo(json.dumps({"event": kind, "data": data}) if self._raw else line)
         self.shown += 1
         if self._count is not None and self.shown >= self._count:
             raise _Enough
+
+
+def _told(text: str) -> dict[str, Any]:
+    """The data of an event. Raises `OperationalError`."""
+    try:
+        return decoded(text, Document)
+    except ValueError as error:
+        raise OperationalError(f"an event is no JSON object: {error}") from None
 
 
 @click.command(cls=AdminCommand)
@@ -70,7 +82,7 @@ def watch(admin: AdminClient, count: int | None) -> Output:
             except OperationalError as error:
                 if not watching.shown:
                     raise
-                click.echo(f"loadmanager admin: {error}; trying again", err=True)
+                click.echo(f"loadmanager admin: {printable(str(error))}; trying again", err=True)
             time.sleep(AGAIN_S)
     except (_Enough, KeyboardInterrupt):
         return Output({"events": watching.shown}, count_of(watching.shown, "event"))
@@ -80,19 +92,39 @@ def line_of(kind: str, data: dict[str, Any]) -> str:
     """An event for people."""
     at_ms = data.get("at") or data.get("ts") or data.get("endedAt") or data.get("startedAt")
     at_ms = at_ms or data.get("createdAt")
-    at = f"{datetime.fromtimestamp(at_ms / 1000, UTC):%H:%M:%SZ}" if at_ms else " " * 9
-    return f"{at}  {kind:<10}  {_TEXTS.get(kind, _other)(data)}".rstrip()
+    at = time_of_day(at_ms) if at_ms and isinstance(at_ms, int | float) else " " * 9
+    shape, text = _TEXTS.get(kind, (Document, _other))
+    try:
+        msgspec.convert(data, shape)
+    except msgspec.ValidationError:
+        text = _other  # of another version
+    return f"{at}  {kind:<10}  {text(data)}".rstrip()
+
+
+class _Decision(TypedDict):
+    kind: str
+    bundle: NotRequired[str]
+    broker: NotRequired[str | None]
+    move: NotRequired[str]
+    state: NotRequired[str]
+    outcome: NotRequired[Outcome | None]
+    strategy: NotRequired[str]
+    times: NotRequired[int]
+    unloads: NotRequired[list[Unload]]
+    unloadsCount: NotRequired[int]
+    skipped: NotRequired[list[Skip]]
 
 
 def _decision(data: dict[str, Any]) -> str:
-    head = str(data["kind"])
-    if data["kind"] == "place":
+    head = data["kind"]
+    if head == "place" and {"bundle", "broker"} <= data.keys():
         return f"{head}: {data['bundle']} -> {data['broker']}"
-    if data["kind"] == "move":
-        outcome = (data.get("outcome") or {}).get("text", "")
+    if head == "move" and {"move", "state", "bundle"} <= data.keys():
+        outcome = text_of(data.get("outcome"))
         return f"{head} {data['move']} {data['state']}: {data['bundle']}: {outcome}"
-    if "unloads" in data:
-        count, reasons = data["unloadsCount"], [skip["reason"] for skip in data["skipped"]]
+    if {"unloads", "skipped", "strategy"} <= data.keys():
+        count = data.get("unloadsCount", 0) if data["unloads"] else 0
+        reasons = [skip["reason"] for skip in data["skipped"]]
         why = data["unloads"][0]["reason"] if count else (reasons or ["nothing to do"])[0]
         moving = "1 bundle moves" if count == 1 else f"{count} bundles move"
         times = f", {data['times']} cycles in a row" if "times" in data else ""
@@ -101,11 +133,19 @@ def _decision(data: dict[str, Any]) -> str:
 
 
 def _move(data: dict[str, Any]) -> str:
-    outcome = (data["outcome"] or {}).get("text", "")
+    outcome = text_of(data["outcome"])
     text = f"{data['id']} {data['state']}: {data['bundle']} {data['source']} -> "
     return (
         f"{text}{data['destination'] or 'anywhere'} ({data['author']}: {data['reason']}) {outcome}"
     )
+
+
+class _Ownership(TypedDict):
+    broker: str
+    gained: list[str]
+    gainedCount: int
+    lost: list[str]
+    lostCount: int
 
 
 def _ownership(data: dict[str, Any]) -> str:
@@ -118,9 +158,20 @@ def _ownership(data: dict[str, Any]) -> str:
     return f"{data['broker']} {'; '.join(parts)}"
 
 
+class _Broker(TypedDict):
+    broker: str
+    state: str
+    bundles: NotRequired[int]
+
+
 def _broker(data: dict[str, Any]) -> str:
-    gone = f"is gone, without an owner: {count_of(data['bundles'], 'bundle')}"
+    gone = f"is gone, without an owner: {count_of(data.get('bundles', 0), 'bundle')}"
     return f"{data['broker']} {'joined' if data['state'] == 'active' else gone}"
+
+
+class _Leadership(TypedDict):
+    leader: str | None
+    epoch: int
 
 
 def _leadership(data: dict[str, Any]) -> str:
@@ -129,13 +180,42 @@ def _leadership(data: dict[str, Any]) -> str:
     return f"{data['leader']} leads, term {data['epoch']}"
 
 
+class _Split(TypedDict):
+    bundle: str
+    broker: str
+    reason: str
+    why: Why
+    outcome: Outcome | None
+
+
 def _split(data: dict[str, Any]) -> str:
     text = f"{data['bundle']} on {data['broker']}, {because(data)}"
     return text if data["outcome"] is None else f"{text}: {data['outcome']['text']}"
 
 
+class _Merge(TypedDict):
+    bundle: str
+    broker: str
+    reason: str
+
+
 def _merge(data: dict[str, Any]) -> str:
     return f"{data['bundle']} on {data['broker']}: {data['reason']}"
+
+
+class _Change(TypedDict):
+    role: str
+    address: str
+    what: str
+    broker: str
+
+
+def _change(data: dict[str, Any]) -> str:
+    return f"{data['role'] or data['address']} on {data['broker']}: {data['what']}"
+
+
+class _Lost(TypedDict):
+    lost: int
 
 
 def _lost(data: dict[str, Any]) -> str:
@@ -147,13 +227,15 @@ def _other(data: dict[str, Any]) -> str:
     return ", ".join(f"{words(name)} {shown(name, value)}" for name, value in told.items())
 
 
-_TEXTS = {
-    "decision": _decision,
-    "move": _move,
-    "ownership": _ownership,
-    "broker": _broker,
-    "leadership": _leadership,
-    "split": _split,
-    "merge": _merge,
-    "lost": _lost,
+_TEXTS: dict[str, tuple[Any, Callable[[dict[str, Any]], str]]] = {
+    "decision": (_Decision, _decision),
+    "move": (Move, _move),
+    "ownership": (_Ownership, _ownership),
+    "broker": (_Broker, _broker),
+    "leadership": (_Leadership, _leadership),
+    "split": (_Split, _split),
+    "merge": (_Merge, _merge),
+    "change": (_Change, _change),
+    "lost": (_Lost, _lost),
 }
+"""Kind of event → what its line relies on, and the line."""

@@ -15,8 +15,9 @@ from typing import IO, Any
 import click
 
 from loadmanager.adapters.free_port import require_free_port
-from loadmanager.cli.admin.asking import OWN, V2
+from loadmanager.cli.admin.asking import OWN, V2, brokers_of
 from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.shapes import Document
 from loadmanager.cli.demo.telling import Teller
 from loadmanager.cli.demo.workload import NAMESPACE
 from loadmanager.core.errors import LoadManagerError, OperationalError
@@ -115,8 +116,8 @@ class Demo:
 
     def _ready(self) -> bool:
         try:
-            brokers = self._admin.get(f"{V2}/brokers")
-            return len(brokers) == BROKERS and bool(self._admin.get(f"{OWN}/cluster"))
+            brokers = brokers_of(self._admin)
+            return len(brokers) == BROKERS and bool(self._admin.get(f"{OWN}/cluster", Document))
         except LoadManagerError:
             return False
 
@@ -166,8 +167,8 @@ class Demo:
             time.sleep(POLL_S)
 
     def _seen(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        decisions = self._admin.get(f"{OWN}/decisions?limit=100")["decisions"]
-        return self._admin.get(f"{OWN}/cluster"), decisions
+        decisions = self._admin.get(f"{OWN}/decisions?limit=100", Document)["decisions"]
+        return self._admin.get(f"{OWN}/cluster", Document), decisions
 
     def _now_s(self) -> float:
         return time.monotonic() - self._began_s

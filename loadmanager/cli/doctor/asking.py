@@ -6,12 +6,13 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadmanager.cli.admin.asking import OWN, V2, ask_each
+from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, namespace_path
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
+from loadmanager.cli.admin.shapes import Bundles, Document, Leader, Pause, Usage
 from loadmanager.core.errors import LoadManagerError
 
 BROKERS_MAX = 1_000
@@ -64,6 +65,39 @@ class Broker:
         return self.metrics.get(metric, {}).get(label)
 
 
+class Resources(TypedDict):
+    """What a broker counts on: CPU in percent of one core, memory in MiB."""
+
+    cpu: Usage
+    memory: Usage
+
+
+class BrokerSeen(TypedDict):
+    """A broker as the leader sees it."""
+
+    broker: str
+    state: str
+    version: str | None
+    reportAgeMs: int | None
+    resources: Resources | None
+
+
+class Seen(TypedDict):
+    """What the doctor reads of `/loadmanager/v1/cluster`."""
+
+    bundles: int
+    brokers: list[BrokerSeen]
+    paused: Pause | None
+
+
+class _Bundle(TypedDict):
+    bundle: str
+
+
+class _Loaded(TypedDict):
+    bundles: list[_Bundle]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """The answers of a cluster."""
@@ -75,7 +109,7 @@ class Cluster:
     """What to do about that."""
     brokers: Mapping[str, Broker] = field(default_factory=dict)
     left_out: int = 0
-    seen: Mapping[str, Any] | None = None
+    seen: Seen | None = None
     """What the leader sees, as `/loadmanager/v1/cluster` answers; None: it did not answer."""
     not_seen: str = ""
     """Why not."""
@@ -86,15 +120,15 @@ class Cluster:
 def read(admin: AdminClient) -> Cluster:
     """Ask one broker who else there is, then all of them."""
     try:
-        names = sorted(map(str, admin.get(f"{V2}/brokers")))
+        names = sorted(brokers_of(admin))
     except LoadManagerError as error:
         advice = _advice(admin, error)
         return Cluster(url=admin.url, failure=str(error), advice=advice)
     told, _ = ask_each(admin, names[:BROKERS_MAX], _ask)
     seen, why, bundles = None, "", None
     try:
-        seen = admin.get(f"{OWN}/cluster?limit={BROKERS_MAX}")
-        bundles = _few_bundles(admin, int(seen["bundles"]), len(names))
+        seen = admin.get(f"{OWN}/cluster?limit={BROKERS_MAX}", Seen)
+        bundles = _few_bundles(admin, seen["bundles"], len(names))
     except LoadManagerError as error:
         why = str(error)
     return Cluster(
@@ -112,10 +146,10 @@ def _few_bundles(admin: AdminClient, loaded: int, brokers: int) -> int | None:
     few = BUNDLES_PER_BROKER_MIN * brokers
     if not 0 < loaded < few:
         return None
-    told = admin.get(f"{OWN}/bundles?limit={few}")["bundles"]
-    namespaces = {str(each["bundle"]).rpartition("/")[0] for each in told}
-    asked = (admin.get(f"{V2}/namespaces/{namespace}/bundles") for namespace in sorted(namespaces))
-    return sum(int(each["numBundles"]) for each in asked)
+    told = admin.get(f"{OWN}/bundles?limit={few}", _Loaded)["bundles"]
+    namespaces = sorted({each["bundle"].rpartition("/")[0] for each in told})
+    asked = (admin.get(f"{namespace_path(namespace)}/bundles", Bundles) for namespace in namespaces)
+    return sum(each["numBundles"] for each in asked)
 
 
 def _advice(admin: AdminClient, error: Exception) -> str:
@@ -130,7 +164,7 @@ def _advice(admin: AdminClient, error: Exception) -> str:
         return "give the token of a superuser: --token file:///path, or LOADMANAGER_TOKEN"
     if error.status == 404:
         try:
-            admin.get(f"{OWN}/cluster?limit=1")
+            admin.send("GET", f"{OWN}/cluster?limit=1")
         except LoadManagerError:
             return "something else than a broker listens there: name a broker's port with --url"
         return "this is the port of `loadmanager fleet`, which is not a broker: name one with --url"
@@ -145,9 +179,9 @@ def _ask(at: AdminClient, name: str) -> Broker:
 
 
 def _answers_of(at: AdminClient, name: str) -> Broker:
-    settings = at.get(f"{V2}/brokers/configuration/runtime")
+    settings = at.get(f"{V2}/brokers/configuration/runtime", Document)
     try:
-        leader = str(at.get(f"{V2}/brokers/leaderBroker")["brokerId"])
+        leader = at.get(f"{V2}/brokers/leaderBroker", Leader)["brokerId"]
     except LoadManagerError:
         leader = None  # 404: it knows of none
     metrics: dict[str, dict[str, float]] = {}

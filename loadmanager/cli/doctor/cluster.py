@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from loadmanager.cli.doctor import host
-from loadmanager.cli.doctor.asking import BUNDLES_PER_BROKER_MIN, Broker, Cluster
+from loadmanager.cli.doctor.asking import BUNDLES_PER_BROKER_MIN, Broker, BrokerSeen, Cluster
 from loadmanager.cli.doctor.findings import Finding, fine, named, problem, warning
 from loadmanager.core.load.manager import Manager
 from loadmanager.settings import known_keys
@@ -176,8 +176,8 @@ def _seen(cluster: Cluster, told: Mapping[str, Broker]) -> Iterator[Finding]:
             text = f"does not tell what it sees: {cluster.not_seen}"
             yield warning(PART, "leader", text, "look at the leader's process and its log")
         return
-    brokers: list[dict[str, Any]] = list(seen["brokers"])
-    versions = {str(each["version"]) for each in brokers if each["version"]}
+    brokers = seen["brokers"]
+    versions = {each["version"] for each in brokers if each["version"]}
     if len(versions) > 1:
         text = f"brokers have different versions: {', '.join(sorted(versions))}"
         yield warning(PART, "versions", text, "finish the upgrade")
@@ -198,8 +198,8 @@ def _seen(cluster: Cluster, told: Mapping[str, Broker]) -> Iterator[Finding]:
         )
 
 
-def _report(each: Mapping[str, Any], told: Mapping[str, Broker]) -> Iterator[Finding]:
-    name, state = str(each["broker"]), str(each["state"])
+def _report(each: BrokerSeen, told: Mapping[str, Broker]) -> Iterator[Finding]:
+    name, state = each["broker"], each["state"]
     if state == "unreadable":
         text = "its load report cannot be read; it gets no bundles"
         yield problem(PART, name, text, "it writes another one soon; else restart it")
@@ -212,13 +212,21 @@ def _report(each: Mapping[str, Any], told: Mapping[str, Broker]) -> Iterator[Fin
     settings = told[name].settings if name in told else {}
     longest = settings.get("loadBalancerReportUpdateMaxIntervalMinutes", "15")
     age_s = (each["reportAgeMs"] or 0) / 1000
-    if age_s > float(longest) * 60 + REPORT_SLACK_S:
+    if age_s > _number(longest) * 60 + REPORT_SLACK_S:
         yield problem(
             PART,
             name,
             f"its load report is {age_s:.0f} s old, and it should publish one every {longest} min",
             "look for failures of the step `report` in its log",
         )
+
+
+def _number(text: str) -> float:
+    """A number in a broker's settings; without one, infinity: nothing is known to be too much."""
+    try:
+        return float(text)
+    except ValueError:
+        return float("inf")
 
 
 def of_broker(broker: Broker) -> Iterator[Finding]:
@@ -305,7 +313,7 @@ def _resources(broker: Broker) -> Iterator[Finding]:
             yield made(PART, broker.broker, text, advice)
     for folder, free in broker.metrics.get("loadmanager_disk_free_bytes", {}).items():
         size = broker.value("loadmanager_disk_size_bytes", folder)
-        if size:
+        if size and math.isfinite(size) and math.isfinite(free):
             found = host.disk(PART, f"{broker.broker}, {folder}", int(free), int(size))
             if found.advice:
                 yield found

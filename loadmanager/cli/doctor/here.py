@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterator
 
 import psutil
 
+from loadmanager.cli.doctor.asking import Seen
 from loadmanager.cli.doctor.findings import Finding, problem
 from loadmanager.cli.doctor.host import PART, Host
 from loadmanager.core.units import GIB
@@ -22,16 +22,16 @@ def names() -> set[str]:
     return {"localhost", "127.0.0.1", "::1", socket.gethostname(), *addresses}
 
 
-def check(host: Host, seen: Mapping[str, Any] | None, own: Collection[str]) -> Iterator[Finding]:
+def check(host: Host, seen: Seen | None, own: Collection[str]) -> Iterator[Finding]:
     """Brokers here that count on more than they may use: they look less loaded than they are.
 
     `seen` is what the leader sees; `own` are the names of this machine.
     """
     for each in seen["brokers"] if seen else ():
-        name = str(each["broker"])
-        if name.rpartition(":")[0].strip("[]") not in own or not each["resources"]:
+        name, resources = each["broker"], each["resources"]
+        if name.rpartition(":")[0].strip("[]") not in own or resources is None:
             continue
-        cores = each["resources"]["cpu"]["limit"] / 100
+        cores = resources["cpu"]["limit"] / 100
         if cores > host.cores_here * TOLERANCE:
             yield problem(
                 PART,
@@ -40,7 +40,7 @@ def check(host: Host, seen: Mapping[str, Any] | None, own: Collection[str]) -> I
                 "run the doctor in the container or unit of the broker; if it says the same there, "
                 "set loadBalancerSamplingScope=cgroup",
             )
-        memory_gib = each["resources"]["memory"]["limit"] / MIB_PER_GIB
+        memory_gib = resources["memory"]["limit"] / MIB_PER_GIB
         if memory_gib > host.memory_here / GIB * TOLERANCE:
             yield problem(
                 PART,

@@ -183,9 +183,35 @@ class Throttle(Record):
     queue_length: int = 0
 
 
+class Change(Record):
+    """A change that somebody was allowed to make: what an operator or a client did, not what the
+    leader decided. One that changed several stored documents has a record for each.
+    """
+
+    kind: ClassVar[str] = "change"
+    role: str
+    """Empty without authentication."""
+    address: str
+    """Where the request came from; if another broker passed it on, that broker."""
+    over: str
+    """`http`, `binary` (Pulsar's protocol) or `fleet` (the API of the daemon beside a cluster)."""
+    what: str
+    """The method and path of a request, or the command with its topic."""
+    proxied: str | None = None
+    """The role for which a proxy asked."""
+    path: str | None = None
+    """The stored document that was changed."""
+    before: str | None = None
+    """The fields that were changed, as JSON, cut off when it is long; None: there was nothing."""
+    after: str | None = None
+    """The same afterwards; None: it was deleted. Without a stored document, what was asked for."""
+    note: str | None = None
+    """What else is to be said, such as that the request failed after this change."""
+
+
 KINDS: dict[str, type[Record]] = {
     item.kind: item
-    for item in (BrokerLoad, BundleLoad, TopicLoad, Decision, OwnershipStep, Throttle)
+    for item in (BrokerLoad, BundleLoad, TopicLoad, Decision, OwnershipStep, Throttle, Change)
 }
 
 

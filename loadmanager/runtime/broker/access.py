@@ -8,7 +8,8 @@ there is none (`known_names`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -27,6 +28,7 @@ from loadmanager.ports.access import Identity, Verifier
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.store import Change, ChangeKind
 from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.broker.refused_tokens import RefusedTokens
 from loadmanager.runtime.shared import paths
 
 AUTHORIZATION = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
@@ -97,9 +99,19 @@ class BrokerAccess:
     namespaces: Namespaces
     verifier: Verifier
     clock: Clock
+    refused: RefusedTokens
     _grants: dict[NamespaceName, Grants] = field(default_factory=dict)
     _admins: dict[str, frozenset[str]] = field(default_factory=dict)
     _changes: int = 0
+    _told: list[Callable[[str, str], None]] = field(default_factory=list)
+    _ended: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def changes(self) -> int:
+        return self._changes
+
+    def on_permissions(self, told: Callable[[str, str], None]) -> None:
+        self._told.append(told)
 
     @property
     def authorizes(self) -> bool:
@@ -123,7 +135,23 @@ class BrokerAccess:
             raise NotAuthenticatedError("authentication is required: a token is expected")
         if method not in ("", TOKEN):
             raise NotAuthenticatedError("unsupported authentication method: token is supported")
-        return self.verifier.verify(credentials)
+        identity = self.verifier.verify(credentials)
+        if self.refuses(identity):
+            raise NotAuthenticatedError("this token is refused: an operator took it back")
+        return identity
+
+    def refuses(self, identity: Identity) -> bool:
+        return identity.token_id in self.refused
+
+    def on_refused(self, told: Callable[[], None]) -> None:
+        self.refused.told.append(told)
+
+    def ended(self, roles: tuple[str, ...]) -> int:
+        return sum(self._ended.get(role, 0) for role in roles)
+
+    def end(self, role: str) -> None:
+        if len(self._ended) < KEPT_MAX:
+            self._ended[role] += 1
 
     def left_s(self, identity: Identity) -> float:
         if identity.expires_s is None:
@@ -288,11 +316,18 @@ class BrokerAccess:
         if change.kind is ChangeKind.RESYNC:
             self._grants.clear()
             self._admins.clear()
+            self._tell("", "")
         elif change.path.startswith(f"{paths.POLICIES}/"):
             tenant, _, name = change.path[len(paths.POLICIES) + 1 :].partition("/")
             self._admins.pop(tenant, None)
             if name:
                 self._grants.pop(NamespaceName(tenant, name), None)
+            self._tell(tenant, name)
+
+    def _tell(self, tenant: str, namespace: str) -> None:
+        if self.settings.value.authorization:
+            for told in self._told:
+                told(tenant, namespace)
 
 
 def _keep(kept: dict[K, V], key: K, value: V) -> None:

@@ -38,6 +38,7 @@ KINDS = (
     "lock",
     "memory",
     "policy",
+    "refused",
     "report",
     "schema",
     "state",

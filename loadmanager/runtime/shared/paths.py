@@ -41,6 +41,8 @@ WISHES = "/loadmanager/wishes"
 PINS = "/loadmanager/wishes/pins"
 CORDONS = "/loadmanager/wishes/cordons"
 PAUSE = "/loadmanager/wishes/pause"
+REFUSED = "/loadmanager/refused"
+REFUSED_TOKENS = "/loadmanager/refused/tokens"
 ACTED = "/loadmanager/acted"
 """What a daemon beside a Pulsar cluster did lately."""
 

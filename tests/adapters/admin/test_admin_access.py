@@ -63,6 +63,7 @@ CASES: list[tuple[str, str, Any, set[str]]] = [
     ("GET", f"{TOPIC}/stats", None, READS),
     ("GET", f"{TOPIC}/partitions?checkAllowAutoCreation=true", None, READS),
     ("GET", f"{TOPIC}/subscriptions", None, TENANT | {"reader"}),
+    ("GET", f"{TOPIC}/lastMessageId", None, TENANT | {"reader"}),
     ("POST", f"{TOPIC}/subscription/s/skip_all", None, TENANT | {"reader"}),
     ("PUT", f"{TOPIC}/unload", None, TENANT),
     ("GET", "/lookup/v2/topic/persistent/acme/orders/new", None, READS),

@@ -143,6 +143,22 @@ async def test_following_goes_to_brokers_only() -> None:
         assert (answer.status, "cannot be reached" in answer.reason) == (502, True)
 
 
+async def test_headers_of_answers() -> None:
+    """Browsers guess no type and keep nothing. Ports without TLS stay usable beside others."""
+    async with serving(1) as served:
+        for method, path, status in (
+            ("GET", "/admin/v2/brokers", 200),
+            ("GET", "/admin/v2/nothing", 404),
+            ("PUT", "/admin/v2/tenants/acme", 409),
+        ):
+            answer = await served.ask(method, path)
+            assert answer.status == status
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            assert answer.headers["Cache-Control"] == "no-store"
+            assert answer.headers["Server"] == "loadmanager"
+            assert "Strict-Transport-Security" not in answer.headers
+
+
 async def test_throttled_topics_of_all_brokers() -> None:
     """Any broker says which limits hold whom, wherever that is; a broker that is dead is named."""
     async with serving(2) as served:

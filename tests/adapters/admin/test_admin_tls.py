@@ -51,6 +51,8 @@ async def test_brokers_and_operators_over_tls(
         assert (await served.ask("PUT", path)).status == 204
         assert served.owners()[FIRST] == served.broker_id(1)
 
+        assert answer.headers["Strict-Transport-Security"].startswith("max-age=")
+
         found = await served.get("/lookup/v2/topic/persistent/acme/orders/t?authoritative=true")
         assert found["brokerUrl"] == found["httpUrl"] == ""
         assert found["brokerUrlTls"].startswith("pulsar+ssl://127.0.0.1:")

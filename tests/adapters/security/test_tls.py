@@ -106,6 +106,27 @@ def test_protocols_and_ciphers(authority: Authority) -> None:
         connect(web, client_context(old, TlsSettings()).value)
 
 
+def test_suites_without_a_key(authority: Authority) -> None:
+    """TLS 1.2 has forward secrecy and authenticated encryption; a client of others is refused."""
+    pair = authority.issue("broker")
+    settings = TlsSettings(certificate=str(pair.certificate), key=str(pair.key))
+    for suite, served in (
+        ("ECDHE-ECDSA-AES128-GCM-SHA256", True),
+        ("ECDHE-ECDSA-CHACHA20-POLY1305", True),
+        ("ECDHE-ECDSA-AES128-SHA256", False),
+        ("ECDHE-ECDSA-AES256-SHA", False),
+    ):
+        client = authority.client().value
+        client.maximum_version = ssl.TLSVersion.TLSv1_2
+        client.set_ciphers(suite)
+        context = server_context(settings, web=False).value
+        if served:
+            assert connect(context, client)[1].cipher()[0] == suite
+        else:
+            with pytest.raises(ssl.SSLError):
+                connect(context, client)
+
+
 @pytest.mark.parametrize(
     ("java", "name"),
     [

@@ -38,6 +38,23 @@ def test_a_role_and_an_end() -> None:
     assert abs(expires_s - time.time() - 100) < 60
 
 
+def signed(claims: str) -> str:
+    """A token of claims that no library would write."""
+    head = base64.urlsafe_b64encode(b'{"alg":"HS256","typ":"JWT"}').rstrip(b"=")
+    body = base64.urlsafe_b64encode(claims.encode()).rstrip(b"=")
+    signature = jwt.algorithms.HMACAlgorithm(jwt.algorithms.HMACAlgorithm.SHA256).sign(
+        head + b"." + body, SECRET
+    )
+    return b".".join([head, body, base64.urlsafe_b64encode(signature).rstrip(b"=")]).decode()
+
+
+def test_an_end_that_is_written_as_text() -> None:
+    """It ends a connection, too, and not only what is begun afterwards."""
+    end_s = int(time.time()) + 100
+    assert verifier().verify(signed(f'{{"sub": "app", "exp": "{end_s}"}}')).expires_s == end_s
+    assert verifier().verify(signed(f'{{"sub": "app", "exp": {end_s}.5}}')).expires_s == end_s
+
+
 def unsigned(role: str) -> str:
     """A token that says it needs no signature."""
     parts = [{"alg": "none", "typ": "JWT"}, {"sub": role}]
@@ -58,6 +75,13 @@ def unsigned(role: str) -> str:
         jwt.encode({"role": "admin"}, SECRET, algorithm="HS256"),
         jwt.encode({"sub": ""}, SECRET, algorithm="HS256"),
         jwt.encode({"sub": "admin", "nbf": 9_999_999_999}, SECRET, algorithm="HS256"),
+        signed('{"sub": "app", "exp": "1"}'),
+        signed('{"sub": "app", "exp": null}'),
+        signed('{"sub": "app", "exp": []}'),
+        signed('{"sub": "app", "exp": 1e999}'),
+        signed('{"sub": "app", "nbf": {}}'),
+        signed('{"sub": "app", "exp": true}'),
+        signed('{"sub": ' + "[" * 20_000 + "]" * 20_000 + "}"),
         "x" * 100_000,
         "\u00e4.\u00f6.\u00fc",
         "\udcff\udcfe",

@@ -1,0 +1,66 @@
+"""`loadmanager admin audit`: who changed what."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import click
+
+from loadmanager.cli.admin.asking import OWN, count_of, query
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.command import AdminCommand, Output
+from loadmanager.cli.admin.moves import Moment, clock
+from loadmanager.cli.terminal import Shown, table
+
+
+class _Change(TypedDict):
+    ts: int
+    broker: str
+    role: str
+    proxied: str | None
+    address: str
+    over: str
+    what: str
+    path: str | None
+    before: str | None
+    after: str | None
+    note: str | None
+
+
+class _Changes(TypedDict):
+    changes: list[_Change]
+    notAsked: int
+    noAnswer: dict[str, str]
+
+
+@click.command(cls=AdminCommand)
+@click.option("--role", metavar="ROLE", help="what this role changed")
+@click.option(
+    "--since", type=Moment(), help="not before then: 2026-11-20T14:00Z, or 90s, 30m, 2h ago"
+)
+@click.option("--limit", default=50, metavar="N", help="at most N changes")
+def audit(admin: AdminClient, role: str | None, since: int | None, limit: int) -> Output:
+    """Show the last changes that operators and clients made: who, what, before and after.
+
+    Each broker keeps its last 1,000 since its start; the history has all of them (`change`).
+    """
+    told = admin.get(f"{OWN}/changes{query(role=role, since=since, limit=limit)}", _Changes)
+    rows = [
+        (
+            clock(change["ts"]),
+            change["role"] + (f" for {change['proxied']}" if change["proxied"] else ""),
+            change["address"],
+            change["what"],
+            change["path"] or "",
+            change["before"] or "",
+            change["after"] or "",
+            change["note"] or "",
+            change["broker"],
+        )
+        for change in told["changes"]
+    ]
+    headers = ("time", "role", "from", "what", "of", "before", "after", "note", "broker")
+    parts: list[Shown] = [table(headers, rows) if rows else "no change is known"]
+    if told["notAsked"]:
+        parts.append(f"{count_of(told['notAsked'], 'broker')} were not asked: there are too many")
+    return Output(told, tuple(parts), missing=told["noAnswer"])

@@ -1,0 +1,90 @@
+"""`loadmanager admin roles …` and `loadmanager admin tokens …`."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+from urllib.parse import quote
+
+import click
+
+from loadmanager.cli.admin.asking import OWN, count_of
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.command import AdminGroup, Output, done, listed
+from loadmanager.cli.admin.moves import Moment, clock
+from loadmanager.cli.terminal import table
+
+roles = AdminGroup("roles", help="What a role has begun: disconnect.")
+tokens = AdminGroup("tokens", help="Tokens that brokers refuse: list, refuse, allow.")
+TOKENS = f"{OWN}/refused-tokens"
+_id = click.argument("token_id", metavar="ID")
+
+
+class _Disconnected(TypedDict):
+    brokers: dict[str, int]
+    noAnswer: dict[str, str]
+
+
+class _Refused(TypedDict):
+    since: int
+    until: int | None
+    note: str
+
+
+@roles.command("disconnect")
+@click.argument("role")
+def roles_disconnect(admin: AdminClient, role: str) -> Output:
+    """End all connections of a role, on all brokers.
+
+    Its clients come back, if their token still counts: take its permissions away first, or refuse
+    the token.
+    """
+    path = f"{OWN}/roles/{quote(role, safe='')}/disconnect"
+    told = admin.order("POST", path, None, _Disconnected)
+    ended = {broker: count for broker, count in told["brokers"].items() if count}
+    total = count_of(sum(ended.values()), "connection")
+    head = f"{total} of {role} ended"
+    if not ended:
+        return Output(told, head, missing=told["noAnswer"])
+    rows = sorted(ended.items())
+    return Output(told, (head, table(("broker", "ended"), rows)), missing=told["noAnswer"])
+
+
+@tokens.command("list")
+def tokens_list(admin: AdminClient) -> Output:
+    """List the refused tokens; an entry goes when its token would have ended."""
+    told = admin.get(TOKENS, dict[str, _Refused])
+    rows = [
+        (
+            name,
+            clock(entry["since"]),
+            "" if entry["until"] is None else clock(entry["until"]),
+            entry["note"],
+        )
+        for name, entry in sorted(told.items())
+    ]
+    return listed(told, ("id", "since", "until", "note"), rows, "no token is refused")
+
+
+@tokens.command("refuse")
+@_id
+@click.option(
+    "--until",
+    type=Moment(),
+    help="when it ends by itself: 2026-11-20T14:00Z (default never)",
+)
+@click.option("--note", default="", help="why, for others")
+def tokens_refuse(admin: AdminClient, token_id: str, until: int | None, note: str) -> Output:
+    """Refuse a token from now on, on all brokers; what it has begun ends.
+
+    ID is what `loadmanager tokens validate` shows.
+    """
+    admin.send("PUT", f"{TOKENS}/{quote(token_id, safe='')}", {"until": until, "note": note})
+    return done(f"{token_id} is refused", id=token_id, until=until)
+
+
+@tokens.command("allow")
+@_id
+def tokens_allow(admin: AdminClient, token_id: str) -> Output:
+    """Refuse a token no longer."""
+    admin.send("DELETE", f"{TOKENS}/{quote(token_id, safe='')}")
+    return done(f"{token_id} is refused no longer", id=token_id)

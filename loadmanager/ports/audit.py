@@ -1,0 +1,85 @@
+"""Who asks for what, and where the changes that were allowed are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+WRITTEN_MAX = 100
+"""Stored documents of one request that are told apart."""
+READ_MAX = 1_000
+"""Documents that a request read, and may change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A stored document before and after a request; None: it does not exist."""
+
+    path: str
+    before: bytes | None
+    after: bytes | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Asked:
+    """A request that may change something."""
+
+    roles: tuple[str, ...]
+    """The role that asks, and the one for which a proxy asks; empty without authentication."""
+    address: str
+    over: str
+    """`http`, `binary` or `fleet`."""
+    what: str
+    """Method and path, or the command with its topic."""
+    body: str = ""
+    """What was asked for, if no stored document says it."""
+    orders: bool = False
+    """Whether it is one of the orders that brokers give each other."""
+    note: str = ""
+    read: dict[str, bytes] = field(default_factory=dict)
+    written: dict[str, Written] = field(default_factory=dict)
+    not_told: int = 0
+    """Further documents that were written."""
+
+    def saw(self, path: str, value: bytes) -> None:
+        """The request read a document."""
+        if len(self.read) < READ_MAX:
+            self.read[path] = value
+
+    def wrote(self, path: str, value: bytes | None) -> None:
+        """The request wrote a document, or deleted it."""
+        known = self.written.get(path)
+        if known is None and len(self.written) >= WRITTEN_MAX:
+            self.not_told += 1
+            return
+        before = known.before if known is not None else self.read.get(path)
+        self.written[path] = Written(path, before, value)
+
+
+ASKED: ContextVar[Asked | None] = ContextVar("asked", default=None)
+"""The request on whose behalf this task works."""
+
+
+@contextmanager
+def asking(asked: Asked) -> Iterator[Asked]:
+    """While the block runs, what is written is written for this request."""
+    token = ASKED.set(asked)
+    try:
+        yield asked
+    finally:
+        ASKED.reset(token)
+
+
+class Audit(Protocol):
+    """Keeps and tells the changes that were allowed."""
+
+    def changed(self, asked: Asked) -> None:
+        """Somebody made a change. Never blocks or raises: what cannot be kept is counted."""
+        ...
+
+    def recent(self, limit: int) -> list[dict[str, Any]]:
+        """The last changes that this broker made, the newest first."""
+        ...
