@@ -43,14 +43,18 @@ class Asked:
     written: dict[str, Written] = field(default_factory=dict)
     not_told: int = 0
     """Further documents that were written."""
+    ended: bool = False
+    """Tasks that outlive the request, such as those of a topic that it opened, work for nobody."""
 
     def saw(self, path: str, value: bytes) -> None:
         """The request read a document."""
-        if len(self.read) < READ_MAX:
+        if not self.ended and len(self.read) < READ_MAX:
             self.read[path] = value
 
     def wrote(self, path: str, value: bytes | None) -> None:
         """The request wrote a document, or deleted it."""
+        if self.ended:
+            return
         known = self.written.get(path)
         if known is None and len(self.written) >= WRITTEN_MAX:
             self.not_told += 1
@@ -71,6 +75,8 @@ def asking(asked: Asked) -> Iterator[Asked]:
         yield asked
     finally:
         ASKED.reset(token)
+        asked.ended = True
+        asked.read.clear()
 
 
 class Audit(Protocol):

@@ -119,6 +119,7 @@ def build_limits(
     settings: LiveSettings,
     store: Store,
     namespaces: Namespaces,
+    *,
     clock: Clock,
     corrupt: Corrupt,
 ) -> Limits:

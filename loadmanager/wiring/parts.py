@@ -115,8 +115,8 @@ class Parts:
         self._topics = Topics(noting, self._namespaces, self._broker, self._corrupt, storage)
         share_topics(self._topics, self.hosting)
         self._schemas = Schemas(noting, self._namespaces, outside.clock, self._corrupt)
-        of = self.hosting, self._throttling, settings, noting
-        self.limits = build_limits(*of, self._namespaces, outside.clock, self._corrupt)
+        limiting = self.hosting, self._throttling, settings, noting, self._namespaces
+        self.limits = build_limits(*limiting, clock=outside.clock, corrupt=self._corrupt)
         self._locks = self._build_locks()
         self._extensible = self._build_extensible()
         self._ownership = self._build_ownership()

@@ -73,6 +73,7 @@ class AuditLog:
     def changed(self, asked: Asked) -> None:
         """See the port."""
         records = list(self._records(asked))
+        asked.written.clear()
         self.count += len(records)
         if self._history is not None:
             self._history.append(*records)

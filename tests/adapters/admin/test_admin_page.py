@@ -144,7 +144,7 @@ async def test_following_goes_to_brokers_only() -> None:
 
 
 async def test_headers_of_answers() -> None:
-    """Browsers guess no type and keep nothing. Ports without TLS stay usable beside others."""
+    """Browsers guess no type and keep nothing; they may use a port without TLS if there is one."""
     async with serving(1) as served:
         for method, path, status in (
             ("GET", "/admin/v2/brokers", 200),

@@ -14,12 +14,13 @@ from structlog.testing import capture_logs
 from wiring.running import eventually
 from wiring.test_rights import a_consumer, a_producer, answer_to
 
+from loadmanager.adapters.memory.store import MemoryTree
 from loadmanager.cli import main
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import encode
-from loadmanager.ports.audit import Asked
-from loadmanager.runtime.shared.audit import KEPT, TEXT_MAX, WAITING_MAX, AuditLog
+from loadmanager.ports.audit import Asked, asking
+from loadmanager.runtime.shared.audit import KEPT, TEXT_MAX, WAITING_MAX, AuditLog, NotingStore
 
 CHANGES = "/loadmanager/v1/changes"
 POLICIES = "/admin/policies/acme/orders"
@@ -239,6 +240,44 @@ async def test_it_is_bounded_and_counts_what_it_drops() -> None:
     assert audit.count == WAITING_MAX + KEPT
     assert audit.dropped == KEPT
     assert len(audit.recent(10_000)) == KEPT
+
+
+async def test_a_task_that_outlives_its_request() -> None:
+    """It holds nothing of the request, and what it writes is no change by who asked then."""
+    memory = MemoryTree().session(timeout_s=60)
+    store = NotingStore(memory)
+    going_on = asyncio.Event()
+
+    async def later() -> None:
+        await going_on.wait()
+        await store.get("/admin/policies/a")
+        await store.put("/admin/policies/a", b"{}")
+
+    request = asked()
+    async with memory:
+        with asking(request):
+            task = asyncio.create_task(later())
+            await store.put("/admin/policies/b", b"{}")
+            await store.get("/admin/policies/b")
+        assert list(request.written) == ["/admin/policies/b"]
+        going_on.set()
+        await task
+        assert list(request.written) == ["/admin/policies/b"]
+        assert not request.read
+
+
+async def test_a_tenant_that_is_changed() -> None:
+    """With what it was before."""
+    async with secured() as served:
+        body = {"adminRoles": ["new"], "allowedClusters": [CLUSTER]}
+        assert (await served.ask("POST", "/admin/v2/tenants/acme", body)).status == 204
+        newest = (await changes(served))[0]
+        assert json.loads(newest["before"]) == {"adminRoles": ["boss"]}
+        assert json.loads(newest["after"]) == {"adminRoles": ["new"]}
+        assert (await served.ask("PUT", "/admin/v2/tenants/other", body)).status == 204
+        assert (await served.ask("DELETE", "/admin/v2/tenants/other")).status == 204
+        newest = (await changes(served))[0]
+        assert (json.loads(newest["before"]), newest["after"]) == (body, None)
 
 
 async def test_long_documents_and_secrets() -> None:
