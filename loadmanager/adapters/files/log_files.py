@@ -222,11 +222,15 @@ class LogFiles:
                 (place, place.offset + len(piece.data)) for place, piece in pieces
             )
         sync_s = time.perf_counter() - began_s
-        for place, piece in pieces:
-            if piece.finished:
-                self._finish(place, piece)
+        finished = [(place, piece) for place, piece in pieces if piece.finished]
+        for place, _ in finished:
+            self._buffer.flush([place.path])
+            self._own.sync(place.path)
+            self._disk.release(place.path)
         self._own.retire(only_full=True)
         self._look()
+        for place, piece in finished:
+            self._settle(place.log_id, place.path, piece.segment)
         self._count(pieces, time.perf_counter() - began_s, sync_s if self._syncs() else 0.0)
         runs = {log_id: some[-1].segment.run for log_id, some in batch.items() if some}
         return self._ended(runs) | spoilt, {} if self._syncs() else touched
@@ -262,14 +266,12 @@ class LogFiles:
         self.commit_s += took_s
         self.sync_s += sync_s
 
-    def _finish(self, place: Place, piece: Piece) -> None:
-        """The last piece of a segment was taken: make all of it durable, with its index."""
-        if piece.segment.offsets:
-            self._buffer.flush([place.path])
-            self._own.sync(place.path)
-            self._disk.release(place.path)
-            if self._own.settle(place.path):
-                self._earlier.leave_index(place.log_id, piece.segment)
+    def _settle(self, log_id: int, path: str, segment: SegmentIndex) -> None:
+        """Leave the index of a finished segment that was synced, unless it is in doubt; marks of
+        later openings were looked for since.
+        """
+        if segment.offsets and self._own.settle(path):
+            self._earlier.leave_index(log_id, segment)
 
     def _look(self) -> None:
         try:
@@ -407,8 +409,9 @@ class LogFiles:
                 if index.offsets:
                     self._own.sync(path)
                     self._disk.release(path)
-                    if self._own.settle(path):
-                        self._earlier.leave_index(log_id, index)
+            self._own.look()
+            for index, path in zip(segments, paths, strict=True):
+                self._settle(log_id, path, index)
                 if not self._own.doubts(log_id):
                     self._disk.create(closed_path(log_id, index.run), b"")
 

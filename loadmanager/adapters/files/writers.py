@@ -184,8 +184,8 @@ class Journal:
 
 
 class Writer:
-    """The folder of this storage. One thread calls `look`, `commit`, `retire` and `abandon`, one
-    calls `clear` and `mend`; any thread may call the others.
+    """The folder of this storage. One thread calls `commit`, `retire` and `abandon`, one calls
+    `clear` and `mend`; any thread may call the others.
     """
 
     def __init__(self, disk: Disk, name: str, journal_bytes: int) -> None:
@@ -231,16 +231,18 @@ class Writer:
                 errno.ESTALE,
                 "another broker has ended this storage, or its directory is another one by now",
             )
-        ended = dict[int, None]()
+        marks, ended = list[str](), dict[int, None]()
         for name in names:
             if name.endswith(".fenced"):
+                marks.append(f"{self._folder}/{name}")
                 with suppress(ValueError):
                     log_id, run = (int(part, 16) for part in name[: -len(".fenced")].split("-"))
                     self.fence(log_id, run)
                     ended[log_id] = None
-                self._disk.remove(f"{self._folder}/{name}")
         for path in self.covered(ended):
             self.doubt(path)
+        for mark in marks:
+            self._disk.remove(mark)
 
     def abandon(self) -> None:
         """Write nothing more: whoever finds the folder may end it."""
