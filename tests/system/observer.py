@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from system.raw import CONNECT, a_send
 
 from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import Frame, FrameReader, encode
+from loadmanager.core.wire.frames import DUPLICATE, Frame, FrameReader, encode
 
 PACE_S = 0.05
 RETRY_S = 0.25
@@ -104,6 +104,12 @@ class Observer:
         self.receipts: dict[str, list[Receipt]] = {topic: [] for topic in topics}
         self.lives: dict[tuple[str, str, int], Life] = {}
         self.notices: list[Notice] = []
+        self.entries: dict[tuple[str, int, int], str] = {}
+        """Topic, ledger and entry of each receipt → the broker that sent it."""
+        self.doubled: list[str] = []
+        """Entries with receipts of two brokers: both own the ledger. A stored topic has one ledger
+        for good.
+        """
         self.faults: list[str] = []
         """Bugs of brokers: unreadable frames, answers without a request."""
         self._names = list(topics)
@@ -124,6 +130,18 @@ class Observer:
     def watch(self, broker: str, host: str, port: int) -> None:
         """Observe another broker."""
         self._loop.call_soon_threadsafe(self._add, broker, host, port)
+
+    def look_up_everything(self) -> None:
+        """Ask each broker for the owner of each topic, though all have one: a broker to which the
+        owner looks dead takes its bundles then.
+        """
+
+        def look_up() -> None:
+            for link in self._links.values():
+                for index in range(len(self._names)):
+                    link.lookup(index, time.monotonic(), authoritative=False)
+
+        self._loop.call_soon_threadsafe(look_up)
 
     # What was seen
 
@@ -212,8 +230,11 @@ class Observer:
             if link.port == port:
                 link.attach_soon(index)
 
-    def took(self, receipt: Receipt, topic: str, ledger: int) -> None:
+    def took(self, receipt: Receipt, topic: str, ledger: int, entry: int) -> None:
         """A receipt arrived."""
+        before = self.entries.setdefault((topic, ledger, entry), receipt.broker)
+        if before != receipt.broker and entry != DUPLICATE:
+            self.doubled.append(f"{topic} {ledger}:{entry}: {before} and {receipt.broker}")
         self.receipts[topic].append(receipt)
         key = (receipt.broker, topic, ledger)
         life = self.lives.get(key)
@@ -421,7 +442,9 @@ class _Link(asyncio.Protocol):
             return
         taken = Receipt(sent.number, self._broker, sent.at_s, now_s)
         self._taken[sent.number] = taken
-        self._observer.took(taken, self._topics[sent.index], receipt.message_id.ledgerId)
+        message_id = receipt.message_id
+        topic = self._topics[sent.index]
+        self._observer.took(taken, topic, message_id.ledgerId, message_id.entryId)
 
     def _on_message(self, message: pb.CommandMessage, tail: bytes, now_s: float) -> None:
         (size,) = struct.unpack_from(">I", tail, 6)

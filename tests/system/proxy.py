@@ -7,7 +7,9 @@
   the bytes through late, as TCP does when a network comes back;
 * `forget_next()`: close every connection; accept the next one and pass nothing on, ever;
 * `flap(low_s, high_s)`: close every connection, and each new one after a random life;
-* `restore()`: pass bytes again.
+* `restore()`: pass bytes again, at once.
+
+`delay_s` is how long each byte takes.
 """
 
 from __future__ import annotations
@@ -17,16 +19,21 @@ import random
 import threading
 from collections.abc import Callable
 
+ORDER_S = 1e-5
+"""Between bytes that are delayed, which a loop takes in the order of their times."""
+
 
 class Proxy:
     """A proxy in a thread of its own, within `with`; listens on `port`."""
 
-    def __init__(self, target_port: int, seed: int = 1) -> None:
+    def __init__(self, target_port: int, seed: int = 1, host: str = "127.0.0.1") -> None:
         self.port = 0
+        self.target_host = host
         self.target_port = target_port
         self.refusing = False
         self.holding = False
         self.forgetting = False
+        self.delay_s = 0.0
         self.lives_s: tuple[float, float] | None = None
         self.rng = random.Random(seed)
         self.sides: set[_Side] = set()
@@ -75,6 +82,7 @@ class Proxy:
 
     def restore(self) -> None:
         """Pass bytes again."""
+        self.delay_s = 0.0
         self._change(self._apply_hold)
 
     def _change(
@@ -114,6 +122,8 @@ class _Side(asyncio.Protocol):
     def __init__(self, proxy: Proxy, peer: _Side | None) -> None:
         self._proxy = proxy
         self._peer = peer
+        self._due_s = 0.0
+        """When the last bytes that were delayed are passed on; none overtake them."""
         self._connecting: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -139,9 +149,10 @@ class _Side(asyncio.Protocol):
         self._connecting = asyncio.create_task(self._connect())
 
     async def _connect(self) -> None:
-        loop, port = asyncio.get_running_loop(), self._proxy.target_port
+        loop, proxy = asyncio.get_running_loop(), self._proxy
+        host, port = proxy.target_host, proxy.target_port
         try:
-            await loop.create_connection(lambda: _Side(self._proxy, self), "127.0.0.1", port)
+            await loop.create_connection(lambda: _Side(proxy, self), host, port)
         except OSError:
             self.transport.abort()
         else:
@@ -156,8 +167,16 @@ class _Side(asyncio.Protocol):
             self.transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        if self._peer is not None:
-            self._peer.transport.write(data)
+        if self._peer is None:
+            return
+        loop, write = asyncio.get_running_loop(), self._peer.transport.write
+        now_s = loop.time()
+        due_s = max(now_s + self._proxy.delay_s, self._due_s + ORDER_S)
+        if due_s <= now_s:
+            write(data)
+        else:
+            self._due_s = due_s
+            loop.call_at(due_s, write, data)
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self._proxy.sides.discard(self)
