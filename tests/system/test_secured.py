@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pulsar
 import pytest
 from adapters.security.certificates import Authority
 from adapters.security.tokens import ADMIN, SECRET, token
+from system.cluster import wait_for
 from system.fleet import NAMESPACE
 from system.secured import TOPIC, Secured
 
@@ -112,8 +114,18 @@ def test_who_has_no_permission_is_refused(secured: Secured) -> None:
         assert consumer.receive(10_000).data() == b"x"
 
 
+def _may_subscribe(client: pulsar.Client) -> bool:
+    try:
+        client.subscribe(TOPIC, "leaving").close()
+    except pulsar.AuthorizationError:
+        return False
+    return True
+
+
 def _send_on(producer: pulsar.Producer) -> None:
-    for _ in range(1_000):
+    """Until the client says that it cannot, or for long."""
+    until_s = time.monotonic() + 60
+    while time.monotonic() < until_s:
         producer.send(b"after")
 
 
@@ -123,6 +135,7 @@ def test_a_permission_that_is_taken_away(secured: Secured) -> None:
     """
     secured.permit("leaving", ["produce", "consume"])
     with client(secured, token("leaving"), timeout_s=3) as leaving:
+        wait_for(lambda: _may_subscribe(leaving), "the broker hears of the permission")
         consumer = leaving.subscribe(TOPIC, "leaving")
         producer = leaving.create_producer(TOPIC, send_timeout_millis=3_000)
         producer.send(b"before")
