@@ -171,7 +171,7 @@ MUTATIONS = (
     Mutation(
         "an opening whose life is over closes the next one",
         (CLOSES_ANY_LIFE,),
-        kinds=("slow_host", "isolate", "unload"),
+        kinds=("slow_host", "delete_node", "unload"),
     ),
     Mutation(
         "nobody looks at the lease",

@@ -25,7 +25,7 @@ FOUND_BY = {
     "a bundle is served before the host opened it, and whether it could or not": 10009,
     "an opening that fails keeps the lock": 10003,
     "a release whose life is over closes the next one": 10035,
-    "an opening whose life is over closes the next one": 10035,
+    "an opening whose life is over closes the next one": 20089,
     "nobody looks at the lease": 10000,
     "a deleted lock is not noticed": 10005,
     "a lock of an earlier session of this broker counts as taken": 10002,
