@@ -48,6 +48,9 @@ CLOSED_IDS_MAX = 10_000
 READ_AHEAD_BYTES = 256 * 1024
 """A connection that waits for its turn is not read while so much is unprocessed."""
 
+LOOK_FRAMES = 4
+"""After so many frames a connection looks whether its turn is over."""
+
 SLOWED_S = 1.0
 SLOWED_MAX = 30
 """The pause after a refusal that is one too many, and after how many of them it is closed."""
@@ -311,7 +314,7 @@ class Connection(Answers, asyncio.Protocol):
             self.throttle,
             self.server.throttling.settings.pending_publishes_per_connection,
         )
-        turns, now_ns = self.server.turns, self._clock.monotonic_ns
+        turns, now_ns, taken = self.server.turns, self._clock.monotonic_ns, 0
         while not throttle.paused and not self._waits and self._transport is not None:
             if not turns.may_ask(self.party):
                 self._waits = True
@@ -326,7 +329,10 @@ class Connection(Answers, asyncio.Protocol):
                 asyncio.get_running_loop().call_soon(
                     self._release, HoldCause.PENDING_PUBLISH_REQUESTS
                 )
-            if now_ns() >= until_ns and not self._waits and self._reader.pending_bytes:
+            taken += 1
+            if taken % LOOK_FRAMES or now_ns() < until_ns:
+                continue
+            if not self._waits and self._reader.pending_bytes:
                 self._wait()
 
     def welcome(self) -> bool:

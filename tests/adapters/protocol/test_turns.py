@@ -11,7 +11,7 @@ from adapters.protocol.driven_broker import Broker, OwnsAll, Wire
 from core.throttling.driven import DrivenClock
 from system.raw import CONNECT
 
-from loadmanager.adapters.protocol.connection import SLOWED_MAX, Connection
+from loadmanager.adapters.protocol.connection import LOOK_FRAMES, SLOWED_MAX, Connection
 from loadmanager.adapters.protocol.server import HANDLERS, BrokerServer
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.messaging.settings import MessagingSettings
@@ -19,9 +19,9 @@ from loadmanager.core.throttling.turns import TURN_NS
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import encode
 
-LOOK_NS = 20_000
-"""What one look at the clock costs: about what a frame does."""
-PER_TURN = TURN_NS // LOOK_NS
+LOOK_NS = 80_000
+"""What one look at the clock costs: about what `LOOK_FRAMES` frames do."""
+PER_TURN = LOOK_FRAMES * TURN_NS // LOOK_NS
 PONG = encode(pong=pb.CommandPong())
 PING = encode(ping=pb.CommandPing())
 ATTACKERS = 8
