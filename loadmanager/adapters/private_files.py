@@ -46,7 +46,7 @@ def _opener(path: str, flags: int) -> int:
     return os.open(path, flags, FILE_MODE)
 
 
-def write_private(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes) -> None:
     """As `Path.write_bytes`; a new file has `FILE_MODE`. Raises `OSError`."""
     with open_private(path, "wb") as file:
         file.write(data)

@@ -24,6 +24,7 @@ from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.files.wishes_file import WishesFile
 from loadmanager.adapters.logs.configure import configure
 from loadmanager.adapters.metrics.page import MetricsPage
+from loadmanager.adapters.private_files import FILE_MODE
 from loadmanager.adapters.pulsar_admin.client import PulsarClient
 from loadmanager.adapters.pulsar_admin.orders import AdminOrders
 from loadmanager.adapters.pulsar_admin.reader import AdminReader
@@ -409,6 +410,6 @@ def _leaves(errors: BaseExceptionGroup[OperationalError]) -> Iterator[BaseExcept
 def _touch(sign: Path) -> None:
     """Give a sign of life. Raises `OperationalError`."""
     try:
-        sign.touch()
+        sign.touch(FILE_MODE)
     except OSError as error:
         raise OperationalError(f"no sign of life: {sign}: {error.strerror}") from None
