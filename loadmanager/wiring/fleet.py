@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from loadmanager.adapters.pulsar_admin.reader import AdminReader
 from loadmanager.adapters.pulsar_admin.settings import METADATA_URL
 from loadmanager.adapters.system import open_files
 from loadmanager.adapters.system.clock import SystemClock
+from loadmanager.adapters.system.ending import Ending
 from loadmanager.adapters.system.folder_lock import locked
 from loadmanager.adapters.system.notify import notify
 from loadmanager.adapters.zookeeper.load_reports import LoadReports
@@ -65,6 +65,8 @@ from loadmanager.wiring.fleet_work import FleetOutside, build_fleet_work
 AGAIN_S = 15.0
 """A cluster whose tasks ended by a bug starts again after this time."""
 CHECK_S = 5.0
+STOP_S = 80.0
+"""A stop takes so long at most."""
 ACTED = "acted.json"
 """The file with what the daemon did lately."""
 SIGN = "alive"
@@ -93,7 +95,8 @@ def run_fleet(clusters: Sequence[ClusterSettings], options: FleetOptions) -> int
     json = None if options.log_format is None else options.log_format == "json"
     configure(options.log_level, json=json, broker="fleet")
     open_files.raise_limit()
-    return asyncio.run(_Daemon(clusters, options).run())
+    with Ending(lambda: STOP_S) as ending:
+        return asyncio.run(_Daemon(clusters, options).run(ending))
 
 
 class _Daemon:
@@ -114,10 +117,8 @@ class _Daemon:
             for number, settings in enumerate(clusters)
         ]
 
-    async def run(self) -> int:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop.set)
+    async def run(self, ending: Ending) -> int:
+        ending.listen(self._stop.set)
         with contextlib.ExitStack() as stack:
             for cluster in self._clusters:
                 cluster.listen(stack)
