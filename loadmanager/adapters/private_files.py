@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import stat
 from collections.abc import Container
 from contextlib import suppress
@@ -103,3 +104,23 @@ def open_own_folder(folder: Path) -> int:
         return descriptor
     os.close(descriptor)
     raise OSError(NOT_OURS, why, str(folder))
+
+
+def bind_private(path: Path) -> socket.socket:
+    """A Unix socket at this path that only our user can use, whatever the umask is.
+
+    Replaces one that an ended process of our user has left there. Raises `OSError`.
+    """
+    with suppress(FileNotFoundError):
+        found = path.lstat()
+        if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid():
+            raise OSError(errno.EEXIST, "something else than a socket of ours is there", str(path))
+        path.unlink()
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        os.fchmod(sock.fileno(), FILE_MODE)  # the file has this mode from its first moment
+        sock.bind(str(path))
+    except OSError:
+        sock.close()
+        raise
+    return sock

@@ -16,6 +16,7 @@ import structlog
 
 from loadmanager import __version__
 from loadmanager.adapters.admin.fleet import FleetServer
+from loadmanager.adapters.admin.fleet_access import FleetGuard
 from loadmanager.adapters.admin.fleet_routes import FleetUse
 from loadmanager.adapters.files.history import FLUSH_S, FileHistory
 from loadmanager.adapters.files.note import FileNote
@@ -23,11 +24,12 @@ from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.files.wishes_file import WishesFile
 from loadmanager.adapters.logs.configure import configure
 from loadmanager.adapters.metrics.page import MetricsPage
-from loadmanager.adapters.private_files import FILE_MODE
+from loadmanager.adapters.private_files import FILE_MODE, bind_private
 from loadmanager.adapters.pulsar_admin.client import PulsarClient
 from loadmanager.adapters.pulsar_admin.orders import AdminOrders
 from loadmanager.adapters.pulsar_admin.reader import AdminReader
 from loadmanager.adapters.pulsar_admin.settings import METADATA_URL
+from loadmanager.adapters.security.tokens import TokenVerifier
 from loadmanager.adapters.system import open_files
 from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.adapters.system.ending import Ending
@@ -168,6 +170,7 @@ class Cluster:
             PulsarClient(self.settings.pulsar)
         except OperationalError as error:
             raise ConfigError(f"cluster {self.name}: {error}") from None
+        self._build_guard()
         self.sock = stack.enter_context(self._bound())
         self.port = self.sock.getsockname()[1]
 
@@ -255,11 +258,12 @@ class Cluster:
                 work = build_fleet_work(self.settings, outside, scope, steps)
                 server = FleetServer(
                     self._build_use(term.leader, work, history),
+                    self._build_guard(),
                     version=__version__,
                     connections_cap=self.connections_cap,
                 )
                 sock, self.sock = self.sock or self._bound(), None
-                await server.start(sock, scope.spawn)
+                await server.start([sock, *self._local_sockets()], scope.spawn)
                 log.info(
                     "watching",
                     cluster=self.name,
@@ -279,6 +283,18 @@ class Cluster:
                     await server.stop()
                     if goes:
                         await self._say_goodbye(client, work)
+
+    def _build_guard(self) -> FleetGuard:
+        verifier = TokenVerifier(self.settings.tokens) if self.settings.has_tokens else None
+        return FleetGuard(settings=self.settings.api, verifier=verifier, clock=self.clock)
+
+    def _local_sockets(self) -> list[socket.socket]:
+        """The Unix socket, if one is configured. Raises `OperationalError`."""
+        path = self.settings.api.socket
+        try:
+            return [bind_private(Path(path))] if path else []
+        except OSError as error:
+            raise OperationalError(f"apiSocket {path}: {error.strerror}") from None
 
     async def _until_the_clock_is_set(self) -> None:
         """Raises `OperationalError` then: what is known would look too new, or too old."""

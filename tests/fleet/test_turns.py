@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from fleet.fake_pulsar import FakePulsar, a_pulsar
-from fleet.test_daemon import a_daemon, ask
+from fleet.test_daemon import a_daemon, ask, over
 from ports import free_ports
 
 from loadmanager import cli
@@ -53,10 +53,11 @@ async def test_one_daemon_leads_and_the_other_takes_over(
         folders = [tmp_path / "a", tmp_path / "b"]
         for folder in folders:
             folder.mkdir()
-        async with a_daemon(folders[0], configuration, port) as first:
+        mine = f"{configuration}apiSocket={tmp_path / 'socket'}\n"
+        async with a_daemon(folders[0], mine, port) as first:
             before = await ask(port, "/loadmanager/v1/cluster")
-            async with aiohttp.ClientSession() as session:
-                pause = f"http://127.0.0.1:{port}/loadmanager/v1/moves/pause"
+            async with over(tmp_path / "socket") as session:
+                pause = "http://localhost/loadmanager/v1/moves/pause"
                 async with session.put(pause, json={"seconds": 999, "note": "ours"}) as answer:
                     assert answer.status == 200
             async with a_daemon(folders[1], configuration, port + 1) as second:
