@@ -33,8 +33,9 @@ NO_TOKENS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetApiSettings:
-    """The daemon's HTTP API. Without a key for tokens, it answers reads only, except on the socket
-    (`apiSocket`).
+    """The daemon's HTTP API.
+
+    Without a key for tokens, it answers reads only, except on the socket (`apiSocket`).
     """
 
     socket: str = conf(
