@@ -174,9 +174,13 @@ async def test_what_operators_wish_is_not_stored_by_a_daemon_whose_term_is_over(
     async with a_pulsar(1) as pulsar, MemoryStore(MemoryTree(), 30, clock.monotonic_s) as store:
         wishes = OperatorWishes(store, clock, Corrupt())
         term = Term(Leader("me", pulsar.url(), 1), checks=(Check("/changed", 1),))
-        async with leading(tmp_path, pulsar, term, wishes) as port, aiohttp.ClientSession() as http:
+        path = str(tmp_path / "socket")
+        async with (
+            leading(tmp_path, pulsar, term, wishes, apiSocket=path) as port,
+            over(Path(path)) as http,
+        ):
             await ask(port, "/loadmanager/v1/cluster")
-            pause = f"http://127.0.0.1:{port}/loadmanager/v1/moves/pause"
+            pause = "http://localhost/loadmanager/v1/moves/pause"
             async with http.put(pause, json={"seconds": 9}) as answer:
                 assert answer.status == 503
                 assert "term as leader is over" in await answer.text()
