@@ -24,6 +24,7 @@ from aiohttp import web
 from loadmanager import cli, settings
 from loadmanager.adapters.admin import models_fleet, openapi
 from loadmanager.adapters.admin.fleet import FleetServer
+from loadmanager.adapters.admin.fleet_access import FleetApiSettings, FleetGuard
 from loadmanager.adapters.admin.models import Reason
 from loadmanager.adapters.admin.openapi import COMMON, DAEMON
 from loadmanager.adapters.admin.server import AdminServer
@@ -252,7 +253,8 @@ def routes() -> list[web.AbstractRoute]:
 def fleet_routes() -> list[web.AbstractRoute]:
     """All routes of the daemon beside a Pulsar cluster."""
     anything: Any = _Anything()
-    server = FleetServer(anything, version="")
+    guard = FleetGuard(settings=FleetApiSettings(), verifier=None, clock=anything)
+    server = FleetServer(anything, guard, version="")
     return [route for route in server.application.router.routes() if route.method != "HEAD"]
 
 

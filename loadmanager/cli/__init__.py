@@ -18,6 +18,8 @@ import click
 
 from loadmanager import __doc__ as description
 from loadmanager import __version__
+from loadmanager.adapters.system.ending import end_at_once
+from loadmanager.adapters.system.parent import stop_with_parent
 from loadmanager.cli.options import Group
 from loadmanager.core.errors import BadInputError, ConfigError, OperationalError
 
@@ -72,6 +74,10 @@ def build(commands: Sequence[str] = COMMANDS) -> click.Group:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command, or print the help without one; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and arguments[:1] and arguments[0] in SERVICES:
+        end_at_once()
+        if "--stop-with-parent" in arguments:  # before anything that may hang
+            stop_with_parent()
     if sys.stdout is None and arguments[:1] and arguments[0] not in SERVICES:
         return _unwritable("it is closed")
     root = build(arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -13,12 +14,14 @@ from typing import Any
 import click
 
 from loadmanager import settings
+from loadmanager.adapters.private_files import UMASK
 from loadmanager.cli.options import URL, Command, config
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.text import printable
 
+OUTPUT = "data/analysis"
 NO_RECORDS, PARTLY, UNANSWERED = 4, 3, 5
 EXAMPLES = """examples:
   loadmanager analyze                        yesterday, from data/history into data/analysis
@@ -45,7 +48,7 @@ exit status: 0 done; 1 failed; 2 bad input or usage;
 )
 @click.option(
     "--output",
-    default="data/analysis",
+    default=OUTPUT,
     type=URL,
     metavar="URL",
     help="where tables and reports go",
@@ -86,6 +89,8 @@ def command(
         raise ConfigError(
             f"the analysis needs PySpark and fsspec: pip install 'loadmanager[analysis]' ({error})"
         ) from None
+    if output == OUTPUT:
+        os.umask(UMASK)  # Spark's, too; who may read an --output is up to whoever asks for it
     outcomes = analyze(
         day,
         history=_url(history),

@@ -71,13 +71,14 @@ def _is_loopback(host: str) -> bool:
     default="127.0.0.1:8090",
     callback=_address,
     metavar="HOST:PORT",
-    help="HTTP API, without authentication; a further cluster has the next port",
+    help="HTTP API; a further cluster has the next port. Orders need a token, or apiSocket",
 )
 @click.option(
     "--open",
     "to_all",
     is_flag=True,
-    help="allow --listen on other addresses than loopback: whoever reaches it may do everything",
+    help="allow --listen on other addresses than loopback without tokens: whoever reaches it may "
+    "read everything",
 )
 @log_format
 @click.pass_context
@@ -106,12 +107,15 @@ def command(
     ctx.obj = partial(_known, config, values)
     if ctx.invoked_subcommand is not None:
         return 0
-    if not to_all and not _is_loopback(listen[0]):
+    known = ctx.obj()
+    proven = all(cluster.has_tokens for cluster in known)
+    if not to_all and not proven and not _is_loopback(listen[0]):
         raise ConfigError(
-            f"--listen {listen[0]}: the API has no authentication; choose a loopback address, or "
-            "add --open if everybody who reaches it may do everything"
+            f"--listen {listen[0]}: the API asks for no token; choose a loopback address, set "
+            "tokenSecretKey or tokenPublicKey, or add --open if everybody who reaches it may read "
+            "everything"
         )
-    return run_fleet(ctx.obj(), FleetOptions(data_dir, listen, log_format=log_format))
+    return run_fleet(known, FleetOptions(data_dir, listen, log_format=log_format))
 
 
 @command.command(cls=Command)

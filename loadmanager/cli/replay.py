@@ -166,6 +166,7 @@ def command(
 
 def _draw(path: Path, text: str) -> None:
     try:
+        # a picture to show to others: who may read it is up to the umask of whoever asks for it
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise BadInputError(f"--plot {path}: {error.strerror}") from None

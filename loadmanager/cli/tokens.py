@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import re
 import secrets
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from loadmanager.adapters.private_files import open_private
 from loadmanager.adapters.security.settings import TokenSettings
 from loadmanager.adapters.security.tokens import (
     PUBLIC_ALGORITHMS,
@@ -49,7 +49,7 @@ command = Group("tokens", help="Make and check keys and tokens.", epilog=EXAMPLE
 def _write(path: Path, content: bytes) -> None:
     """Write a new file that only its owner can read. Raises `OperationalError`."""
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with open_private(path, "xb") as file:
             file.write(content)
     except FileExistsError:
         raise OperationalError(f"{path} exists; delete it, or name another file") from None

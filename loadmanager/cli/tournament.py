@@ -246,6 +246,7 @@ def _draw(path: Path, outcome: Standings, results: Results) -> None:
         spread, _, moves = _figures(results[ranked.candidate])
         points[ranked.candidate or IN_FORCE] = moves, spread, ranked.efficient
     try:
+        # a picture to show to others: who may read it is up to the umask of whoever asks for it
         path.write_text(pareto(points, IN_FORCE), encoding="utf-8")
     except OSError as error:
         raise OperationalError(f"--pareto {path}: {error.strerror}") from None

@@ -15,13 +15,15 @@ from __future__ import annotations
 import dataclasses
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from loadmanager import settings
+from loadmanager.adapters.admin.fleet_access import FleetApiSettings
 from loadmanager.adapters.pulsar_admin.settings import METADATA_URL, PulsarSettings
+from loadmanager.adapters.security.settings import TokenSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings, check_url
 from loadmanager.core.bundles.names import SYSTEM_NAMESPACE
 from loadmanager.core.errors import BadInputError, ConfigError
@@ -35,7 +37,9 @@ from loadmanager.settings import KnownKey, Settings, parse_value
 
 FILE_BYTES_MAX = 1_000_000
 CLUSTERS_MAX = 50
-LEAVES: tuple[type, ...] = (PulsarSettings, FleetSettings)
+SOCKET_BYTES_MAX = 107
+"""Of the path of a Unix socket, as the kernel has it."""
+LEAVES: tuple[type, ...] = (PulsarSettings, FleetSettings, FleetApiSettings, TokenSettings)
 ACTING: tuple[type, ...] = (StrategySettings, MoveSettings, SplitSettings)
 """Leaves of broker.conf whose keys decide about moves; those of single strategies are added."""
 PULSAR_DECIDES = frozenset({"algorithm", "flow_difference_percent", "hits_min"})
@@ -66,10 +70,17 @@ class ClusterSettings:
     strategies: StrategySettings
     moves: MoveSettings
     splits: SplitSettings
+    api: FleetApiSettings
+    tokens: TokenSettings
     store: ZooKeeperSettings | None = None
     """Where the lock of daemons on several hosts is, below a root of the cluster's own."""
     given: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Key → text, as the file and the command line say."""
+
+    @property
+    def has_tokens(self) -> bool:
+        """True if clients of the HTTP API can prove who they are."""
+        return bool(self.tokens.secret_key or self.tokens.public_key)
 
     def with_changes(self, changes: Mapping[str, str]) -> ClusterSettings:
         """These settings with some keys changed. Raises `ConfigError`."""
@@ -128,7 +139,11 @@ def clusters(
     """The settings of every cluster. Raises `ConfigError` naming cluster, key and value."""
     if len(sections) > CLUSTERS_MAX:
         raise ConfigError(f"{len(sections)} clusters: {CLUSTERS_MAX} are allowed")
-    return [parse(name, {**values, **overrides}) for name, values in sections.items()]
+    found = [parse(name, {**values, **overrides}) for name, values in sections.items()]
+    sockets = [cluster.api.socket for cluster in found if cluster.api.socket]
+    if len(set(sockets)) < len(sockets):
+        raise ConfigError("apiSocket: each cluster needs a path of its own")
+    return found
 
 
 def parse(name: str, values: Mapping[str, str]) -> ClusterSettings:
@@ -155,6 +170,9 @@ def parse(name: str, values: Mapping[str, str]) -> ClusterSettings:
         raise ConfigError(f"cluster {name}: {'; '.join(problems)}")
     fleet = FleetSettings(**own[FleetSettings])
     pulsar = PulsarSettings(**own[PulsarSettings])
+    problems += _api_problems(FleetApiSettings(**own[FleetApiSettings]), own[TokenSettings])
+    if problems:
+        raise ConfigError(f"cluster {name}: {'; '.join(problems)}")
     try:
         _check_metadata(pulsar, fleet)
         slow = STORED_DEFAULTS if pulsar.metadata_url else {}
@@ -166,11 +184,25 @@ def parse(name: str, values: Mapping[str, str]) -> ClusterSettings:
             _strategies(decided),
             decided.leaf(MoveSettings),
             decided.leaf(SplitSettings),
+            FleetApiSettings(**own[FleetApiSettings]),
+            TokenSettings(**own[TokenSettings]),
             _store(name, decided, fleet) if stored else None,
             dict(values),
         )
     except (ConfigError, BadInputError) as error:
         raise ConfigError(f"cluster {name}: {error}") from None
+
+
+def _api_problems(api: FleetApiSettings, tokens: Mapping[str, Any]) -> Iterator[str]:
+    if len(api.socket.encode()) > SOCKET_BYTES_MAX:
+        yield f"apiSocket: a path of at most {SOCKET_BYTES_MAX} bytes is possible"
+    if not (tokens.get("secret_key") or tokens.get("public_key")):
+        for key, given in (
+            ("superUserRoles", api.superusers),
+            ("authenticateMetricsEndpoint", api.metrics),
+        ):
+            if given:
+                yield f"{key}: it needs tokenSecretKey or tokenPublicKey"
 
 
 def _check_metadata(pulsar: PulsarSettings, fleet: FleetSettings) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +33,7 @@ from loadmanager.adapters.system.cgroup import Cgroup
 from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.adapters.system.disks import INTERVAL_S as LOOK_S
 from loadmanager.adapters.system.disks import Disks
+from loadmanager.adapters.system.ending import Ending
 from loadmanager.adapters.system.garbage import set_limits
 from loadmanager.adapters.system.notify import keep_notifying, notify
 from loadmanager.adapters.system.parent import stop_with_parent
@@ -74,6 +74,8 @@ CERTIFICATES_S_MIN = 1.0
 """Changed certificates are looked for at most this often."""
 STILL_S_MIN = 15.0
 """The process ends when its event loop stands still for two session timeouts, at least this."""
+STOP_MARGIN_S = 30.0
+"""A stop takes this longer than brokerShutdownTimeoutMs at most: the disk may be slow."""
 SWITCH_S = 0.000_5
 """How long a thread of the storage waits for the event loop's thread at most, instead of 5 ms: each
 commit waits for it several times.
@@ -103,8 +105,12 @@ def run_broker(settings: Settings, options: BrokerOptions) -> int:
     broker = settings.leaf(BrokerSettings)
     register_plugins()
     check(settings)
-    with asyncio.Runner(loop_factory=_loop_factory(broker)) as runner:
-        return runner.run(_Broker(settings, options).run())
+    within_s = broker.shutdown_timeout_ms / 1000 + STOP_MARGIN_S
+    with (
+        Ending(lambda: within_s) as ending,
+        asyncio.Runner(loop_factory=_loop_factory(broker)) as runner,
+    ):
+        return runner.run(_Broker(settings, options, ending).run())
 
 
 def _loop_factory(broker: BrokerSettings) -> Callable[[], asyncio.AbstractEventLoop]:
@@ -146,16 +152,27 @@ def _ready(store: ZooKeeperStore, me: BrokerAddress) -> None:
 class _Broker:
     """Builds and runs the parts."""
 
-    def __init__(self, settings: Settings, options: BrokerOptions) -> None:
+    def __init__(self, settings: Settings, options: BrokerOptions, ending: Ending) -> None:
         self._settings = settings
+        self._ending = ending
         self._options = options
         self._broker = settings.leaf(BrokerSettings)
         self._stop = _Stop()
 
     async def run(self) -> int:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop.on_signal)
+        """Run until it is told to stop; it is, by a signal, also while it waits for ZooKeeper."""
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine runs in a task"
+        self._ending.listen(task.cancel)
+        try:
+            await self._run()
+        except asyncio.CancelledError:
+            if not self._ending.told:
+                raise
+        log.info("stopped")
+        return 0
+
+    async def _run(self) -> None:
         tls = tls_contexts(self._settings)
         with contextlib.ExitStack() as stack:
             restricted_broker = restricted(self._broker, self._settings.leaf(AccessSettings))
@@ -176,8 +193,6 @@ class _Broker:
                     raise OperationalError(
                         "; ".join(str(error) for error in errors.exceptions)
                     ) from None
-        log.info("stopped")
-        return 0
 
     async def _warn_of_other_clusters(self, store: ZooKeeperStore) -> None:
         others = sorted(set(await store.children(paths.CLUSTERS)) - {self._broker.cluster_name})
@@ -241,6 +256,7 @@ class _Broker:
                         await self._begin_history(parts, history, scope)
                     _ready(store, me)
 
+                self._ending.listen(self._stop.on_signal)
                 starting = scope.spawn(start(), "start")
                 await self._stop.requested.wait()
                 # It may still wait to register, as long as another broker has the name.

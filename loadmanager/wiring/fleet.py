@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import structlog
 
 from loadmanager import __version__
 from loadmanager.adapters.admin.fleet import FleetServer
+from loadmanager.adapters.admin.fleet_access import FleetGuard
 from loadmanager.adapters.admin.fleet_routes import FleetUse
 from loadmanager.adapters.files.history import FLUSH_S, FileHistory
 from loadmanager.adapters.files.note import FileNote
@@ -24,12 +24,15 @@ from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.files.wishes_file import WishesFile
 from loadmanager.adapters.logs.configure import configure
 from loadmanager.adapters.metrics.page import MetricsPage
+from loadmanager.adapters.private_files import FILE_MODE, bind_private
 from loadmanager.adapters.pulsar_admin.client import PulsarClient
 from loadmanager.adapters.pulsar_admin.orders import AdminOrders
 from loadmanager.adapters.pulsar_admin.reader import AdminReader
 from loadmanager.adapters.pulsar_admin.settings import METADATA_URL
+from loadmanager.adapters.security.tokens import TokenVerifier
 from loadmanager.adapters.system import open_files
 from loadmanager.adapters.system.clock import SystemClock
+from loadmanager.adapters.system.ending import Ending
 from loadmanager.adapters.system.folder_lock import locked
 from loadmanager.adapters.system.notify import notify
 from loadmanager.adapters.zookeeper.load_reports import LoadReports
@@ -64,6 +67,8 @@ from loadmanager.wiring.fleet_work import FleetOutside, build_fleet_work
 AGAIN_S = 15.0
 """A cluster whose tasks ended by a bug starts again after this time."""
 CHECK_S = 5.0
+STOP_S = 80.0
+"""A stop takes so long at most."""
 ACTED = "acted.json"
 """The file with what the daemon did lately."""
 SIGN = "alive"
@@ -92,7 +97,8 @@ def run_fleet(clusters: Sequence[ClusterSettings], options: FleetOptions) -> int
     json = None if options.log_format is None else options.log_format == "json"
     configure(options.log_level, json=json, broker="fleet")
     open_files.raise_limit()
-    return asyncio.run(_Daemon(clusters, options).run())
+    with Ending(lambda: STOP_S) as ending:
+        return asyncio.run(_Daemon(clusters, options).run(ending))
 
 
 class _Daemon:
@@ -113,10 +119,8 @@ class _Daemon:
             for number, settings in enumerate(clusters)
         ]
 
-    async def run(self) -> int:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop.set)
+    async def run(self, ending: Ending) -> int:
+        ending.listen(self._stop.set)
         with contextlib.ExitStack() as stack:
             for cluster in self._clusters:
                 cluster.listen(stack)
@@ -166,6 +170,7 @@ class Cluster:
             PulsarClient(self.settings.pulsar)
         except OperationalError as error:
             raise ConfigError(f"cluster {self.name}: {error}") from None
+        self._build_guard()
         self.sock = stack.enter_context(self._bound())
         self.port = self.sock.getsockname()[1]
 
@@ -253,11 +258,12 @@ class Cluster:
                 work = build_fleet_work(self.settings, outside, scope, steps)
                 server = FleetServer(
                     self._build_use(term.leader, work, history),
+                    self._build_guard(),
                     version=__version__,
                     connections_cap=self.connections_cap,
                 )
                 sock, self.sock = self.sock or self._bound(), None
-                await server.start(sock, scope.spawn)
+                await server.start([sock, *self._local_sockets()], scope.spawn)
                 log.info(
                     "watching",
                     cluster=self.name,
@@ -277,6 +283,18 @@ class Cluster:
                     await server.stop()
                     if goes:
                         await self._say_goodbye(client, work)
+
+    def _build_guard(self) -> FleetGuard:
+        verifier = TokenVerifier(self.settings.tokens) if self.settings.has_tokens else None
+        return FleetGuard(settings=self.settings.api, verifier=verifier, clock=self.clock)
+
+    def _local_sockets(self) -> list[socket.socket]:
+        """The Unix socket, if one is configured. Raises `OperationalError`."""
+        path = self.settings.api.socket
+        try:
+            return [bind_private(Path(path))] if path else []
+        except OSError as error:
+            raise OperationalError(f"apiSocket {path}: {error.strerror}") from None
 
     async def _until_the_clock_is_set(self) -> None:
         """Raises `OperationalError` then: what is known would look too new, or too old."""
@@ -409,6 +427,6 @@ def _leaves(errors: BaseExceptionGroup[OperationalError]) -> Iterator[BaseExcept
 def _touch(sign: Path) -> None:
     """Give a sign of life. Raises `OperationalError`."""
     try:
-        sign.touch()
+        sign.touch(FILE_MODE)
     except OSError as error:
         raise OperationalError(f"no sign of life: {sign}: {error.strerror}") from None

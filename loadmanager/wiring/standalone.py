@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 import tempfile
 import time
@@ -17,6 +16,7 @@ from loadmanager.adapters.files.properties import read_properties, write_private
 from loadmanager.adapters.free_port import require_free_port
 from loadmanager.adapters.logs.configure import configure
 from loadmanager.adapters.system.broker_process import BrokerProcess
+from loadmanager.adapters.system.ending import Ending
 from loadmanager.adapters.system.folder_lock import locked
 from loadmanager.adapters.system.notify import NotifySocket
 from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
@@ -28,6 +28,8 @@ from loadmanager.wiring.initialize import initialize_cluster
 from loadmanager.wiring.plugins import register_plugins
 
 STOP_MARGIN_S = 5.0
+ZOOKEEPER_S = 30.0
+"""ZooKeeper starts or stops within this."""
 LOCK = "standalone.lock"
 HOST = "127.0.0.1"
 PORTS = 1 << 16
@@ -94,10 +96,25 @@ def run_standalone(options: StandaloneOptions) -> int:
             f"{options.brokers}: choose --brokers 1"
         )
     configure(loaded.leaf(BrokerSettings).log_level, json=as_json)
-    return asyncio.run(_run(options, as_json=as_json))
+    broker_s = loaded.leaf(BrokerSettings).shutdown_timeout_ms / 1000
+    with Ending(lambda: broker_s + 2 * STOP_MARGIN_S + ZOOKEEPER_S) as ending:
+        return asyncio.run(_run_until_told(options, ending, as_json=as_json))
 
 
-async def _run(options: StandaloneOptions, *, as_json: bool) -> int:
+async def _run_until_told(options: StandaloneOptions, ending: Ending, *, as_json: bool) -> int:
+    """Run; a signal ends it also before ZooKeeper is ready."""
+    task = asyncio.current_task()
+    assert task is not None, "a coroutine runs in a task"
+    ending.listen(task.cancel)
+    try:
+        return await _run(options, ending, as_json=as_json)
+    except asyncio.CancelledError:
+        if not ending.told:
+            raise
+        return 0
+
+
+async def _run(options: StandaloneOptions, ending: Ending, *, as_json: bool) -> int:
     started_s = time.monotonic()
     with locked(options.data_dir, LOCK, "choose another --data-dir"):
         _require_free_ports(options)
@@ -110,10 +127,9 @@ async def _run(options: StandaloneOptions, *, as_json: bool) -> int:
         ):
             brokers = [_broker(options, index, notify.path) for index in range(options.brokers)]
             supervisor = Supervisor(zookeeper, brokers, restart=options.restart)
-            for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, supervisor.on_signal)
             async with zookeeper:
                 await initialize_cluster(_settings(options, 0), {NAMESPACE: NAMESPACE_BUNDLES})
+                ending.listen(supervisor.on_signal)
                 return await supervisor.run(
                     notify.ready(),
                     lambda: _welcome(options, time.monotonic() - started_s, as_json=as_json),

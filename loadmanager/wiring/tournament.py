@@ -24,6 +24,7 @@ import numpy as np
 
 import loadmanager
 from loadmanager import settings
+from loadmanager.adapters.private_files import make_folder, write_file
 from loadmanager.adapters.zookeeper.embedded import find_java
 from loadmanager.analysis.ingest import first_line
 from loadmanager.analysis.session import session
@@ -87,7 +88,7 @@ class Tournament:
         """Date → the day's file, and the CPU seconds that it will take, about."""
         try:
             for part in ("days", "results"):
-                (folder / part).mkdir(parents=True, exist_ok=True)
+                make_folder(folder / part)
         except OSError as error:
             raise OperationalError(f"{folder}: {error.strerror}") from None
 
@@ -264,7 +265,7 @@ def _write(path: Path, data: bytes) -> None:
     """All or nothing: a killed run leaves no half file, and another run writes its own."""
     temporary = path.with_suffix(f".{secrets.token_hex(8)}.tmp")
     try:
-        temporary.write_bytes(data)
+        write_file(temporary, data)
         temporary.replace(path)
     except OSError as error:
         raise OperationalError(f"{path}: {error.strerror}") from None

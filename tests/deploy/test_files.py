@@ -353,3 +353,44 @@ def test_the_user_and_its_folders(tmp_path: Path) -> None:
     _run("systemd-tmpfiles", "--create", f"--root={tmp_path}", SYSTEMD / "loadmanager.tmpfiles")
     assert (tmp_path / "etc/loadmanager").is_dir()
     assert (tmp_path / "var/lib/loadmanager/data").is_dir()
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in DEPLOY.rglob("*.service")))
+def test_the_units_leave_nothing_to_other_users(name: str) -> None:
+    """What they write is for their user alone, and they see no other users; what has no Java gets
+    no memory that it can write and run, and no right to change priorities.
+    """
+    (path,) = DEPLOY.rglob(name)
+    unit = configparser.RawConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str
+    unit.read(path)
+    service, text = unit["Service"], path.read_text()
+    assert service["UMask"] == "0077"
+    assert service["StateDirectoryMode"] == "0700"
+    assert service.get("RuntimeDirectoryMode", "0700") == "0700"
+    assert service["PrivateUsers"] == "true"
+    if "Java" not in text:
+        assert service["MemoryDenyWriteExecute"] == "true"
+        assert "SystemCallFilter=~@privileged @resources\n" in text
+
+
+def test_the_memory_of_a_killed_broker_outlives_it() -> None:
+    """systemd keeps the folder in which the next process looks for records."""
+    unit = _unit("loadmanager-broker.service")
+    assert (unit["RuntimeDirectory"], unit["RuntimeDirectoryPreserve"]) == ("loadmanager", "yes")
+
+
+def test_a_broker_needs_no_memory_that_is_written_and_run() -> None:
+    """`MemoryDenyWriteExecute` of its unit stops neither uvloop nor re2, nor what else it loads."""
+    program = (
+        "import ctypes, sys; print(ctypes.CDLL(None).prctl(65, 1, 0, 0, 0), flush=True)\n"
+        "import loadmanager.wiring.broker, uvloop, re2\n"
+        "loop = uvloop.new_event_loop(); loop.run_until_complete(loop.create_task(loop.shutdown_"
+        "asyncgens())); loop.close(); print(bool(re2.match('a+', 'aa')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    if not done.stdout.startswith("0"):
+        pytest.skip("this kernel cannot forbid such memory")
+    assert done.stdout.split() == ["0", "True"], done.stderr

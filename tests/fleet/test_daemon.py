@@ -42,6 +42,11 @@ async def a_daemon(
             await process.wait()
 
 
+def over(path: Path) -> aiohttp.ClientSession:
+    """A session over the daemon's Unix socket."""
+    return aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path)))
+
+
 async def ask(port: int, path: str, *, until: Any = lambda _told: True) -> Any:
     """The first answer that is as it should be."""
     async with aiohttp.ClientSession() as session, asyncio.timeout(90):
@@ -66,6 +71,7 @@ async def test_two_clusters_in_one_daemon(tmp_path: Path) -> None:
 loadBalancerSheddingIntervalMinutes=0.02
 [broken]
 pulsar=http://127.0.0.1:1
+apiSocket={tmp_path / "socket"}
 [east]
 pulsar={pulsar.url()}
 """
@@ -83,8 +89,8 @@ pulsar={pulsar.url()}
             assert told["mode"] == "advise"
             assert told["held"].startswith("Incomplete: ")
             assert told["heldCode"] == "Incomplete"
-            async with aiohttp.ClientSession() as session:
-                pause = f"http://127.0.0.1:{port}/loadmanager/v1/moves/pause"
+            async with over(tmp_path / "socket") as session:
+                pause = "http://localhost/loadmanager/v1/moves/pause"
                 page = {"Origin": "http://elsewhere.example"}
                 async with session.put(pause, json={"seconds": 9}, headers=page) as answer:
                     assert answer.status == 403
@@ -95,7 +101,7 @@ pulsar={pulsar.url()}
             assert (change["what"], change["over"], change["address"], change["after"]) == (
                 "PUT /loadmanager/v1/moves/pause",
                 "fleet",
-                "127.0.0.1",
+                "",
                 '{"seconds": 9}',
             )
             process.send_signal(signal.SIGTERM)
@@ -166,7 +172,7 @@ async def test_a_snapshot_of_a_cluster_that_does_not_answer() -> None:
     [
         (("snapshot",), "pulsar: http://host:8080 of at least one broker is expected"),
         (("--pulsar", "ftp://h", "snapshot"), "http://host or https://host is expected"),
-        (("--pulsar", "http://127.0.0.1:1", "--listen", "0.0.0.0:0"), "no authentication"),
+        (("--pulsar", "http://127.0.0.1:1", "--listen", "0.0.0.0:0"), "asks for no token"),
         (("--pulsar", "http://h:1", "restore", "--cluster", "x"), "one of default is expected"),
         (("--pulsar", "http://h:1", "--set", "shadowStrategies=Nope"), "shadowStrategies = 'Nope'"),
         (

@@ -20,6 +20,7 @@ from typing import Any
 import maven
 import pulsar
 import pytest
+from adapters.security.tokens import ADMIN, KEY, token
 from clients.pulsar import VERSION, brokers, distribution
 from fleet.real import NAMESPACE, SPANS, RealPulsar, a_real_pulsar, gather, until
 from ports import free_port
@@ -55,6 +56,9 @@ def homes(request: pytest.FixtureRequest) -> tuple[Path, Path]:
         return distribution(), brokers(request.config.getoption("pulsar") or VERSION)
     except subprocess.SubprocessError:
         pytest.skip("Maven Central is not reached, or has not got this version")
+
+
+OPERATOR = {"Authorization": f"Bearer {token(ADMIN)}"}
 
 
 class Load:
@@ -107,7 +111,8 @@ class Daemon:
         arguments = [sys.executable, "-m", "loadmanager", "fleet", "--pulsar", cluster.url(1)]
         arguments += ["--mode", mode, "--data-dir", str(folder / "fleet")]
         arguments += ["--listen", f"127.0.0.1:{self.port}"]
-        for pair in (*FLEET, *more):
+        tokens = (f"tokenSecretKey={KEY}", f"superUserRoles={ADMIN}")
+        for pair in (*FLEET, *tokens, *more):
             arguments += ["--set", pair]
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
@@ -128,7 +133,7 @@ class Daemon:
         url = f"http://127.0.0.1:{self.port}/loadmanager/v1/{path}"
         try:
             with urllib.request.urlopen(
-                urllib.request.Request(url, data=data, method=method), timeout=60
+                urllib.request.Request(url, data=data, method=method, headers=OPERATOR), timeout=60
             ) as answer:
                 return json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:

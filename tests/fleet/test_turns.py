@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from fleet.fake_pulsar import FakePulsar, a_pulsar
-from fleet.test_daemon import a_daemon, ask
+from fleet.test_daemon import a_daemon, ask, over
 from ports import free_ports
 
 from loadmanager import cli
@@ -53,10 +53,11 @@ async def test_one_daemon_leads_and_the_other_takes_over(
         folders = [tmp_path / "a", tmp_path / "b"]
         for folder in folders:
             folder.mkdir()
-        async with a_daemon(folders[0], configuration, port) as first:
+        mine = f"{configuration}apiSocket={tmp_path / 'socket'}\n"
+        async with a_daemon(folders[0], mine, port) as first:
             before = await ask(port, "/loadmanager/v1/cluster")
-            async with aiohttp.ClientSession() as session:
-                pause = f"http://127.0.0.1:{port}/loadmanager/v1/moves/pause"
+            async with over(tmp_path / "socket") as session:
+                pause = "http://localhost/loadmanager/v1/moves/pause"
                 async with session.put(pause, json={"seconds": 999, "note": "ours"}) as answer:
                     assert answer.status == 200
             async with a_daemon(folders[1], configuration, port + 1) as second:
@@ -173,9 +174,13 @@ async def test_what_operators_wish_is_not_stored_by_a_daemon_whose_term_is_over(
     async with a_pulsar(1) as pulsar, MemoryStore(MemoryTree(), 30, clock.monotonic_s) as store:
         wishes = OperatorWishes(store, clock, Corrupt())
         term = Term(Leader("me", pulsar.url(), 1), checks=(Check("/changed", 1),))
-        async with leading(tmp_path, pulsar, term, wishes) as port, aiohttp.ClientSession() as http:
+        path = str(tmp_path / "socket")
+        async with (
+            leading(tmp_path, pulsar, term, wishes, apiSocket=path) as port,
+            over(Path(path)) as http,
+        ):
             await ask(port, "/loadmanager/v1/cluster")
-            pause = f"http://127.0.0.1:{port}/loadmanager/v1/moves/pause"
+            pause = "http://localhost/loadmanager/v1/moves/pause"
             async with http.put(pause, json={"seconds": 9}) as answer:
                 assert answer.status == 503
                 assert "term as leader is over" in await answer.text()

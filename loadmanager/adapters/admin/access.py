@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -77,22 +78,43 @@ class Permit:
         if self.path and self.path != METRICS:
             await _require(self.access, self.roles, request, self.path)
 
+    def left_s(self) -> float:
+        """For how many seconds the proof counts yet."""
+        return self.access.left_s(self.identity)
 
-PERMIT = web.RequestKey("permit", Permit)
+
+class Permitted(Protocol):
+    """What is known of who sent a request."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """His, and the one for which he asks."""
+        ...
+
+    async def check(self, request: web.Request) -> None:
+        """See `Permit`."""
+        ...
+
+    def left_s(self) -> float:
+        """See `Permit`."""
+        ...
+
+
+PERMIT: web.RequestKey[Permitted] = web.RequestKey("permit", Permit)
 
 
 async def permitted_s(request: web.Request) -> float:
     """For how long the answer to a request may go on: until the proof of who asked ends; 0 when he
     may not ask any more.
     """
-    permit: Permit | None = request.get(PERMIT)
+    permit: Permitted | None = request.get(PERMIT)
     if permit is None:
         return math.inf
     try:
         await permit.check(request)
     except ForbiddenError:
         return 0
-    return permit.access.left_s(permit.identity)
+    return permit.left_s()
 
 
 def access_of(access: Access, refusals: Refusals, *, metrics: bool) -> Middleware:
@@ -129,10 +151,16 @@ def _of_page(request: web.Request) -> bool:
     return resource is not None and resource.canonical in PAGE
 
 
-def _who(access: Access, request: web.Request) -> tuple[Identity, tuple[str, ...]]:
+def bearer_of(request: web.Request) -> str:
+    """The token of a request; empty without one."""
     header = request.headers.get("Authorization", "")
     credentials = header[len(BEARER) :] if header[: len(BEARER)].title() == BEARER else header
-    identity = access.identify("token" if credentials else "", credentials.strip())
+    return credentials.strip()
+
+
+def _who(access: Access, request: web.Request) -> tuple[Identity, tuple[str, ...]]:
+    credentials = bearer_of(request)
+    identity = access.identify("token" if credentials else "", credentials)
     role = identity.role
     original = request.headers.get(ORIGINAL, "")
     try:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
+from collections.abc import Sequence
 
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import failed
 from loadmanager.adapters.admin.auditing import audited
 from loadmanager.adapters.admin.connections import Connections
+from loadmanager.adapters.admin.fleet_access import FleetGuard
 from loadmanager.adapters.admin.fleet_routes import FleetRoutes, FleetUse
 from loadmanager.adapters.admin.leading import LeadingRoutes
 from loadmanager.adapters.admin.middlewares import Handler, concurrency_limit, errors, log_access
@@ -18,6 +20,7 @@ from loadmanager.adapters.admin.openapi import DAEMON, OpenApiRoutes
 from loadmanager.adapters.admin.serving import Serving
 from loadmanager.adapters.admin.visitors import visitors
 from loadmanager.adapters.listener import Spawn
+from loadmanager.adapters.refusals import Refusals
 from loadmanager.ports.cluster_reader import AGENT
 
 REQUESTS_MAX = 64
@@ -37,13 +40,15 @@ async def _no_daemon(request: web.Request, handler: Handler) -> web.StreamRespon
 
 
 class FleetServer:
-    """Serves one cluster's API on one port. There is no authentication: keep it on loopback. What
-    web pages send from elsewhere is refused, and what such daemons send.
+    """Serves one cluster's API on a port and a Unix socket. What web pages send from elsewhere is
+    refused, and what such daemons send; `guard` decides about the others.
     """
 
-    def __init__(self, use: FleetUse, *, version: str, connections_cap: int = 0) -> None:
+    def __init__(
+        self, use: FleetUse, guard: FleetGuard, *, version: str, connections_cap: int = 0
+    ) -> None:
         """`connections_cap`: the most connections that the process has files for; 0: any number."""
-        me = use.self_address
+        me, self.refusals = use.self_address, Refusals("http")
         most = min(CONNECTIONS_MAX, connections_cap or CONNECTIONS_MAX)
         of_address = min(CONNECTIONS_OF_ADDRESS_MAX, max(1, most // 2))
         connections = Connections(
@@ -59,6 +64,7 @@ class FleetServer:
                 errors,
                 _no_daemon,
                 visitors(me, tuple, allowed=(), proven=False),
+                guard.middleware(self.refusals),
                 audited(use.audit, "fleet"),
             ],
             client_max_size=BODY_BYTES_MAX,
@@ -75,10 +81,11 @@ class FleetServer:
         """Its routes."""
         return self._serving.application
 
-    async def start(self, sock: socket.socket, spawn: Spawn) -> None:
-        """Listen on a bound socket; `spawn` starts the tasks."""
+    async def start(self, socks: Sequence[socket.socket], spawn: Spawn) -> None:
+        """Listen on bound sockets; `spawn` starts the tasks."""
         await self._serving.start(spawn)
-        self._serving.listen(sock)
+        for sock in socks:
+            self._serving.listen(sock)
 
     async def stop(self) -> None:
         """Stop, once the requests in progress are answered."""

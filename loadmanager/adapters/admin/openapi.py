@@ -41,12 +41,15 @@ COMMON = {
 }
 DAEMON_DESCRIPTION = """
 The API of `loadmanager fleet`, the daemon beside a Pulsar cluster: its picture of the cluster, its
-advice, and the routes of a leading broker. There is no authentication.
+advice, and the routes of a leading broker. Orders need the token of a superuser, or come over the
+daemon's Unix socket.
 `GET` is also served as `HEAD`.
 """
 OF_DAEMON = {
     400: COMMON[400],
-    403: "A page in a browser asks, from elsewhere or under a name that is not the daemon's.",
+    401: "Orders need the token of a superuser; reads need a token where tokens are configured.",
+    403: "The role may not give orders, or a page in a browser asks, from elsewhere or under a "
+    "name that is not the daemon's.",
     500: "A bug: the daemon's log tells more.",
     503: "The brokers of the cluster do not answer now: try again.",
 }

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from loadmanager.adapters.private_files import FILE_MODE, make_folder, write_file
+
 OPEN_MAX = 500
 """Files that a thread keeps open for writing."""
 READ_BYTES = 1 << 20
@@ -30,7 +32,7 @@ class DirectoryDisk:
     ) -> None:
         self._root = root
         self._fdatasync, self._fsync = fdatasync, fsync
-        root.mkdir(parents=True, exist_ok=True)
+        make_folder(root)
         self._threads = threading.local()
         self._new: dict[str, None] = {}
         """Files whose first byte was written, and whose name was not synced since. Another process
@@ -57,14 +59,14 @@ class DirectoryDisk:
             self.make_folder(path.rpartition("/")[0])
         if len(opened) >= OPEN_MAX:
             self.release(next(iter(opened)))
-        found = opened[path] = os.open(target, os.O_WRONLY | flags, 0o644)
+        found = opened[path] = os.open(target, os.O_WRONLY | flags, FILE_MODE)
         return found
 
     def make_folder(self, folder: str) -> None:
         """See `writers.Disk`."""
         target = self._root / folder
         if not target.exists():
-            target.mkdir(exist_ok=True, parents=True)
+            make_folder(target)
             for parent in target.parents:
                 self._sync_folder(parent)
                 if parent == self._root:
@@ -124,7 +126,7 @@ class DirectoryDisk:
         """See `writers.Disk`."""
         target = self._root / path
         draft = target.with_name(f"{target.name}.draft")
-        draft.write_bytes(data)
+        write_file(draft, data)
         draft.replace(target)
 
     def read(self, path: str, offset: int = 0, size: int = -1) -> bytes:
@@ -171,7 +173,7 @@ class DirectoryDisk:
     def lock(self, path: str) -> bool:
         """See `writers.Disk`."""
         self.make_folder(path.rpartition("/")[0])
-        found = os.open(self._root / path, os.O_RDWR | os.O_CREAT, 0o644)
+        found = os.open(self._root / path, os.O_RDWR | os.O_CREAT, FILE_MODE)
         try:
             fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from loadmanager.adapters.private_files import make_folder, open_private
 from loadmanager.core.errors import OperationalError
 from loadmanager.ports.note import NOTE_BYTES_MAX, check_size
 
@@ -40,8 +41,8 @@ def replace_file(path: Path, value: bytes) -> None:
     """Replace a file as a whole. Raises `OperationalError`."""
     new = path.with_suffix(".new")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with new.open("wb") as file:
+        make_folder(path.parent)
+        with open_private(new, "wb") as file:
             file.write(value)
             file.flush()
             os.fsync(file.fileno())

@@ -8,6 +8,7 @@ import string
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from loadmanager.adapters.private_files import FILE_MODE, open_private
 from loadmanager.core.errors import ConfigError
 
 FILE_BYTES_MAX = 4_000_000
@@ -42,10 +43,9 @@ def read_properties(path: Path) -> dict[str, str]:
 def write_private(path: Path, properties: Mapping[str, str]) -> None:
     """Write a file in that syntax, which only its owner can read."""
     text = "".join(f"{name}={_escaped(value)}\n" for name, value in properties.items())
-    file_id = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(file_id, "w", encoding="utf-8") as file:
-        os.fchmod(file.fileno(), 0o600)
-        file.write(text)
+    with open_private(path, "wb") as file:
+        os.fchmod(file.fileno(), FILE_MODE)  # another program may have made it
+        file.write(text.encode())
 
 
 def _escaped(text: str) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from loadmanager.adapters.private_files import make_folder, open_private
 from loadmanager.core.history import layout
 from loadmanager.core.history.layout import COMPRESSED, OPEN, SEALED
 
@@ -163,10 +164,10 @@ class SegmentWriter:
 
     def _begin(self, key: tuple[str, str], now_ms: int) -> _Open:
         folder = self.root / layout.partition(*key)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         self._sequence += 1
         path = folder / f"{layout.stem(self._broker, now_ms, self._sequence)}{OPEN}"
-        segment = self._open[key] = _Open(path, path.open("ab", buffering=0), now_ms)
+        segment = self._open[key] = _Open(path, open_private(path, "ab", buffering=0), now_ms)
         return segment
 
     def _give_up(self, key: tuple[str, str], segment: _Open) -> None:
@@ -258,7 +259,11 @@ def _cut_torn_line(path: Path) -> None:
 def _compress(path: Path) -> None:
     temporary = path.with_name(path.name + ".gz" + TEMPORARY)
     try:
-        with path.open("rb") as plain, gzip.open(temporary, "wb", COMPRESS_LEVEL) as packed:
+        with (
+            path.open("rb") as plain,
+            open_private(temporary, "wb") as file,
+            gzip.GzipFile("", "wb", COMPRESS_LEVEL, file) as packed,
+        ):
             shutil.copyfileobj(plain, packed, 1 << 20)
     except OSError:
         temporary.unlink(missing_ok=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from loadmanager.adapters.files.worker import Worker
+from loadmanager.adapters.private_files import open_private
 
 T = TypeVar("T")
 
@@ -66,7 +67,7 @@ class SharedId:
         new = new or secrets.token_hex(8)
         draft = self.path.with_name(f"{NAME}.{secrets.token_hex(8)}.draft")
         try:
-            with draft.open("x") as file:
+            with open_private(draft, "x") as file:
                 file.write(f"{new}\n")
                 file.flush()
                 os.fsync(file.fileno())

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from loadmanager.adapters.files.segment_writer import SHIPPED, SegmentWriter
+from loadmanager.adapters.private_files import FILE_MODE, make_folder, write_file
 from loadmanager.core.errors import ConfigError, OperationalError
 
 PART = ".part"
@@ -56,7 +57,7 @@ class Shipper:
             if not marker.exists():
                 self._copy(path, path.relative_to(segments.root.parent))
                 try:
-                    marker.touch()
+                    marker.touch(FILE_MODE)
                 except OSError as error:
                     raise OperationalError(
                         f"{path.name} was shipped, but its marker cannot be written: {error}"
@@ -69,7 +70,11 @@ class Shipper:
         try:
             if self._fs.exists(target) and self._fs.size(target) == path.stat().st_size:
                 return  # shipped, but a crash came before the marker was written
-            self._fs.makedirs(str(PurePosixPath(target).parent), exist_ok=True)
+            if "file" in self._fs.protocol:
+                make_folder(Path(target).parent)
+                write_file(Path(target + PART), b"")  # the copy is written into this file
+            else:
+                self._fs.makedirs(str(PurePosixPath(target).parent), exist_ok=True)
             self._fs.put_file(str(path), target + PART)
             self._fs.mv(target + PART, target)
         except Exception as error:  # noqa: BLE001 - every file system raises its own; all mean that it did not work now

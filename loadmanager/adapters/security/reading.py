@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
-import stat
 import threading
 from collections.abc import Callable
+
+from loadmanager.adapters.private_files import open_regular
 
 
 def read_file(path: str, bytes_max: int) -> bytes:
     """The first bytes of a regular file. Raises `OSError`, also for anything else than a file."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", path)
+    with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
         return file.read(bytes_max)
 
 

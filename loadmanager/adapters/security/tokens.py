@@ -97,7 +97,7 @@ class TokenVerifier:
             raise NotAuthenticatedError(f"invalid token: {error}") from None
         except UnicodeError:
             raise NotAuthenticatedError("invalid token: it is not ASCII") from None
-        except (TypeError, OverflowError, RecursionError):
+        except (TypeError, ValueError, OverflowError, RecursionError):
             raise NotAuthenticatedError("invalid token: its claims cannot be read") from None
         if settings.audience_claim:
             audience = claims.get(settings.audience_claim)
@@ -108,7 +108,10 @@ class TokenVerifier:
         if not isinstance(role, str) or not role:
             raise NotAuthenticatedError(f"invalid token: it has no {settings.role_claim}")
         # PyJWT has checked that it is a whole number, and takes one that is written as text.
-        expires = None if claims.get("exp") is None else float(int(claims["exp"]))
+        try:
+            expires = None if claims.get("exp") is None else float(int(claims["exp"]))
+        except OverflowError:
+            raise NotAuthenticatedError("invalid token: its end cannot be read") from None
         return Identity(role, expires, token_id(credentials.strip(), claims.get("jti")))
 
 

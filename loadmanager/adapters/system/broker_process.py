@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from loadmanager.adapters.system.parent import PARENT
 from loadmanager.core.errors import OperationalError
 
 
@@ -48,7 +49,7 @@ class BrokerProcess:
             # stops the brokers.
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
-                env={**os.environ, "NOTIFY_SOCKET": str(self._notify)},
+                env={**os.environ, "NOTIFY_SOCKET": str(self._notify), PARENT: str(os.getpid())},
                 start_new_session=True,
                 stdin=asyncio.subprocess.DEVNULL,
             )

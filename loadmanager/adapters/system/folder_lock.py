@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from loadmanager.adapters.private_files import make_folder, open_private
 from loadmanager.core.errors import OperationalError
 
 HOLDER_BYTES_MAX = 200
@@ -21,8 +22,8 @@ def locked(folder: Path, name: str, advice: str) -> Iterator[None]:
     file, or if the folder cannot be written.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        opened = (folder / name).open("a+b", buffering=0)
+        make_folder(folder)
+        opened = open_private(folder / name, "a+b", buffering=0)
     except OSError as error:
         raise OperationalError(f"{folder} cannot be written: {error.strerror}; {advice}") from None
     with opened as file:

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from loadmanager.adapters.free_port import require_free_port
+from loadmanager.adapters.private_files import UMASK, make_folder, open_private, write_file
 from loadmanager.core.errors import ConfigError, OperationalError
 
 JAVA_VERSION_MIN = 17
@@ -165,14 +166,13 @@ class EmbeddedZooKeeper:
         if self._data_dir is None and self._temporary is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="zookeeper-")
             self._folder = Path(self._temporary.name)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         config, log4j = self._folder / "zoo.cfg", self._folder / "log4j2.properties"
-        config.write_text(
-            _CONFIG.format(
-                tick_ms=self._tick_ms, data=self._folder / "data", port=self.port, host=self.host
-            )
+        settings = _CONFIG.format(
+            tick_ms=self._tick_ms, data=self._folder / "data", port=self.port, host=self.host
         )
-        log4j.write_text(_LOG4J.format(log=self._folder / "zookeeper.log"))
+        write_file(config, settings.encode())
+        write_file(log4j, _LOG4J.format(log=self._folder / "zookeeper.log").encode())
         command = [
             str(java),
             *_JVM,
@@ -184,7 +184,7 @@ class EmbeddedZooKeeper:
             "org.apache.zookeeper.server.ZooKeeperServerMain",
             str(config),
         ]
-        with (self._folder / "zookeeper.out").open("wb") as output:
+        with open_private(self._folder / "zookeeper.out", "wb") as output:
             # In a session of its own, so that Ctrl-C stops the brokers before the server.
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", _WITH_PARENT, "zookeeper", *command],
@@ -192,6 +192,7 @@ class EmbeddedZooKeeper:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
+                umask=UMASK,
             )
 
     def stop(self) -> None:

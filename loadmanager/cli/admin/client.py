@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse, RemoteDisconnected
+from http.client import HTTPConnection, HTTPException, HTTPResponse, RemoteDisconnected
 from typing import Any, TypeVar
 from urllib.parse import urljoin
 
@@ -32,6 +32,8 @@ T = TypeVar("T")
 ADDRESSES = "/loadmanager/v1/addresses"
 BROKERS = "/admin/v2/brokers"
 """Pulsar's list of brokers, by host and port of their admin API."""
+UNIX = "unix:"
+"""Begins the URL of a Unix socket: `unix:/path`."""
 REDIRECTS_MAX = 20
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 LINE_BYTES_MAX = 16 * 1024 * 1024
@@ -40,7 +42,7 @@ REASON_MAX = 500
 PROBE_S = 5.0
 """How long a port is asked whether it speaks TLS."""
 ADVICE = {
-    401: "--token (or LOADMANAGER_TOKEN) says who you are",
+    401: "LOADMANAGER_TOKEN (or --token) says who you are",
     403: "the token of a superuser may do everything",
 }
 """Status → what to do about it."""
@@ -85,14 +87,14 @@ class _RedirectedError(Exception):
         self.url = url
 
 
-def _opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
+def _opener(tls: ssl.SSLContext | None, unix: str = "") -> urllib.request.OpenerDirector:
     """Asks over HTTP, and HTTPS with `tls`, and nothing else. It knows no proxy, because brokers
     redirect to internal addresses; and it follows no redirect, because the standard library would
-    drop method and body.
+    drop method and body. `unix`: the Unix socket that everything is asked over.
     """
     opener = urllib.request.OpenerDirector()
     for handler in (
-        urllib.request.HTTPHandler(),
+        _UnixHandler(unix) if unix else urllib.request.HTTPHandler(),
         urllib.request.HTTPSHandler(context=tls),
         urllib.request.HTTPErrorProcessor(),
         urllib.request.HTTPDefaultErrorHandler(),
@@ -100,6 +102,34 @@ def _opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
     ):
         opener.add_handler(handler)
     return opener
+
+
+class _UnixConnection(HTTPConnection):
+    """Connects to a Unix socket, whatever the URL says."""
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        try:
+            self.sock.connect(self._path)
+        except OSError as error:
+            raise OSError(f"{self._path}: {error.strerror}") from None
+
+
+class _UnixHandler(urllib.request.HTTPHandler):
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+
+    def http_open(self, req: urllib.request.Request) -> HTTPResponse:
+        def connection(_host: str, /, *, timeout: float = 0.0, **_: Any) -> HTTPConnection:
+            return _UnixConnection(self._path, timeout)
+
+        return self.do_open(connection, req)
 
 
 class AdminClient:
@@ -118,12 +148,13 @@ class AdminClient:
 
         Raises `BadInputError` for a malformed URL, and for files that cannot be used.
         """
-        self.url = _base(url)
+        unix = url.removeprefix(UNIX) if url.startswith(UNIX) else ""
+        self.url = _base("http://localhost" if unix else url)
         self._timeout_s = timeout_s
         self._token = token
         self._tls = tls or TlsFiles()
         context = self._tls.context() if self._secure or self._tls != TlsFiles() else None
-        self._opener = _opener(context)
+        self._opener = _opener(context, unix)
         self._addresses: dict[str, Addresses] = {}
         """brokerId → its addresses, once they were asked for."""
         self._trusted = trusted or Trusted(self.url, self._listed)
@@ -372,7 +403,7 @@ def decoded(raw: bytes | str, shape: type[T]) -> T:
 def _base(url: str) -> str:
     place = place_of(url if "://" in url else f"http://{url}")
     if place is None:
-        raise BadInputError(f"--url {url}: http://host:port is expected")
+        raise BadInputError(f"--url {url}: http://host:port or unix:/path is expected")
     return str(place)
 
 

@@ -143,7 +143,8 @@ _OPTIONS: tuple[click.Parameter, ...] = (
         ["--url"],
         expose_value=False,
         callback=_keep,
-        help=f"HTTP address of any broker (default: as `admin use` says, else {URL})",
+        help="HTTP address of any broker, or unix:/path of a daemon's socket (default: as `admin "
+        f"use` says, else {URL})",
     ),
     *CREDENTIALS,
     click.Option(["--json"], is_flag=True, expose_value=False, callback=_keep, help="print JSON"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from loadmanager.adapters.private_files import make_folder, write_file
 from loadmanager.core.errors import BadInputError, OperationalError
 
 
@@ -71,7 +72,7 @@ def remove(contexts: Contexts, name: str) -> None:
 def save(contexts: Contexts) -> None:
     """Write the file. Raises `OperationalError` if it cannot be written."""
     try:
-        path().parent.mkdir(parents=True, exist_ok=True)
-        path().write_bytes(msgspec.json.format(msgspec.json.encode(contexts)))
+        make_folder(path().parent)
+        write_file(path(), msgspec.json.format(msgspec.json.encode(contexts)))
     except OSError as error:
         raise OperationalError(f"{path()} cannot be written: {error}") from None

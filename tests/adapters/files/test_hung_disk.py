@@ -113,7 +113,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 def spool_of(spool: Spool) -> Path:
     """The spool's file."""
-    return spool._path
+    return spool.path
 
 
 @needs_memory
@@ -172,7 +172,8 @@ def test_a_spool_of_nonsense_costs_no_start(place: Path) -> None:
 @needs_memory
 def test_spools_of_living_processes_are_no_error(place: Path) -> None:
     """Every broker of a machine sweeps, and leaves the other brokers' spools alone."""
-    path = spools.MEMORY / f"loadmanager-{os.getuid()}-test-{os.getpid()}.spool"
+    Spool(place, "c").close()
+    path = spools.folder_of_spools() / f"test-{os.getpid()}.spool"
     with path.open("wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)

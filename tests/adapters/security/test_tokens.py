@@ -62,6 +62,12 @@ def unsigned(role: str) -> str:
     return b".".join([*texts, b""]).decode()
 
 
+def deep_head() -> str:
+    """A token whose head is nested deeper than a decoder can follow."""
+    head = b'{"alg": "HS256", "x": ' + b"[" * 16_000 + b"]" * 16_000 + b"}"
+    return base64.urlsafe_b64encode(head).rstrip(b"=").decode() + ".e30.e30"
+
+
 @pytest.mark.parametrize(
     "credentials",
     [
@@ -82,6 +88,10 @@ def unsigned(role: str) -> str:
         signed('{"sub": "app", "nbf": {}}'),
         signed('{"sub": "app", "exp": true}'),
         signed('{"sub": ' + "[" * 20_000 + "]" * 20_000 + "}"),
+        signed('{"sub": "app", "x": ' + '{"x":' * 8_000 + "1" + "}" * 8_000 + "}"),
+        signed('{"sub": "app", "exp": ' + "9" * 400 + "}"),
+        signed('{"sub": "app", "exp": ' + "9" * 5_000 + "}"),
+        deep_head(),
         "x" * 100_000,
         "\u00e4.\u00f6.\u00fc",
         "\udcff\udcfe",
@@ -200,3 +210,10 @@ def test_the_token_of_a_broker(tmp_path: Path) -> None:
     assert BrokerCredentials(BrokerClientSettings()).headers() == {}
     with pytest.raises(ConfigError):
         token_of("three")
+
+
+def test_the_library_itself_refuses_deep_nesting() -> None:
+    """Of every version that pyproject.toml allows: an error of its own, not one of the stack."""
+    for deep in (deep_head(), signed('{"sub": ' + "[" * 20_000 + "]" * 20_000 + "}")):
+        with pytest.raises(jwt.PyJWTError):
+            jwt.decode(deep, SECRET, algorithms=["HS256"])

@@ -1,0 +1,158 @@
+"""SIGTERM and SIGINT end a service, whatever it does at that moment.
+
+Before a service has an event loop, the kernel ends it. From then on a thread of its own takes the
+signals, tells the loop, and ends the process if the loop stands still (in a call to a file system
+that does not answer, say), or if the orderly end takes too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import structlog
+
+NUMBERS = (signal.SIGTERM, signal.SIGINT)
+ANSWER_S = 10.0
+"""The loop must run within this after a signal."""
+TELL_S = 2.0
+"""The process ends after this even if its last log line is not written: its pipe may be full."""
+
+log = structlog.get_logger("ending")
+
+
+def end_at_once() -> None:
+    """Have the kernel end this process at a signal, as long as there is nothing to end in order.
+
+    To be called before threads begin, which inherit that they take no signals: one thread alone
+    takes them, now and later.
+    """
+    for number in NUMBERS:
+        signal.signal(number, signal.SIG_DFL)
+    if os.getpid() == 1:  # the first one of a container: the kernel ends it only by a handler
+        libc = ctypes.CDLL(None)
+        libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
+        libc.signal.restype = ctypes.c_void_p
+        for number in NUMBERS:
+            libc.signal(number, ctypes.cast(libc["_exit"], ctypes.c_void_p))
+    signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
+    _first.append(threading.Thread(target=_take_first, name="signals", daemon=True))
+    _first[0].start()
+
+
+_first: list[threading.Thread] = []
+"""The thread of `end_at_once`."""
+_next: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+"""What that thread does next."""
+
+
+def _take_first() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
+    watch = _next.get()
+    signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
+    watch()
+
+
+class Ending:
+    """Takes the signals of this process while its `with` block runs, in the main thread.
+
+    `within_s` says how long an orderly end may take; after that the process is ended.
+    """
+
+    def __init__(self, within_s: Callable[[], float], *, answer_s: float = ANSWER_S) -> None:
+        self._within_s, self._answer_s = within_s, answer_s
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._on_signal: Callable[[], object] = lambda: None
+        self._closed = False
+        self._asked = self._answered = 0
+        self._before: dict[signal.Signals, Any] = {}
+        self._thread: threading.Thread | None = None
+        self._ready = threading.Event()
+
+    @property
+    def told(self) -> bool:
+        """True once a signal has come."""
+        return self._asked > 0
+
+    def listen(self, on_signal: Callable[[], object]) -> None:
+        """From now on, have the running loop call this at each signal."""
+        self._loop, self._on_signal = asyncio.get_running_loop(), on_signal
+
+    def __enter__(self) -> Ending:
+        """The thread begins."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
+        if _first:
+            self._thread = _first.pop()
+            _next.put(self._watch)
+        else:
+            self._thread = threading.Thread(target=self._watch, name="signals", daemon=True)
+            self._thread.start()
+        self._ready.wait()
+        # Without `end_at_once`, a library's thread may be given a signal; then this one runs.
+        self._before = {number: signal.signal(number, self._forward) for number in NUMBERS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """The signals do again what they did before."""
+        assert self._thread is not None, "it was entered"
+        self._closed = True
+        signal.pthread_kill(self._thread.ident or 0, signal.SIGTERM)
+        self._thread.join()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
+
+    def _forward(self, number: int, _frame: FrameType | None) -> None:
+        assert self._thread is not None, "it was entered"
+        signal.pthread_kill(self._thread.ident or 0, number)
+
+    def _watch(self) -> None:
+        self._ready.set()
+        number = signal.sigwait(NUMBERS)
+        if self._closed:
+            return
+        began_s = time.monotonic()
+        within_s = self._within_s()
+        self._tell(number)
+        while True:
+            busy = self._answered < self._asked
+            left_s = began_s + (min(self._answer_s, within_s) if busy else within_s)
+            again = signal.sigtimedwait(NUMBERS, max(left_s - time.monotonic(), 0))
+            if self._closed:
+                return
+            still = self._answered < self._asked
+            if again is not None and not still:
+                self._tell(number)
+            elif again is not None or still or time.monotonic() >= began_s + within_s:
+                self._end(number, time.monotonic() - began_s)
+
+    def _tell(self, number: int) -> None:
+        if self._loop is None:
+            os._exit(128 + number)
+        self._asked += 1
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it is about to end
+            self._loop.call_soon_threadsafe(self._answer)
+
+    def _answer(self) -> None:
+        self._answered += 1
+        self._on_signal()
+
+    def _end(self, number: int, after_s: float) -> None:
+        teller = threading.Thread(
+            target=log.critical,
+            args=("the process did not end in order; it ends now",),
+            kwargs={"after_s": round(after_s, 1)},
+            daemon=True,
+        )
+        teller.start()
+        teller.join(TELL_S)
+        os._exit(128 + number)
