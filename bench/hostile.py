@@ -71,7 +71,7 @@ async def _lives(seed: int, seconds: float) -> tuple[int, list[str]]:
 
 
 async def _requests(seed: int, seconds: float) -> tuple[int, list[str]]:
-    found = await ask_at_random(seed, REQUESTS, seconds)
+    found = await ask_at_random(seed, REQUESTS, seconds, as_stranger=seed % 2 == 0)
     return found.asked.requests, found.problems
 
 

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import threading
 from dataclasses import dataclass, field
 
 from adapters.admin.serving import Served, serving
-from hostile.requests import SKIPPED, Asked, send_requests
+from hostile.requests import SKIPPED, Asked, Stranger, send_requests
+from hostile.roles import EVERYBODY, PROVEN, ROLES, secured
+from hostile.test_routes import declared
 from structlog.testing import capture_logs
 from wiring.running import until
 
 QUIET_S = 10.0
+STRANGER = Stranger(
+    ROLES["without permissions"].credentials,
+    re.compile(
+        "|".join(
+            re.sub(r"\\{\w+\\}", "[^/]*", re.escape(f"{method} {path}"))
+            for (method, path), who in declared().items()
+            if who in (EVERYBODY, PROVEN)
+        )
+    ),
+)
 
 
 @dataclass
@@ -25,9 +38,13 @@ class Found:
     problems: list[str] = field(default_factory=list)
 
 
-async def ask_at_random(seed: int, count: int, seconds: float = math.inf) -> Found:
-    """Send so many requests, but none after `seconds`; then look at the broker."""
-    async with serving(1) as served:
+async def ask_at_random(
+    seed: int, count: int, seconds: float = math.inf, *, as_stranger: bool = False
+) -> Found:
+    """Send so many requests, but none after `seconds`; then look at the broker. `as_stranger`: with
+    a token that permits nothing; else the broker asks for none.
+    """
+    async with secured() if as_stranger else serving(1) as served:
         paths = served.contract.document["paths"]
         routes = [
             (method.upper(), path)
@@ -56,6 +73,7 @@ async def ask_at_random(seed: int, count: int, seconds: float = math.inf) -> Fou
                     queries=queries,
                     seconds=seconds,
                     stop=over.is_set,
+                    stranger=STRANGER if as_stranger else None,
                 )
             finally:
                 over.set()

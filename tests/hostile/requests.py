@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import posixpath
 import random
 import re
 import socket
@@ -181,15 +182,33 @@ def send_requests(
     queries: Iterable[str] = (),
     seconds: float = math.inf,
     stop: Callable[[], bool] = lambda: False,
+    stranger: Stranger | None = None,
 ) -> Asked:
     """Send `count` requests, but no more after `seconds`, or when `stop` says so; to be run in a
     process or thread of its own.
 
     `without` leaves out the routes that contain one of these texts, such as those of a known bug.
-    `queries`: names of parameters, beside those that are known here.
+    `queries`: names of parameters, beside those that are known here. `stranger`: who asks.
     """
     left = [(method, path) for method, path in routes if not any(text in path for text in without)]
-    return _Sender(ports, left, seed, queries).run(count, time.monotonic() + seconds, stop)
+    sender = _Sender(ports, left, seed, queries, stranger)
+    return sender.run(count, time.monotonic() + seconds, stop)
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """Somebody who proves who he is, and may do next to nothing."""
+
+    credentials: str
+    may: re.Pattern[str]
+    """`GET` and the paths to which he gets an answer."""
+
+    def is_served(self, request: _Request, status: int) -> bool:
+        """True if he gets more than he may."""
+        method, _, path = request.raw.partition(b" HTTP/")[0].decode("latin1").partition(" ")
+        plain = posixpath.normpath(urllib.parse.unquote(path.partition("?")[0]))
+        asked = f"{method.replace('HEAD', 'GET')} {plain}"
+        return 0 < status < 400 and self.may.fullmatch(asked) is None
 
 
 @dataclass(slots=True)
@@ -203,8 +222,14 @@ class _Request:
 
 class _Sender:
     def __init__(
-        self, ports: list[int], routes: list[tuple[str, str]], seed: int, queries: Iterable[str]
+        self,
+        ports: list[int],
+        routes: list[tuple[str, str]],
+        seed: int,
+        queries: Iterable[str],
+        stranger: Stranger | None,
     ) -> None:
+        self._stranger = stranger
         self._ports = ports
         self._routes = [(method, path) for method, path in routes if not path.startswith(SKIPPED)]
         self._queries = [*QUERIES, *sorted(queries)]
@@ -253,7 +278,7 @@ class _Sender:
 
     def _plain(self, method: str, path: str, document: Any) -> bytes:
         body = json.dumps(document).encode() if document is not None else b""
-        headers = {"Content-Type": "application/json"}
+        headers = {**self._credentials(), "Content-Type": "application/json"}
         request = _Request(method, path, _http(method, path, headers, body))
         return self._send(self._rng.choice(self._ports), request)
 
@@ -302,7 +327,8 @@ class _Sender:
         return _quoted(f"127.0.0.1:{self._rng.choice(self._ports)}" if text == "{self}" else text)
 
     def _headers(self) -> dict[str, str]:
-        rng, headers = self._rng, {"Content-Type": "application/json"}
+        rng = self._rng
+        headers = {**self._credentials(), "Content-Type": "application/json"}
         if rng.random() < 0.05:
             headers["Content-Encoding"] = rng.choice(["gzip", "deflate", "br", "identity", "x"])
         if rng.random() < 0.05:
@@ -319,6 +345,11 @@ class _Sender:
                 ["evil", "☃", "", "x" * 9000, "100-continue", "bytes=0-5", "websocket"]
             )
         return headers
+
+    def _credentials(self) -> dict[str, str]:
+        if self._stranger is None:
+            return {}
+        return {"Authorization": f"Bearer {self._stranger.credentials}"}
 
     def _body(self) -> bytes:
         kind = self._rng.random()
@@ -392,6 +423,8 @@ class _Sender:
         self._asked.statuses[str(status or "closed")] += 1
         if not status and request.proper:
             self._problem(request, f"no HTTP: {answer[:80]!r}")
+        if self._stranger is not None and self._stranger.is_served(request, status):
+            self._problem(request, f"{status} to a stranger")
         reasoned = request.method == "HEAD" or bool(_reason(body))
         if status >= 500 and not (status in ALLOWED_5XX and reasoned):
             self._problem(request, f"{status} {body[:150]!r}")
