@@ -30,6 +30,7 @@ NEIGHBOUR = "calm/neighbour"
 SETTINGS = {
     "exposeBundlesMetricsInPrometheus": "true",
     "backlogQuotaDefaultLimitBytes": str(2 << 20),
+    "backlogQuotaDefaultRetentionPolicy": "consumer_backlog_eviction",
     "defaultRetentionSizeInMB": "0.1",
     "statsUpdateFrequencyInSecs": "5",
     "metadataStoreSessionTimeoutMillis": "10000",
@@ -37,8 +38,8 @@ SETTINGS = {
     "loadBalancerAutoBundleSplitEnabled": "true",
     "loadBalancerSheddingIntervalMinutes": "0.02",
 }
-"""Topics are small, so that growing memory is a leak. The leader decides every second, so that it
-reads all that was stored."""
+"""Topics are small, so that growing memory is a leak, and a full one goes on. The leader decides
+every second, so that it reads all that was stored."""
 
 PAUSE_S_MAX = 10.0
 """The longest pause of the neighbour on a busy machine; the result has the real one."""
