@@ -30,6 +30,7 @@ from loadmanager.ports.store import Change, ChangeKind
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.refused_tokens import RefusedTokens
 from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.once import Once
 
 AUTHORIZATION = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
 TOKEN = "token"
@@ -105,6 +106,9 @@ class BrokerAccess:
     _changes: int = 0
     _told: list[Callable[[str, str], None]] = field(default_factory=list)
     _ended: Counter[str] = field(default_factory=Counter)
+    _reading_grants: Once[tuple[NamespaceName, int], Grants] = field(default_factory=Once)
+    _reading_admins: Once[tuple[str, int], frozenset[str]] = field(default_factory=Once)
+    """By what is read, and the changes before: whoever asks after a change reads anew."""
 
     @property
     def changes(self) -> int:
@@ -215,7 +219,8 @@ class BrokerAccess:
             return
         grants = self._known_grants(namespace)
         if grants is None:
-            grants = await self._read_grants(namespace)
+            key = namespace, self._changes
+            grants = await self._reading_grants.run(key, lambda: self._read_grants(namespace))
         if not self._allows(grants, role, actions, topic, subscription):
             raise ForbiddenError(f"Client is not authorized to {what}")
 
@@ -279,7 +284,10 @@ class BrokerAccess:
 
     async def _administers(self, role: str, tenant: str) -> bool:
         administers = self._known_administers(role, tenant)
-        return role in await self._read_admins(tenant) if administers is None else administers
+        if administers is not None:
+            return administers
+        key = tenant, self._changes
+        return role in await self._reading_admins.run(key, lambda: self._read_admins(tenant))
 
     async def _read_grants(self, namespace: NamespaceName) -> Grants:
         changes = self._changes

@@ -4,11 +4,13 @@ goes on.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from system.cluster import Cluster
+from system.cluster import Cluster, wait_for
 from system.raw import TOPIC, Raw, a_send
 
 from loadmanager.core.wire import pulsar_pb2 as pb
@@ -73,11 +75,32 @@ def test_bad_frames_end_the_connection(cluster: Cluster, data: bytes) -> None:
 
 
 def test_truncated_frame(cluster: Cluster) -> None:
-    """A client that goes away in the middle of a frame leaves nothing behind."""
+    """A client that goes away in the middle of a frame leaves nothing behind: no connection, no
+    producer, and no part of the message.
+    """
+    name = "public/default/truncated"
+
+    def stats() -> Any:
+        return cluster.get(0, f"/admin/v2/persistent/{name}/stats")
+
+    before = connections(cluster)
     with Raw("127.0.0.1", cluster.pulsar_port) as raw:
         raw.greet()
-        raw.produce()
+        raw.produce(f"persistent://{name}")
         raw.send(a_send(0)[:-3])
+        assert len(stats()["publishers"]) == 1
+        assert connections(cluster) > 0
+    wait_for(lambda: not stats()["publishers"], "the producer is gone", 10)
+    wait_for(lambda: connections(cluster) <= before, "the connection is gone", 10)
+    assert (stats()["msgInCounter"], stats()["storageSize"]) == (0, 0)
+
+
+def connections(cluster: Cluster) -> int:
+    """How many clients are connected."""
+    (count,) = re.findall(
+        r"^pulsar_active_connections{.*} (\S+)$", cluster.get(0, "/metrics"), re.MULTILINE
+    )
+    return int(float(count))
 
 
 def test_before_connect(cluster: Cluster) -> None:

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 import struct
+import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -24,6 +26,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from system.raw import CONNECT
 
+from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import encode
 
@@ -55,6 +58,14 @@ INTEGERS = [
 ]
 HUGE_SHARE = 0.0002
 """Share of frames with huge names, which are written to ZooKeeper."""
+NONSENSE_SHARE = 0.02
+"""Share of SENDs whose message makes no sense."""
+CHECKED = (
+    *("compression", "uncompressed_size", "num_messages_in_batch"),
+    *("num_chunks_from_msg", "chunk_id", "uuid"),
+)
+"""Fields of a message's metadata that must fit together, and the size of the message."""
+SIZES = [0, 1, 20, 200, 2000]
 SPOILED = "ZZ"
 SPOILED_SHARE = 0.001
 """Share of texts that are replaced by bytes that are not UTF-8."""
@@ -80,7 +91,6 @@ TEXTS = [
     *("x" * 300, "x" * 5000, "persistent://", f"persistent://{NAMESPACE}/", "://", "///", "ü"),
     *(
         "persistent://nope/nope/x",
-        f"persistent://{NAMESPACE}/{SPOILED}",
         f"non-persistent://{NAMESPACE}/n",
     ),
     *(
@@ -113,8 +123,10 @@ def _wrapped(value: int, bits: int, signed: bool) -> int:
 class FrameMaker:
     """Makes frames; the same seed makes the same frames."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, topics: Sequence[str] = TOPICS) -> None:
+        """`topics`: of one namespace; most frames are about them."""
         self._rng = rng
+        self._topics = topics
         fields = pb.BaseCommand.DESCRIPTOR.fields
         self._commands = {field.number: field for field in fields if field.message_type is not None}
         self._kinds = [kind for kind in WEIGHTS if kind in self._commands]
@@ -140,7 +152,7 @@ class FrameMaker:
     def _huge_name(self) -> bytes:
         """A durable subscription whose name does not fit into a packet of ZooKeeper, or hardly."""
         subscribe = pb.CommandSubscribe(
-            topic=self._rng.choice(TOPICS),
+            topic=self._rng.choice(self._topics),
             subscription="y" * self._rng.choice([70_000, 1_500_000]),
             subType=1,
             consumer_id=self._rng.randrange(3),
@@ -172,6 +184,17 @@ class FrameMaker:
                 CONNECT,
             ]
         )
+
+    def changed(self, frame: bytes) -> bytes:
+        """A valid frame with some fields of its command made anew."""
+        (size,) = struct.unpack_from(">I", frame, 4)
+        command = pb.BaseCommand()
+        command.ParseFromString(frame[8 : 8 + size])
+        inner = getattr(command, self._commands[command.type].name)
+        if plan := self._plan(inner.DESCRIPTOR):
+            for item in self._rng.choices(plan, k=self._rng.choice([1, 1, 2])):
+                self._set(inner, item, 2)
+        return self._framed(command, frame[8 + size :])
 
     def _command(self, kind: int) -> pb.BaseCommand:
         command = pb.BaseCommand(type=kind)
@@ -227,8 +250,8 @@ class FrameMaker:
             return lambda: rng.randbytes(rng.choice([0, 1, 8, 30]))
         if kind == FieldDescriptor.CPPTYPE_STRING:
             usual = {
-                "topic": TOPICS,
-                "namespace": [NAMESPACE],
+                "topic": self._topics,
+                "namespace": [str(TopicName.parse(self._topics[0]).namespace)],
                 "subscription": ["a", "b", "c"],
             }.get(name)
 
@@ -254,11 +277,22 @@ class FrameMaker:
         return integer
 
     def _tail(self) -> bytes:
-        """The bytes after the command of a SEND: mostly whole, with true or nonsensical
-        metadata.
+        """The bytes after the command of a SEND: mostly whole, with metadata that is true where the
+        broker looks; nonsense there ends the connection.
         """
         rng, kind = self._rng, self._rng.random()
-        if kind < 0.08:
+        if kind < NONSENSE_SHARE:
+            return self._nonsense()
+        metadata = pb.MessageMetadata()
+        self._fill(metadata, 2)
+        for name in CHECKED:
+            metadata.ClearField(name)
+        return _tailed(metadata.SerializePartialToString(), rng.randbytes(rng.choice(SIZES)))
+
+    def _nonsense(self) -> bytes:
+        """What may follow the command of a SEND, and makes no sense somewhere."""
+        rng, kind = self._rng, self._rng.random()
+        if kind < 0.2:
             return rng.randbytes(rng.choice([0, 1, 3, 4, 6, 9, 10, 40]))
         metadata = pb.MessageMetadata()
         self._fill(metadata, 2)
@@ -266,10 +300,15 @@ class FrameMaker:
         if kind > 0.97:
             head = rng.randbytes(rng.randrange(60))
         size = len(head) if kind < 0.95 else rng.choice(INTEGERS) % 2**32
-        rest = struct.pack(">I", size) + head + rng.randbytes(rng.choice([0, 1, 20, 200, 2000]))
+        rest = struct.pack(">I", size) + head + rng.randbytes(rng.choice(SIZES))
         checksum = crc32c(rest) if rng.random() < 0.97 else rng.randrange(2**32)
         magic = 0x0E01 if rng.random() < 0.97 else rng.choice([0x0E02, 0, 0xFFFF])
         return struct.pack(">HI", magic, checksum) + rest
+
+
+def _tailed(head: bytes, payload: bytes) -> bytes:
+    rest = struct.pack(">I", len(head)) + head + payload
+    return struct.pack(">HI", 0x0E01, crc32c(rest)) + rest
 
 
 @dataclass(slots=True)
@@ -308,13 +347,20 @@ class Sent:
             setattr(self, figure.name, mine + theirs)
 
 
-def send_frames(ports: list[int], http_port: int, count: int, seed: int) -> Sent:
-    """Send at least `count` frames to the brokers at `ports`, in a process of its own."""
-    return asyncio.run(_Sender(ports, http_port, count, seed).run())
+def send_frames(
+    ports: list[int], http_port: int, count: int, seed: int, seconds: float = math.inf
+) -> Sent:
+    """Send at least `count` frames to the brokers at `ports`, in a process of its own; but begin
+    no connection after `seconds`.
+    """
+    return asyncio.run(_Sender(ports, http_port, count, seed, seconds).run())
 
 
 class _Sender:
-    def __init__(self, ports: list[int], http_port: int, count: int, seed: int) -> None:
+    def __init__(
+        self, ports: list[int], http_port: int, count: int, seed: int, seconds: float
+    ) -> None:
+        self._until_s = time.monotonic() + seconds
         self._ports = ports
         self._http_port = http_port
         self._count = count
@@ -344,6 +390,8 @@ class _Sender:
 
     async def _connect_again_and_again(self) -> None:
         while self._sent.frames < self._count and len(self._sent.problems) < 20:
+            if time.monotonic() > self._until_s:
+                break
             if self._sent.connections % OWNERS_EVERY == 0:
                 self._owned = await asyncio.to_thread(owned_topics, self._ports, self._http_port)
             if self._sent.frames - self._remade_at >= REMADE_EVERY:

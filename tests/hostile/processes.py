@@ -6,6 +6,7 @@ neighbour, sends valid messages only, and must be served all the time.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import re
 import time
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from fuzz import frames, requests
+from hostile import frames, requests
 from system.cluster import wait_for
 from system.fleet import Fleet
 from system.observer import Observer
@@ -29,6 +30,7 @@ NEIGHBOUR = "calm/neighbour"
 SETTINGS = {
     "exposeBundlesMetricsInPrometheus": "true",
     "backlogQuotaDefaultLimitBytes": str(2 << 20),
+    "backlogQuotaDefaultRetentionPolicy": "consumer_backlog_eviction",
     "defaultRetentionSizeInMB": "0.1",
     "statsUpdateFrequencyInSecs": "5",
     "metadataStoreSessionTimeoutMillis": "10000",
@@ -36,8 +38,8 @@ SETTINGS = {
     "loadBalancerAutoBundleSplitEnabled": "true",
     "loadBalancerSheddingIntervalMinutes": "0.02",
 }
-"""Topics are small, so that growing memory is a leak. The leader decides every second, so that it
-reads all that was stored."""
+"""Topics are small, so that growing memory is a leak, and a full one goes on. The leader decides
+every second, so that it reads all that was stored."""
 
 PAUSE_S_MAX = 10.0
 """The longest pause of the neighbour on a busy machine; the result has the real one."""
@@ -87,9 +89,10 @@ def fuzz(
     request_count: int,
     seed: int,
     without: list[str],
+    seconds: float = math.inf,
     say: Callable[[str], object] = print,
 ) -> Result:
-    """Start a cluster, fuzz it, stop it. `without`: see `requests.send_requests`."""
+    """Start a cluster, fuzz it, stop it. `without`, `seconds`: see `requests.send_requests`."""
     with Fleet(folder, settings=SETTINGS) as fleet:
         fleet.create_namespace(frames.NAMESPACE, 6)
         fleet.create_namespace(NEIGHBOUR, fleet.count)
@@ -97,7 +100,8 @@ def fuzz(
         with Observer(topics, fleet.addresses()) as observer:
             wait_for(lambda: not observer.unserved(0.0), "the neighbour is served", 60)
             _warm_up(fleet)
-            return _Run(fleet, observer, say).run(frame_count, request_count, seed, without)
+            run = _Run(fleet, observer, seconds, say)
+            return run.run(frame_count, request_count, seed, without)
 
 
 def _neighbour_topics(bundles: int) -> dict[str, str]:
@@ -118,7 +122,10 @@ def _warm_up(fleet: Fleet) -> None:
 
 
 class _Run:
-    def __init__(self, fleet: Fleet, observer: Observer, say: Callable[[str], object]) -> None:
+    def __init__(
+        self, fleet: Fleet, observer: Observer, seconds: float, say: Callable[[str], object]
+    ) -> None:
+        self._seconds = seconds
         self._fleet = fleet
         self._observer = observer
         self._say = say
@@ -151,10 +158,25 @@ class _Run:
         context = multiprocessing.get_context("spawn")  # no fork, because there are threads
         with ProcessPoolExecutor(SENDERS + 1, mp_context=context) as pool:
             sending = [
-                pool.submit(frames.send_frames, ports, fleet.http_port, share, seed * 1000 + number)
+                pool.submit(
+                    frames.send_frames,
+                    ports,
+                    fleet.http_port,
+                    share,
+                    seed * 1000 + number,
+                    self._seconds,
+                )
                 for number in range(SENDERS if frame_count else 0)
             ]
-            asking = pool.submit(requests.send_requests, web, routes, request_count, seed, without)
+            asking = pool.submit(
+                requests.send_requests,
+                web,
+                routes,
+                request_count,
+                seed,
+                without,
+                seconds=self._seconds,
+            )
             self._wait([*sending, asking])
             for future in sending:
                 result.frames.add(future.result())

@@ -1,4 +1,4 @@
-"""A small run of `python -m bench fuzz`: hostile clients do not harm others."""
+"""Hostile clients of three broker processes do not harm others."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 
 import pytest
-from fuzz.frames import FrameMaker
-from fuzz.run import fuzz
+from hostile.frames import FrameMaker
+from hostile.processes import fuzz
 
 pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
 

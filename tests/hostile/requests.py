@@ -1,20 +1,23 @@
 """Hostile HTTP requests over all routes of the admin API.
 
-The routes come from the running broker's router, so that new routes are covered. Most requests fill
-a route with plausible or odd names, queries and bodies; some are not valid HTTP. Valid requests use
+The routes come from the running broker's router or its OpenAPI document, so that new routes are
+covered; requests go through all of them, in random order, again and again. Most fill a route with
+plausible or odd names, queries and bodies; some are not valid HTTP. Valid requests use
 the tenant `web` only, so that no other tenant may notice.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import posixpath
 import random
 import re
 import socket
 import time
 import urllib.parse
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -175,13 +178,37 @@ def send_requests(
     count: int,
     seed: int,
     without: list[str],
+    *,
+    queries: Iterable[str] = (),
+    seconds: float = math.inf,
+    stop: Callable[[], bool] = lambda: False,
+    stranger: Stranger | None = None,
 ) -> Asked:
-    """Send `count` requests; to be run in a process of its own.
+    """Send `count` requests, but no more after `seconds`, or when `stop` says so; to be run in a
+    process or thread of its own.
 
     `without` leaves out the routes that contain one of these texts, such as those of a known bug.
+    `queries`: names of parameters, beside those that are known here. `stranger`: who asks.
     """
     left = [(method, path) for method, path in routes if not any(text in path for text in without)]
-    return _Sender(ports, left, seed).run(count)
+    sender = _Sender(ports, left, seed, queries, stranger)
+    return sender.run(count, time.monotonic() + seconds, stop)
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """Somebody who proves who he is, and may do next to nothing."""
+
+    credentials: str
+    may: re.Pattern[str]
+    """`GET` and the paths to which he gets an answer."""
+
+    def is_served(self, request: _Request, status: int) -> bool:
+        """True if he gets more than he may."""
+        method, _, path = request.raw.partition(b" HTTP/")[0].decode("latin1").partition(" ")
+        plain = posixpath.normpath(urllib.parse.unquote(path.partition("?")[0]))
+        asked = f"{method.replace('HEAD', 'GET')} {plain}"
+        return 0 < status < 400 and self.may.fullmatch(asked) is None
 
 
 @dataclass(slots=True)
@@ -194,18 +221,31 @@ class _Request:
 
 
 class _Sender:
-    def __init__(self, ports: list[int], routes: list[tuple[str, str]], seed: int) -> None:
+    def __init__(
+        self,
+        ports: list[int],
+        routes: list[tuple[str, str]],
+        seed: int,
+        queries: Iterable[str],
+        stranger: Stranger | None,
+    ) -> None:
+        self._stranger = stranger
         self._ports = ports
         self._routes = [(method, path) for method, path in routes if not path.startswith(SKIPPED)]
+        self._queries = [*QUERIES, *sorted(queries)]
+        self._next: list[tuple[str, str]] = []
+        """The routes whose turn comes, the last one first."""
         self._rng = random.Random(seed)
         self._asked = Asked()
         self._hung = 0
         self._seen: set[tuple[str, str]] = set()
         self._dynamic: list[str] = []
 
-    def run(self, count: int) -> Asked:
+    def run(self, count: int, until_s: float, stop: Callable[[], bool]) -> Asked:
         """Send them one after the other, each on a connection of its own."""
         while self._asked.requests < count and not self._hopeless():
+            if time.monotonic() > until_s or stop():
+                break
             if self._asked.requests % RESTORED_EVERY == 0:
                 self._restore()
             port = self._rng.choice(self._ports)
@@ -238,18 +278,21 @@ class _Sender:
 
     def _plain(self, method: str, path: str, document: Any) -> bytes:
         body = json.dumps(document).encode() if document is not None else b""
-        request = _Request(method, path, _http(method, path, {}, body))
+        headers = {**self._credentials(), "Content-Type": "application/json"}
+        request = _Request(method, path, _http(method, path, headers, body))
         return self._send(self._rng.choice(self._ports), request)
 
     def _request(self) -> _Request:
         rng = self._rng
-        method, route = rng.choice(self._routes)
+        if not self._next:
+            self._next = rng.sample(self._routes, len(self._routes))
+        method, route = self._next.pop()
         self._seen.add((method, route))
         if rng.random() < 0.05:
             method = rng.choice(METHODS)
         path = self._filled(route)
         if rng.random() < 0.3:
-            names = rng.choices(QUERIES, k=rng.choice([1, 2, 3]))
+            names = rng.choices(self._queries, k=rng.choice([1, 2, 3]))
             path += "?" + "&".join(f"{_quoted(name)}={self._query_value()}" for name in names)
         headers, body = self._headers(), b""
         if method in ("POST", "PUT", "DELETE", "PATCH") and rng.random() < 0.8:
@@ -284,10 +327,11 @@ class _Sender:
         return _quoted(f"127.0.0.1:{self._rng.choice(self._ports)}" if text == "{self}" else text)
 
     def _headers(self) -> dict[str, str]:
-        rng, headers = self._rng, dict[str, str]()
-        if rng.random() < 0.1:
+        rng = self._rng
+        headers = {**self._credentials(), "Content-Type": "application/json"}
+        if rng.random() < 0.05:
             headers["Content-Encoding"] = rng.choice(["gzip", "deflate", "br", "identity", "x"])
-        if rng.random() < 0.2:
+        if rng.random() < 0.05:
             kinds = [
                 "text/plain",
                 "multipart/form-data; boundary=x",
@@ -301,6 +345,11 @@ class _Sender:
                 ["evil", "☃", "", "x" * 9000, "100-continue", "bytes=0-5", "websocket"]
             )
         return headers
+
+    def _credentials(self) -> dict[str, str]:
+        if self._stranger is None:
+            return {}
+        return {"Authorization": f"Bearer {self._stranger.credentials}"}
 
     def _body(self) -> bytes:
         kind = self._rng.random()
@@ -372,8 +421,10 @@ class _Sender:
         head, _, body = answer.removeprefix(GO_ON).partition(b"\r\n\r\n")
         status = int(head[9:12]) if re.match(rb"HTTP/1.[01] \d{3}", head) else 0
         self._asked.statuses[str(status or "closed")] += 1
-        if not status and request.proper and answer:
+        if not status and request.proper:
             self._problem(request, f"no HTTP: {answer[:80]!r}")
+        if self._stranger is not None and self._stranger.is_served(request, status):
+            self._problem(request, f"{status} to a stranger")
         reasoned = request.method == "HEAD" or bool(_reason(body))
         if status >= 500 and not (status in ALLOWED_5XX and reasoned):
             self._problem(request, f"{status} {body[:150]!r}")
