@@ -605,6 +605,13 @@ MUTATIONS = (
         "adapters/protocol/test_stored_topics.py",
     ),
     _storage(
+        "pieces of a journal are believed without their checksums",
+        "adapters/files/other_writers.py",
+        4,
+        "if crc32c(data) == checksum:  # else its commit failed, and its pages are gone",
+        "if size:",
+    ),
+    _storage(
         "what a reader finds damaged is not read from the journal",
         "adapters/files/log_files.py",
         2,

@@ -128,8 +128,11 @@ def test_new_leader_soon_after_the_old_one_dies(tmp_path: Path) -> None:
 
 
 def test_a_paused_broker_wakes_up_fenced(tmp_path: Path) -> None:
-    """A broker that was paused beyond its session timeout serves nothing when it resumes."""
-    topic = "persistent://public/default/paused"
+    """A broker that was paused beyond its session timeout serves nothing of a topic in memory when
+    it resumes. (Of a stored one it may, until the next owner opens it: what is acknowledged is in
+    the log.)
+    """
+    topic = "non-persistent://public/default/paused"
     with Cluster(tmp_path, session_ms=SESSION_MS) as cluster:
         owner = cluster.owner_of(topic)
         other = (owner + 1) % 3
@@ -144,7 +147,7 @@ def test_a_paused_broker_wakes_up_fenced(tmp_path: Path) -> None:
 
             def taken_over() -> bool:
                 status, found = cluster.request(
-                    other, "GET", "/lookup/v2/topic/persistent/public/default/paused"
+                    other, "GET", "/lookup/v2/topic/non-persistent/public/default/paused"
                 )
                 return status == 200 and not found["httpUrl"].endswith(
                     str(cluster.http_port + owner)
@@ -152,7 +155,8 @@ def test_a_paused_broker_wakes_up_fenced(tmp_path: Path) -> None:
 
             wait_for(taken_over, "another broker owns the bundle")
             process.resume()
-            assert raw.ended(), "a message was acknowledged without proof of the session"
+            ended = raw.take().command
+            assert ended.HasField("close_producer"), "acknowledged without proof of the session"
         wait_for(
             lambda: len(cluster.get(other, "/admin/v2/brokers")) == 3,
             "it registers again in a new session",

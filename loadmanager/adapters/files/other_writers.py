@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 import structlog
+from crc32c import crc32c
 
 from loadmanager.adapters.files.commit_journal import Place, is_cut_off, read_batches
 from loadmanager.adapters.files.writers import WRITERS, Disk
@@ -32,10 +33,10 @@ class _Pieces:
         self._places: dict[str, dict[int, array[int]]] = {}
         """Journal → log → the fields of a piece, one piece after the other."""
 
-    def add(self, journal: str, at: int, place: Place, size: int) -> None:
-        """Remember a piece of `size` bytes, `at` bytes from the beginning of a journal."""
+    def add(self, journal: str, at: int, place: Place, data: bytes) -> None:
+        """Remember a piece, `at` bytes from the beginning of a journal."""
         of_journal = self._places.setdefault(journal, {})
-        row = (at, size, place.run, place.first_id, place.offset)
+        row = (at, len(data), crc32c(data), place.run, place.first_id, place.offset)
         of_journal.setdefault(place.log_id, array("Q")).extend(row)
 
     def keep(self, journals: Iterable[str]) -> None:
@@ -44,12 +45,12 @@ class _Pieces:
         self.read = {name: size for name, size in self.read.items() if name in names}
         self._places = {name: found for name, found in self._places.items() if name in names}
 
-    def of(self, log_id: int) -> Iterator[tuple[str, int, int, Place]]:
-        """The pieces of a log: journal, offset in it, bytes, and their place."""
+    def of(self, log_id: int) -> Iterator[tuple[str, int, int, int, Place]]:
+        """The pieces of a log: journal, offset in it, bytes, checksum, and their place."""
         for journal, of_journal in self._places.items():
             rows = iter(of_journal.get(log_id, ()))
-            for at, size, run, first_id, offset in zip(*[rows] * 5, strict=True):
-                yield journal, at, size, Place(log_id, run, first_id, offset)
+            for at, size, checksum, run, first_id, offset in zip(*[rows] * 6, strict=True):
+                yield journal, at, size, checksum, Place(log_id, run, first_id, offset)
 
 
 class OtherWriters:
@@ -112,12 +113,14 @@ class OtherWriters:
                         self._keep_damaged(path, pieces.read.get(name, 0), damaged)
                     at = begin + end - sum(len(data) for _, data in some)
                     for place, data in some:
-                        pieces.add(name, at, place, len(data))
+                        pieces.add(name, at, place, data)
                         at += len(data)
                     pieces.read[name] = begin + end
-        for name, at, size, place in pieces.of(log_id):
+        for name, at, size, checksum, place in pieces.of(log_id):
             with suppress(FileNotFoundError):
-                written += self._write(place, self._disk.read(f"{folder}/{name}", at, size))
+                data = self._disk.read(f"{folder}/{name}", at, size)
+                if crc32c(data) == checksum:  # else its commit failed, and its pages are gone
+                    written += self._write(place, data)
         return written
 
     def _write(self, place: Place, data: bytes) -> int:
