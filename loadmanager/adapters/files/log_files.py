@@ -190,8 +190,8 @@ class LogFiles:
         for log_id in batch:
             if log_id in self._scanned and log_id not in fenced:
                 self._unindexed[log_id] = self._scanned.pop(log_id)
-        while len(self._own.retired) >= RETIRED_MAX:
-            await self._clear_journal()
+        while len(self._own.retired) >= RETIRED_MAX and await self._clear_journal():
+            pass
         found: set[int] = fenced
         return found
 
@@ -309,8 +309,8 @@ class LogFiles:
             await self._in_thread(CLEARER, partial(self._sync, list(unsynced)))
         if self._own.unsure:
             await self._in_thread(COMMITTER, partial(self._own.retire, only_full=True))
-        while self._own.retired:
-            await self._clear_journal()
+        while self._own.retired and await self._clear_journal():
+            pass
 
     async def flush(self) -> None:
         """Write to the segments what only the journal has so far, and the indexes of segments that
@@ -336,9 +336,10 @@ class LogFiles:
         if failed is not None:
             raise failed
 
-    async def _clear_journal(self) -> None:
+    async def _clear_journal(self) -> bool:
         """Delete the oldest journal, once its segments are durable. Marks of later openings are
-        looked for before: such an opening may have synced a segment of it, with a failure.
+        looked for before: such an opening may have synced a segment of it, with a failure; then
+        this returns false, and the next turn tries again.
         """
         own = self._own
         journal = own.retired[0]
@@ -346,10 +347,11 @@ class LogFiles:
         await self._in_thread(CLEARER, partial(own.clear, journal))
         await self._in_thread(COMMITTER, self._look)
         if journal.doubtful or own is not self._own:
-            return  # the next turn writes it again, or others have
+            return False
         await self._in_thread(CLEARER, partial(self._disk.remove, journal.path))
         if own.retired and own.retired[0] is journal:
             del own.retired[0]
+        return True
 
     async def recover(self) -> None:
         """Bring the journals of processes that have ended into their segments."""
