@@ -660,7 +660,7 @@ def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert ("--url" in said, said.count("\n")) == (True, 1)
     for url in ("ftp://x", "http://", "http://127.0.0.1:99999"):
         assert main(["admin", "brokers", "list", "--url", url]) == 2
-        assert "http://host:port is expected" in capsys.readouterr().err
+        assert "http://host:port or unix:/path is expected" in capsys.readouterr().err
 
 
 def test_a_port_that_does_not_speak_http(capsys: pytest.CaptureFixture[str]) -> None:

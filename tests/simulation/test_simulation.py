@@ -53,7 +53,7 @@ FOUND_BY = {
     "a topic is opened though the lease has run out meanwhile": 91,
     "an opening believes what only the page cache has": 1,
     "what is written while an opening syncs counts as durable": 331,
-    "of two openings at once, both leave their indexes": 669,
+    "of two openings at once, both leave their indexes": 1024,
     "a sync that fails once is taken for durable the next time": 0,
     "a failed sync of another process is not noticed": 12,
     "a segment in doubt leaves its index all the same": 464,

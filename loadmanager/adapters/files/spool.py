@@ -48,7 +48,9 @@ class Spool:
     Never raises: without the file it keeps nothing. Failures are counted, and the first is logged.
     """
 
-    def __init__(self, place: Path, broker: str) -> None:
+    def __init__(self, place: Path, broker: str, *, earlier_place: Path = MEMORY) -> None:
+        """`earlier_place`: where version 0.3.0 and those before it kept their spools."""
+        self._earlier_place = earlier_place
         self._place = str(place.resolve())
         digest = hashlib.sha256(f"{self._place}\n{broker}".encode()).hexdigest()[:16]
         self._name = f"{digest}.spool"
@@ -118,12 +120,12 @@ class Spool:
         self._found += _lines(self._map)
 
     def _take_in_earlier(self, prefix: str) -> None:
-        """Read the spool that version 0.3.0 and those before it left in `MEMORY` itself."""
+        """Read the spool that an earlier version left in `earlier_place` itself."""
         try:
-            folder = os.open(MEMORY, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            folder = os.open(self._earlier_place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
             return
-        self._sweep(folder, prefix, MEMORY)
+        self._sweep(folder, prefix, self._earlier_place)
         try:
             self._earlier = _Earlier(folder, prefix + self._name)
         except OSError:  # there is none, its process lives, or the sweep told of it
