@@ -525,15 +525,6 @@ MUTATIONS = (
         "pass",
     ),
     _storage(
-        "a segment in doubt leaves its index all the same",
-        "adapters/files/writers.py",
-        3,
-        """
-        if any(path in journal.doubtful for journal in self._journals()):
-            return False
-        """,
-    ),
-    _storage(
         "a journal is deleted before its segments are synced",
         "adapters/files/log_files.py",
         2,
@@ -611,7 +602,7 @@ MUTATIONS = (
         "if crc32c(data) == checksum:  # else its commit failed, and its pages are gone",
         "if size:",
     ),
-    _storage(
+    _in_test(
         "what a reader finds damaged is not read from the journal",
         "adapters/files/log_files.py",
         2,
@@ -620,6 +611,7 @@ MUTATIONS = (
             await self._mend(log_id)
         """,
         "",
+        "adapters/files/test_failed_syncs.py",
     ),
 )
 

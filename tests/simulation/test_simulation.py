@@ -56,13 +56,11 @@ FOUND_BY = {
     "of two openings at once, both leave their indexes": 1024,
     "a sync that fails once is taken for durable the next time": 0,
     "a failed sync of another process is not noticed": 12,
-    "a segment in doubt leaves its index all the same": 464,
     "a journal is deleted before its segments are synced": 0,
     "a journal of a process that has ended is deleted before its segments are synced": 15,
     "marks of later openings are looked for before the write, not after it": 4,
     "the names of an ended run's segments are not synced": 75,
     "pieces of a journal are believed without their checksums": 951,
-    "what a reader finds damaged is not read from the journal": 28,
 }
 """Mutation → a seed that found it when the list was written; it is tried first. The others name the
 kinds of events that find them with many seeds.
