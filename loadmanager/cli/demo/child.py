@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 
+from loadmanager.adapters.system.ending import end_at_once
 from loadmanager.adapters.system.parent import stop_with_parent
 from loadmanager.cli import main
 
 if __name__ == "__main__":
+    end_at_once()
     stop_with_parent()
     sys.exit(main(sys.argv[1:]))
