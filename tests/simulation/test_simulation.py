@@ -19,7 +19,7 @@ SEEDS_PER_TEST = 20
 MANAGER_OF = ("modular", "modular", "modular", "extensible", "changing")
 """Seeds in turn run the modular manager, the extensible one, and a change to it."""
 STORED_SEEDS, STORED_SEEDS_PER_TEST = 12, 6
-STORAGE_SEEDS, STORAGE_SEEDS_PER_TEST = 120, 30
+STORAGE_SEEDS, STORAGE_SEEDS_PER_TEST = 80, 20
 MUTANT_SEEDS = range(10_000, 10_400)
 FOUND_BY = {
     "a bundle is served before the host opened it, and whether it could or not": 10009,
@@ -48,9 +48,9 @@ FOUND_BY = {
     "a node that no session holds counts as a broker": 10003,
     "messages are not synced before their receipts": 1,
     "receipts are sent before messages are stored": 0,
-    "receipts need no look at the marks of later openings": 49,
+    "receipts need no look at the marks of later openings": 15,
     "non-persistent topics go on without the lease": 2,
-    "a topic is opened though the lease has run out meanwhile": 91,
+    "a topic is opened though the lease has run out meanwhile": 58,
     "an opening believes what only the page cache has": 1,
     "what is written while an opening syncs counts as durable": 331,
     "of two openings at once, both leave their indexes": 1024,
