@@ -468,8 +468,8 @@ class Parts:
         )
         scope.spawn(every(reporting, self._reporter.tick, "report", steps), "report")
         if broker.value.unwell_gives_up:
-            wellness = every(lambda: STEP_S, self.wellness.step, "wellness", steps)
-            scope.spawn(wellness, "wellness")
+            for step, name in ((self.wellness.step, "wellness"), (self.wellness.pulse, "pulse")):
+                scope.spawn(every(lambda: STEP_S, step, name, steps), name)
         if self._recorder is not None:
             scope.spawn(every(recording, self._recorder.sample, "record", steps), "record")
 

@@ -23,12 +23,14 @@ SESSION_S = 4.0
 class Run:
     """Three brokers with stored topics, of which each has a producer and a consumer."""
 
-    def __init__(self, world: World, *, extensible: bool) -> None:
+    def __init__(
+        self, world: World, *, extensible: bool = False, session_s: float = SESSION_S
+    ) -> None:
         self.world = world
         self.cluster = Cluster(
             world,
             brokers=3,
-            session_timeout_s=SESSION_S,
+            session_timeout_s=session_s,
             settings=GIVE_UP,
             extensible_from_s=0.0 if extensible else float("inf"),
         )
@@ -81,12 +83,12 @@ class Run:
 
 
 @contextmanager
-def a_run(seed: int, *, extensible: bool = False) -> Iterator[Run]:
+def a_run(seed: int, *, extensible: bool = False, session_s: float = SESSION_S) -> Iterator[Run]:
     """A run that ends with the block."""
     world = World(seed)
     with logs_into(lambda: world):
         try:
-            yield Run(world, extensible=extensible)
+            yield Run(world, extensible=extensible, session_s=session_s)
         finally:
             world.close()
 
@@ -147,3 +149,19 @@ def test_a_broker_that_stutters_takes_no_bundles_for_a_while(seed: int) -> None:
             run.until(lambda: not run.cordoned(), 10 * WELL_S)
             holds.append(run.world.now_s - began_s)
         assert holds[0] < holds[1] < holds[2]
+
+
+def test_a_broker_that_stands_still_takes_no_bundles_for_a_while() -> None:
+    """Even while its session lives, as it does if the heartbeat's thread still runs."""
+    with a_run(0, session_s=40.0) as run:
+        victim = run.owners()[0]
+        name = victim.broker.address.broker_id
+        for _ in range(2):
+            run.pass_s(10.0)
+            assert not run.cordoned()
+            victim.machine.paused = True
+            run.pass_s(10.0)
+            victim.machine.paused = False
+        run.until(lambda: run.cordoned() == {name}, 20.0)
+        assert victim.ready
+        run.until(lambda: not run.cordoned(), 3 * WELL_S)

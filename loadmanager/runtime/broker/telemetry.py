@@ -99,7 +99,7 @@ UNLEASED = gauge(
 )
 UNWELL = gauge(
     "loadmanager_broker_unwell",
-    "1 if this broker is not well (storage, session), 2 if it has given up its bundles for that",
+    "1 if this broker is not well (storage, session, stalls), 2 if it gave up its bundles",
 )
 FENCED = counter(
     "loadmanager_fenced", "Times that the broker stopped serving because its session was not proven"

@@ -1,9 +1,10 @@
 """A broker that is not well gives its bundles to others, and takes none until it is well.
 
-Not well is a broker whose host says so, or whose session could not be proven twice within
-`WINDOW_S`: its link is bad, or its process stands still now and then. It cordons itself, which the
-placement and the queue of moves know already: the leader moves its bundles away. It ends the cordon
-when it has been well for a while, the longer the more often this has happened.
+Not well is a broker whose host says so, or one that twice within `WINDOW_S` could not prove its
+session or stood still for longer than `STALL_S`: its link is bad, or its process gets no time. It
+cordons itself, which the placement and the queue of moves know already: the leader moves its
+bundles away. It ends the cordon when it has been well for a while, the longer the more often this
+has happened.
 
 Trouble that others have, too, moves nothing: a directory or a ZooKeeper that is away is away for
 all. So a broker first says in the store that it is not well, and gives up its bundles only if no
@@ -32,8 +33,14 @@ STEP_S = 2.0
 SETTLED_S = 6.0
 """For so long a broker has said that it is not well before it looks who says the same."""
 LOSSES_MAX, WINDOW_S = 2, 600.0
-"""So many losses of the lease within so many seconds are no coincidence."""
-STUTTERS = f"its session could not be proven {LOSSES_MAX} times within {WINDOW_S:g} s"
+"""So many losses of the lease, or stalls, within so many seconds are no coincidence."""
+STALL_S = 5.0
+"""A process whose loop did nothing for longer than this serves nobody, whatever its session says:
+the heartbeat has a thread of its own.
+"""
+STUTTERS = (
+    f"{LOSSES_MAX} times within {WINDOW_S:g} s its session could not be proven or it stood still"
+)
 WELL_S, WELL_S_MAX = 30.0, 1920.0
 """How long a broker must be well: at first, doubled with each time, at most."""
 FORGET_S = 4 * 3600.0
@@ -103,14 +110,25 @@ class Wellness:
     _losses_s: deque[float] = field(default_factory=lambda: deque(maxlen=LOSSES_MAX))
     _said_s: float | None = None
     _cleaned: bool = False
+    _pulse_s: float = float("inf")
 
     def lost_lease(self) -> None:
-        """The session could not be proven."""
-        self._losses_s.append(self.clock.monotonic_s())
+        """The session could not be proven, or the loop stood still: once for both together."""
+        now_s = self.clock.monotonic_s()
+        if not self._losses_s or now_s - self._losses_s[-1] > STALL_S:
+            self._losses_s.append(now_s)
+
+    async def pulse(self) -> None:
+        """Notice that the loop stood still; called each `STEP_S`, and waits for nothing."""
+        now_s = self.clock.monotonic_s()
+        if now_s - self._pulse_s - STEP_S > STALL_S:
+            self.lost_lease()
+        self._pulse_s = now_s
 
     async def step(self) -> None:
         """Look how this broker is, and do what follows."""
-        trouble, now_s = self._stutters(), self.clock.monotonic_s()
+        now_s = self.clock.monotonic_s()
+        trouble = self._stutters()
         self._recovery.stepped(now_s)
         if trouble:
             self._recovery.bad(now_s)
