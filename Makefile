@@ -86,7 +86,7 @@ demo: install-run
 	@$(BIN)/loadmanager demo
 
 fast: lint
-	$(BIN)/pytest --quiet --numprocesses 2 -m "not slow" tests/core
+	$(BIN)/pytest --quiet --numprocesses 2 -m "not slow" tests/engine tests/limits
 
 lint: install
 	$(BIN)/ruff format --check .
@@ -104,7 +104,7 @@ test-clients: install
 # Two clusters, one after the other. BROKERS is the version of the brokers.
 BROKERS ?= 4.0.4
 test-pulsar: install
-	$(BIN)/pytest -m pulsar tests/fleet --pulsar $(BROKERS)
+	$(BIN)/pytest -m pulsar tests/steer --pulsar $(BROKERS)
 
 SEED ?= 1
 CASES ?= 100
@@ -122,7 +122,8 @@ test-oracle-vectors: install
 # Apart from `make test`, because counting lines makes the tests take about twice as long.
 coverage: install
 	$(BIN)/pytest --quiet --numprocesses $(WORKERS) --cov --cov-report=term:skip-covered \
-		tests/core tests/scenarios tests/properties tests/runtime tests/wiring tests/adapters
+		tests/engine tests/limits tests/scenarios tests/properties tests/leader tests/member \
+		tests/broker tests/kit
 
 mutants: install
 	$(BIN)/python -m bench mutants --sample 400
@@ -153,7 +154,7 @@ bench: install
 
 proto: install
 	$(BIN)/pip install --quiet --disable-pip-version-check grpcio-tools mypy-protobuf
-	cd loadmanager/core/wire && PATH="$(CURDIR)/$(BIN):$$PATH" \
+	cd loadmanager/broker/wire && PATH="$(CURDIR)/$(BIN):$$PATH" \
 		$(CURDIR)/$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --mypy_out=. pulsar.proto
 
 broker-conf: install

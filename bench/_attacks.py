@@ -24,8 +24,8 @@ from typing import Any
 
 from crc32c import crc32c
 
-from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import COMMAND_TYPES, Frame, FrameReader, encode
+from loadmanager.broker.wire import pulsar_pb2 as pb
+from loadmanager.broker.wire.frames import COMMAND_TYPES, Frame, FrameReader, encode
 
 CONNECTIONS = 8
 AT_ONCE = 100

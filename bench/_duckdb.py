@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 
-from loadmanager.core.history.layout import COMPRESSED, cluster_folder, partition
+from loadmanager.kit.history.layout import COMPRESSED, cluster_folder, partition
 
 RECORD = (
     "v BIGINT, ts BIGINT, broker VARCHAR, intervalMs BIGINT, msgRateIn DOUBLE, msgRateOut "

@@ -13,8 +13,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from loadmanager.core.history import layout
-from loadmanager.core.units import DAY_MS
+from loadmanager.kit.history import layout
+from loadmanager.kit.units import DAY_MS
 
 CLUSTER = "made-up"
 DATE = "2026-11-20"

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import maven
 from oracle.compare import build
 
-from loadmanager.core.load.reports import BrokerLoadData, LocalBrokerData, TopBundlesLoadData
+from loadmanager.engine.load.reports import BrokerLoadData, LocalBrokerData, TopBundlesLoadData
 
 SHEDDERS = "org.apache.pulsar.broker.loadbalance"
 EXTENSIBLE = {

@@ -19,8 +19,8 @@ from typing import Any
 
 from crc32c import crc32c
 
-from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import encode, varint
+from loadmanager.broker.wire import pulsar_pb2 as pb
+from loadmanager.broker.wire.frames import encode, varint
 
 
 def main() -> None:

@@ -16,18 +16,19 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from loadmanager.adapters.protocol.server import BrokerServer
-from loadmanager.adapters.system.clock import SystemClock
-from loadmanager.core.bundles.names import NamespaceName, TopicName
-from loadmanager.core.conf import Live
-from loadmanager.core.messaging.schema import Schema, StoredSchema
-from loadmanager.core.messaging.settings import MessagingSettings
-from loadmanager.core.throttling.broker import BrokerThrottling
-from loadmanager.core.throttling.settings import ThrottlingSettings
-from loadmanager.ports.directory import Lookup, TopicRecords
-from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.ports.log import LogRecord
-from loadmanager.ports.session import Lease
+from loadmanager.broker.messaging.schema import Schema, StoredSchema
+from loadmanager.broker.messaging.settings import MessagingSettings
+from loadmanager.broker.ports.directory import TopicRecords
+from loadmanager.broker.ports.log import LogRecord
+from loadmanager.broker.protocol.server import BrokerServer
+from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.conf import Live
+from loadmanager.kit.metadata.lease import Lease
+from loadmanager.kit.names import NamespaceName, TopicName
+from loadmanager.kit.system.clock import SystemClock
+from loadmanager.limits.broker import BrokerThrottling
+from loadmanager.limits.settings import ThrottlingSettings
+from loadmanager.member.ports.lookup import Lookup
 
 BUNDLE = "public/default/0x00000000_0xffffffff"
 

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from loadmanager import settings
-from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.simulator import candidates
-from loadmanager.simulator.closed_loop import run
-from loadmanager.simulator.days import Day, Shape, make_day
-from loadmanager.simulator.measures import Measures, measure
-from loadmanager.simulator.tournament import Weights, cost, standings
+from loadmanager.broker import settings
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.lab import candidates
+from loadmanager.lab.closed_loop import run
+from loadmanager.lab.days import Day, Shape, make_day
+from loadmanager.lab.measures import Measures, measure
+from loadmanager.lab.results import Weights, cost, standings
 
 SHAPE = Shape(brokers=8, bundles=200, minutes=120)
 
@@ -76,7 +76,7 @@ def _days(cluster: int, count: int) -> list[Day]:
 
 
 def _measures(text: str, day: Day) -> Measures:
-    loaded = settings.load().with_overrides(candidates.overrides(text))
+    loaded = settings.KEYS.load().with_overrides(candidates.overrides(text))
     return measure(run(day, loaded.leaf(StrategySettings)))
 
 

@@ -15,7 +15,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from loadmanager.core.units import MIB
+from loadmanager.kit.units import MIB
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 

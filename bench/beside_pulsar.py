@@ -33,8 +33,8 @@ from system.raw import Raw
 from system.workload import client
 
 from bench.protocol import RECEIPT, _frame, _publish
-from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import encode
+from loadmanager.broker.wire import pulsar_pb2 as pb
+from loadmanager.broker.wire.frames import encode
 
 TOPIC = "public/default/bench"
 NAME = f"persistent://{TOPIC}"

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 
-from loadmanager.core.throttling.bucket import TokenBucket
+from loadmanager.limits.bucket import TokenBucket
 
 PLENTY = 10**9
 Turn = Callable[[int], float]

@@ -29,10 +29,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from system.fleet import Fleet
 from system.raw import CONNECT
 
-from loadmanager.core.bundles.names import NamespaceName
-from loadmanager.core.bundles.ranges import NamespaceBundles, equal_boundaries
-from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import FrameReader, encode
+from loadmanager.broker.wire import pulsar_pb2 as pb
+from loadmanager.broker.wire.frames import FrameReader, encode
+from loadmanager.engine.bundles.ranges import NamespaceBundles, equal_boundaries
+from loadmanager.kit.names import NamespaceName
 
 AT_ONCE = 256
 """Lookups under way."""

@@ -26,17 +26,17 @@ from aiohttp import web
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from loadmanager.adapters.files.note import FileNote
-from loadmanager.adapters.files.wishes_file import WishesFile
-from loadmanager.adapters.pulsar_admin.client import PulsarClient
-from loadmanager.adapters.pulsar_admin.orders import AdminOrders
-from loadmanager.adapters.pulsar_admin.reader import AdminReader
-from loadmanager.adapters.system.clock import SystemClock
-from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
-from loadmanager.ports.election import Leader
-from loadmanager.runtime.tasks import Scope, Steps
-from loadmanager.settings import fleet as conf
-from loadmanager.wiring.fleet_work import FleetOutside, build_fleet_work
+from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
+from loadmanager.kit.metadata.leader import Leader
+from loadmanager.kit.system.clock import SystemClock
+from loadmanager.kit.tasks import Scope, Steps
+from loadmanager.steer import settings_file as conf
+from loadmanager.steer.files.note import FileNote
+from loadmanager.steer.files.wishes_file import WishesFile
+from loadmanager.steer.fleet_work import FleetOutside, build_fleet_work
+from loadmanager.steer.pulsar.client import PulsarClient
+from loadmanager.steer.pulsar.orders import AdminOrders
+from loadmanager.steer.pulsar.reader import AdminReader
 
 INTERVAL_S = 30
 

@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from ports import free_port
 
-from loadmanager.adapters.zookeeper.client import TreeWatchingClient
-from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.client import TreeWatchingClient
+from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
 
 
 def _cpu_s(process: psutil.Process) -> float:

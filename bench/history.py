@@ -19,15 +19,15 @@ import time
 import msgspec
 import numpy as np
 
-from loadmanager.adapters.files.history import FLUSH_S, FileHistory
-from loadmanager.adapters.files.segment_writer import COMPRESS_LEVEL
-from loadmanager.adapters.files.settings import HistorySettings
-from loadmanager.adapters.system.clock import SystemClock
-from loadmanager.core.history.cycles import ReportWriter
-from loadmanager.core.history.records import OwnershipStep, bundle_loads
-from loadmanager.core.load.reports import NamespaceBundleStats, ResourceUsage
-from loadmanager.simulator.days import Shape, make_day, traffic
-from loadmanager.simulator.fleet import Fleet, Reports
+from loadmanager.engine.history.cycles import ReportWriter
+from loadmanager.engine.history.records import OwnershipStep, bundle_loads
+from loadmanager.engine.load.reports import NamespaceBundleStats, ResourceUsage
+from loadmanager.kit.history.history import FLUSH_S, FileHistory
+from loadmanager.kit.history.segment_writer import COMPRESS_LEVEL
+from loadmanager.kit.history.settings import HistorySettings
+from loadmanager.kit.system.clock import SystemClock
+from loadmanager.lab.brokers import Fleet, Reports
+from loadmanager.lab.days import Shape, make_day, traffic
 
 TICK_S = 0.001
 CYCLES = 60

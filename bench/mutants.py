@@ -1,4 +1,4 @@
-"""Mutation tests of core/strategies: how many small edits of the code its tests notice.
+"""Mutation tests of engine/strategies: how many small edits of the code its tests notice.
 
 `python -m bench mutants [--sample 400 --seed 1]` runs mutmut (configured in pyproject.toml) over a
 random sample of all mutants, or over all of them without `--sample`, and writes
@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 MUTANTS = ROOT / "mutants"
-ROOM = MUTANTS / "loadmanager" / "core" / "strategies"
+ROOM = MUTANTS / "loadmanager" / "engine" / "strategies"
 SCORE = ROOT / "tests" / "mutation_score.json"
 SURVIVED, NO_TESTS = 0, 33
 """mutmut's exit codes; any other one means that a test failed, crashed or took too long."""
@@ -37,14 +37,14 @@ def main(argv: list[str]) -> int:
         _mutmut("run", "--max-children", "1")
         chosen = sorted(_exit_codes())
     else:
-        _mutmut("run", "--max-children", "1", "loadmanager.core.strategies.memories.*")
+        _mutmut("run", "--max-children", "1", "loadmanager.engine.strategies.memories.*")
         chosen = sorted(random.Random(args.seed).sample(sorted(_exit_codes()), args.sample))
         _mutmut("run", "--max-children", "1", *chosen)
     codes = _exit_codes()
     modules: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     survivors = []
     for name in chosen:
-        module = name.removeprefix("loadmanager.core.strategies.").rpartition(".")[0]
+        module = name.removeprefix("loadmanager.engine.strategies.").rpartition(".")[0]
         killed = codes[name] not in (None, SURVIVED, NO_TESTS)
         modules[module][0] += killed
         modules[module][1] += 1

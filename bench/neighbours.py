@@ -27,8 +27,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import maven
-from adapters.security.tokens import ADMIN, SECRET, VALUES, token
 from clients.pulsar import Standalone, distribution
+from kit.security.tokens import ADMIN, SECRET, VALUES, token
 from system.cluster import Cluster
 
 from bench._attacks import RECEIPT, Wire, a_send

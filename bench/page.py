@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from browser.chromium import CHROMIUM, Page, browser
 
-from loadmanager.adapters.admin.page import PageRoutes
+from loadmanager.leader.http.page import PageRoutes
 
 HEAT_ROWS, SAMPLES = 60, 120
 FRAMES = """

@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.shedders import HELD_OUT_SEED, SHAPES
-from loadmanager.core.load.averages import QUICK_WEIGHT
-from loadmanager.core.load.columns import Array, Rows
-from loadmanager.core.strategies.shedding.balanced import MOVES_MAX, knee_of, objective
-from loadmanager.simulator.closed_loop import Costs
-from loadmanager.simulator.days import CPU_OF_A_CORE, Kind, Shape, make_day, traffic
-from loadmanager.simulator.measures import WARM_UP_MINUTES, Minute, measure
+from loadmanager.engine.load.averages import QUICK_WEIGHT
+from loadmanager.engine.load.columns import Array, Rows
+from loadmanager.engine.strategies.shedding.balanced import MOVES_MAX, knee_of, objective
+from loadmanager.lab.closed_loop import Costs
+from loadmanager.lab.days import CPU_OF_A_CORE, Kind, Shape, make_day, traffic
+from loadmanager.lab.measures import WARM_UP_MINUTES, Minute, measure
 
 NEAR_MINUTES = 15
 SWEEPS = 8

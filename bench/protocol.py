@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from system.cluster import Cluster
 from system.raw import Raw
 
-from loadmanager.core.wire import pulsar_pb2 as pb
+from loadmanager.broker.wire import pulsar_pb2 as pb
 
 TOPIC = "persistent://public/default/raw"
 WINDOW_BYTES = 512 * 1024

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from loadmanager.core.strategies import registry
-from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.simulator import closed_loop
-from loadmanager.simulator.days import Shape, make_day
-from loadmanager.simulator.measures import measure
+from loadmanager.engine.strategies import registry
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.lab import closed_loop
+from loadmanager.lab.days import Shape, make_day
+from loadmanager.lab.measures import measure
 
 
 def main(argv: list[str]) -> int:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from fleet.real import MANAGERS
+from steer.real import MANAGERS
 from system.campaign import Campaign
 from system.fleet import Fleet
 

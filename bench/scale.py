@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from system.cluster import Cluster
 from system.raw import Raw, a_send
 
-from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import encode
+from loadmanager.broker.wire import pulsar_pb2 as pb
+from loadmanager.broker.wire.frames import encode
 
 TOPIC = "persistent://public/default/scale"
 AT_ONCE = 200

@@ -23,16 +23,16 @@ from typing import Any
 import uvloop
 
 from bench._server import Alone
-from loadmanager.adapters.metrics.page import MetricsPage
-from loadmanager.adapters.protocol.server import BrokerServer
-from loadmanager.adapters.system.clock import SystemClock
-from loadmanager.core.bundles.names import TopicName
-from loadmanager.core.conf import Live
-from loadmanager.core.messaging.settings import MessagingSettings
-from loadmanager.core.throttling.broker import BrokerThrottling
-from loadmanager.core.throttling.settings import ThrottlingSettings
-from loadmanager.ports.telemetry import Detail, Sample, Telemetry
-from loadmanager.runtime.broker.telemetry import bundle_samples
+from loadmanager.broker.messaging.settings import MessagingSettings
+from loadmanager.broker.protocol.server import BrokerServer
+from loadmanager.kit.conf import Live
+from loadmanager.kit.metrics.page import MetricsPage
+from loadmanager.kit.names import TopicName
+from loadmanager.kit.system.clock import SystemClock
+from loadmanager.kit.telemetry import Detail, Sample, Telemetry
+from loadmanager.limits.broker import BrokerThrottling
+from loadmanager.limits.settings import ThrottlingSettings
+from loadmanager.member.telemetry import bundle_samples
 
 NAMESPACES = 100
 SCRAPES = 5

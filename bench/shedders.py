@@ -1,7 +1,7 @@
 """Our shedder against Pulsar's five at their best grid settings, on days unseen while tuning.
 
 `python -m bench shedders [--shape equal] [--days 50] [--tune 4] [--ours CANDIDATE …]`: for each of
-the five, every combination of the grid (`simulator/candidates.py`) with Pulsar's placement rules,
+the five, every combination of the grid (`lab/candidates.py`) with Pulsar's placement rules,
 each with and without an even spread of namespaces, on tuning days; its best setting and ours then
 meet on other days, of 4 hours with a dying broker, a newcomer and a rolling restart. Means over the
 days; ratios of ours to each of the five, with 95 % intervals (bootstrap over days). `--lend` lends
@@ -25,13 +25,13 @@ from typing import Any
 
 import numpy as np
 
-from loadmanager import settings
-from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.simulator import candidates
-from loadmanager.simulator.closed_loop import run
-from loadmanager.simulator.days import Day, Pattern, Shape, make_day
-from loadmanager.simulator.measures import Measures, measure
-from loadmanager.simulator.tournament import Weights, cost
+from loadmanager.broker import settings
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.lab import candidates
+from loadmanager.lab.closed_loop import run
+from loadmanager.lab.days import Day, Pattern, Shape, make_day
+from loadmanager.lab.measures import Measures, measure
+from loadmanager.lab.results import Weights, cost
 
 SHAPES = {
     "equal": Shape(brokers=20, bundles=800),
@@ -130,7 +130,7 @@ def _best(shedder: str, days: Callable[[int], Day], count: int, *, lend: bool) -
 
 
 def _measured(text: str, day: Day) -> Measures:
-    loaded = settings.load().with_overrides(candidates.overrides(text))
+    loaded = settings.KEYS.load().with_overrides(candidates.overrides(text))
     return measure(run(day, loaded.leaf(StrategySettings)))
 
 

@@ -35,10 +35,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import pulsar
 from clients.pulsar import distribution
-from fleet.real import CPU_GROUPS, NAMESPACE, RealPulsar, a_real_pulsar, gather
 from ports import free_port
+from steer.real import CPU_GROUPS, NAMESPACE, RealPulsar, a_real_pulsar, gather
 
-from loadmanager.core.moves.breaker import spread
+from loadmanager.engine.moves.breaker import spread
 
 TOPICS, BUNDLES, BROKERS = 48, 16, 4
 RATES = [5 * (1 + number // 2) for number in range(TOPICS)]

@@ -25,8 +25,8 @@ from system.cluster import Cluster
 from system.raw import Raw
 
 from bench.protocol import _frame, _publish
-from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import encode
+from loadmanager.broker.wire import pulsar_pb2 as pb
+from loadmanager.broker.wire.frames import encode
 
 STORES = ("memory", "always", "interval", "never")
 Counters = dict[str, float]

@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 
 from bench._java import Times, java_times, write_extensible, write_modular
-from loadmanager.core.load.cluster_view import ClusterView
-from loadmanager.core.load.reports import (
+from loadmanager.engine.load.cluster_view import ClusterView
+from loadmanager.engine.load.reports import (
     BrokerLoadData,
     LocalBrokerData,
     NamespaceBundleStats,
@@ -31,13 +31,13 @@ from loadmanager.core.load.reports import (
     TopBundlesLoadData,
     decode_local_broker_data,
 )
-from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.strategies import cycle, registry
-from loadmanager.core.strategies.memories import Memories
-from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.avg import AvgSettings
-from loadmanager.core.strategies.shedding.threshold import ThresholdSettings
-from loadmanager.core.strategies.shedding.transfer import TransferSettings
+from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.strategies import cycle, registry
+from loadmanager.engine.strategies.memories import Memories
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.shedding.avg import AvgSettings
+from loadmanager.engine.strategies.shedding.threshold import ThresholdSettings
+from loadmanager.engine.strategies.shedding.transfer import TransferSettings
 
 SHAPES = ((1000, 100), (162, 667))
 EAGER = {

@@ -21,7 +21,7 @@ import sys
 from contextlib import ExitStack, contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
-from loadmanager.core.units import MIB
+from loadmanager.kit.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from loadmanager import settings
-from loadmanager.simulator import candidates
-from loadmanager.simulator.days import Shape, make_day, traffic
-from loadmanager.wiring.tournament import Tournament, spark_session
+from loadmanager.broker import settings
+from loadmanager.lab import candidates
+from loadmanager.lab.days import Shape, make_day, traffic
+from loadmanager.lab.tournament import Tournament, spark_session
 
 
 def main(argv: list[str]) -> int:
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
     shape = Shape(brokers=args.brokers, bundles=args.bundles, minutes=int(args.hours * 60))
     tried = candidates.drawn(args.candidates, 1)
     with tempfile.TemporaryDirectory(dir=".") as folder:
-        tournament = Tournament(Path(folder), settings.load())
+        tournament = Tournament(Path(folder), settings.KEYS.load())
         for number in range(args.days):
             day = make_day(number + 1, shape)
             carried = traffic(day)

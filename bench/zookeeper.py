@@ -9,10 +9,10 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable
 
-from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
-from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
-from loadmanager.adapters.zookeeper.store import ZooKeeperStore
-from loadmanager.ports.store import ChangeKind, Create
+from loadmanager.kit.metadata.store import ChangeKind, Create
+from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
+from loadmanager.kit.zookeeper.store import ZooKeeperStore
 
 VALUE = bytes(400)
 

@@ -21,20 +21,23 @@ import click
 import msgspec
 from aiohttp import web
 
-from loadmanager import cli, settings
-from loadmanager.adapters.admin import models_fleet, openapi
-from loadmanager.adapters.admin.fleet import FleetServer
-from loadmanager.adapters.admin.fleet_access import FleetApiSettings, FleetGuard
-from loadmanager.adapters.admin.models import Reason
-from loadmanager.adapters.admin.openapi import COMMON, DAEMON
-from loadmanager.adapters.admin.server import AdminServer
-from loadmanager.core.history import cycles, records
-from loadmanager.core.ownership.state_records import REPAIRS, UNIT_TRANSITIONS, UnitState
-from loadmanager.core.ownership.states import TRANSITIONS, BundleState
-from loadmanager.core.strategies import registry
-from loadmanager.ports.telemetry import Metric
-from loadmanager.settings import fleet
-from loadmanager.simulator.lines import Line
+from loadmanager import cli
+from loadmanager.broker import settings
+from loadmanager.broker.admin.server import AdminServer
+from loadmanager.engine.history import cycles, records
+from loadmanager.engine.ownership.state_records import REPAIRS, UNIT_TRANSITIONS, UnitState
+from loadmanager.engine.ownership.states import TRANSITIONS, BundleState
+from loadmanager.engine.strategies import registry
+from loadmanager.kit.http import openapi
+from loadmanager.kit.http.model import Reason
+from loadmanager.kit.http.openapi import COMMON, DAEMON
+from loadmanager.kit.settings import KnownKey, spell
+from loadmanager.kit.telemetry import Metric
+from loadmanager.lab.lines import Line
+from loadmanager.steer import settings_file as fleet
+from loadmanager.steer.http import models_fleet
+from loadmanager.steer.http.fleet import FleetServer
+from loadmanager.steer.http.fleet_access import FleetApiSettings, FleetGuard
 
 FOLDER = Path(__file__).parent / "reference"
 WIDTH = 100
@@ -88,7 +91,7 @@ def first_paragraph(documentation: str | None) -> str:
 
 def broker_conf() -> str:
     """Every key, by the component that reads it."""
-    present = {entry.key.name: entry.key for entry in settings.known_keys().values()}
+    present = {entry.key.name: entry.key for entry in settings.KEYS.known().values()}
     idle = sorted(name for name, key in present.items() if key.doc.startswith("Accepted"))
     dynamic = sorted(name for name, key in present.items() if key.dynamic)
     blocks = [
@@ -99,7 +102,7 @@ def broker_conf() -> str:
     ]
     for leaf in (*settings.LEAVES, *registry.own_settings()):
         blocks.append(f"## {first_paragraph(leaf.__doc__).rstrip('.')}")
-        known = [entry for entry in settings.known_keys().values() if entry.leaf is leaf]
+        known = [entry for entry in settings.KEYS.known().values() if entry.leaf is leaf]
         keys = {entry.key.name: entry for entry in known}
         blocks += [_key(keys[name]) for name in sorted(keys)]
     return page(
@@ -138,9 +141,9 @@ def _names(names: list[str]) -> str:
     return ", ".join(f"[`{name}`](#{name.lower()})" for name in names) + "."
 
 
-def _key(entry: settings.KnownKey) -> str:
+def _key(entry: KnownKey) -> str:
     key = entry.key
-    default = settings.spell(entry.default)
+    default = spell(entry.default)
     facts = [f"default `{default}`" if default else "default empty", *_allowed(entry)]
     if key.dynamic:
         facts.append("dynamic")
@@ -150,7 +153,7 @@ def _key(entry: settings.KnownKey) -> str:
     return f"### `{key.name}`\n\n{text}\n\n{wrapped('; '.join(facts))}"
 
 
-def _allowed(entry: settings.KnownKey) -> Iterator[str]:
+def _allowed(entry: KnownKey) -> Iterator[str]:
     key, kind = entry.key, str(getattr(entry.annotation, "__name__", entry.annotation))
     names = {"int": "whole number", "float": "number", "bool": "`true` or `false`"}
     if key.choices:
@@ -158,9 +161,7 @@ def _allowed(entry: settings.KnownKey) -> Iterator[str]:
         return
     plain = kind.replace(" | None", "")
     name = "list" if plain.startswith("tuple") else names.get(plain, "text")
-    low, high = (
-        None if limit is None else settings.spell(limit) for limit in (key.minimum, key.maximum)
-    )
+    low, high = (None if limit is None else spell(limit) for limit in (key.minimum, key.maximum))
     if low is not None and high is not None:
         name += f" from {low} to {high}"
     elif low is not None:
@@ -210,7 +211,7 @@ def metrics() -> str:
 
 def _declared_metrics() -> set[Metric]:
     found: set[Metric] = set()
-    for room in ("runtime", "adapters"):
+    for room in ("kit", "leader", "member", "broker", "steer"):
         package = importlib.import_module(f"loadmanager.{room}")
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             for value in vars(importlib.import_module(module.name)).values():
@@ -218,15 +219,12 @@ def _declared_metrics() -> set[Metric]:
     return found
 
 
-def _metrics_in(value: object) -> Iterator[Metric]:
+def _metrics_in(value: object, depth: int = 3) -> Iterator[Metric]:
     if isinstance(value, Metric):
         yield value
-    elif isinstance(value, dict):
-        for member in value.values():
-            yield from _metrics_in(member)
-    elif isinstance(value, tuple):
-        for member in value:
-            yield from _metrics_in(member)
+    elif isinstance(value, dict | tuple) and depth:
+        for member in value.values() if isinstance(value, dict) else value:
+            yield from _metrics_in(member, depth - 1)
 
 
 # REST
@@ -414,7 +412,7 @@ def states() -> str:
         "States of a bundle",
         "Where a bundle stands on one broker. A bundle is served in the states `Owned` and "
         "`Splitting`, and in no other. A step that is not listed is a bug; the broker refuses it "
-        "with the story of the bundle (`loadmanager.core.ownership.states:TRANSITIONS`).",
+        "with the story of the bundle (`loadmanager.engine.ownership.states:TRANSITIONS`).",
         "\n".join([*blocks, *record_states()]),
     )
 
@@ -432,7 +430,7 @@ def record_states() -> list[str]:
         "",
         wrapped(
             "The extensible load manager keeps a record of each bundle in the store "
-            "(`loadmanager.core.ownership.state_records:UNIT_TRANSITIONS`). A repair may change "
+            "(`loadmanager.engine.ownership.state_records:UNIT_TRANSITIONS`). A repair may change "
             "it, too, when the owner's session is over or the record got stuck."
         ),
         "",

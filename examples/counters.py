@@ -23,15 +23,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from loadmanager import settings
-from loadmanager.core.bundles.names import TopicName
-from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name, topic_hash
-from loadmanager.core.errors import LoadManagerError, OperationalError
-from loadmanager.core.load.reports import NamespaceBundleStats
-from loadmanager.ports.clock import Clock
-from loadmanager.ports.directory import Directory
-from loadmanager.ports.hosting import BrokerAddress, HostUsage, TopicTraffic
-from loadmanager.wiring.broker import BrokerOptions, run_broker
+from loadmanager.broker import settings
+from loadmanager.broker.ports.directory import Directory
+from loadmanager.broker.wiring.broker import BrokerOptions, run_broker
+from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name, topic_hash
+from loadmanager.engine.load.reports import NamespaceBundleStats
+from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.errors import LoadManagerError, OperationalError
+from loadmanager.kit.names import TopicName
+from loadmanager.member.ports.hosting import HostUsage, TopicTraffic
 
 NAMESPACE = "public/default"
 ELSEWHERE = "elsewhere"
@@ -54,7 +55,7 @@ class Bundle:
 
 
 class Counters:
-    """Implements `loadmanager.wiring.outside.Service`."""
+    """Implements `loadmanager.broker.wiring.outside.Service`."""
 
     def __init__(self, folder: Path, _settings: object, *, clock: Clock, **_: Any) -> None:
         self._folder = folder
@@ -121,7 +122,7 @@ class Counters:
         for writer in self._writers:
             writer.close()
 
-    # What the load manager asks (`loadmanager.ports.hosting.Hosting`)
+    # What the load manager asks (`loadmanager.member.ports.hosting.Hosting`)
 
     async def open_bundle(self, bundle: str, life: int) -> None:
         """Serve. There is nothing to load: numbers are read when they are needed."""
@@ -215,7 +216,7 @@ class Counters:
 def serve(args: argparse.Namespace) -> int:
     """One process of the service."""
     args.folder.mkdir(parents=True, exist_ok=True)
-    loaded = settings.load(args.config, settings.parse_overrides(args.set))
+    loaded = settings.KEYS.load(args.config, settings.KEYS.parse_overrides(args.set))
     return run_broker(loaded, BrokerOptions(service=partial(Counters, args.folder)))
 
 

@@ -9,7 +9,8 @@ from functools import cache
 
 import click
 
-from loadmanager import cli, settings
+from loadmanager import cli
+from loadmanager.broker import settings
 
 SEPARATORS = {"|", "||", "&&", ";", "&", ">", ">>", "<", "2>"}
 
@@ -29,7 +30,7 @@ def check(words: Sequence[str]) -> dict[str, object]:
         raise AssertionError(f"not understood: {words}: {error.format_message()}") from None
     overrides = options.get("overrides") or {}
     assert isinstance(overrides, dict)
-    assert not settings.load(None, overrides).unknown, words
+    assert not settings.KEYS.load(None, overrides).unknown, words
     return options
 
 

@@ -18,16 +18,16 @@ import structlog
 from ports import free_port
 from xdist.scheduler import LoadScopeScheduling
 
-from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
-from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
+from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 
-SPARK = "tests/analysis/"
-APART = "tests/analysis/test_standalone_cluster.py"
+SPARK = "tests/nightly/"
+APART = "tests/nightly/test_standalone_cluster.py"
 """Its Java processes are its own."""
 TOGETHER = (
-    "tests/adapters/protocol/test_bad_frames.py",
-    "tests/adapters/protocol/test_stock_client.py",
-    "tests/adapters/protocol/test_throttling_client.py",
+    "tests/broker/protocol/test_bad_frames.py",
+    "tests/broker/protocol/test_stock_client.py",
+    "tests/broker/protocol/test_throttling_client.py",
     "tests/browser/test_page.py",
     "tests/cli/test_tournament.py",
     "tests/deploy/test_wheel.py",

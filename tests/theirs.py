@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from loadmanager.core.strategies import registry
-from loadmanager.core.strategies.strategy import Shed, Shedder
+from loadmanager.engine.strategies import registry
+from loadmanager.engine.strategies.strategy import Shed, Shedder
 
 NAME = "TheirShedder"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+from collections.abc import Mapping
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -36,3 +37,10 @@ class _JumpingSelector(selectors.SelectSelector):
         assert timeout is not None, "every task waits, and no timer is set"
         self._loop.now_s += timeout
         return super().select(0)
+
+
+def on_virtual_time() -> Mapping[str, type[VirtualLoop]]:
+    """The loop of every test in a folder: nothing there waits for a socket or a thread. A conftest
+    imports this as `pytest_asyncio_loop_factories`.
+    """
+    return {"virtual": VirtualLoop}

@@ -5,7 +5,7 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "nod
 import { basename, join } from "node:path";
 import { build } from "esbuild";
 
-const OUT = "../loadmanager/adapters/admin/ui";
+const OUT = "../loadmanager/leader/http/ui";
 const SOURCES = ["build.mjs", "package-lock.json", "package.json", "tsconfig.json"];
 
 rmSync(OUT, { recursive: true, force: true });

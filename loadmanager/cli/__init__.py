@@ -18,10 +18,10 @@ import click
 
 from loadmanager import __doc__ as description
 from loadmanager import __version__
-from loadmanager.adapters.system.ending import end_at_once
-from loadmanager.adapters.system.parent import stop_with_parent
 from loadmanager.cli.options import Group
-from loadmanager.core.errors import BadInputError, ConfigError, OperationalError
+from loadmanager.kit.errors import BadInputError, ConfigError, OperationalError
+from loadmanager.kit.system.ending import end_at_once
+from loadmanager.kit.system.parent import stop_with_parent
 
 COMMANDS = (
     "standalone",

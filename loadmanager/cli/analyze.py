@@ -13,13 +13,13 @@ from typing import Any
 
 import click
 
-from loadmanager import settings
-from loadmanager.adapters.private_files import UMASK
+from loadmanager.broker import settings
 from loadmanager.cli.options import URL, Command, config
-from loadmanager.core.errors import BadInputError, ConfigError
-from loadmanager.core.strategies import registry
-from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.text import printable
+from loadmanager.engine.strategies import registry
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.kit.errors import BadInputError, ConfigError
+from loadmanager.kit.private_files import UMASK
+from loadmanager.kit.text import printable
 
 OUTPUT = "data/analysis"
 NO_RECORDS, PARTLY, UNANSWERED = 4, 3, 5
@@ -82,9 +82,9 @@ def command(
 ) -> int:
     """Write the nightly report: a PySpark job over the recorded history."""
     day = _date(date)
-    strategies = settings.load(config, overrides).leaf(StrategySettings)
+    strategies = settings.KEYS.load(config, overrides).leaf(StrategySettings)
     try:
-        from loadmanager.wiring.analysis import analyze
+        from loadmanager.nightly.compose import analyze
     except ImportError as error:
         raise ConfigError(
             f"the analysis needs PySpark and fsspec: pip install 'loadmanager[analysis]' ({error})"
@@ -145,7 +145,7 @@ def _configured(config: Path | None, overrides: Mapping[str, str]) -> str:
     """The options that strategies have their settings from, for commands in the report; the rest of
     --set is nobody's business there.
     """
-    known, leaves = settings.known_keys(), (StrategySettings, *registry.own_settings())
+    known, leaves = settings.KEYS.known(), (StrategySettings, *registry.own_settings())
     words = [] if config is None else ["--config", str(config.resolve())]
     for key, text in overrides.items():
         if key in known and known[key].leaf in leaves:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from loadmanager import settings
+from loadmanager.broker import settings
+from loadmanager.broker.wiring.broker import BrokerOptions, run_broker
 from loadmanager.cli.options import Command, config, log_format
-from loadmanager.wiring.broker import BrokerOptions, run_broker
 
 EXAMPLES = """examples:
   loadmanager broker --config /etc/loadmanager/broker.conf
@@ -32,7 +32,7 @@ def command(
     config: Path | None, overrides: dict[str, str], log_format: str | None, stop_with_parent: bool
 ) -> int:
     """Run one broker in the foreground."""
-    loaded = settings.load(config, overrides)
+    loaded = settings.KEYS.load(config, overrides)
     return run_broker(
         loaded, BrokerOptions(log_format=log_format, stop_with_parent=stop_with_parent)
     )

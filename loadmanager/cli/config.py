@@ -10,11 +10,12 @@ from typing import TextIO
 
 import click
 
-from loadmanager import settings
+from loadmanager.broker import settings
 from loadmanager.cli.doctor import configuration
 from loadmanager.cli.doctor.findings import ordered
 from loadmanager.cli.options import FILE, Group, overrides
-from loadmanager.core.errors import ConfigError
+from loadmanager.kit.errors import ConfigError
+from loadmanager.kit.settings import HIDDEN, Settings
 
 EXAMPLES = """examples:
   loadmanager config check /etc/pulsar/broker.conf
@@ -29,7 +30,7 @@ command = Group("config", help="Check a broker.conf, or print one.", epilog=EXAM
 @command.command()
 def template() -> int:
     """Print a broker.conf: every key with a comment and its default."""
-    sys.stdout.write(settings.template())
+    sys.stdout.write(settings.KEYS.template())
     return 0
 
 
@@ -46,15 +47,15 @@ def check(file: Path, overrides: dict[str, str], as_json: bool) -> int:
         loaded, problems = settings.examine(file, overrides)
         texts = [problem.text for problem in problems]
     except ConfigError as error:
-        loaded, texts = settings.load(), [str(error)]
+        loaded, texts = settings.KEYS.load(), [str(error)]
     if as_json:
         document = {
             "ok": not texts,
             "problems": texts,
             "set": loaded.given_shown(),
-            "unknown": {key.name: key.nearest for key in loaded.unknown if not key.of_pulsar},
+            "unknown": {key.name: key.nearest for key in loaded.unknown if not key.of_others},
             "withoutEffect": loaded.without_effect(),
-            "ignored": sorted(key.name for key in loaded.unknown if key.of_pulsar),
+            "ignored": sorted(key.name for key in loaded.unknown if key.of_others),
         }
         print(json.dumps(document, indent=2))
     else:
@@ -73,8 +74,8 @@ def _print_problems(file: Path, problems: list[str]) -> None:
             print(f"  {problem}", file=sys.stderr)
 
 
-def _print_changes(file: Path, loaded: settings.Settings) -> None:
-    defaults, values = settings.load().runtime(), loaded.runtime()
+def _print_changes(file: Path, loaded: Settings) -> None:
+    defaults, values = settings.KEYS.load().runtime(), loaded.runtime()
     changed = [
         name
         for name in sorted(loaded.given.keys() - loaded.without_effect().keys())
@@ -85,11 +86,11 @@ def _print_changes(file: Path, loaded: settings.Settings) -> None:
         f"{len(changed)}"
     )
     for name in changed:
-        shown = values[name] if values[name] == settings.HIDDEN else loaded.given[name]
+        shown = values[name] if values[name] == HIDDEN else loaded.given[name]
         print(f"  {name} = {shown}   (default {defaults[name] or 'empty'})")
 
 
-def _print_advice(loaded: settings.Settings) -> None:
+def _print_advice(loaded: Settings) -> None:
     """Print the doctor's findings about settings with which a broker starts, but for keys listed
     below.
     """
@@ -99,9 +100,9 @@ def _print_advice(loaded: settings.Settings) -> None:
             print(f"{finding.level.value}: {finding.subject}: {finding.text}; {finding.advice}")
 
 
-def _print_ignored(loaded: settings.Settings, file: TextIO) -> None:
-    unknown = [key for key in loaded.unknown if not key.of_pulsar]
-    ignored = sorted(key.name for key in loaded.unknown if key.of_pulsar)
+def _print_ignored(loaded: Settings, file: TextIO) -> None:
+    unknown = [key for key in loaded.unknown if not key.of_others]
+    ignored = sorted(key.name for key in loaded.unknown if key.of_others)
     without_effect = loaded.without_effect()
     if unknown:
         print(f"unknown, neither a key of this broker nor of Pulsar: {len(unknown)}", file=file)

@@ -11,15 +11,17 @@ from typing import BinaryIO
 import click
 import msgspec
 
-from loadmanager import settings
+from loadmanager.broker import settings
 from loadmanager.cli.options import Command, config
-from loadmanager.core.errors import BadInputError, ConfigError
-from loadmanager.core.strategies.plan_document import plan_document
-from loadmanager.core.strategies.splitting.settings import SplitSettings
-from loadmanager.core.text import printable
-from loadmanager.simulator.deciding import Deciding
-from loadmanager.simulator.explaining import explain as explained
-from loadmanager.simulator.lines import LINE_KEYS, decode_line, unknown_keys
+from loadmanager.engine.strategies.plan_document import plan_document
+from loadmanager.engine.strategies.splitting.settings import SplitSettings
+from loadmanager.kit.errors import BadInputError, ConfigError
+from loadmanager.kit.settings import Unknown, spell, unknown_text
+from loadmanager.kit.text import printable
+from loadmanager.lab.deciding import Deciding
+from loadmanager.lab.explaining import explain as explained
+from loadmanager.lab.lines import LINE_KEYS, decode_line, unknown_keys
+from loadmanager.leader.strategy_keys import strategies_of
 
 EXAMPLES = f"""examples:
   loadmanager decide cycles.jsonl > decisions.jsonl
@@ -50,12 +52,12 @@ def command(
 
     Reads FILE, or standard input without one.
     """
-    base = settings.load(config, overrides)
+    base = settings.KEYS.load(config, overrides)
     deciding = Deciding(random.Random(seed))  # noqa: S311 - reproducible, not secret
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # question marks on a terminal without these characters
     loaded, warned = base, set[str]()
     _warn("settings", base.unknown)
-    settings.strategies_of(base)  # says what is wrong before the first line comes
+    strategies_of(base)  # says what is wrong before the first line comes
     if file.isatty():
         click.echo("one JSON object a line, Ctrl-D ends; --help has examples", err=True)
     decided = False
@@ -72,13 +74,13 @@ def command(
             if line.config:
                 before = loaded.unknown
                 loaded = loaded.with_overrides(
-                    {key: settings.spell(value) for key, value in line.config.items()}
+                    {key: spell(value) for key, value in line.config.items()}
                 ).with_overrides(overrides)
                 _warn(f"line {number}", loaded.unknown[len(before) :])
             if line.failure_domains and "failureDomainsEnabled" not in loaded.given:
                 # Failure domains in a line count, unless a setting says otherwise.
                 loaded = loaded.with_overrides({"failureDomainsEnabled": "true"})
-            strategies = settings.strategies_of(loaded)
+            strategies = strategies_of(loaded)
             plan = deciding.decide(line, strategies, loaded.leaf(SplitSettings))
             document = plan_document(plan)
         except (BadInputError, ConfigError) as error:
@@ -109,10 +111,9 @@ def _hint(raw: bytes) -> str:
     return "; one JSON object a line is expected: `jq -c .` puts each document on one line"
 
 
-def _warn(where: str, unknown: tuple[settings.Unknown, ...]) -> None:
+def _warn(where: str, unknown: tuple[Unknown, ...]) -> None:
     if unknown:
         print(
-            f"loadmanager decide: {where}: unknown keys are ignored: "
-            f"{settings.unknown_text(unknown)}",
+            f"loadmanager decide: {where}: unknown keys are ignored: {unknown_text(unknown)}",
             file=sys.stderr,
         )

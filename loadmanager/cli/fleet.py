@@ -12,11 +12,11 @@ from pathlib import Path
 import click
 
 from loadmanager.cli.options import FILE, Command, Group, log_format
-from loadmanager.core.errors import ConfigError
-from loadmanager.settings.fleet import ClusterSettings, clusters, read_file
-from loadmanager.wiring.fleet import FleetOptions, run_fleet
-from loadmanager.wiring.fleet_commands import one_snapshot, restore, restore_when_silent
-from loadmanager.wiring.plugins import register_plugins
+from loadmanager.kit.errors import ConfigError
+from loadmanager.leader.plugins import register_plugins
+from loadmanager.steer.commands import one_snapshot, restore, restore_when_silent
+from loadmanager.steer.compose import FleetOptions, run_fleet
+from loadmanager.steer.settings_file import ClusterSettings, clusters, read_file
 
 EXAMPLES = """examples:
   loadmanager fleet --pulsar http://broker-1:8080 --token-file /etc/pulsar/admin.token

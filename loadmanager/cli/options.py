@@ -81,11 +81,11 @@ def config(text: str = "broker.conf") -> Decorator:
 
 
 def _parsed(_ctx: click.Context, _option: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
-    from loadmanager import settings  # takes longer than most commands
-    from loadmanager.wiring.plugins import register_plugins
+    from loadmanager.broker import settings
+    from loadmanager.leader.plugins import register_plugins
 
     register_plugins()  # they may declare keys
-    return settings.parse_overrides(list(texts))
+    return settings.KEYS.parse_overrides(list(texts))
 
 
 overrides: Decorator = click.option(

@@ -14,25 +14,20 @@ import msgspec
 import numpy as np
 from click.core import ParameterSource
 
-from loadmanager import settings
+from loadmanager.broker import settings
 from loadmanager.cli.options import URL, Command, Finite, Picture, config
 from loadmanager.cli.terminal import show, table, track
-from loadmanager.core.errors import BadInputError, ConfigError
-from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.text import printable
-from loadmanager.simulator import candidates
-from loadmanager.simulator.closed_loop import Costs, run
-from loadmanager.simulator.days import Day, Shape, make_day
-from loadmanager.simulator.exact import exactness, lines
-from loadmanager.simulator.measures import (
-    WARM_UP_MINUTES,
-    Measures,
-    Minute,
-    measure,
-    ratio,
-    settling,
-)
-from loadmanager.simulator.picture import picture
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.kit.errors import BadInputError, ConfigError
+from loadmanager.kit.settings import Settings, unknown_text
+from loadmanager.kit.text import printable
+from loadmanager.lab import candidates
+from loadmanager.lab.closed_loop import Costs, run
+from loadmanager.lab.days import Day, Shape, make_day
+from loadmanager.lab.exact import exactness, lines
+from loadmanager.lab.measures import WARM_UP_MINUTES, Measures, Minute, measure, ratio, settling
+from loadmanager.lab.picture import picture
+from loadmanager.leader.strategy_keys import strategies_of
 
 EXAMPLES = """examples:
   loadmanager replay --try ThresholdShedder --try BalancedShedder+BalancedPlacement
@@ -143,7 +138,7 @@ def command(
     _check_options(history, exact=exact)
     if exact:
         return _exactly(history, cluster, dates, as_json=as_json)
-    base = settings.load(config, overrides)
+    base = settings.KEYS.load(config, overrides)
     texts = {text or CONFIGURED: text for text in tried or [""]}
     plans = {name: _settings(base, text, history) for name, text in texts.items()}
     costs = Costs(pause_s=pause_s, surge=surge)
@@ -200,7 +195,7 @@ def _synthetic(
 
 def _reader() -> Any:
     try:
-        from loadmanager.wiring import recorded_days
+        from loadmanager.lab import recorded_days
     except ImportError as error:
         raise ConfigError(
             f"reading a history needs fsspec: pip install 'loadmanager[analysis]' ({error})"
@@ -219,7 +214,7 @@ def _exactly(
     name = source.chosen(cluster)
 
     def of_keys(keys: Mapping[str, str]) -> StrategySettings:
-        return settings.parse(keys).leaf(StrategySettings)
+        return settings.KEYS.parse(keys).leaf(StrategySettings)
 
     outcomes = {
         date: exactness(recorded_days.recorded_cycles(source, name, date), of_keys)
@@ -237,7 +232,7 @@ def _exactly(
 
 
 def _recorded(
-    history: str, cluster: str | None, dates: Sequence[str], base: settings.Settings
+    history: str, cluster: str | None, dates: Sequence[str], base: Settings
 ) -> dict[str, Day]:
     """Date → day of a history; says how well their usage is understood, and which settings their
     leaders had instead of `base`.
@@ -269,16 +264,16 @@ def _recorded(
     return made
 
 
-def _settings(base: settings.Settings, text: str, history: str | None) -> StrategySettings:
+def _settings(base: Settings, text: str, history: str | None) -> StrategySettings:
     """The settings that `--try` names. Raises `BadInputError`, `ConfigError`."""
     if history is not None:
         base = _reader().unweighted(base)
         _reader().check_candidate(text)
-    settings.parse_overrides(text.split(",")[1:])  # says what is wrong with a pair
+    settings.KEYS.parse_overrides(text.split(",")[1:])  # says what is wrong with a pair
     loaded = base.with_overrides(candidates.overrides(text))
     if loaded.unknown:
-        raise BadInputError(f"unknown keys: {settings.unknown_text(loaded.unknown)}")
-    return settings.strategies_of(loaded)
+        raise BadInputError(f"unknown keys: {unknown_text(loaded.unknown)}")
+    return strategies_of(loaded)
 
 
 def _row(text: str, days: Sequence[Measures]) -> list[str | float | None]:

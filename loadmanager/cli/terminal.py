@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from loadmanager.core.text import printable
+from loadmanager.kit.text import printable
 
 T = TypeVar("T")
 Cell = str | int | float | None

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import click
 
-from loadmanager.adapters.private_files import open_private
-from loadmanager.adapters.security.settings import TokenSettings
-from loadmanager.adapters.security.tokens import (
+from loadmanager.cli.options import Group
+from loadmanager.engine.policies.permissions import check_role
+from loadmanager.kit.errors import BadInputError, NotAuthenticatedError, OperationalError
+from loadmanager.kit.private_files import open_private
+from loadmanager.kit.security.settings import TokenSettings
+from loadmanager.kit.security.tokens import (
     PUBLIC_ALGORITHMS,
     SECRET_ALGORITHMS,
     TokenVerifier,
@@ -22,10 +25,7 @@ from loadmanager.adapters.security.tokens import (
     expiry,
     read_key,
 )
-from loadmanager.adapters.system.clock import SystemClock
-from loadmanager.cli.options import Group
-from loadmanager.core.errors import BadInputError, NotAuthenticatedError, OperationalError
-from loadmanager.core.policies.permissions import check_role
+from loadmanager.kit.system.clock import SystemClock
 
 EXAMPLES = """examples:
   loadmanager tokens create-key secret.key

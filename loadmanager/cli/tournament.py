@@ -15,13 +15,14 @@ from typing import Any
 import click
 import msgspec
 
-from loadmanager import settings
+from loadmanager.broker import settings
 from loadmanager.cli.options import FILE, URL, Command, Finite, Picture, config
 from loadmanager.cli.terminal import show, table
-from loadmanager.core.errors import BadInputError, ConfigError, OperationalError
-from loadmanager.simulator import candidates
-from loadmanager.simulator.picture import pareto
-from loadmanager.simulator.tournament import Results, Standings, Weights, standings
+from loadmanager.kit.errors import BadInputError, ConfigError, OperationalError
+from loadmanager.kit.settings import Settings
+from loadmanager.lab import candidates
+from loadmanager.lab.picture import pareto
+from loadmanager.lab.results import Results, Standings, Weights, standings
 
 EXAMPLES = """examples:
   loadmanager tournament data/history --config broker.conf
@@ -85,7 +86,7 @@ def command(
 
     Exit status: 0 a recommendation, 4 none.
     """
-    tournament = _prepared(history, cluster, dates, output, settings.load(config, overrides))
+    tournament = _prepared(history, cluster, dates, output, settings.KEYS.load(config, overrides))
     weights = Weights(**{name: options.pop(name) for name in ("balance", "headroom", "calm")})
     if not any(asdict(weights).values()):
         raise BadInputError("--balance, --headroom, --calm: one of them is more than 0")
@@ -115,11 +116,11 @@ def command(
 
 
 def _prepared(
-    history: str, cluster: str | None, dates: Sequence[str], output: Path, base: settings.Settings
+    history: str, cluster: str | None, dates: Sequence[str], output: Path, base: Settings
 ) -> Any:
     try:
-        from loadmanager.wiring import recorded_days
-        from loadmanager.wiring.tournament import Tournament
+        from loadmanager.lab import recorded_days
+        from loadmanager.lab.tournament import Tournament
     except ImportError as error:
         raise ConfigError(
             f"a tournament needs PySpark and fsspec: pip install 'loadmanager[analysis]' ({error})"
@@ -161,7 +162,7 @@ def _session(master: str | None, *, needed: bool) -> Iterator[Any]:
     if not needed:
         yield None
         return
-    from loadmanager.wiring.tournament import spark_session
+    from loadmanager.lab.tournament import spark_session
 
     with spark_session(master) as spark:
         yield spark
@@ -180,7 +181,7 @@ def _diff(tournament: Any, outcome: Standings, config: Path | None) -> list[str]
     """The changes to broker.conf as a diff, of an empty one if none is named; empty if nothing is
     recommended.
     """
-    from loadmanager.wiring.tournament import conf_diff
+    from loadmanager.lab.tournament import conf_diff
 
     verdict = outcome.verdict
     if verdict is None or not verdict.recommended:

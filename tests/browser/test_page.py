@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adapters.admin.serving import serving
-from adapters.admin.test_admin_leading import FIRST, HALVES, hot_broker
-from adapters.security.tokens import ADMIN, VALUES, token, verifier
+from broker.admin.serving import serving
+from broker.admin.test_admin_leading import FIRST, HALVES, hot_broker
 from browser.chromium import CHROMIUM, Page, browser
+from clusters.running import eventually, until
+from kit.security.tokens import ADMIN, VALUES, token, verifier
 from system.cluster import Cluster, wait_for
 from system.workload import client
-from wiring.running import eventually, until
 
 pytestmark = [
     pytest.mark.browser,

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adapters.admin.serving import ORDERS, Served, serving
-from adapters.admin.test_admin_subscriptions import with_messages
-from adapters.security.certificates import Authority
+from broker.admin.serving import ORDERS, Served, serving
+from broker.admin.test_admin_subscriptions import with_messages
+from kit.security.certificates import Authority
 from structlog.testing import capture_logs
 
 from loadmanager.cli import main

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cli.piped import here, piped
 
-from loadmanager.core.strategies import registry
+from loadmanager.engine.strategies import registry
 
 
 def a_report(cpu: float, name: str, throughput: float) -> dict[str, object]:
@@ -510,8 +510,8 @@ def test_failure_domains_count_when_a_line_gives_them() -> None:
 
 
 PLUGIN = """
-from loadmanager.core.strategies.plan import Skip, Unload
-from loadmanager.core.strategies.strategy import Shed
+from loadmanager.engine.strategies.plan import Skip, Unload
+from loadmanager.engine.strategies.strategy import Shed
 
 
 def shed(snapshot, settings, memory):

@@ -8,7 +8,7 @@ import pytest
 
 from loadmanager.cli.demo.telling import SETTLED_S, Teller
 from loadmanager.cli.demo.workload import PERIOD_S, TOPICS, busiest, weights
-from loadmanager.core.bundles.ranges import topic_hash
+from loadmanager.engine.bundles.ranges import topic_hash
 
 BUNDLE = "demo/shop/0x00000000_0x80000000"
 

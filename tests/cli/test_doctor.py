@@ -19,14 +19,15 @@ from typing import Any
 import pytest
 import theirs
 
-from loadmanager import cli, settings
-from loadmanager.adapters.security.settings import PROVIDER
+from loadmanager import cli
+from loadmanager.broker import settings
 from loadmanager.cli.doctor import asking, cluster, configuration, here, host, zookeeper
 from loadmanager.cli.doctor.asking import Broker, Cluster
 from loadmanager.cli.doctor.findings import Finding, Level
 from loadmanager.cli.doctor.host import GIB, Host
 from loadmanager.cli.doctor.zookeeper import Server
-from loadmanager.core.strategies.never_sheds import NeverSheds
+from loadmanager.engine.strategies.never_sheds import NeverSheds
+from loadmanager.kit.security.settings import PROVIDER
 
 HOST = Host(
     cores=8,
@@ -38,7 +39,7 @@ HOST = Host(
     nic_fault="",
     nic_gbps=10.0,
 )
-RUNNING = settings.load(
+RUNNING = settings.KEYS.load(
     None, {"loadManagerStorageDirectory": "/topics", "defaultNumberOfNamespaceBundles": "16"}
 ).runtime()
 
@@ -87,7 +88,7 @@ def test_hosts(changed: dict[str, Any], expected: dict[str, Level]) -> None:
 def test_this_machine_can_be_read(tmp_path: Path) -> None:
     """Its disks are those of the folders in the settings, also before these exist."""
     read = host.read(
-        settings.load(None, {"loadManagerHistoryDirectory": str(tmp_path / "not" / "there")})
+        settings.KEYS.load(None, {"loadManagerHistoryDirectory": str(tmp_path / "not" / "there")})
     )
     assert read.cores >= read.cores_here > 0
     assert read.memory >= read.memory_here > 0
@@ -347,7 +348,7 @@ def test_few_bundles(bundles: int | None, expected: dict[str, Level]) -> None:
 
 def test_secrets_of_running_brokers_are_not_missed() -> None:
     """Brokers do not tell their keys. Other problems of the same settings are found."""
-    loaded = settings.load(
+    loaded = settings.KEYS.load(
         None,
         {
             "authenticationEnabled": "true",
@@ -470,14 +471,14 @@ MANAGER = {"loadManagerClassName": "ExtensibleLoadManagerImpl"}
 )
 def test_settings(values: dict[str, str], expected: dict[str, Level]) -> None:
     """Values that are allowed each, and do together what nobody wants."""
-    assert _said(configuration.check(settings.load(None, STORED | values))) == expected
+    assert _said(configuration.check(settings.KEYS.load(None, STORED | values))) == expected
 
 
 def test_a_strategy_of_third_parties_names_its_placement_rule() -> None:
     """The doctor warns of another one."""
     chosen = {"loadBalancerLoadSheddingStrategy": theirs.NAME}
     with theirs.registered(goes_with="BalancedPlacement"):
-        found = _said(configuration.check(settings.load(None, STORED | chosen)))
+        found = _said(configuration.check(settings.KEYS.load(None, STORED | chosen)))
     assert found == {"loadBalancerLoadPlacementStrategy": WARNING}
 
 
@@ -486,16 +487,16 @@ def test_a_strategy_of_third_parties_says_when_it_never_sheds() -> None:
     never = NeverSheds("loadBalancerCPUResourceWeight", "it goes by CPU alone", "raise it")
     chosen = {"loadBalancerLoadSheddingStrategy": theirs.NAME}
     with theirs.registered(never_sheds=lambda _settings: [never]):
-        found = _said(configuration.check(settings.load(None, STORED | chosen)))
+        found = _said(configuration.check(settings.KEYS.load(None, STORED | chosen)))
     assert found == {never.key: PROBLEM}
     with theirs.registered(never_sheds=lambda _settings: [never.unknown]):
-        found = _said(configuration.check(settings.load(None, STORED | chosen)))
+        found = _said(configuration.check(settings.KEYS.load(None, STORED | chosen)))
     assert found == {"loadBalancerLoadSheddingStrategy": PROBLEM}
 
 
 def test_bundles_of_a_new_namespace_are_compared_with_the_brokers() -> None:
     """A namespace with fewer bundles than brokers leaves some of them idle."""
-    loaded = settings.load(None, STORED)
+    loaded = settings.KEYS.load(None, STORED)
     assert not _said(configuration.check(loaded, 4))
     assert _said(configuration.check(loaded, 5)) == {"defaultNumberOfNamespaceBundles": WARNING}
 
@@ -504,8 +505,10 @@ def test_a_misspelt_key_is_a_warning(tmp_path: Path) -> None:
     """Keys that only Pulsar has are not."""
     file = tmp_path / "broker.conf"
     file.write_text("clusterNam=x\nbookkeeperClientTimeoutInSeconds=30\n")
-    assert "clusterNam" in _said(configuration.check(settings.load(file)))
-    assert "bookkeeperClientTimeoutInSeconds" not in _said(configuration.check(settings.load(file)))
+    assert "clusterNam" in _said(configuration.check(settings.KEYS.load(file)))
+    assert "bookkeeperClientTimeoutInSeconds" not in _said(
+        configuration.check(settings.KEYS.load(file))
+    )
 
 
 # The command

@@ -20,9 +20,9 @@ from urllib.parse import quote
 
 import click
 import pytest
-from adapters.admin.serving import serving
-from adapters.security.certificates import Authority, Pair
-from adapters.security.tokens import ADMIN, VALUES, token, verifier
+from broker.admin.serving import serving
+from kit.security.certificates import Authority, Pair
+from kit.security.tokens import ADMIN, VALUES, token, verifier
 from structlog.testing import capture_logs
 
 from loadmanager.cli import main

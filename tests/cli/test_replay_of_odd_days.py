@@ -9,7 +9,7 @@ import pytest
 
 from bench import _history as history
 from loadmanager import cli
-from loadmanager.analysis.history_source import HistorySource
+from loadmanager.kit.history.source import HistorySource
 
 
 @pytest.fixture

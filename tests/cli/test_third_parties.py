@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from cli.piped import piped
 
-from loadmanager.simulator.day_files import dump
-from loadmanager.simulator.days import Shape, make_day
+from loadmanager.lab.day_files import dump
+from loadmanager.lab.days import Shape, make_day
 
 PACKAGE = Path(__file__).parents[1] / "packages" / "busiest"
 ROOT = PACKAGE.parents[2]
@@ -224,7 +224,7 @@ def test_workers_of_a_tournament_know_the_strategies(installed: Path, tmp_path: 
     day = tmp_path / "day.npz"
     day.write_bytes(dump(replace(made, carried=np.full((90, 12), 1e8, np.float32))))
     keys = {"loadBalancerLoadSheddingStrategy": "BusiestShedder", "busiestShedderCycles": "1"}
-    code = "import sys; from loadmanager.wiring.tournament import _played as play; "
+    code = "import sys; from loadmanager.lab.tournament import _played as play; "
     code += "print(play(*sys.argv[1:]))"
     played = subprocess.run(
         [sys.executable, "-c", code, json.dumps(keys), str(day)],
@@ -242,7 +242,8 @@ def test_results_of_other_code_are_not_known(installed: Path) -> None:
     """A result is kept under a name that changes with the code of third parties."""
 
     def program() -> str:
-        code = "from loadmanager.wiring import plugins, tournament; plugins.register_plugins(); "
+        code = "from loadmanager.lab import tournament; from loadmanager.leader import plugins; "
+        code += "plugins.register_plugins(); "
         code += "print(tournament._program())"
         done = subprocess.run(
             [sys.executable, "-c", code],

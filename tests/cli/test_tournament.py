@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from loadmanager import cli
-from loadmanager.core.history import layout
-from loadmanager.core.history.cycles import Cycle
-from loadmanager.core.history.records import BrokerLoad, BundleLoad
-from loadmanager.core.load.reports import ResourceUsage
-from loadmanager.simulator.days import Shape, make_day, traffic
-from loadmanager.simulator.picture import pareto
+from loadmanager.engine.history.cycles import Cycle
+from loadmanager.engine.history.records import BrokerLoad, BundleLoad
+from loadmanager.engine.load.reports import ResourceUsage
+from loadmanager.kit.history import layout
+from loadmanager.lab.days import Shape, make_day, traffic
+from loadmanager.lab.picture import pareto
 
 DATES = ("2026-11-01", "2026-11-02", "2026-11-03")
 NONE = ResourceUsage()

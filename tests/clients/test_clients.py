@@ -17,13 +17,13 @@ from typing import Any
 
 import maven
 import pytest
-from adapters.security.tokens import ADMIN as ADMIN_ROLE
-from adapters.security.tokens import token
 from clients import commands, targets
 from clients.compare import Expected, differences, unexplained
 from clients.differences import ADMIN, GO, JAVA
 from clients.pulsar import BUILD, Standalone, compile_java, distribution, java
 from clients.targets import Admin, Target
+from kit.security.tokens import ADMIN as ADMIN_ROLE
+from kit.security.tokens import token
 from system.cluster import Cluster
 from system.secured import TOPIC, Secured
 

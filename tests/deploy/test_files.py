@@ -22,11 +22,12 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from loadmanager import __version__, settings
+from loadmanager import __version__
+from loadmanager.broker import settings
 from loadmanager.cli.analyze import NO_RECORDS, UNANSWERED
 from loadmanager.cli.tournament import NO_RECOMMENDATION
-from loadmanager.runtime.shared.settings import BrokerSettings
-from loadmanager.settings import fleet
+from loadmanager.member.settings import BrokerSettings
+from loadmanager.steer import settings_file as fleet
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -70,7 +71,7 @@ def _set(words: list[str]) -> dict[str, str]:
 
 
 def _shutdown_s(values: dict[str, str], file: Path | None = None) -> float:
-    return settings.load(file, values).leaf(BrokerSettings).shutdown_timeout_ms / 1000
+    return settings.KEYS.load(file, values).leaf(BrokerSettings).shutdown_timeout_ms / 1000
 
 
 # Docker
@@ -122,7 +123,7 @@ def test_the_commands_of_the_images() -> None:
         if name == "CMD":
             command_lines.check(json.loads(rest))
     assert [rest for name, rest in instructions if name == "USER"] == ["10001:10001"]
-    broker = settings.load(ROOT / "config" / "broker.conf").leaf(BrokerSettings)
+    broker = settings.KEYS.load(ROOT / "config" / "broker.conf").leaf(BrokerSettings)
     exposed = next(rest for name, rest in instructions if name == "EXPOSE")
     assert exposed.split() == [str(broker.broker_port), str(broker.web_port)]
     health = next(rest for name, rest in instructions if name == "HEALTHCHECK")
@@ -160,7 +161,7 @@ def test_the_brokers_of_docker_compose(name: str) -> None:
     service = SERVICES[name]
     given = _set(service["command"])
     assert not _refused(given, DEPLOY / "compose.conf")
-    broker = settings.load(DEPLOY / "compose.conf", given).leaf(BrokerSettings)
+    broker = settings.KEYS.load(DEPLOY / "compose.conf", given).leaf(BrokerSettings)
     assert broker.advertised_address == name
     published = dict(
         re.fullmatch(r"127\.0\.0\.1:(\d+):(\d+)", port).groups() for port in service["ports"]
@@ -241,7 +242,7 @@ def test_the_brokers_of_kubernetes() -> None:
     within = options["within"]
     assert isinstance(within, float)
     assert pod["terminationGracePeriodSeconds"] > within + _shutdown_s(given, file)
-    broker = settings.load(file, given).leaf(BrokerSettings)
+    broker = settings.KEYS.load(file, given).leaf(BrokerSettings)
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ports == {"pulsar": broker.broker_port, "http": broker.web_port}
     assert container["readinessProbe"]["httpGet"]["path"] == "/admin/v2/brokers/ready"
@@ -384,7 +385,7 @@ def test_a_broker_needs_no_memory_that_is_written_and_run() -> None:
     """`MemoryDenyWriteExecute` of its unit stops neither uvloop nor re2, nor what else it loads."""
     program = (
         "import ctypes, sys; print(ctypes.CDLL(None).prctl(65, 1, 0, 0, 0), flush=True)\n"
-        "import loadmanager.wiring.broker, uvloop, re2\n"
+        "import loadmanager.broker.wiring.broker, uvloop, re2\n"
         "loop = uvloop.new_event_loop(); loop.run_until_complete(loop.create_task(loop.shutdown_"
         "asyncgens())); loop.close(); print(bool(re2.match('a+', 'aa')))"
     )

@@ -23,9 +23,10 @@ from ports import free_ports
 from system.cluster import Cluster, wait_for
 
 from bench.grafana import Dashboard, Prometheus
-from loadmanager import cli, settings
+from loadmanager import cli
+from loadmanager.broker import settings
 from loadmanager.cli.doctor.asking import SERIES
-from loadmanager.ports.telemetry import Metric
+from loadmanager.kit.telemetry import Metric
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -131,7 +132,7 @@ def test_texts_of_alerts() -> None:
             with contextlib.suppress(SystemExit):
                 assert cli.main([*command.split()[1:], "--help"]) == 0, (name, command)
         for key in re.findall(r"\b(?:loadManager|loadBalancer|broker|expose)[A-Z]\w+", description):
-            assert key in settings.known_keys(), (name, key)
+            assert key in settings.KEYS.known(), (name, key)
 
 
 def test_panels_have_texts_and_places() -> None:

@@ -22,8 +22,8 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from loadmanager import settings
-from loadmanager.adapters.admin.fleet_routes import FleetRoutes
+from loadmanager.broker import settings
+from loadmanager.steer.http.fleet_routes import FleetRoutes
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -223,7 +223,7 @@ def test_settings_are_known(page: Path) -> None:
     for token in _tokens(page):
         if token.type == "fence" and token.info == "properties":
             pairs = [line for line in token.content.splitlines() if line and line[0] != "#"]
-            assert not settings.load(None, settings.parse_overrides(pairs)).unknown, pairs
+            assert not settings.KEYS.load(None, settings.KEYS.parse_overrides(pairs)).unknown, pairs
 
 
 def test_each_dependency_has_its_reason() -> None:

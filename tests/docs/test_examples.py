@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import pytest
 from ports import free_port
 
-from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
 
 ROOT = Path(__file__).parents[2]
 COUNTERS = ROOT / "examples" / "counters.py"

@@ -13,17 +13,17 @@ from types import CodeType, FrameType
 from typing import Any
 
 import pytest
-from adapters.admin.serving import serving
+from broker.admin.serving import serving
+from clusters.running import NS, Running, a_client, a_cluster, an_address, until
 from simulation.clients import send_frame
-from wiring.running import NS, Running, a_client, a_cluster, an_address, until
 
-from loadmanager.adapters.files.log_files import LogFiles
-from loadmanager.adapters.memory.disk import MemoryDisk, SharedFiles
-from loadmanager.adapters.system.sampler import SystemSampler
-from loadmanager.adapters.system.settings import SamplerSettings
-from loadmanager.core.bundles.names import TopicName
-from loadmanager.core.messaging.settings import StorageSettings
-from loadmanager.ports.sampler import OwnTraffic
+from loadmanager.broker.messaging.settings import StorageSettings
+from loadmanager.broker.storage.log_files import LogFiles
+from loadmanager.broker.storage.memory_disk import MemoryDisk, SharedFiles
+from loadmanager.kit.names import TopicName
+from loadmanager.kit.sampler import OwnTraffic
+from loadmanager.kit.system.sampler import SystemSampler
+from loadmanager.kit.system.settings import SamplerSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "walks.md"
 NAME = re.compile(r"`(loadmanager(?:\.\w+)+:\w+(?:\.\w+)*)`")
@@ -32,7 +32,7 @@ MODULAR, EXTENSIBLE = "ModularLoadManagerImpl", "ExtensibleLoadManagerImpl"
 MANAGERS = pytest.mark.parametrize("manager", [MODULAR, EXTENSIBLE])
 RECEIPT, CLOSE_PRODUCER = 7, 15
 TOPIC = TopicName("persistent", NS, "t")
-OBSERVE = "loadmanager.core.load.cluster_view:ClusterView.observe"
+OBSERVE = "loadmanager.engine.load.cluster_view:ClusterView.observe"
 
 
 def hops(walk: int) -> list[str]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from adapters.protocol.driven_broker import PONG, Wire
+from broker.protocol.driven_broker import PONG, Wire
 
-from loadmanager.adapters.protocol.connection import Connection
-from loadmanager.adapters.protocol.server import BrokerServer
-from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import Frame, encode
+from loadmanager.broker.protocol.connection import Connection
+from loadmanager.broker.protocol.server import BrokerServer
+from loadmanager.broker.wire import pulsar_pb2 as pb
+from loadmanager.broker.wire.frames import Frame, encode
 
 PING = encode(ping=pb.CommandPing())
 ANSWER_TIMEOUT_S = 20.0

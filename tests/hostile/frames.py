@@ -26,9 +26,9 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from system.raw import CONNECT
 
-from loadmanager.core.bundles.names import TopicName
-from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import encode
+from loadmanager.broker.wire import pulsar_pb2 as pb
+from loadmanager.broker.wire.frames import encode
+from loadmanager.kit.names import TopicName
 
 NAMESPACE = "fuzz/frames"
 TOPICS = [f"persistent://{NAMESPACE}/f{index}" for index in range(48)]

@@ -8,12 +8,12 @@ import re
 import threading
 from dataclasses import dataclass, field
 
-from adapters.admin.serving import Served, serving
+from broker.admin.serving import Served, serving
+from clusters.running import until
 from hostile.requests import SKIPPED, Asked, Stranger, send_requests
 from hostile.roles import EVERYBODY, PROVEN, ROLES, secured
 from hostile.test_routes import declared
 from structlog.testing import capture_logs
-from wiring.running import until
 
 QUIET_S = 10.0
 STRANGER = Stranger(

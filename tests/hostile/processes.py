@@ -22,8 +22,8 @@ from system.cluster import wait_for
 from system.fleet import Fleet
 from system.observer import Observer
 
-from loadmanager.core.bundles.names import NamespaceName
-from loadmanager.core.bundles.ranges import NamespaceBundles, equal_boundaries
+from loadmanager.engine.bundles.ranges import NamespaceBundles, equal_boundaries
+from loadmanager.kit.names import NamespaceName
 
 SENDERS = 2
 NEIGHBOUR = "calm/neighbour"

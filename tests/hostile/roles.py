@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import jwt
-from adapters.admin.serving import CLUSTER, ORDERS, Served, serving
-from adapters.security.tokens import ADMIN, VALUES, token, verifier
+from broker.admin.serving import CLUSTER, ORDERS, Served, serving
+from kit.security.tokens import ADMIN, VALUES, token, verifier
 
-from loadmanager.core.bundles.names import TopicName
+from loadmanager.kit.names import TopicName
 
 EVERYBODY, PROVEN, SUPERUSER = "everybody", "whoever proves who he is", "superusers"
 PRODUCER, CONSUMER, USER = "producers", "consumers", "producers and consumers"

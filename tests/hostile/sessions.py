@@ -16,18 +16,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from adapters.admin.serving import ORDERS, Served
+from broker.admin.serving import ORDERS, Served
+from clusters.running import until
 from hostile.callers import Caller, connect, left_behind
 from hostile.frames import FrameMaker
 from hostile.roles import ROLES, secured
 from structlog.testing import capture_logs
 from system.raw import a_send
-from wiring.running import until
 
-from loadmanager.adapters.protocol.server import BrokerServer
-from loadmanager.core.bundles.names import TopicName
-from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import encode
+from loadmanager.broker.protocol.server import BrokerServer
+from loadmanager.broker.wire import pulsar_pb2 as pb
+from loadmanager.broker.wire.frames import encode
+from loadmanager.kit.names import TopicName
 
 TOPICS = [TopicName("persistent", ORDERS, f"t{index}") for index in range(6)]
 NAMES = [str(topic) for topic in TOPICS]

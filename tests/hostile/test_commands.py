@@ -13,8 +13,8 @@ from hostile.callers import Caller, connect, left_behind
 from hostile.roles import CONSUMER, PRODUCER, PROVEN, ROLES, TOPIC, USER, Role, secured
 from structlog.testing import capture_logs
 
-from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import COMMAND_TYPES, Frame
+from loadmanager.broker.wire import pulsar_pb2 as pb
+from loadmanager.broker.wire.frames import COMMAND_TYPES, Frame
 
 MAY = {
     "ping": PROVEN,

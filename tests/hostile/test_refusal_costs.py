@@ -12,22 +12,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from adapters.protocol.driven_broker import PONG, Wire
+from broker.protocol.driven_broker import PONG, Wire
+from broker.wiring.test_client_access import secured
+from clusters.running import NS, eventually, until
 from hostile.callers import PING, Caller, connect
 from hostile.roles import ROLES, TOPIC
 from hostile.roles import secured as secured_web
 from hostile.test_routes import headers_of
-from wiring.running import NS, eventually, until
-from wiring.test_client_access import secured
 
-from loadmanager.adapters.memory.store import TreeClient
-from loadmanager.adapters.protocol.server import BrokerServer
-from loadmanager.adapters.protocol.turns import LoopTurns
-from loadmanager.core.bundles.names import NamespaceName, TopicName
-from loadmanager.core.errors import ForbiddenError
-from loadmanager.core.throttling.bucket import SECOND_NS
-from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import encode
+from loadmanager.broker.protocol.server import BrokerServer
+from loadmanager.broker.protocol.turns import LoopTurns
+from loadmanager.broker.wire import pulsar_pb2 as pb
+from loadmanager.broker.wire.frames import encode
+from loadmanager.kit.errors import ForbiddenError
+from loadmanager.kit.metadata.memory import TreeClient
+from loadmanager.kit.names import NamespaceName, TopicName
+from loadmanager.limits.bucket import SECOND_NS
 
 LOOKUP_RESPONSE = 24
 REQUESTS = 200

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from loadmanager import settings
+from loadmanager.broker import settings
 
 Case = dict[str, Any]
 
@@ -24,7 +24,7 @@ MODULAR = "org.apache.pulsar.broker.loadbalance.impl."
 EXTENSIBLE = "org.apache.pulsar.broker.loadbalance.extensions."
 MODULAR_MANAGER = f"{MODULAR}ModularLoadManagerImpl"
 EXTENSIBLE_MANAGER = f"{EXTENSIBLE}ExtensibleLoadManagerImpl"
-DYNAMIC = frozenset(settings.dynamic_names()) - {"loadBalancerLoadSheddingStrategy"}
+DYNAMIC = frozenset(settings.KEYS.dynamic_names()) - {"loadBalancerLoadSheddingStrategy"}
 """Settings that may change while a leader decides, in Pulsar and here."""
 SYSTEM_NAMESPACES = (
     "pulsar/system",

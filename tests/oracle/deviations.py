@@ -47,14 +47,14 @@ PLACEMENTS = (
     "AvgShedder, placement",
 )
 SPLITS = ("Split algorithms", "Splits, modular", "Splits, extensible")
-STRATEGIES = "core/strategies/"
+STRATEGIES = "engine/strategies/"
 TRANSFER = f"{STRATEGIES}shedding/transfer.py"
 UNIFORM = f"{STRATEGIES}shedding/uniform.py"
 LEAST_USAGE = f"{STRATEGIES}placement/least_resource_usage.py"
 ALGORITHMS = f"{STRATEGIES}splitting/algorithms.py"
 THRESHOLD_SPLITS = f"{STRATEGIES}splitting/threshold.py"
 ANY_BROKER = f"{STRATEGIES}placement/any_broker.py"
-NAMES = "core/bundles/names.py"
+NAMES = "kit/names.py"
 MONITORS = '_MONITORING_NAMESPACES = re.compile(r"(?:sla-monitor|pulsar)/(?:[^/]+/)?[^:]+:[0-9]+")'
 
 SAME_AGAIN = "and (acting is not rule or (not rule.follows and set(allowed) - set(able)))"
@@ -71,7 +71,7 @@ DEVIATIONS = (
         (*SHEDDERS, *MOVES, *PLACEMENTS, "Splits, modular", "Averages and reports"),
         (
             Edit(
-                "simulator/deciding.py",
+                "lab/deciding.py",
                 2,
                 "if not line.now:",
                 """
@@ -440,7 +440,7 @@ DEVIATIONS = (
         (*MOVES, *TRANSFERS, *PLACEMENTS, "LeastResourceUsage, extensible"),
         (
             Edit(
-                "core/policies/isolation.py",
+                "engine/policies/isolation.py",
                 2,
                 '_matches(expression, host) or (":" in expression and '
                 "_matches(expression, broker))",
@@ -465,7 +465,7 @@ DEVIATIONS = (
         (*PLACEMENTS, *TRANSFERS),
         (
             Edit(
-                "simulator/deciding.py",
+                "lab/deciding.py",
                 2,
                 "view.observe_top_bundles(line.top_bundles)",
                 """
@@ -480,7 +480,7 @@ DEVIATIONS = (
         PLACEMENTS,
         (
             Edit(
-                "core/policies/eligibility.py",
+                "engine/policies/eligibility.py",
                 1,
                 "return class_name is None or "
                 'class_name.rpartition(".")[2] == other.rpartition(".")[2]',
@@ -602,7 +602,7 @@ def copy_without(deviations: tuple[Deviation, ...], target: Path) -> None:
     """A copy of our package in `target` that decides as Pulsar does in these points."""
     package = target / "loadmanager"
     shutil.copytree(
-        ROOT / "loadmanager", package, ignore=shutil.ignore_patterns("__pycache__", "analysis")
+        ROOT / "loadmanager", package, ignore=shutil.ignore_patterns("__pycache__", "nightly")
     )
     for deviation in deviations:
         for edit in deviation.edits:

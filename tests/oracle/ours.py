@@ -10,15 +10,15 @@ from typing import Any
 
 import msgspec
 
-from loadmanager import settings
-from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.strategies import cycle
-from loadmanager.core.strategies.plan import Plan
-from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.from_reports import LoadAverages, with_load_data
-from loadmanager.core.strategies.splitting.settings import SplitSettings
-from loadmanager.simulator.deciding import Deciding
-from loadmanager.simulator.lines import Line, decode_line
+from loadmanager.broker import settings
+from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.strategies import cycle
+from loadmanager.engine.strategies.plan import Plan
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.shedding.from_reports import LoadAverages, with_load_data
+from loadmanager.engine.strategies.splitting.settings import SplitSettings
+from loadmanager.lab.deciding import Deciding
+from loadmanager.lab.lines import Line, decode_line
 
 
 class First:
@@ -37,7 +37,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
     for raw in case["cycles"]:
         line = decode_line(msgspec.json.encode(raw))
         config |= {name: str(value) for name, value in line.config.items()}
-        loaded = settings.load(None, config)
+        loaded = settings.KEYS.load(None, config)
         strategies, splits = loaded.leaf(StrategySettings), loaded.leaf(SplitSettings)
         if case["kind"] == "samples":
             snapshot = deciding._snapshot(line, strategies)

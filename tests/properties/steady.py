@@ -11,13 +11,13 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loadmanager.core.load.cluster_view import ClusterView
-from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
-from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.strategies import cycle, newcomers, registry
-from loadmanager.core.strategies.memories import Memories
-from loadmanager.core.strategies.plan import Skip
-from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.engine.load.cluster_view import ClusterView
+from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
+from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.strategies import cycle, newcomers, registry
+from loadmanager.engine.strategies.memories import Memories
+from loadmanager.engine.strategies.plan import Skip
+from loadmanager.engine.strategies.settings import StrategySettings
 
 BROKERS, BUNDLES = 6, 120
 SKEW = 0.3

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from properties.steady import NEWCOMER, run, strategies
 
-from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.settings import StrategySettings
 
 NEVER = {"OverloadShedder"}
 """By its rule it moves nothing below its threshold, whatever is empty."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadmanager.core.load.reports import (
+from loadmanager.engine.load.reports import (
     BrokerLoadData,
     BundleData,
     LocalBrokerData,
@@ -19,14 +19,14 @@ from loadmanager.core.load.reports import (
     TopBundle,
     TopBundlesLoadData,
 )
-from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.load.wishes import Pin, Wishes
-from loadmanager.core.policies.isolation import decode_policies
-from loadmanager.core.strategies import cycle, registry
-from loadmanager.core.strategies.memories import Memories
-from loadmanager.core.strategies.plan import Placement, Plan
-from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.threshold import ThresholdSettings
+from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.load.wishes import Pin, Wishes
+from loadmanager.engine.policies.isolation import decode_policies
+from loadmanager.engine.strategies import cycle, registry
+from loadmanager.engine.strategies.memories import Memories
+from loadmanager.engine.strategies.plan import Placement, Plan
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.shedding.threshold import ThresholdSettings
 
 NOW_MS = 10_000_000
 STALE_MS = NOW_MS - 1_900_000

@@ -22,13 +22,13 @@ from typing import Any
 
 import pytest
 
-from loadmanager import settings
-from loadmanager.core.strategies.plan_document import plan_document
-from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.splitting.settings import SplitSettings
-from loadmanager.simulator.deciding import Deciding
-from loadmanager.simulator.explaining import explain
-from loadmanager.simulator.lines import decode_line
+from loadmanager.broker import settings
+from loadmanager.engine.strategies.plan_document import plan_document
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.splitting.settings import SplitSettings
+from loadmanager.lab.deciding import Deciding
+from loadmanager.lab.explaining import explain
+from loadmanager.lab.lines import decode_line
 
 MIB = 1024 * 1024
 DASHES = "-" * 80
@@ -123,7 +123,7 @@ class Scenario:
 
     def explained(self) -> str:
         """The explanation of every cycle, a minute apart, as `decide --explain` prints it."""
-        loaded = settings.load(None, settings.parse_overrides(self.overrides))
+        loaded = settings.KEYS.load(None, settings.KEYS.parse_overrides(self.overrides))
         deciding = Deciding(random.Random(self.seed))
         text = ""
         for number in range(self.cycles):

@@ -10,8 +10,8 @@ from crc32c import crc32c
 from simulation.cluster import Cluster, Transport
 from simulation.world import Machine
 
-from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import Frame, FrameReader, encode
+from loadmanager.broker.wire import pulsar_pb2 as pb
+from loadmanager.broker.wire.frames import Frame, FrameReader, encode
 
 ANSWER_S = 6.0
 REDIRECTS_MAX = 8

@@ -13,24 +13,25 @@ from typing import Any
 from simulation.world import Machine, MachineClock, SimulationError, World
 from simulation.zookeeper import Client, Server
 
-from loadmanager.adapters.files.log_files import LogFiles
-from loadmanager.adapters.memory.disk import MemoryDisk, SharedFiles
-from loadmanager.adapters.protocol.connection import Connection
-from loadmanager.adapters.protocol.server import HANDLERS, BrokerServer
-from loadmanager.core.bundles.names import NamespaceName
-from loadmanager.core.bundles.ranges import split_bundle_name
-from loadmanager.core.errors import LoadManagerError, OperationalError
-from loadmanager.ports.election import Leader
-from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.ports.mover import Released
-from loadmanager.ports.sampler import Reading, SystemUsage
-from loadmanager.ports.store import Node
-from loadmanager.runtime.shared import paths
-from loadmanager.runtime.tasks import Scope
-from loadmanager.settings import Settings, parse
-from loadmanager.settings.live import LiveSettings
-from loadmanager.wiring.outside import Outside
-from loadmanager.wiring.parts import Parts
+from loadmanager.broker.protocol.connection import Connection
+from loadmanager.broker.protocol.server import HANDLERS, BrokerServer
+from loadmanager.broker.settings import KEYS
+from loadmanager.broker.settings.live import LiveSettings
+from loadmanager.broker.storage.log_files import LogFiles
+from loadmanager.broker.storage.memory_disk import MemoryDisk, SharedFiles
+from loadmanager.broker.wiring.outside import Outside
+from loadmanager.broker.wiring.parts import Parts
+from loadmanager.engine.bundles.ranges import split_bundle_name
+from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.errors import LoadManagerError, OperationalError
+from loadmanager.kit.metadata import paths
+from loadmanager.kit.metadata.leader import Leader
+from loadmanager.kit.metadata.store import Node
+from loadmanager.kit.names import NamespaceName
+from loadmanager.kit.sampler import Reading, SystemUsage
+from loadmanager.kit.settings import Settings
+from loadmanager.kit.tasks import Scope
+from loadmanager.leader.ports.mover import Released
 
 PEER_TIMEOUT_S = 10.0
 RECEIPT = b"\x08\x07"
@@ -244,7 +245,7 @@ class Sampler:
 
 
 class Peers:
-    """Implements `ports.peers.Peers`: calls between processes, whose messages are late or lost."""
+    """Implements `leader.ports.peers.Peers`: calls between processes, late or lost."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -504,8 +505,8 @@ class Cluster:
         """Processes that start from then on run the extensible manager."""
         manager = {"loadManagerClassName": "ExtensibleLoadManagerImpl"}
         self.settings: dict[bool, Settings] = {
-            False: parse(settings),
-            True: parse({**settings, **manager}),
+            False: KEYS.parse(settings),
+            True: KEYS.parse({**settings, **manager}),
         }
         self.server = Server(world)
         self.brokers = [Broker(self, index) for index in range(brokers)]

@@ -13,12 +13,12 @@ from simulation.cluster import Cluster, Process
 from simulation.operators import Operators
 from simulation.simulate import Observer
 
-from loadmanager.adapters.protocol.connection import Connection
-from loadmanager.adapters.protocol.hosted import HostedTopic
-from loadmanager.adapters.protocol.log_proof import LOOK_VALID_S
-from loadmanager.core.wire.frames import DUPLICATE, FrameReader
-from loadmanager.ports.store import Change
-from loadmanager.runtime.shared import paths
+from loadmanager.broker.protocol.connection import Connection
+from loadmanager.broker.protocol.hosted import HostedTopic
+from loadmanager.broker.protocol.log_proof import LOOK_VALID_S
+from loadmanager.broker.wire.frames import DUPLICATE, FrameReader
+from loadmanager.kit.metadata import paths
+from loadmanager.kit.metadata.store import Change
 
 RECEIPT, MESSAGE = 7, 9
 FRAME_BYTES_MAX = 1 << 20

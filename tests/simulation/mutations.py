@@ -16,13 +16,13 @@ from pathlib import Path
 from textwrap import dedent, indent
 
 ROOT = Path(__file__).resolve().parents[2]
-OWNERSHIP = "runtime/broker/ownership.py"
-SPLIT = "runtime/broker/split_transaction.py"
-REPLACING = "runtime/broker/replacing.py"
-LOCKS = "runtime/broker/locks.py"
-ELECTION = "runtime/shared/election.py"
-SERVER = "adapters/protocol/registry.py"
-SESSION_KEEPER = "runtime/broker/session_keeper.py"
+OWNERSHIP = "member/ownership.py"
+SPLIT = "member/split_transaction.py"
+REPLACING = "member/replacing.py"
+LOCKS = "member/locks.py"
+ELECTION = "kit/metadata/election.py"
+SERVER = "broker/protocol/registry.py"
+SESSION_KEEPER = "member/session_keeper.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def _extensible(
 
 
 UNCONTAINED = Edit(
-    "runtime/tasks.py",
+    "kit/tasks.py",
     2,
     """
     except Exception as error:
@@ -212,20 +212,20 @@ MUTATIONS = (
     Mutation(
         "the second try to give a lock back deletes a later life's",
         (Edit(LOCKS, 2, "if not again or await self.holds(bundle, token):", "if True:"),),
-        test="runtime/test_ownership.py::"
+        test="member/test_ownership.py::"
         "test_a_second_try_to_release_deletes_no_lock_of_another_broker",
     ),
     Mutation(
         "a lease that counts from the answer of a heartbeat",
         (
             Edit(
-                "adapters/zookeeper/heartbeat.py",
+                "kit/zookeeper/heartbeat.py",
                 4,
                 "self.lease.prove(sent_s, timeout_s * LEASE_FRACTION)",
                 "self.lease.prove(self._answered_s, timeout_s * LEASE_FRACTION)",
             ),
         ),
-        test="adapters/zookeeper/test_heartbeat.py::"
+        test="kit/zookeeper/test_heartbeat.py::"
         "test_the_lease_counts_from_the_sending_of_a_heartbeat",
     ),
     _one(
@@ -272,7 +272,7 @@ MUTATIONS = (
     ),
     _one(
         "the lease lasts longer than the session",
-        "ports/session.py",
+        "kit/metadata/lease.py",
         2,
         "self.valid_until_s = max(self.valid_until_s, sent_at_s + session_timeout_s)",
         "self.valid_until_s = max(self.valid_until_s, sent_at_s + 2 * session_timeout_s)",
@@ -298,12 +298,12 @@ MUTATIONS = (
                 \"\"\"Make `keep_registered` check the registration.\"\"\"
                 """,
             ),
-            Edit("runtime/broker/reporter.py", 3, "await self.register()"),
+            Edit("member/reporter.py", 3, "await self.register()"),
         ),
     ),
     _one(
         "the work of a term goes on when the term is over",
-        "runtime/leader/leadership.py",
+        "member/leading/leadership.py",
         3,
         """
         self._leading.load_manager = None
@@ -313,7 +313,7 @@ MUTATIONS = (
     ),
     _one(
         "brokers obey leaders that were deposed",
-        "runtime/shared/leading.py",
+        "leader/leading.py",
         2,
         "if epoch is not None and epoch < self.epoch:",
         "if epoch is not None and epoch < 0:",
@@ -332,7 +332,7 @@ MUTATIONS = (
                 "leader = _leader_of(node, self.path)",
             ),
             Edit(
-                "runtime/tasks.py",
+                "kit/tasks.py",
                 2,
                 "except LoadManagerError as error:",
                 "except OperationalError as error:",
@@ -344,7 +344,7 @@ MUTATIONS = (
         (
             UNCONTAINED,
             Edit(
-                "core/strategies/registry.py",
+                "engine/strategies/registry.py",
                 1,
                 """
                 shedder(shedder_name)
@@ -358,13 +358,13 @@ MUTATIONS = (
         "a document that is not UTF-8 ends the broker",
         (
             Edit(
-                "runtime/shared/documents.py",
+                "kit/metadata/documents.py",
                 1,
                 "except (BadInputError, ValueError, RecursionError) as error:",
                 "except BadInputError as error:",
             ),
             Edit(
-                "runtime/shared/watching.py",
+                "kit/metadata/watching.py",
                 2,
                 """
                 except OperationalError:
@@ -385,7 +385,7 @@ MUTATIONS = (
     ),
     _one(
         "a node that no session holds counts as a broker",
-        "runtime/shared/brokers.py",
+        "leader/brokers.py",
         2,
         """
         if node.ephemeral_owner == 0:
@@ -399,34 +399,34 @@ MUTATIONS = (
     ),
     _one(
         "a namespace is deleted while its bundles can be acquired",
-        "runtime/broker/deleting.py",
+        "broker/topics/deleting.py",
         2,
         "await self.namespaces.mark_deleted(namespace)",
     ),
     _extensible(
         "a bundle is taken from a session that lives",
-        "runtime/shared/sessions.py",
+        "kit/metadata/sessions.py",
         1,
         "return absent(paths.session(session_id))",
         "return []",
     ),
     _extensible(
         "a state record is changed whatever its version",
-        "runtime/shared/state_cache.py",
+        "member/state_cache.py",
         3,
         "self.operations.append(Put(path, value, self.version))",
         "self.operations.append(Put(path, value))",
     ),
     _extensible(
         "an owner does not look whether its record is still its own",
-        "runtime/broker/record_orders.py",
+        "member/record_orders.py",
         3,
         "self._ownership.verify(bundle)",
         "pass",
     ),
     _extensible(
         "the locks of modular brokers do not count",
-        "runtime/broker/state_records.py",
+        "member/state_records.py",
         2,
         "conditions = absent(paths.lock(bundle))",
         "conditions: list[Operation] = []",
@@ -434,7 +434,7 @@ MUTATIONS = (
     ),
     _extensible(
         "state records do not count for modular brokers",
-        "runtime/broker/locks.py",
+        "member/locks.py",
         3,
         "return absent(paths.UNIT_STATES)",
         "return []",
@@ -442,7 +442,7 @@ MUTATIONS = (
     ),
     _stored(
         "messages are not synced before their receipts",
-        "adapters/files/writers.py",
+        "broker/storage/writers.py",
         3,
         """
         self._disk.write(journal.path, journal.size, data)
@@ -454,14 +454,14 @@ MUTATIONS = (
     ),
     _stored(
         "receipts need no look at the marks of later openings",
-        "adapters/files/log_files.py",
+        "broker/storage/log_files.py",
         2,
         "return self._ended(runs) | spoilt, {} if self._syncs() else touched",
         "return spoilt, {} if self._syncs() else touched",
     ),
     _stored(
         "non-persistent topics go on without the lease",
-        "adapters/protocol/server.py",
+        "broker/protocol/server.py",
         3,
         "if hosted.bundle not in kept or hosted.stored is None:",
         "if hosted.bundle not in kept:",
@@ -475,7 +475,7 @@ MUTATIONS = (
     ),
     _stored(
         "receipts are sent before messages are stored",
-        "adapters/protocol/committing.py",
+        "broker/protocol/committing.py",
         2,
         "self._due[topic] = None",
         """
@@ -485,21 +485,21 @@ MUTATIONS = (
     ),
     _storage(
         "an opening believes what only the page cache has",
-        "adapters/files/earlier_runs.py",
+        "broker/storage/earlier_runs.py",
         2,
         "return self._disk.read_stored(path, size)",
         "return self._disk.read(path, 0, size)",
     ),
     _storage(
         "what is written while an opening syncs counts as durable",
-        "adapters/files/earlier_runs.py",
+        "broker/storage/earlier_runs.py",
         2,
         "return self._disk.read_stored(path, size)",
         "return self._disk.read_stored(path, 1 << 40)",
     ),
     _storage(
         "of two openings at once, both leave their indexes",
-        "adapters/files/log_files.py",
+        "broker/storage/log_files.py",
         3,
         "self._scanned[log_id] = found.scanned",
         """
@@ -509,14 +509,14 @@ MUTATIONS = (
     ),
     _storage(
         "a sync that fails once is taken for durable the next time",
-        "adapters/files/writers.py",
+        "broker/storage/writers.py",
         5,
         "journal.doubtful[path] = self._doubts",
         "pass",
     ),
     _storage(
         "a failed sync of another process is not noticed",
-        "adapters/files/writers.py",
+        "broker/storage/writers.py",
         2,
         """
         for path in self.covered(ended):
@@ -526,14 +526,14 @@ MUTATIONS = (
     ),
     _storage(
         "a journal is deleted before its segments are synced",
-        "adapters/files/log_files.py",
+        "broker/storage/log_files.py",
         2,
         "await self._in_thread(CLEARER, partial(own.clear, journal))",
         "pass",
     ),
     _storage(
         "a journal of a process that has ended is deleted before its segments are synced",
-        "adapters/files/other_writers.py",
+        "broker/storage/other_writers.py",
         4,
         """
         self._disk.sync(path)
@@ -545,7 +545,7 @@ MUTATIONS = (
         "marks of later openings are looked for before the write, not after it",
         (
             Edit(
-                "adapters/files/log_files.py",
+                "broker/storage/log_files.py",
                 2,
                 """
                 self._own.retire(only_full=True)
@@ -554,7 +554,7 @@ MUTATIONS = (
                 "self._own.retire(only_full=True)",
             ),
             Edit(
-                "adapters/files/log_files.py",
+                "broker/storage/log_files.py",
                 2,
                 """
                 if self._buffer.full:
@@ -571,47 +571,47 @@ MUTATIONS = (
     ),
     _storage(
         "the names of an ended run's segments are not synced",
-        "adapters/files/earlier_runs.py",
+        "broker/storage/earlier_runs.py",
         2,
         """self._disk.sync_names(path.partition("/")[0])""",
         "pass",
     ),
     _in_test(
         "a new file's name is never synced",
-        "adapters/files/disk.py",
+        "broker/storage/disk.py",
         3,
         "self._sync_folder((self._root / path).parent)",
         "pass",
-        "adapters/files/test_disks.py",
+        "broker/storage/test_disks.py",
     ),
     _in_test(
         "a topic is opened although a later life of its bundle has opened it",
-        "adapters/protocol/storing.py",
+        "broker/protocol/storing.py",
         2,
         """
         if record.life > life:
             raise ConflictError("it was opened in a later life of its bundle")
         """,
         "",
-        "adapters/protocol/test_stored_topics.py",
+        "broker/protocol/test_stored_topics.py",
     ),
     _storage(
         "pieces of a journal are believed without their checksums",
-        "adapters/files/other_writers.py",
+        "broker/storage/other_writers.py",
         4,
         "if crc32c(data) == checksum:  # else its commit failed, and its pages are gone",
         "if size:",
     ),
     _in_test(
         "what a reader finds damaged is not read from the journal",
-        "adapters/files/log_files.py",
+        "broker/storage/log_files.py",
         2,
         """
         if covered:
             await self._mend(log_id)
         """,
         "",
-        "adapters/files/test_failed_syncs.py",
+        "broker/storage/test_failed_syncs.py",
     ),
 )
 

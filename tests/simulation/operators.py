@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from simulation.cluster import Broker, Cluster, Process
 
-from loadmanager.core.bundles.names import NamespaceName, TopicName
-from loadmanager.core.bundles.ranges import BundleRange, topic_hash
-from loadmanager.core.errors import BadInputError
-from loadmanager.core.ownership.state_records import decode_record
-from loadmanager.ports.operating import LeaderOperations
-from loadmanager.ports.store import Create, Delete, Node, Put
-from loadmanager.runtime.shared import paths
-from loadmanager.wiring.parts import Parts
+from loadmanager.broker.wiring.parts import Parts
+from loadmanager.engine.bundles.ranges import BundleRange, topic_hash
+from loadmanager.engine.ownership.state_records import decode_record
+from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.metadata import paths
+from loadmanager.kit.metadata.store import Create, Delete, Node, Put
+from loadmanager.kit.names import NamespaceName, TopicName
+from loadmanager.leader.ports.operating import LeaderOperations
 
 NAMESPACES = ("public/default", "public/second")
 TOPICS = tuple(

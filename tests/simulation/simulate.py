@@ -20,12 +20,12 @@ from simulation.cluster import Cluster, Process, leader_of
 from simulation.operators import NAMESPACES, TOPICS, Event, Operators, draw, session_of
 from simulation.world import Machine, SimulationError, World, logs_into
 
-from loadmanager.core.bundles.names import NamespaceName
-from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name, topic_hash
-from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.ports.store import Change, ChangeKind, Node
-from loadmanager.runtime.shared import paths
-from loadmanager.wiring.initialize import record_cluster
+from loadmanager.broker.wiring.initialize import record_cluster
+from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name, topic_hash
+from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.metadata import paths
+from loadmanager.kit.metadata.store import Change, ChangeKind, Node
+from loadmanager.kit.names import NamespaceName
 
 NOTICE_S = 5.0
 """For so long the owner may not know that its lock or session was deleted (notifications lag)."""
@@ -358,10 +358,10 @@ def _run(
 
 def _prepare(cluster: Cluster) -> None:
     """Create the cluster's record, a tenant and two namespaces."""
-    from loadmanager.adapters.memory.store import MemoryStore
-    from loadmanager.core.conf import Live
-    from loadmanager.runtime.broker.namespaces import Namespaces
-    from loadmanager.runtime.shared.settings import BrokerSettings
+    from loadmanager.kit.conf import Live
+    from loadmanager.kit.metadata.memory import MemoryStore
+    from loadmanager.member.namespaces import Namespaces
+    from loadmanager.member.settings import BrokerSettings
 
     machine = cluster.world.machine("setup")
 

@@ -25,14 +25,14 @@ from typing import Any
 from simulation.world import SimulationError
 from structlog.testing import capture_logs
 
-from loadmanager.adapters.files.commit_journal import segment_path
-from loadmanager.adapters.files.log_files import COMMITTER, LogFiles
-from loadmanager.adapters.memory.disk import MemoryDisk, SharedFiles
-from loadmanager.core.errors import CorruptDataError, LoadManagerError
-from loadmanager.core.messaging.memory import EntryCache, TopicMemory
-from loadmanager.core.messaging.segments import ABSENT, HEADER_BYTES, SegmentIndex, entries_in
-from loadmanager.core.messaging.stored_log import Rollover, StoredLog
-from loadmanager.ports.log import Run
+from loadmanager.broker.messaging.memory import EntryCache, TopicMemory
+from loadmanager.broker.messaging.segments import ABSENT, HEADER_BYTES, SegmentIndex, entries_in
+from loadmanager.broker.messaging.stored_log import Rollover, StoredLog
+from loadmanager.broker.ports.log import Run
+from loadmanager.broker.storage.commit_journal import segment_path
+from loadmanager.broker.storage.log_files import COMMITTER, LogFiles
+from loadmanager.broker.storage.memory_disk import MemoryDisk, SharedFiles
+from loadmanager.kit.errors import CorruptDataError, LoadManagerError
 
 STEPS = 120
 UID_BYTES = 12

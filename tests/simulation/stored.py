@@ -20,9 +20,9 @@ from simulation.operators import NAMESPACES, Event, Operators, draw
 from simulation.simulate import SETTINGS, Observer, _prepare
 from simulation.world import Machine, SimulationError, World, logs_into
 
-from loadmanager.adapters.memory.disk import SharedFiles
-from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import Frame, encode, metadata_of
+from loadmanager.broker.storage.memory_disk import SharedFiles
+from loadmanager.broker.wire import pulsar_pb2 as pb
+from loadmanager.broker.wire.frames import Frame, encode, metadata_of
 
 FLEETING = tuple(f"non-persistent://{namespace}/n" for namespace in NAMESPACES)
 """Topics without a log, which need the lease."""

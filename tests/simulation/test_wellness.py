@@ -13,8 +13,8 @@ from simulation.simulate import _prepare
 from simulation.stored import STORED, TOPICS, Kept, StoredClient
 from simulation.world import World, logs_into
 
-from loadmanager.adapters.memory.disk import SharedFiles
-from loadmanager.runtime.broker.wellness import WELL_S
+from loadmanager.broker.storage.memory_disk import SharedFiles
+from loadmanager.member.wellness import WELL_S
 
 GIVE_UP = {**STORED, "loadManagerUnwellBrokersGiveUp": "true"}
 SESSION_S = 4.0

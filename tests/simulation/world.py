@@ -105,7 +105,7 @@ class Machine(asyncio.BaseEventLoop):
 
 
 class MachineClock:
-    """The `ports.clock.Clock` of one machine. Tests can set its wall clock (`skew_ms`)."""
+    """The `kit.clock.Clock` of one machine. Tests can set its wall clock (`skew_ms`)."""
 
     def __init__(self, world: World) -> None:
         self._world = world

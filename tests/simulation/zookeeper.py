@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 
 from simulation.world import Machine, World
 
-from loadmanager.adapters.bounded_queue import BoundedQueue
-from loadmanager.adapters.memory.store import HEARTBEATS_PER_TIMEOUT, MemoryTree, TreeClient
-from loadmanager.core.errors import ConflictError, OperationalError
-from loadmanager.ports.store import Change, ChangeKind, Delete, Node, Operation, SessionState
+from loadmanager.kit.bounded_queue import BoundedQueue
+from loadmanager.kit.errors import ConflictError, OperationalError
+from loadmanager.kit.metadata.memory import HEARTBEATS_PER_TIMEOUT, MemoryTree, TreeClient
+from loadmanager.kit.metadata.store import Change, ChangeKind, Delete, Node, Operation, SessionState
 
 LEASE_FRACTION = 0.84
 OPERATION_TIMEOUT_S = 10.0
@@ -126,7 +126,7 @@ class _Request:
 
 
 class Client(TreeClient):
-    """Implements `ports.store.Store` for one broker's process."""
+    """Implements `kit.metadata.store.Store` for one broker's process."""
 
     def __init__(self, server: Server, machine: Machine, timeout_s: float) -> None:
         super().__init__(server.tree, timeout_s)

@@ -21,7 +21,7 @@ from typing import Any
 import pulsar
 from system.fleet import NAMESPACE, Fleet
 
-from loadmanager.core.bundles.ranges import topic_hash
+from loadmanager.engine.bundles.ranges import topic_hash
 
 SUBSCRIPTION = "campaign"
 WINDOW_S = 2.0

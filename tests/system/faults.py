@@ -21,9 +21,9 @@ from system.cluster import wait_for
 from system.fleet import NAMESPACE, READY_TIMEOUT_S, Fleet
 from system.observer import Observer
 
-from loadmanager.core.bundles.names import NamespaceName
-from loadmanager.core.bundles.ranges import NamespaceBundles, equal_boundaries
-from loadmanager.runtime.shared import paths
+from loadmanager.engine.bundles.ranges import NamespaceBundles, equal_boundaries
+from loadmanager.kit.metadata import paths
+from loadmanager.kit.names import NamespaceName
 
 TOPICS = 20
 SERVED_TIMEOUT_S = 60.0

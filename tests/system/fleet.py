@@ -26,7 +26,7 @@ from kazoo.client import KazooClient
 from system.cluster import Cluster, free_ports, wait_for
 from system.proxy import Proxy
 
-from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
 
 ROOT = Path(__file__).parents[2]
 READY_TIMEOUT_S = 90.0

@@ -28,8 +28,8 @@ from dataclasses import dataclass
 
 from system.raw import CONNECT, a_send
 
-from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import DUPLICATE, Frame, FrameReader, encode
+from loadmanager.broker.wire import pulsar_pb2 as pb
+from loadmanager.broker.wire.frames import DUPLICATE, Frame, FrameReader, encode
 
 PACE_S = 0.05
 RETRY_S = 0.25

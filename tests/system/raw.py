@@ -7,8 +7,8 @@ import struct
 
 from crc32c import crc32c
 
-from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import Frame, FrameReader, encode
+from loadmanager.broker.wire import pulsar_pb2 as pb
+from loadmanager.broker.wire.frames import Frame, FrameReader, encode
 
 TOPIC = "persistent://public/default/raw"
 CONNECT = encode(connect=pb.CommandConnect(client_version="raw", protocol_version=20))

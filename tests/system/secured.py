@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from adapters.security.certificates import Authority
-from adapters.security.tokens import ADMIN, VALUES, token
+from kit.security.certificates import Authority
+from kit.security.tokens import ADMIN, VALUES, token
 from ports import free_ports
 from system.fleet import NAMESPACE, Fleet
 

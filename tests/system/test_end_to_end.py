@@ -11,8 +11,8 @@ from system.cluster import Cluster, wait_for
 from system.raw import Raw, a_send
 from system.workload import TopicWork, client
 
-from loadmanager.core.bundles.names import NamespaceName
-from loadmanager.core.bundles.ranges import NamespaceBundles, equal_boundaries
+from loadmanager.engine.bundles.ranges import NamespaceBundles, equal_boundaries
+from loadmanager.kit.names import NamespaceName
 
 pytestmark = [pytest.mark.system, pytest.mark.client, pytest.mark.zookeeper]
 

@@ -209,7 +209,7 @@ def test_a_parent_that_has_ended_already(tmp_path: Path, pipe: Path) -> None:
 
 HANGS = """
 import asyncio, sys, threading, time
-from loadmanager.adapters.system.ending import Ending
+from loadmanager.kit.system.ending import Ending
 
 async def run(ending):
     told = asyncio.Event()

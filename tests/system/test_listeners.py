@@ -21,7 +21,7 @@ from ports import free_ports
 from system.cluster import wait_for
 from system.fleet import NAMESPACE, Fleet
 
-from loadmanager.runtime.shared import paths
+from loadmanager.kit.metadata import paths
 
 pytestmark = [pytest.mark.system, pytest.mark.client, pytest.mark.zookeeper]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import jwt
 import pulsar
 import pytest
-from adapters.security.certificates import Authority
-from adapters.security.tokens import ADMIN, SECRET, token
+from kit.security.certificates import Authority
+from kit.security.tokens import ADMIN, SECRET, token
 from system.cluster import wait_for
 from system.fleet import NAMESPACE
 from system.secured import TOPIC, Secured

@@ -18,11 +18,7 @@ from kazoo.exceptions import KazooException
 from ports import free_port, free_ports
 from system.cluster import Cluster, wait_for
 
-from loadmanager.adapters.zookeeper.embedded import (
-    HEAP_MB,
-    STATUS_OUT_OF_MEMORY,
-    EmbeddedZooKeeper,
-)
+from loadmanager.kit.zookeeper.embedded import HEAP_MB, STATUS_OUT_OF_MEMORY, EmbeddedZooKeeper
 
 pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
 

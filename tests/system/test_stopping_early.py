@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 from ports import free_ports
 from system.cluster import wait_for
 
-from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
 
 pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
 

@@ -27,7 +27,7 @@ from loadmanager.cli.admin import (
 )
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, given_trust, given_url, listed
-from loadmanager.core.errors import BadInputError, OperationalError
+from loadmanager.kit.errors import BadInputError, OperationalError
 
 EXAMPLES = """examples:
   loadmanager admin use staging --url http://10.0.0.5:8080

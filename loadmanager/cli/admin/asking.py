@@ -9,9 +9,9 @@ from urllib.parse import quote, urlencode
 
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.shapes import Bundles, Document, Names, Runtime
-from loadmanager.core.bundles.names import NamespaceName, TopicName
-from loadmanager.core.bundles.ranges import split_bundle_name
-from loadmanager.core.errors import OperationalError
+from loadmanager.engine.bundles.ranges import split_bundle_name
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.names import NamespaceName, TopicName
 
 V2 = "/admin/v2"
 OWN = "/loadmanager/v1"

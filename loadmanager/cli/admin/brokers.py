@@ -15,7 +15,7 @@ from loadmanager.cli.admin.restarting import (
 )
 from loadmanager.cli.admin.shapes import Cordon, Leader, Report, Usage
 from loadmanager.cli.terminal import Cell, table
-from loadmanager.core.errors import LoadManagerError, OperationalError
+from loadmanager.kit.errors import LoadManagerError, OperationalError
 
 group = AdminGroup("brokers", help="Live brokers: list, leader, health, report, cordon.")
 _broker = click.argument("broker", required=False)

@@ -33,8 +33,8 @@ from loadmanager.cli.admin.moves import (
 )
 from loadmanager.cli.admin.shapes import Bundles, BundleStats
 from loadmanager.cli.terminal import Cell, table
-from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name
-from loadmanager.core.errors import BadInputError
+from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
+from loadmanager.kit.errors import BadInputError
 
 POSITIONS = "specified_positions_divide"
 """The split algorithm for --at; its module would import numpy."""

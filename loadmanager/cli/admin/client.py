@@ -23,9 +23,9 @@ import msgspec
 
 from loadmanager.cli.admin.shapes import Addresses, Names
 from loadmanager.cli.admin.trust import Trusted, place_of
-from loadmanager.core.errors import BadInputError, OperationalError, said
-from loadmanager.core.nesting import STORED_LEVELS_MAX, nests_deeper
-from loadmanager.core.text import printable
+from loadmanager.kit.errors import BadInputError, OperationalError, said
+from loadmanager.kit.nesting import STORED_LEVELS_MAX, nests_deeper
+from loadmanager.kit.text import printable
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ import click
 from loadmanager.cli.admin import contexts
 from loadmanager.cli.admin.client import AdminClient, TlsFiles
 from loadmanager.cli.options import Command, Group
-from loadmanager.core.errors import OperationalError
-from loadmanager.core.text import printable
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.text import printable
 
 URL = "http://localhost:8080"
 TIMEOUT_S = 60.0

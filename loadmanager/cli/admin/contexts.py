@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from loadmanager.adapters.private_files import make_folder, write_file
-from loadmanager.core.errors import BadInputError, OperationalError
+from loadmanager.kit.errors import BadInputError, OperationalError
+from loadmanager.kit.private_files import make_folder, write_file
 
 
 class Contexts(msgspec.Struct):

@@ -12,7 +12,7 @@ from loadmanager.cli.admin.command import AdminGroup, Output, done, unchanged
 from loadmanager.cli.admin.shapes import Names
 from loadmanager.cli.options import Decorator
 from loadmanager.cli.terminal import table
-from loadmanager.core.errors import BadInputError, OperationalError
+from loadmanager.kit.errors import BadInputError, OperationalError
 
 Rates = dict[str, int | None]
 RATES = {

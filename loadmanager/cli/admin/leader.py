@@ -13,7 +13,7 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output, pair
 from loadmanager.cli.admin.moves import Moment, clock, text_of, time_of_day
 from loadmanager.cli.admin.shapes import Decision, Decisions, SealedPlan
-from loadmanager.core.strategies.plan_document import figure, plan_lines
+from loadmanager.engine.strategies.plan_document import figure, plan_lines
 
 LINE = 98
 """Characters of a line."""

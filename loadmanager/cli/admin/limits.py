@@ -28,7 +28,7 @@ from loadmanager.cli.admin.shapes import (
 )
 from loadmanager.cli.options import Decorator
 from loadmanager.cli.terminal import table
-from loadmanager.core.errors import BadInputError, OperationalError
+from loadmanager.kit.errors import BadInputError, OperationalError
 
 FIELDS = {
     "publishRate": ("publishThrottlingRateInMsg", "publishThrottlingRateInByte", None),

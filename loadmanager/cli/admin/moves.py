@@ -25,9 +25,9 @@ from loadmanager.cli.admin.shapes import (
     Story,
 )
 from loadmanager.cli.terminal import Cell, table
-from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name
-from loadmanager.core.errors import OperationalError
-from loadmanager.core.text import MOMENT_MS_MAX
+from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.text import MOMENT_MS_MAX
 
 MOVES = f"{OWN}/moves"
 PINS = f"{OWN}/pins"

@@ -21,8 +21,8 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.admin.shapes import Bundles, Document, Names
 from loadmanager.cli.terminal import word
-from loadmanager.core.bundles.names import NamespaceName
-from loadmanager.core.errors import BadInputError
+from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.names import NamespaceName
 
 group = AdminGroup("namespaces", help="List, create, delete; bundles, policies, unload.")
 _namespace = click.argument("namespace", metavar="TENANT/NAMESPACE")

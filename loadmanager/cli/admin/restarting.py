@@ -15,8 +15,8 @@ from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output, done, unchanged
 from loadmanager.cli.admin.moves import Duration
 from loadmanager.cli.admin.shapes import Cordon, Leader, Started
-from loadmanager.core.errors import LoadManagerError, OperationalError
-from loadmanager.core.text import printable
+from loadmanager.kit.errors import LoadManagerError, OperationalError
+from loadmanager.kit.text import printable
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed, unchanged
 from loadmanager.cli.admin.shapes import Names, Texts
 from loadmanager.cli.terminal import table
-from loadmanager.core.errors import OperationalError
+from loadmanager.kit.errors import OperationalError
 
 CONFIGURATION = f"{V2}/brokers/configuration"
 

@@ -11,7 +11,7 @@ from loadmanager.cli.admin.asking import V2
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed, unchanged
 from loadmanager.cli.admin.shapes import Document, Names, Tenant
-from loadmanager.core.errors import BadInputError
+from loadmanager.kit.errors import BadInputError
 
 group = AdminGroup("tenants", help="List, create, update, delete.")
 _tenant = click.argument("tenant")

@@ -9,8 +9,8 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.admin.shapes import Lookup, Names, Partitions, TopicStats
 from loadmanager.cli.terminal import Shown, table, word
-from loadmanager.core.bundles.names import TopicName
-from loadmanager.core.errors import OperationalError
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.names import TopicName
 
 group = AdminGroup("topics", help="List, lookup, create, delete, unload, partitions, stats.")
 _topic = click.argument("topic")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from loadmanager.core.errors import OperationalError
-from loadmanager.core.text import printable
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.text import printable
 
 PORTS = {"http": 80, "https": 443}
 

@@ -16,9 +16,9 @@ from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.leader import shown, words
 from loadmanager.cli.admin.moves import text_of, time_of_day
 from loadmanager.cli.admin.shapes import Document, Move, Outcome, Skip, Unload, Why
-from loadmanager.core.errors import OperationalError
-from loadmanager.core.strategies.plan_document import because
-from loadmanager.core.text import printable
+from loadmanager.engine.strategies.plan_document import because
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.text import printable
 
 AGAIN_S = 1.0
 """Wait before the stream is asked for again: its leader may have changed."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from loadmanager.cli.options import FILE, Command, Decorator
-from loadmanager.core.errors import OperationalError
+from loadmanager.kit.errors import OperationalError
 
 EXAMPLES = """examples:
   loadmanager demo

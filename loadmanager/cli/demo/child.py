@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from loadmanager.adapters.system.ending import end_at_once
-from loadmanager.adapters.system.parent import stop_with_parent
 from loadmanager.cli import main
+from loadmanager.kit.system.ending import end_at_once
+from loadmanager.kit.system.parent import stop_with_parent
 
 if __name__ == "__main__":
     end_at_once()

@@ -14,13 +14,13 @@ from typing import IO, Any
 
 import click
 
-from loadmanager.adapters.free_port import require_free_port
 from loadmanager.cli.admin.asking import OWN, V2, brokers_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.shapes import Document
 from loadmanager.cli.demo.telling import Teller
 from loadmanager.cli.demo.workload import NAMESPACE
-from loadmanager.core.errors import LoadManagerError, OperationalError
+from loadmanager.kit.errors import LoadManagerError, OperationalError
+from loadmanager.kit.free_port import require_free_port
 
 BROKERS = 3
 HOST = "127.0.0.1"

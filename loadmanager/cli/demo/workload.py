@@ -69,7 +69,7 @@ def run(url: str) -> None:
 
 
 if __name__ == "__main__":
-    from loadmanager.adapters.system.parent import stop_with_parent
+    from loadmanager.kit.system.parent import stop_with_parent
 
     stop_with_parent()
     run(sys.argv[1])

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import click
 
-from loadmanager.adapters.files.properties import read_properties
-from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
+from loadmanager.broker.settings import KEYS
 from loadmanager.cli.admin import contexts
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import CREDENTIALS, URL, client
@@ -18,8 +17,10 @@ from loadmanager.cli.doctor import asking, cluster, configuration, here, host, z
 from loadmanager.cli.doctor.findings import Finding, Level, ordered, problem
 from loadmanager.cli.options import FILE, Command, overrides
 from loadmanager.cli.terminal import show, table
-from loadmanager.core.errors import ConfigError
-from loadmanager.settings import HIDDEN, Settings, load
+from loadmanager.kit.errors import ConfigError
+from loadmanager.kit.files.properties import read_properties
+from loadmanager.kit.settings import HIDDEN, Settings
+from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 
 EXAMPLES = """examples:
   loadmanager doctor                                  this host, and the cluster at localhost:8080
@@ -99,7 +100,7 @@ def _file(
     if config is not None:
         read_properties(config)
     try:
-        return load(config, overrides)
+        return KEYS.load(config, overrides)
     except ConfigError as error:
         advice = "give --set a value that is allowed; the other checks of settings are left out"
         if config is not None:
@@ -122,7 +123,7 @@ def _cluster(admin: AdminClient, machine: host.Host, *, timeout_s: float) -> Ite
     hidden = {name for name, text in running.items() if text == HIDDEN}
     shown = {name: text for name, text in running.items() if name not in hidden}
     try:
-        settings = load(None, shown)
+        settings = KEYS.load(None, shown)
     except ConfigError as error:
         text = f"this doctor does not understand the settings of the brokers: {error}"
         advice = "use the doctor of the same version as the brokers"

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, namespace_path
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.shapes import Bundles, Document, Leader, Pause, Usage
-from loadmanager.core.errors import LoadManagerError
+from loadmanager.kit.errors import LoadManagerError
 
 BROKERS_MAX = 1_000
 BUNDLES_PER_BROKER_MIN = 4

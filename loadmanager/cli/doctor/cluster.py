@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from loadmanager.broker.settings import KEYS
 from loadmanager.cli.doctor import host
 from loadmanager.cli.doctor.asking import BUNDLES_PER_BROKER_MIN, Broker, BrokerSeen, Cluster
 from loadmanager.cli.doctor.findings import Finding, fine, named, problem, warning
-from loadmanager.core.load.manager import Manager
-from loadmanager.settings import known_keys
+from loadmanager.engine.load.manager import Manager
 
 PART = "cluster"
 DRIFT_WARNING_S, DRIFT_PROBLEM_S = 1.0, 10.0
@@ -162,7 +162,7 @@ def _settings(told: Mapping[str, Broker]) -> Iterator[Finding]:
 
 
 def _same(key: str) -> str:
-    known = known_keys().get(key)
+    known = KEYS.known().get(key)
     if known is not None and known.key.dynamic:
         return f"give all the same, in their files or by POST /admin/v2/brokers/configuration/{key}"
     return "give all the same, and restart those that have another one"

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from loadmanager.adapters.system.settings import SamplerSettings
-from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
+from loadmanager.broker.messaging.settings import StorageSettings
+from loadmanager.broker.settings import KEYS, problems
+from loadmanager.broker.topics.access import AccessSettings
 from loadmanager.cli.doctor.findings import Finding, problem, warning
-from loadmanager.core.errors import ConfigError
-from loadmanager.core.load.manager import Manager
-from loadmanager.core.messaging.settings import StorageSettings
-from loadmanager.core.strategies import registry
-from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.splitting.settings import SplitSettings
-from loadmanager.runtime.broker.access import AccessSettings
-from loadmanager.runtime.shared.settings import BrokerSettings
-from loadmanager.settings import Settings, load, problems
+from loadmanager.engine.load.manager import Manager
+from loadmanager.engine.strategies import registry
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.splitting.settings import SplitSettings
+from loadmanager.kit.errors import ConfigError
+from loadmanager.kit.settings import Settings
+from loadmanager.kit.system.settings import SamplerSettings
+from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
+from loadmanager.member.settings import BrokerSettings
 
 PART = "configuration"
 SESSION_MS_MIN, SESSION_MS_MAX = 4_000, 60_000
@@ -56,10 +57,10 @@ def check(
 
 def _given(settings: Settings) -> Iterator[Finding]:
     for key in settings.unknown:
-        if not key.of_pulsar:
+        if not key.of_others:
             advice = f"did you mean {key.nearest}?" if key.nearest else "remove it"
             yield warning(PART, key.name, "there is no such key; it does nothing", advice)
-    defaults, values = load().runtime(), settings.runtime()
+    defaults, values = KEYS.load().runtime(), settings.runtime()
     for name, reason in settings.without_effect().items():
         if values.get(name) != defaults.get(name):
             text = f"{values.get(name)} has no effect: {reason}"

@@ -10,7 +10,7 @@ import psutil
 from loadmanager.cli.doctor.asking import Seen
 from loadmanager.cli.doctor.findings import Finding, problem
 from loadmanager.cli.doctor.host import PART, Host
-from loadmanager.core.units import GIB
+from loadmanager.kit.units import GIB
 
 MIB_PER_GIB = 1024
 TOLERANCE = 1.01

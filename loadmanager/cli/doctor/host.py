@@ -10,17 +10,17 @@ from pathlib import Path
 
 import psutil
 
-from loadmanager.adapters.files.settings import HistorySettings
-from loadmanager.adapters.system import open_files
-from loadmanager.adapters.system.cgroup import Cgroup
-from loadmanager.adapters.system.disks import space
-from loadmanager.adapters.system.sampler import SystemSampler
-from loadmanager.adapters.system.settings import SamplerSettings
+from loadmanager.broker.messaging.settings import StorageSettings
 from loadmanager.cli.doctor.findings import Finding, fine, problem, warning
-from loadmanager.core.messaging.settings import StorageSettings
-from loadmanager.core.units import GIB, MIB
-from loadmanager.ports.sampler import OwnTraffic
-from loadmanager.settings import Settings
+from loadmanager.kit.history.settings import HistorySettings
+from loadmanager.kit.sampler import OwnTraffic
+from loadmanager.kit.settings import Settings
+from loadmanager.kit.system import open_files
+from loadmanager.kit.system.cgroup import Cgroup
+from loadmanager.kit.system.disks import space
+from loadmanager.kit.system.sampler import SystemSampler
+from loadmanager.kit.system.settings import SamplerSettings
+from loadmanager.kit.units import GIB, MIB
 
 PART = "host"
 OPEN_FILES_MIN = 16_384

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from loadmanager.cli.doctor.findings import Finding, fine, named, problem, warning
-from loadmanager.core.errors import said
+from loadmanager.kit.errors import said
 
 PART = "ZooKeeper"
 PORT = 2181
@@ -19,7 +19,7 @@ TRIES = 3
 LATENCY_SHARE_MAX = 0.1
 """A server that needs a larger share of the session timeout for an answer is slow."""
 TICKS_MIN, TICKS_ADVISED = 4, 10
-"""Ticks in a session timeout; see `adapters.zookeeper.heartbeat.LEASE_FRACTION`."""
+"""Ticks in a session timeout; see `kit.zookeeper.heartbeat.LEASE_FRACTION`."""
 _FIELD = re.compile(r"^([\w/ ]+?):\s+(.+)$", re.MULTILINE)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from loadmanager.core.conf import conf
-from loadmanager.core.load.reports import BundleData
-from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.strategies.plan import Skip, Unload
-from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.selection import sheddable
-from loadmanager.core.strategies.strategy import PlacementRule, Shed, Shedder
+from loadmanager.engine.load.reports import BundleData
+from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.strategies.plan import Skip, Unload
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.shedding.selection import sheddable
+from loadmanager.engine.strategies.strategy import PlacementRule, Shed, Shedder
+from loadmanager.kit.conf import conf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

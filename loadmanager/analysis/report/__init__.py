@@ -1,1 +1,0 @@
-"""The report: one HTML file that needs nothing else, and the same as JSON."""

@@ -1,0 +1,63 @@
+"""The audit log: the changes that were allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from loadmanager.broker.admin.everybody import Everybody
+from loadmanager.broker.admin.use_cases import UseCases
+from loadmanager.kit.http.answers import flag
+from loadmanager.kit.http.operation import Query, body_as, operation
+from loadmanager.leader.http.changes import CHANGES, LIMIT, LIMIT_MAX, ROLE, SINCE, chosen
+from loadmanager.leader.http.models_audit import ChangeShown, ChangesShown
+
+TOLD = "/loadmanager/v1/peers/changes"
+LOCAL = Query(name="local", doc="Only those of the broker that is asked.", kind=bool, default=False)
+
+
+class AuditRoutes:
+    """Shows the changes that were allowed, and takes those of other brokers for the stream."""
+
+    def __init__(self, use: UseCases, everybody: Everybody) -> None:
+        self._use, self._everybody = use, everybody
+
+    def routes(self) -> list[web.RouteDef]:
+        """All routes."""
+        return [web.get(CHANGES, self.changes), web.post(TOLD, self.told)]
+
+    @operation(answer=ChangesShown, query=(LIMIT, SINCE, ROLE, LOCAL))
+    async def changes(self, request: web.Request) -> web.Response:
+        """The last changes that operators and clients made, and were allowed to make.
+
+        Each broker keeps its last 1,000 since its start; the history has all of them. Of more than
+        200 brokers, 200 are asked, others each time.
+        """
+        limit, since_ms = LIMIT.whole(request), SINCE.whole(request)
+        role = request.query.get("role")
+
+        def own() -> dict[str, Any]:
+            return chosen(self._use.audit.recent(LIMIT_MAX), limit, since_ms, role)
+
+        if flag(request, "local"):
+            return web.json_response(own())
+        query = {"limit": str(limit), "since": str(since_ms)}
+        query |= {} if role is None else {"role": role}
+        answers = await self._everybody.ask("GET", CHANGES, own, query)
+        found, no_answer = [], dict(answers.no_answer)
+        for broker, answer in answers.brokers.items():
+            try:
+                found += msgspec.to_builtins(msgspec.convert(answer, ChangesShown).changes)
+            except msgspec.ValidationError as error:
+                no_answer[broker] = f"gave no usable answer: {error}"
+        shown = chosen(found, limit, since_ms, role)
+        return web.json_response({**shown, "notAsked": answers.not_asked, "noAnswer": no_answer})
+
+    @operation(body=list[ChangeShown])
+    async def told(self, request: web.Request) -> web.Response:
+        """Another broker tells the leader of changes there, for those who listen to its events."""
+        changes = await body_as(request, list[ChangeShown])
+        self._use.tell_listeners([msgspec.to_builtins(change) for change in changes])
+        return web.Response(status=204)

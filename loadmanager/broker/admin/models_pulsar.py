@@ -1,0 +1,57 @@
+"""Some of Pulsar's shapes, as the OpenAPI document has them. Unknown fields are allowed in them."""
+
+from __future__ import annotations
+
+from loadmanager.kit.http.model import Shape
+
+
+class Tenant(Shape):
+    """The administrators of a tenant, and its clusters: this one."""
+
+    admin_roles: list[str] | None = None
+    allowed_clusters: list[str] | None = None
+
+
+class BundlesData(Shape):
+    """Boundaries in hexadecimal notation, one more than there are bundles."""
+
+    boundaries: list[str]
+    num_bundles: int
+
+
+class Partitions(Shape):
+    """The number of partitions of a topic; 0: it is not partitioned."""
+
+    partitions: int
+
+
+class FailureDomain(Shape):
+    """The brokers of a domain, `host:port`."""
+
+    brokers: list[str]
+
+
+class AddressesShown(Shape):
+    """The addresses of a broker; an empty one is not served."""
+
+    web_service_url: str
+    web_service_url_tls: str
+    pulsar_service_url: str
+    pulsar_service_url_tls: str
+
+
+class ReleasedShown(Shape):
+    """The answer to the release of a bundle: whether the broker owned it, its clients, and its
+    pause.
+    """
+
+    released: bool
+    clients: int | None = None
+    pause_ms: float | None = None
+    life: int | None = None
+
+
+class MergedHere(Shape):
+    """The new bundle."""
+
+    merged: str

@@ -1,0 +1,335 @@
+"""Orders of one broker to another: the routes, and the client that calls them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+from aiohttp import web
+from yarl import URL
+
+from loadmanager.broker.admin.calls import Calls
+from loadmanager.broker.admin.models_pulsar import MergedHere, ReleasedShown
+from loadmanager.broker.admin.use_cases import UseCases
+from loadmanager.engine.bundles.ranges import BundleRange, bundle_name
+from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.errors import ConflictError, OperationalError, said
+from loadmanager.kit.http.answers import TOPIC, flag, namespace_of, topic_of, whole
+from loadmanager.kit.http.operation import FORCE, Query, operation
+from loadmanager.kit.names import TopicName
+from loadmanager.leader.ports.mover import Released
+
+PATH = "/loadmanager/v1/peers/bundles"
+TOPICS = "/loadmanager/v1/peers/topics"
+CHANGES = "/loadmanager/v1/peers/changes"
+ACQUIRE_TIMEOUT_S = 5.0
+CHANGES_TIMEOUT_S = 5.0
+CONNECTIONS_MAX = 64
+EPOCH_MAX = 10**16
+TEXT_MAX = 300
+BUNDLES_BYTES_MAX = 64 * 1024 * 1024
+T = TypeVar("T")
+
+
+class _Refusal(msgspec.Struct):
+    reason: str
+
+
+class _Release(msgspec.Struct, rename="camel"):
+    """The answer to a release; earlier versions tell no more than `released`."""
+
+    released: bool
+    clients: int | None = None
+    pause_ms: float | None = None
+    life: int | None = None
+
+
+EPOCH = Query(
+    name="epoch",
+    doc="The term of the leader that gives the order; 0: an operator's.",
+    kind=int,
+    minimum=0,
+    maximum=EPOCH_MAX,
+    default=0,
+)
+DESTINATION = Query(name="destination", doc="The next owner, `host:port`.")
+OF_BUNDLE = Query(name="bundle", doc="Only this bundle.")
+WITH = Query(name="with", doc="The range of the next bundle.")
+
+
+class PeerRoutes:
+    """Carries out what other brokers order."""
+
+    def __init__(self, use: UseCases) -> None:
+        self._use = use
+
+    def routes(self) -> list[web.RouteDef]:
+        """All routes."""
+        bundle = PATH + "/{tenant}/{namespace}/{bundle}"
+        return [
+            web.get(PATH, self.served),
+            web.get(bundle + "/released", self.released),
+            web.post(bundle + "/acquire", self.acquire),
+            web.post(bundle + "/release", self.release),
+            web.post(bundle + "/split", self.split),
+            web.post(bundle + "/merge", self.merge),
+            web.post(f"{TOPICS}/{TOPIC}/close", self.close_topic),
+        ]
+
+    @operation(query=(EPOCH,), also={503: "another broker owns it, or it cannot be served"})
+    async def acquire(self, request: web.Request) -> web.Response:
+        """Acquire a bundle that has no owner; `?epoch=` is that of the leader that orders it."""
+        await self._use.orders.acquire(_bundle(request), epoch=_epoch(request))
+        return web.Response(status=204)
+
+    @operation(ReleasedShown, query=(DESTINATION, EPOCH))
+    async def release(self, request: web.Request) -> web.Response:
+        """Unload a bundle of this broker; `?destination=`, `?epoch=`."""
+        name = request.query.get("destination", "")
+        destination = self._use.brokers.address(name) if name else None
+        released = await self._use.orders.release(
+            _bundle(request), destination, epoch=_epoch(request)
+        )
+        return _released_shown(released)
+
+    @operation(ReleasedShown)
+    async def released(self, request: web.Request) -> web.Response:
+        """The pause and the life of this broker's last release of a bundle, once that has ended."""
+        return _released_shown(self._use.orders.released(_bundle(request)))
+
+    @operation(dict[str, int], query=(OF_BUNDLE,))
+    async def served(self, request: web.Request) -> web.Response:
+        """The bundles that this broker serves, each with its producers and consumers; `?bundle=`
+        for one.
+        """
+        return web.json_response(self._use.orders.served(request.query.get("bundle") or None))
+
+    @operation(
+        list[str], query=(Query(name="unload", doc="Unload the children.", kind=bool), EPOCH)
+    )
+    async def split(self, request: web.Request) -> web.Response:
+        """Split a bundle of this broker, if that divides its topics, and name the children;
+        `?unload=`, `?epoch=`.
+        """
+        unload, epoch = flag(request, "unload"), _epoch(request)
+        children = await self._use.orders.split(
+            namespace_of(request), request.match_info["bundle"], unload=unload, epoch=epoch
+        )
+        return web.json_response(children)
+
+    @operation(MergedHere, query=(WITH, EPOCH), also={409: "they are not both owned here"})
+    async def merge(self, request: web.Request) -> web.Response:
+        """Merge a bundle of this broker with the next one, `?with=`; `?epoch=`."""
+        namespace = namespace_of(request)
+        right = bundle_name(str(namespace), str(BundleRange.parse(request.query.get("with", ""))))
+        merged = await self._use.orders.merge(_bundle(request), right, epoch=_epoch(request))
+        return web.json_response({"merged": merged})
+
+    @operation(bool, query=(FORCE,), also={409: "it has clients"})
+    async def close_topic(self, request: web.Request) -> web.Response:
+        """Close a topic that is deleted; `?force=true` although it has clients."""
+        was_open = self._use.hosting.close_topic(
+            str(topic_of(request)), force=flag(request, "force")
+        )
+        return web.json_response(was_open)
+
+
+def _released_shown(released: Released | None) -> web.Response:
+    if released is None:
+        return web.json_response({"released": False})
+    told = {"clients": released.clients, "pauseMs": released.pause_ms, "life": released.life}
+    return web.json_response({"released": True, **told})
+
+
+def _bundle(request: web.Request) -> str:
+    return bundle_name(
+        str(namespace_of(request)), str(BundleRange.parse(request.match_info["bundle"]))
+    )
+
+
+def _epoch(request: web.Request) -> int | None:
+    """The term of the leader that gives the order; None for the order of an operator."""
+    epoch = whole(request, "epoch", 0, minimum=0, maximum=EPOCH_MAX)
+    return epoch or None
+
+
+def _decoded(broker: BrokerAddress, text: str, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except ValueError as error:
+        raise OperationalError(f"{broker.broker_id} gave no usable answer: {error}") from None
+
+
+def _release_in(broker: BrokerAddress, text: str) -> Released | None:
+    answer = _decoded(broker, text, _Release)
+    return Released(answer.clients, answer.pause_ms, answer.life) if answer.released else None
+
+
+def _reason(text: str) -> str:
+    """The reason in an error's document; another text is returned as it is."""
+    try:
+        return msgspec.json.decode(text, type=_Refusal).reason
+    except ValueError:
+        return text
+
+
+class HttpPeers:
+    """Implements `leader.ports.peers.Peers` over HTTP, with one pool of connections."""
+
+    def __init__(
+        self,
+        *,
+        release_timeout_s: Callable[[], float],
+        calls: Calls | None = None,
+    ) -> None:
+        self._release_timeout_s = release_timeout_s
+        self._calls = calls or Calls()
+        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._session.close()
+
+    async def release_bundle(
+        self,
+        owner: BrokerAddress,
+        bundle: str,
+        destination: BrokerAddress | None,
+        *,
+        epoch: int | None,
+    ) -> Released | None:
+        """Ask the owner to unload a bundle."""
+        query = {"destination": destination.broker_id} if destination else {}
+        answer = await self._post(
+            owner, f"{bundle}/release", query, epoch, self._release_timeout_s()
+        )
+        return _release_in(owner, answer)
+
+    async def last_release(self, broker: BrokerAddress, bundle: str) -> Released | None:
+        """Ask a broker for its last release of a bundle."""
+        url = URL(f"{self._calls.url(broker)}{PATH}/{bundle}/released")
+        _, text = await self._ask(broker, url, {}, ACQUIRE_TIMEOUT_S, method="GET")
+        return _release_in(broker, text)
+
+    async def served_bundles(
+        self, broker: BrokerAddress, bundle: str | None = None
+    ) -> Mapping[str, int]:
+        """Ask a broker which bundles it serves."""
+        url, query = URL(self._calls.url(broker) + PATH), {"bundle": bundle} if bundle else {}
+        _, text = await self._ask(
+            broker, url, query, ACQUIRE_TIMEOUT_S, method="GET", text_max=BUNDLES_BYTES_MAX
+        )
+        return _decoded(broker, text, dict[str, int])
+
+    async def split_bundle(
+        self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None
+    ) -> Sequence[str]:
+        """Ask the owner to split a bundle."""
+        answer = await self._post(
+            owner,
+            f"{bundle}/split",
+            {"unload": "true" if unload else "false"},
+            epoch,
+            self._release_timeout_s(),
+            text_max=BUNDLES_BYTES_MAX,
+        )
+        return _decoded(owner, answer, list[str])
+
+    async def merge_bundles(
+        self, owner: BrokerAddress, left: str, right: str, *, epoch: int | None
+    ) -> str:
+        """Ask the owner to merge two bundles."""
+        query = {"with": right.rpartition("/")[2]}
+        answer = await self._post(owner, f"{left}/merge", query, epoch, self._release_timeout_s())
+        return _decoded(owner, answer, dict[str, str]).get("merged", "")
+
+    async def acquire_bundle(
+        self, broker: BrokerAddress, bundle: str, *, epoch: int | None
+    ) -> None:
+        """Ask a broker to acquire a bundle."""
+        await self._post(broker, f"{bundle}/acquire", {}, epoch, ACQUIRE_TIMEOUT_S)
+
+    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[dict[str, Any]]) -> None:
+        """Tell the leader of changes."""
+        url = URL(self._calls.url(leader) + CHANGES)
+        await self._ask(leader, url, {}, CHANGES_TIMEOUT_S, document=list(changes))
+
+    async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
+        """Ask the owner to close a topic."""
+        name = TopicName.parse(topic)
+        topic = f"{name.domain}/{name.namespace}/{quote(name.local, safe='')}"
+        url = f"{self._calls.url(owner)}{TOPICS}/{topic}/close"
+        query = {"force": "true" if force else "false"}
+        try:
+            status, text = await self._ask(
+                owner, URL(url, encoded=True), query, self._release_timeout_s()
+            )
+        except OperationalError as error:
+            raise OperationalError(
+                f"{topic} is deleted, but its owner may still serve it: {error}"
+            ) from None
+        if status == 409:
+            raise ConflictError(text)
+        return text == "true"
+
+    async def _post(
+        self,
+        broker: BrokerAddress,
+        path: str,
+        query: dict[str, str],
+        epoch: int | None,
+        timeout_s: float,
+        *,
+        text_max: int = TEXT_MAX,
+    ) -> str:
+        query = query if epoch is None else {**query, "epoch": str(epoch)}
+        status, text = await self._ask(
+            broker,
+            URL(f"{self._calls.url(broker)}{PATH}/{path}"),
+            query,
+            timeout_s,
+            text_max=text_max,
+        )
+        if status == 409:
+            raise OperationalError(f"{broker.broker_id} answered {status}: {_reason(text)}")
+        return text
+
+    async def _ask(
+        self,
+        broker: BrokerAddress,
+        url: URL,
+        query: dict[str, str],
+        timeout_s: float,
+        *,
+        method: str = "POST",
+        text_max: int = TEXT_MAX,
+        document: object = None,
+    ) -> tuple[int, str]:
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._session.request(
+                    method,
+                    url,
+                    params=query,
+                    json=document,
+                    headers=self._calls.headers(),
+                    ssl=self._calls.tls(),
+                ) as answer,
+            ):
+                text = (await answer.text())[:text_max]
+                if answer.status >= 300 and answer.status != 409:
+                    raise OperationalError(
+                        f"{broker.broker_id} answered {answer.status}: {_reason(text)}"
+                    )
+                return answer.status, text
+        except TimeoutError:
+            raise OperationalError(
+                f"{broker.broker_id} did not answer within {timeout_s:g} s"
+            ) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise OperationalError(f"{broker.broker_id} cannot be reached: {said(error)}") from None

@@ -1,0 +1,83 @@
+"""The questions and orders of operators to a host of Pulsar's topics.
+
+Only the owner of a topic's bundle answers. Coroutines open the topic if need be, so that figures
+are those of the moment; the caller checks before that the topic exists. They raise
+`OperationalError` when the bundle is not served here, and those that name a subscription raise
+`NotFoundError` when the topic has no such subscription.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from loadmanager.kit.names import TopicName
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A message id, or with `time_ms` the first message published at or after that time.
+
+    `excluded`: the position after that message; −1 as `batch_index`: all of its batch.
+    """
+
+    ledger_id: int = 0
+    entry_id: int = 0
+    batch_index: int = -1
+    excluded: bool = False
+    time_ms: int | None = None
+
+
+class TopicHost(Protocol):
+    """Topics of this broker, as operators see them."""
+
+    def is_open(self, topic: TopicName) -> bool:
+        """True if the topic is open here."""
+        ...
+
+    async def stats(self, topic: TopicName) -> Document:
+        """Pulsar's `TopicStats`."""
+        ...
+
+    def open_stats(self) -> Mapping[str, Mapping[str, Document]]:
+        """Bundle → open topic → Pulsar's `TopicStats`."""
+        ...
+
+    async def unload(self, topic: TopicName) -> None:
+        """Close the topic, if it is open: its clients are told, and come back. The messages of a
+        topic in memory are forgotten.
+        """
+        ...
+
+    async def subscriptions(self, topic: TopicName) -> list[str]:
+        """The names of the topic's subscriptions."""
+        ...
+
+    async def create_subscription(self, topic: TopicName, name: str, position: Position) -> None:
+        """Create a durable subscription. Raises `ConflictError` if it exists."""
+        ...
+
+    async def delete_subscription(self, topic: TopicName, name: str, *, force: bool) -> None:
+        """Delete a subscription. Raises `BadInputError` while it has consumers, unless forced."""
+        ...
+
+    async def skip(self, topic: TopicName, name: str, entries: int | None) -> None:
+        """Acknowledge the oldest entries of a subscription; None: all of them."""
+        ...
+
+    async def expire(self, topic: TopicName, name: str | None, older_s: int) -> None:
+        """Have entries published so many seconds ago or earlier count as acknowledged, for
+        one subscription or all (None). Raises `ConflictError` if there are none.
+        """
+        ...
+
+    async def reset(self, topic: TopicName, name: str, position: Position) -> None:
+        """Have a subscription go on from another position; its consumers reconnect."""
+        ...
+
+    async def last_message_id(self, topic: TopicName) -> Document:
+        """Pulsar's id of the newest message; entry −1 in an empty topic."""
+        ...

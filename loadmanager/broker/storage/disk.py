@@ -1,0 +1,208 @@
+"""Files of a real directory, for `log_files`."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from loadmanager.kit.private_files import FILE_MODE, make_folder, write_file
+
+OPEN_MAX = 500
+"""Files that a thread keeps open for writing."""
+READ_BYTES = 1 << 20
+"""Bytes of one read that passes over the page cache."""
+
+
+class DirectoryDisk:
+    """Implements `writers.Disk` below `root`. Threads may use it at once, each its own files."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        fdatasync: Callable[[int], None] = os.fdatasync,
+        fsync: Callable[[int], None] = os.fsync,
+    ) -> None:
+        self._root = root
+        self._fdatasync, self._fsync = fdatasync, fsync
+        make_folder(root)
+        self._threads = threading.local()
+        self._new: dict[str, None] = {}
+        """Files whose first byte was written, and whose name was not synced since. Another process
+        may have created them, and have ended before it did so.
+        """
+        self._locks: dict[str, int] = {}
+
+    @property
+    def _open(self) -> OrderedDict[str, int]:
+        """The files that this thread writes, and their descriptors."""
+        if not hasattr(self._threads, "open"):
+            self._threads.open = OrderedDict()
+        found: OrderedDict[str, int] = self._threads.open
+        return found
+
+    def _descriptor(self, path: str, flags: int) -> int:
+        opened = self._open
+        found = opened.get(path)
+        if found is not None:
+            opened.move_to_end(path)
+            return found
+        target = self._root / path
+        if flags & os.O_CREAT:
+            self.make_folder(path.rpartition("/")[0])
+        if len(opened) >= OPEN_MAX:
+            self.release(next(iter(opened)))
+        found = opened[path] = os.open(target, os.O_WRONLY | flags, FILE_MODE)
+        return found
+
+    def make_folder(self, folder: str) -> None:
+        """See `writers.Disk`."""
+        target = self._root / folder
+        if not target.exists():
+            make_folder(target)
+            for parent in target.parents:
+                self._sync_folder(parent)
+                if parent == self._root:
+                    break
+
+    def write(self, path: str, offset: int, data: bytes, *, create: bool = True) -> None:
+        """See `writers.Disk`."""
+        found, view = self._descriptor(path, os.O_CREAT if create else 0), memoryview(data)
+        if offset == 0:
+            self._new[path] = None
+        while view:
+            written = os.pwrite(found, view, offset)
+            view, offset = view[written:], offset + written
+
+    def sync(self, path: str) -> None:
+        """See `writers.Disk`."""
+        self._fdatasync(self._descriptor(path, 0))
+        if path in self._new:
+            self._sync_folder((self._root / path).parent)
+            self._new.pop(path, None)
+
+    def sync_names(self, folder: str) -> None:
+        """See `writers.Disk`."""
+        self._sync_folder(self._root / folder)
+
+    def size(self, path: str) -> int:
+        """See `writers.Disk`."""
+        return (self._root / path).stat().st_size
+
+    def read_stored(self, path: str, size: int) -> bytes:
+        """See `writers.Disk`. A file system that cannot pass over the page cache is asked to drop
+        what it has of the file.
+        """
+        try:
+            found = os.open(self._root / path, os.O_RDONLY | os.O_DIRECT)
+            try:
+                return b"".join(self._direct(found, size))
+            finally:
+                os.close(found)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+        with (self._root / path).open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            return file.read(size)
+
+    @staticmethod
+    def _direct(found: int, size: int) -> Iterator[bytes]:
+        """The first bytes of a file that is open without the page cache."""
+        at = 0
+        with mmap.mmap(-1, READ_BYTES) as block:  # at the boundary of a page, as such a read needs
+            while at < size and (read := os.preadv(found, [block], at)) > 0:
+                yield block[: min(read, size - at)]
+                at += read
+
+    def create(self, path: str, data: bytes) -> None:
+        """See `writers.Disk`."""
+        target = self._root / path
+        draft = target.with_name(f"{target.name}.draft")
+        write_file(draft, data)
+        draft.replace(target)
+
+    def read(self, path: str, offset: int = 0, size: int = -1) -> bytes:
+        """See `writers.Disk`."""
+        with (self._root / path).open("rb") as file:
+            file.seek(offset)
+            return file.read(size)
+
+    def exists(self, path: str) -> bool:
+        """See `writers.Disk`."""
+        return (self._root / path).exists()
+
+    def has(self, path: str, size: int) -> bool:
+        """See `writers.Disk`."""
+        try:
+            found = self._open.get(path)
+            status = (self._root / path).stat() if found is None else os.fstat(found)
+        except FileNotFoundError:
+            return False
+        return status.st_nlink > 0 and status.st_size >= size
+
+    def names(self, folder: str) -> list[str]:
+        """See `writers.Disk`."""
+        try:
+            return sorted(path.name for path in (self._root / folder).iterdir())
+        except FileNotFoundError:
+            return []
+
+    def release(self, path: str) -> None:
+        """See `writers.Disk`."""
+        found = self._open.pop(path, None)
+        if found is not None:
+            os.close(found)
+
+    def remove(self, path: str) -> None:
+        """See `writers.Disk`."""
+        (self._root / path).unlink(missing_ok=True)
+
+    def remove_folder(self, folder: str) -> None:
+        """See `writers.Disk`."""
+        with suppress(FileNotFoundError):
+            (self._root / folder).rmdir()
+
+    def lock(self, path: str) -> bool:
+        """See `writers.Disk`."""
+        self.make_folder(path.rpartition("/")[0])
+        found = os.open(self._root / path, os.O_RDWR | os.O_CREAT, FILE_MODE)
+        try:
+            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(found)
+            return False
+        except OSError:
+            os.close(found)
+            raise
+        self._locks[path] = found
+        return True
+
+    def unlock(self, path: str) -> None:
+        """See `writers.Disk`."""
+        found = self._locks.pop(path, None)
+        if found is not None:
+            os.close(found)
+
+    def holds(self, path: str) -> bool:
+        """See `writers.Disk`."""
+        found = self._locks.get(path)
+        try:
+            present = (self._root / path).stat()
+        except FileNotFoundError:
+            return False
+        return found is not None and os.path.samestat(os.fstat(found), present)
+
+    def _sync_folder(self, folder: Path) -> None:
+        found = os.open(folder, os.O_RDONLY)
+        try:
+            self._fsync(found)
+        finally:
+            os.close(found)

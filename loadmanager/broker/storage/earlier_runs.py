@@ -1,0 +1,189 @@
+"""What the earlier runs of a log have left in its folder: ending the last one, and reading the
+segments, from their indexes or as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import structlog
+
+from loadmanager.broker.messaging.segments import (
+    ID_MAX,
+    Damage,
+    SegmentIndex,
+    read_index,
+    scan,
+    write_index,
+)
+from loadmanager.broker.ports.log import Run
+from loadmanager.broker.storage.commit_journal import closed_path, index_path, segment_path
+from loadmanager.broker.storage.other_writers import OtherWriters
+from loadmanager.broker.storage.shared_id import BYTES_MAX, MISSING, OTHER_DIRECTORY, TAKEN, id_in
+from loadmanager.broker.storage.shared_id import NAME as SHARED_ID
+from loadmanager.broker.storage.writers import Disk
+from loadmanager.broker.wire.frames import publish_time_of
+from loadmanager.kit.errors import OperationalError
+
+log = structlog.get_logger("storage")
+
+
+class Found(NamedTuple):
+    """What an opening has found."""
+
+    segments: list[SegmentIndex]
+    """In order; they are durable."""
+    end_id: int
+    """The id after the last entry."""
+    scanned: list[SegmentIndex]
+    """Those of which nobody had left an index."""
+
+
+class EarlierRuns:
+    """The folders of logs, for the threads that open them. `sync` makes a segment durable; `syncs`
+    tells whether segments are made durable at all before what they hold is acknowledged.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        others: OtherWriters,
+        sync: Callable[[str], None],
+        syncs: Callable[[], bool],
+    ) -> None:
+        self._disk, self._others = disk, others
+        self._sync, self._syncs = sync, syncs
+        self.shared_id: str | None = None
+        """The id of the directory; None if it has none, or if that is not checked."""
+        self._misses = False
+        """Whether the last log that was to be opened was refused because of its directory."""
+        self.damaged = 0
+
+    def find(self, log_id: int, runs: Sequence[Run], first_id: int, me: str) -> Found:
+        """End the last of a log's runs, unless the writer `me` wrote it, and find the segments."""
+        folder = f"{log_id:016x}"
+        self._disk.make_folder(folder)
+        if runs and runs[-1].writer != me:
+            self._end_run(log_id, runs[-1])
+        elif not runs and self.segments(log_id):
+            problem = f"the folder {folder} of a new topic has messages already; {TAKEN}"
+            log.error("a topic cannot be stored here", log=log_id, problem=problem)
+            raise OperationalError(problem)
+        names, segments, end_id = self.segments(log_id), list[SegmentIndex](), first_id
+        scanned = list[SegmentIndex]()
+        bounds = [*(run.first_id for run in runs[1:]), ID_MAX]
+        for run, bound in zip(runs, bounds, strict=False):
+            found_to = max(run.first_id, first_id)
+            for number, first in names:
+                if number == run.number and first < bound:
+                    index = self._read_index(log_id, number, first, bound)
+                    if index is None:
+                        index = self._scan(log_id, number, first, bound)
+                        scanned.append(index)
+                    if index.end_id > first_id and index.offsets:
+                        if segments and segments[-1].run == number and end_id != first:
+                            self._report(log_id, f"entries {end_id} to {first - 1} are missing")
+                        segments.append(index)
+                        end_id = found_to = index.end_id
+            if found_to < bound < ID_MAX:
+                self._report(log_id, f"entries {found_to} to {bound - 1} are missing")
+        return Found(segments, max([end_id, *(run.first_id for run in runs)]), scanned)
+
+    def require_directory(self, log_id: int, *, begins: bool) -> None:
+        """Raise `OperationalError` if the directory is not the one that it was: what a broker
+        stores in another one, the next owner of the topic does not find.
+        """
+        folder = f"{log_id:016x}"
+        if begins and self.shared_id and self.read_id() != self.shared_id:
+            problem = f"{OTHER_DIRECTORY}echo {self.shared_id} > {SHARED_ID} there"
+        elif not begins and not self._disk.exists(folder):
+            problem = f"loadManagerStorageDirectory has no folder {folder}; {MISSING}"
+        else:
+            self._misses = False
+            return
+        if not self._misses:
+            log.error("the storage is not what it was", log=log_id, problem=problem)
+        self._misses = True
+        raise OperationalError(problem)
+
+    def read_id(self) -> str | None:
+        """The id in the directory."""
+        found = self._disk.exists(SHARED_ID)
+        return id_in(self._disk.read(SHARED_ID, 0, BYTES_MAX)) if found else None
+
+    def _end_run(self, log_id: int, run: Run) -> None:
+        """After this, nothing more of a run is acknowledged, and its segments have everything that
+        was.
+        """
+        self._others.fence(run.writer, log_id, run.number)
+        closed = closed_path(log_id, run.number)
+        if not self._disk.exists(closed):
+            self._others.recover(run.writer, log_id)
+        for name in self._disk.names(f"{log_id:016x}"):
+            path = f"{log_id:016x}/{name}"
+            if name.endswith(".closed") and path < closed:
+                self._disk.remove(path)
+
+    def segments(self, log_id: int) -> list[tuple[int, int]]:
+        """Run and first id of each segment, in order."""
+        found = []
+        for name in self._disk.names(f"{log_id:016x}"):
+            stem, _, suffix = name.partition(".")
+            with suppress(ValueError):
+                run, first = (int(part, 16) for part in stem.split("-"))
+                if suffix == "log":
+                    found.append((run, first))
+        return sorted(found)
+
+    def _read_index(self, log_id: int, run: int, first_id: int, bound: int) -> SegmentIndex | None:
+        """The index that was left of a segment, if it is whole and has nothing from `bound` on: a
+        later owner gave those ids to others.
+        """
+        with suppress(FileNotFoundError):
+            path = index_path(segment_path(log_id, run, first_id))
+            index = read_index(self._disk.read(path), run)
+            if index is not None and index.first_id == first_id and index.end_id <= bound:
+                return index
+        return None
+
+    def _scan(self, log_id: int, run: int, first_id: int, bound: int) -> SegmentIndex:
+        """The index of a segment up to `bound`, by reading all of it."""
+        path = segment_path(log_id, run, first_id)
+        data = self._durable(path)
+        index, damages = scan(data, run, first_id, bound, publish_time_of=publish_time_of)
+        for damage in damages:
+            self._report_damage(log_id, path, damage)
+        return index
+
+    def _durable(self, path: str) -> bytes:
+        """What is durable of a segment whose writer may have died before it had synced it. A writer
+        that lives may go on, as long as it sees no mark: that is not read.
+        """
+        if not self._syncs():
+            data = self._disk.read(path)
+            self._disk.release(path)
+            return data
+        size = self._disk.size(path)
+        self._sync(path)
+        self._disk.release(path)
+        self._disk.sync_names(path.partition("/")[0])
+        return self._disk.read_stored(path, size)
+
+    def _report_damage(self, log_id: int, path: str, damage: Damage) -> None:
+        if damage.torn:
+            log.info("a write that was cut off is left out", file=path, bytes=damage.size)
+            return
+        self._report(log_id, f"{path} is damaged at byte {damage.offset}, {damage.size} bytes long")
+
+    def _report(self, log_id: int, problem: str) -> None:
+        self.damaged += 1
+        log.error("stored messages are lost; the others are served", log=log_id, problem=problem)
+
+    def leave_index(self, log_id: int, index: SegmentIndex) -> None:
+        """Leave the index of a segment that is durable to its next opening."""
+        with suppress(OSError):  # without it the segment is read again
+            path = segment_path(log_id, index.run, index.first_id)
+            if self._disk.exists(path):
+                self._disk.create(index_path(path), write_index(index))

@@ -1,0 +1,188 @@
+"""What a storage does with the folders of all others (`writers`).
+
+The folder of a writer whose lock is free belongs to a process that has ended: whoever finds it
+brings its journals into their segments, and deletes it. If the process lives, and a run of it is
+ended, its journals are read for the pieces of that log: its segments may lack them.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+import structlog
+from crc32c import crc32c
+
+from loadmanager.broker.storage.commit_journal import Place, is_cut_off, read_batches
+from loadmanager.broker.storage.writers import WRITERS, Disk
+
+DAMAGED = "damaged"
+"""Where journals are kept of which a part cannot be read."""
+
+log = structlog.get_logger("storage")
+
+
+class _Pieces:
+    """Where the journals of a writer that lives have the pieces of each log."""
+
+    def __init__(self) -> None:
+        self.read: dict[str, int] = {}
+        """Journal → how many of its bytes were read."""
+        self._places: dict[str, dict[int, array[int]]] = {}
+        """Journal → log → the fields of a piece, one piece after the other."""
+
+    def add(self, journal: str, at: int, place: Place, data: bytes) -> None:
+        """Remember a piece, `at` bytes from the beginning of a journal."""
+        of_journal = self._places.setdefault(journal, {})
+        row = (at, len(data), crc32c(data), place.run, place.first_id, place.offset)
+        of_journal.setdefault(place.log_id, array("Q")).extend(row)
+
+    def keep(self, journals: Iterable[str]) -> None:
+        """Forget all other journals."""
+        names = set(journals)
+        self.read = {name: size for name, size in self.read.items() if name in names}
+        self._places = {name: found for name, found in self._places.items() if name in names}
+
+    def of(self, log_id: int) -> Iterator[tuple[str, int, int, int, Place]]:
+        """The pieces of a log: journal, offset in it, bytes, checksum, and their place."""
+        for journal, of_journal in self._places.items():
+            rows = iter(of_journal.get(log_id, ()))
+            for at, size, checksum, run, first_id, offset in zip(*[rows] * 6, strict=True):
+                yield journal, at, size, checksum, Place(log_id, run, first_id, offset)
+
+
+class OtherWriters:
+    """The folders of all other storages. May be used by any thread."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._lock = threading.Lock()
+        self._pieces: dict[str, _Pieces] = {}
+        """By writer that lives."""
+        self.damaged = 0
+        """Damaged parts found in journals since start."""
+
+    def fence(self, writer: str, log_id: int, run: int) -> None:
+        """End a run of a writer, which looks for the mark after every write. It need not be
+        durable: a machine that stops ends all runs.
+        """
+        if self._disk.exists(f"{WRITERS}/{writer}/lock"):
+            self._disk.create(f"{WRITERS}/{writer}/{log_id:x}-{run:x}.fenced", b"")
+
+    def names(self) -> list[str]:
+        """All writers that have a folder."""
+        return self._disk.names(WRITERS)
+
+    def recover(self, writer: str, log_id: int | None = None) -> int:
+        """If a writer's process has ended, bring its journals into their segments, durably, and
+        delete its folder; if it lives, write the pieces of this log to its segments. Returns the
+        bytes that were written.
+        """
+        folder = f"{WRITERS}/{writer}"
+        with self._lock:
+            if not self._disk.exists(f"{folder}/lock"):
+                self._pieces.pop(writer, None)
+                return 0  # its segments have everything
+            if not self._disk.lock(f"{folder}/lock"):
+                return 0 if log_id is None else self._bring(writer, folder, log_id)
+            self._pieces.pop(writer, None)
+            try:
+                return self._recover(folder)
+            except OSError:  # or else others would take it for alive
+                self._disk.unlock(f"{folder}/lock")
+                raise
+
+    def _journals(self, folder: str) -> list[str]:
+        return [name for name in self._disk.names(folder) if name.endswith(".journal")]
+
+    def _bring(self, writer: str, folder: str, log_id: int) -> int:
+        """Write the pieces of a log of a writer that lives. A journal that has gone meanwhile is
+        not needed: the writer has synced the segments, after it saw the end of this run.
+        """
+        pieces, written = self._pieces.setdefault(writer, _Pieces()), 0
+        journals = self._journals(folder)
+        pieces.keep(journals)
+        for name in journals:
+            path, begin = f"{folder}/{name}", pieces.read.get(name, 0)
+            with suppress(FileNotFoundError):
+                raw = self._disk.read(path, begin)
+                for end, damaged, some in read_batches(path, raw):
+                    if damaged:
+                        self._keep_damaged(path, pieces.read.get(name, 0), damaged)
+                    at = begin + end - sum(len(data) for _, data in some)
+                    for place, data in some:
+                        pieces.add(name, at, place, data)
+                        at += len(data)
+                    pieces.read[name] = begin + end
+        for name, at, size, checksum, place in pieces.of(log_id):
+            with suppress(FileNotFoundError):
+                data = self._disk.read(f"{folder}/{name}", at, size)
+                if crc32c(data) == checksum:  # else its commit failed, and its pages are gone
+                    written += self._write(place, data)
+        return written
+
+    def _write(self, place: Place, data: bytes) -> int:
+        """Write a piece. What is not there was deleted; a new segment's name may have been lost."""
+        target = place.path
+        if not self._disk.exists(target if place.offset else target.partition("/")[0]):
+            return 0
+        self._disk.write(target, place.offset, data)  # whoever syncs it closes it
+        return len(data)
+
+    def _recover(self, folder: str) -> int:
+        segments, size = dict[str, None](), 0
+        for name in self._journals(folder):
+            size += self._apply(f"{folder}/{name}", segments)
+        self._delete(folder, segments)
+        return size
+
+    def _apply(self, path: str, segments: dict[str, None]) -> int:
+        """Write the pieces of a journal whose writer has ended."""
+        raw, end, size = self._disk.read(path), 0, 0
+        for behind, damaged, pieces in read_batches(path, raw):
+            if damaged:
+                self._keep_damaged(path, end, damaged)
+            for place, data in pieces:
+                if written := self._write(place, data):
+                    size += written
+                    segments[place.path] = None
+            end = behind
+        if rest := raw[end:]:
+            if is_cut_off(path, rest):
+                cut = len(rest)
+                log.warning("a commit was cut off and is left out", file=path, at=end, bytes=cut)
+            else:
+                self._keep_damaged(path, end, len(rest))
+        return size
+
+    def _keep_damaged(self, path: str, at: int, size: int) -> None:
+        """A part of a journal, other than a torn end, cannot be read: its data are lost if they are
+        not in the segments. The journal is kept, for whoever may know better.
+        """
+        self.damaged += 1
+        kept = f"{DAMAGED}/{path.replace('/', '-')}"
+        if not self._disk.exists(kept):
+            self._disk.make_folder(DAMAGED)
+            self._disk.create(kept, self._disk.read(path))
+        log.error(
+            "a part of a journal is damaged: stored messages may be lost",
+            file=path,
+            offset=at,
+            bytes=size,
+            kept=kept,
+        )
+
+    def _delete(self, folder: str, segments: Iterable[str]) -> None:
+        """Delete a folder whose pieces were written to these segments, which are synced before."""
+        for path in segments:
+            with suppress(FileNotFoundError):
+                self._disk.sync(path)
+                self._disk.release(path)
+        for name in self._disk.names(folder):
+            if name != "lock":
+                self._disk.remove(f"{folder}/{name}")
+        self._disk.remove(f"{folder}/lock")
+        self._disk.unlock(f"{folder}/lock")
+        self._disk.remove_folder(folder)

@@ -1,0 +1,387 @@
+"""Folders of the processes that write log files: each storage has a folder `writers/<name>` with
+its journals, the marks by which others end its runs, and a file that it keeps locked.
+
+A name is used once. What others do with a folder is in `other_writers`.
+
+A sync that failed is told once: the system takes the pages for clean, and may say yes to the next
+sync without writing anything. So a segment of which a sync has failed is in doubt for every journal
+that covers it, until the journal's pieces were written to it again, and synced without a failure. A
+journal goes when no segment of it is in doubt. Pieces are written again to their places: they are
+the same bytes, so that it does not matter who does so at the same time, or how often.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from loadmanager.broker.storage.commit_journal import Place, read_batches, write_batch
+
+WRITERS = "writers"
+JOURNAL_BYTES = 16 * 1024 * 1024
+BUFFER_BYTES = 4 * 1024 * 1024
+"""So much waits in memory to be written to segments."""
+FENCES_MAX = 100_000
+"""Ends of runs that a writer remembers; those of long ago have no lease any more."""
+
+
+class Disk(Protocol):
+    """Files by path below a directory, `/` between folder and name. Raises `OSError`."""
+
+    def write(self, path: str, offset: int, data: bytes, *, create: bool = True) -> None:
+        """Write to a file, which is created if need be; without `create`, a file that does not
+        exist raises `FileNotFoundError`.
+        """
+        ...
+
+    def sync(self, path: str) -> None:
+        """Make what was written to a file durable; with its name, if this disk has written its
+        first byte. After an error, what was written since the last sync without one may be lost,
+        whatever later calls say.
+        """
+        ...
+
+    def sync_names(self, folder: str) -> None:
+        """Make the names in a folder durable, whoever has given them."""
+        ...
+
+    def size(self, path: str) -> int:
+        """The bytes of a file, with those that are in memory only."""
+        ...
+
+    def read_stored(self, path: str, size: int) -> bytes:
+        """At most the first `size` bytes of a file, as the device has it: without what is only in
+        memory since a sync failed.
+        """
+        ...
+
+    def create(self, path: str, data: bytes) -> None:
+        """Replace a whole file at once; durable when the system likes."""
+        ...
+
+    def read(self, path: str, offset: int = 0, size: int = -1) -> bytes:
+        """At most `size` bytes; fewer at the end of the file. −1: all."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """True if there is such a file or folder."""
+        ...
+
+    def has(self, path: str, size: int) -> bool:
+        """True if a file that this thread writes still has its name, and so many bytes."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """The files and folders in a folder, sorted; none if it does not exist."""
+        ...
+
+    def release(self, path: str) -> None:
+        """Close a file: this thread writes nothing more to it."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Delete a file, if it exists."""
+        ...
+
+    def make_folder(self, folder: str) -> None:
+        """Create a folder, durably, unless it exists."""
+        ...
+
+    def remove_folder(self, folder: str) -> None:
+        """Delete an empty folder, if it exists."""
+        ...
+
+    def lock(self, path: str) -> bool:
+        """Lock a file, which is created if need be, until the process ends or `unlock`; false if
+        another process has locked it.
+        """
+        ...
+
+    def unlock(self, path: str) -> None:
+        """Let others lock a file, if it is locked."""
+        ...
+
+    def holds(self, path: str) -> bool:
+        """True if the file of that name is the one that this process has locked."""
+        ...
+
+
+class Buffer:
+    """Data that is in a journal but not in its segments yet. The thread that commits uses it; other
+    threads may ask whether a segment is in it.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._pieces: dict[str, list[bytes]] = {}
+        self._offsets: dict[str, int] = {}
+        self._size = 0
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._pieces
+
+    @property
+    def full(self) -> bool:
+        """True if the buffer must be flushed before more is added."""
+        return self._size >= BUFFER_BYTES
+
+    def add(self, path: str, offset: int, data: bytes) -> None:
+        """Keep a piece, which follows the one before in its segment."""
+        if data:
+            self._offsets.setdefault(path, offset)
+            self._pieces.setdefault(path, []).append(data)
+            self._size += len(data)
+
+    def written(self, path: str, end: int) -> int:
+        """The number of the first `end` bytes of a segment that are in its file, not in this
+        buffer.
+        """
+        return min(self._offsets.get(path, end), end)
+
+    def flush(self, paths: Iterable[str] | None) -> None:
+        """Write what is kept of some segments, or of all. What cannot be written is kept, and so is
+        that of a log whose folder is not there: in a new one, nobody would look for it.
+        """
+        for path in self.paths() if paths is None else paths:
+            pieces = self._pieces.get(path)
+            if pieces and self._disk.exists(path.partition("/")[0]):
+                data = b"".join(pieces)
+                self._disk.write(path, self._offsets[path], data)
+                self._forget(path, len(data))
+
+    def _forget(self, path: str, size: int) -> None:
+        del self._pieces[path], self._offsets[path]
+        self._size -= size
+
+    def paths(self, log_id: int | None = None) -> list[str]:
+        """The segments that it keeps something of; of one log, if that is given."""
+        prefix = "" if log_id is None else f"{log_id:016x}/"
+        return [path for path in list(self._pieces) if path.startswith(prefix)]
+
+    def drop(self, log_id: int) -> None:
+        """Forget what is kept of a log."""
+        for path in self.paths(log_id):
+            self._forget(path, sum(len(piece) for piece in self._pieces[path]))
+
+
+@dataclass(slots=True)
+class Journal:
+    """A journal of this storage."""
+
+    path: str
+    size: int = 0
+    """Bytes that are durable. Behind them may be what a failed commit left."""
+    segments: dict[str, None] = field(default_factory=dict)
+    """Segments that have pieces in it, and may lack them."""
+    doubtful: dict[str, int] = field(default_factory=dict)
+    """Segments of which a sync failed after its pieces were written to them; the number of the
+    failure.
+    """
+
+
+class Writer:
+    """The folder of this storage. One thread calls `commit`, `retire` and `abandon`, one calls
+    `clear` and `mend`; any thread may call the others.
+    """
+
+    def __init__(self, disk: Disk, name: str, journal_bytes: int) -> None:
+        self.name = name
+        self.retired: list[Journal] = []
+        """Journals that are not written any more, and go when their segments are durable."""
+        self._disk, self._journal_bytes = disk, journal_bytes
+        self._folder = f"{WRITERS}/{name}"
+        self._begun = False
+        self._changing = threading.RLock()
+        self._fenced: dict[int, int] = {}
+        """Log → the last run that was ended."""
+        self.failures = 0
+        """Syncs of segments that failed since start."""
+        self._doubts = self._number = 0
+        self._journal = self._next_journal()
+
+    def begin(self) -> None:
+        """Take the folder."""
+        with self._changing:
+            if not self._begun:
+                if not self._disk.lock(f"{self._folder}/lock"):
+                    raise OSError(errno.EBUSY, "the folder of this storage is locked")
+                self._begun = True
+
+    def fence(self, log_id: int, run: int) -> None:
+        """A run of this writer has ended."""
+        with self._changing:
+            self._fenced[log_id] = max(run, self._fenced.pop(log_id, 0))
+            while len(self._fenced) > FENCES_MAX:
+                del self._fenced[next(iter(self._fenced))]
+
+    def look(self) -> None:
+        """Learn which runs others have ended. Raises `OSError` when the folder is gone: then others
+        took this process for dead.
+
+        Another process may have synced the segments of such a run since, and have been told of a
+        failure that this one is not told of.
+        """
+        names = self._disk.names(self._folder)
+        if not self._disk.holds(f"{self._folder}/lock"):
+            raise OSError(
+                errno.ESTALE,
+                "another broker has ended this storage, or its directory is another one by now",
+            )
+        marks, ended = list[str](), dict[int, None]()
+        for name in names:
+            if name.endswith(".fenced"):
+                marks.append(f"{self._folder}/{name}")
+                with suppress(ValueError):
+                    log_id, run = (int(part, 16) for part in name[: -len(".fenced")].split("-"))
+                    self.fence(log_id, run)
+                    ended[log_id] = None
+        for path in self.covered(ended):
+            self.doubt(path)
+        for mark in marks:
+            self._disk.remove(mark)
+
+    def abandon(self) -> None:
+        """Write nothing more: whoever finds the folder may end it."""
+        for path in (self._journal.path, *self._journal.segments):
+            self._disk.release(path)
+        with self._changing:
+            if self._begun:
+                self._disk.unlock(f"{self._folder}/lock")
+                self._begun = False
+
+    def has_ended(self, log_id: int, run: int) -> bool:
+        """True if a run was ended."""
+        return run <= self._fenced.get(log_id, -1)
+
+    def commit(self, pieces: Iterable[tuple[Place, bytes]]) -> None:
+        """Make pieces durable."""
+        journal = self._journal
+        data = write_batch(journal.path, pieces)
+        with self._changing:
+            for place, _ in pieces:
+                journal.segments[place.path] = None
+        try:
+            self._disk.write(journal.path, journal.size, data)
+            self._disk.sync(journal.path)
+        except OSError:
+            self.retire()  # nothing is read behind what is torn
+            raise
+        journal.size += len(data)
+
+    def _next_journal(self) -> Journal:
+        self._number += 1
+        return Journal(f"{self._folder}/{self._number - 1:08x}.journal")
+
+    @property
+    def probe_path(self) -> str:
+        """A file that is written only to see whether that is possible."""
+        return f"{self._folder}/probe"
+
+    def retire(self, *, only_full: bool = False) -> None:
+        """Begin another journal, if the present one is full or has segments that are in doubt, or
+        in any case; what it covers is in the segments or in the buffer by now.
+        """
+        journal = self._journal
+        if only_full and journal.size < self._journal_bytes and not journal.doubtful:
+            return
+        self._disk.release(journal.path)
+        with self._changing:
+            self.retired.append(journal)
+            self._journal = self._next_journal()
+
+    def _journals(self) -> list[Journal]:
+        return [*self.retired, self._journal]
+
+    def covered(self, logs: Collection[int]) -> list[str]:
+        """The segments of these logs that a journal covers."""
+        if not logs:
+            return []
+        folders = {f"{log_id:016x}" for log_id in logs}
+        with self._changing:
+            paths = {path: None for journal in self._journals() for path in journal.segments}
+        return [path for path in paths if path.partition("/")[0] in folders]
+
+    @property
+    def unsure(self) -> bool:
+        """True if the present journal covers a segment that is in doubt: it must be retired."""
+        return bool(self._journal.doubtful)
+
+    def doubt(self, path: str) -> None:
+        """A sync of this segment has failed, or may have."""
+        with self._changing:
+            self._doubts += 1
+            for journal in self._journals():
+                if path in journal.segments:
+                    journal.doubtful[path] = self._doubts
+
+    def doubts(self, log_id: int) -> bool:
+        """True if a segment of a log is in doubt."""
+        folder = f"{log_id:016x}/"
+        with self._changing:
+            return any(
+                path.startswith(folder) for journal in self._journals() for path in journal.doubtful
+            )
+
+    def sync(self, path: str) -> None:
+        """Make durable what was written to a segment, if it exists. After a failure it is in
+        doubt.
+        """
+        try:
+            self._disk.sync(path)
+        except FileNotFoundError:
+            return
+        except OSError:
+            self.failures += 1
+            self.doubt(path)
+            raise
+
+    def settle(self, path: str) -> bool:
+        """A segment was synced, and nothing more is written to it: if it is not in doubt, it needs
+        no journal any more. False if it is.
+        """
+        with self._changing:
+            if any(path in journal.doubtful for journal in self._journals()):
+                return False
+            for journal in self._journals():
+                journal.segments.pop(path, None)
+            return True
+
+    def mend(self, log_id: int) -> None:
+        """Write the pieces of a log's segments that are in doubt again, as far as these exist, and
+        make them durable.
+        """
+        folder = f"{log_id:016x}/"
+        for journal in list(self.retired):
+            with self._changing:
+                paths = [path for path in journal.doubtful if path.startswith(folder)]
+            self._rewrite(journal, paths)
+
+    def clear(self, journal: Journal) -> None:
+        """Make the segments of a journal durable."""
+        with self._changing:
+            doubtful, paths = list(journal.doubtful), list(journal.segments)
+        self._rewrite(journal, doubtful)
+        for path in paths:
+            if path not in doubtful:
+                self.sync(path)
+                self._disk.release(path)
+
+    def _rewrite(self, journal: Journal, paths: Sequence[str]) -> None:
+        with self._changing:
+            failures = {path: journal.doubtful.get(path) for path in paths}
+        raw = self._disk.read(journal.path, 0, journal.size) if paths else b""
+        for _, _, pieces in read_batches(journal.path, raw):
+            for place, data in pieces:
+                if place.path in failures:
+                    with suppress(FileNotFoundError):
+                        self._disk.write(place.path, place.offset, data, create=False)
+        for path, failure in failures.items():
+            self.sync(path)
+            self._disk.release(path)
+            with self._changing:  # unless a sync has failed meanwhile
+                if journal.doubtful.get(path) == failure:
+                    journal.doubtful.pop(path, None)

@@ -1,0 +1,380 @@
+"""Limits as they are recorded in the metadata store: read, followed by a watch, and changed.
+
+A change through any broker reaches every broker by the watch on /admin, and acts on connected
+clients at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import structlog
+
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.conf import Live
+from loadmanager.kit.errors import BadInputError, CorruptDataError, NotFoundError, OperationalError
+from loadmanager.kit.metadata import paths
+from loadmanager.kit.metadata.documents import Corrupt, Document, read_object, update, with_field
+from loadmanager.kit.metadata.store import Change, ChangeKind, Store
+from loadmanager.kit.names import NamespaceName, TopicName, check_part
+from loadmanager.limits.broker import BrokerThrottling
+from loadmanager.limits.policies import ResourceGroup, applied, is_set, plain, stored
+from loadmanager.limits.report import broker_report, held_report, topic_report
+from loadmanager.limits.settings import ThrottlingSettings
+from loadmanager.member.namespaces import Namespaces
+
+GROUP_FIELD = "resource_group_name"
+
+log = structlog.get_logger("limits")
+
+
+class DynamicSettings(Protocol):
+    """The settings in force (`settings.LiveSettings`); `stored` is the document at
+    `paths.DYNAMIC_CONFIGURATION`.
+    """
+
+    def in_force(self) -> dict[str, str]:
+        """Every key with the value in force."""
+        ...
+
+    @property
+    def rejected(self) -> Mapping[str, str]:
+        """Stored values that are not in force, each with the reason."""
+        ...
+
+    def dynamic_names(self) -> list[str]:
+        """Keys that may be changed on running brokers."""
+        ...
+
+    def apply(self, stored: Mapping[str, object]) -> list[str]:
+        """Put the stored values in force, as far as they can be used; returns what changed."""
+        ...
+
+    def reject_all(self, where: str, reason: str) -> None:
+        """The stored document is unreadable: the settings in force stay."""
+        ...
+
+    def changed(
+        self, stored: Mapping[str, object], name: str, value: str | None
+    ) -> dict[str, object]:
+        """The document with one value set or removed (None).
+
+        Raises `BadInputError` for what cannot be used.
+        """
+        ...
+
+
+class MessageRules(Protocol):
+    """The rules for how long messages are kept (`broker.messaging.rules.MessageRules`)."""
+
+    def set_policies(self, namespace: str, policies: Mapping[str, Any]) -> None:
+        """The policies of a namespace changed."""
+        ...
+
+
+class Limits:
+    """Limits of the cluster and of this broker.
+
+    `in_force`: the settings of throttling; `changed` is called after limits of this broker changed,
+    to resume clients.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        namespaces: Namespaces,
+        throttling: BrokerThrottling,
+        settings: DynamicSettings,
+        *,
+        clock: Clock,
+        in_force: Live[ThrottlingSettings],
+        changed: Callable[[], None],
+        corrupt: Corrupt | None = None,
+        rules: MessageRules | None = None,
+    ) -> None:
+        self._store = store
+        self._namespaces = namespaces
+        self._throttling = throttling
+        self._settings = settings
+        self._clock = clock
+        self._changed = changed
+        self._corrupt = corrupt or Corrupt()
+        self._rules = rules
+        in_force.listen(self._on_settings)
+        self._namespaces_read: set[NamespaceName] = set()
+
+    # Reading
+
+    def _on_settings(self, settings: ThrottlingSettings) -> None:
+        """broker.conf keys of throttling changed on the running broker."""
+        self._throttling.set_settings(settings, self._clock.monotonic_ns())
+        self._changed()
+
+    async def on_change(self, change: Change) -> None:
+        """A node below /admin changed."""
+        path = change.path
+        if change.kind is ChangeKind.RESYNC:
+            await self._read_all()
+        elif path.startswith(paths.TOPIC_POLICIES):
+            await self._read_topics([path])
+        elif path.startswith(f"{paths.RESOURCE_GROUPS}/"):
+            await self._read_groups([path.rpartition("/")[2]])
+        elif path == paths.DYNAMIC_CONFIGURATION:
+            await self._read_dynamic()
+        elif path.startswith(f"{paths.POLICIES}/"):
+            await self._read_namespaces(
+                [
+                    namespace
+                    for namespace in self._namespaces_read
+                    if paths.policies(namespace) == path
+                ]
+            )
+
+    async def opening(self, namespace: NamespaceName) -> None:
+        """A topic is about to open: read the limits of its namespace, unless that was done."""
+        if namespace not in self._namespaces_read:
+            self._namespaces_read.add(namespace)
+            try:
+                await self._read_namespaces([namespace])
+            except OperationalError:
+                self._namespaces_read.discard(namespace)
+                raise
+
+    async def _read_all(self) -> None:
+        await self._read_dynamic()
+        names = await self._store.children(paths.RESOURCE_GROUPS)
+        await self._read_groups(sorted({*names, *self._throttling.groups}))
+        await self._read_namespaces(sorted(self._namespaces_read))
+        await self._read_topics(await self._policy_paths())
+
+    async def _policy_paths(self) -> list[str]:
+        """Paths of all topic policies: four levels below their root."""
+        level = [paths.TOPIC_POLICIES]
+        for _ in range(4):
+            level = [
+                f"{path}/{name}" for path in level for name in await self._store.children(path)
+            ]
+        return level
+
+    async def _read_namespaces(self, namespaces: list[NamespaceName]) -> None:
+        for namespace, node in zip(
+            namespaces,
+            await self._store.get_many([paths.policies(name) for name in namespaces]),
+            strict=True,
+        ):
+            if node is None:
+                # deleted; a later namespace of this name is read when a topic opens
+                self._namespaces_read.discard(namespace)
+            policies = self._corrupt.object_of(node, "policy", paths.policies(namespace))
+            self._throttling.set_namespace_policies(
+                str(namespace), policies, self._clock.monotonic_ns()
+            )
+            if self._rules is not None:
+                self._rules.set_policies(str(namespace), policies)
+        self._changed()
+
+    async def _read_topics(self, policy_paths: list[str]) -> None:
+        for path, node in zip(policy_paths, await self._store.get_many(policy_paths), strict=True):
+            topic = paths.topic_of_policies(path)
+            if topic is not None and topic.partition < 0:
+                self._throttling.set_topic_policies(
+                    topic,
+                    self._corrupt.object_of(node, "policy", path),
+                    self._clock.monotonic_ns(),
+                )
+        self._changed()
+
+    async def _read_groups(self, names: list[str]) -> None:
+        for name, node in zip(
+            names,
+            await self._store.get_many([paths.resource_group(name) for name in names]),
+            strict=True,
+        ):
+            document = self._corrupt.object_of(node, "policy", paths.resource_group(name))
+            self._throttling.set_resource_group(
+                name,
+                None if node is None else stored(document, ResourceGroup),
+                self._clock.monotonic_ns(),
+            )
+        self._changed()
+
+    async def _read_dynamic(self) -> None:
+        node, path = await self._store.get(paths.DYNAMIC_CONFIGURATION), paths.DYNAMIC_CONFIGURATION
+        before, changes = self._settings.rejected, list[str]()
+        try:
+            with self._corrupt.counted("dynamic", path):
+                changes = self._settings.apply(
+                    {} if node is None else read_object(node.value, path)
+                )
+        except CorruptDataError as error:
+            self._settings.reject_all(path, str(error))
+        if changes:
+            log.info("settings changed on this broker", changes=changes)
+        for name, reason in self._settings.rejected.items():
+            if before.get(name) != reason:
+                log.error(
+                    "a stored dynamic setting cannot be used; its last good value stays in force",
+                    key=name,
+                    reason=reason,
+                )
+
+    # What operators see and change
+
+    async def namespace_limit(self, namespace: NamespaceName, field: str) -> Document | None:
+        """One rate of a namespace's policies for this cluster (`publishMaxMessageRate`,
+        `topicDispatchRate`, `subscriptionDispatchRate`, `clusterSubscribeRate`); None when it is
+        not set. Raises `NotFoundError` for a missing namespace.
+        """
+        by_cluster = (await self._namespaces.policies(namespace)).get(field)
+        return by_cluster.get(self._throttling.cluster) if isinstance(by_cluster, dict) else None
+
+    async def set_namespace_limit(
+        self, namespace: NamespaceName, field: str, rate: Document | None
+    ) -> None:
+        """Set one rate of a namespace for this cluster; None removes it. Raises `NotFoundError`."""
+        path = (field, self._throttling.cluster)
+        await self._namespaces.update_policies(
+            namespace, lambda policies: with_field(policies, path, rate)
+        )
+        log.info("limit of a namespace changed", namespace=str(namespace), limit=field, rate=rate)
+
+    async def namespace_group(self, namespace: NamespaceName) -> str | None:
+        """The resource group that a namespace is attached to. Raises `NotFoundError`."""
+        group = (await self._namespaces.policies(namespace)).get(GROUP_FIELD)
+        return group if isinstance(group, str) else None
+
+    async def set_namespace_group(self, namespace: NamespaceName, group: str | None) -> None:
+        """Attach a namespace to a resource group; None detaches it.
+
+        Raises `NotFoundError`, or `BadInputError` for a missing group.
+        """
+        if (
+            group is not None
+            and await self._store.get(paths.resource_group(check_part(group, "resource group")))
+            is None
+        ):
+            raise BadInputError(f"Resource group {group} does not exist")
+        await self._namespaces.update_policies(
+            namespace, lambda policies: {**policies, GROUP_FIELD: group}
+        )
+        log.info("resource group of a namespace changed", namespace=str(namespace), group=group)
+
+    async def topic_policies(self, topic: TopicName) -> Document:
+        """A topic's own policies; a partition has those of its partitioned topic, as in Pulsar.
+
+        Raises `NotFoundError` for a missing namespace.
+        """
+        await self._namespaces.bundles(topic.namespace)
+        path = paths.topic_policies(topic.partitioned_topic)
+        node = await self._store.get(path)
+        return {} if node is None else read_object(node.value, path)
+
+    async def applied_limit(self, topic: TopicName, path: tuple[str, ...]) -> Document | None:
+        """The rate that a topic without a policy of its own has, from its namespace or broker.conf;
+        None when it is unlimited.
+        """
+        shared, throttling = await self._namespaces.policies(topic.namespace), self._throttling
+        rate = applied({}, shared, throttling.cluster, path, throttling.settings)
+        return plain(rate) if is_set(rate) else None
+
+    async def set_topic_policy(
+        self, topic: TopicName, path: tuple[str, ...], rate: Document | None
+    ) -> None:
+        """Set one policy of a topic, for all of its partitions; `path` names the nested fields,
+        None removes it.
+        """
+        await self._namespaces.bundles(topic.namespace)
+        await update(
+            self._store,
+            paths.topic_policies(topic.partitioned_topic),
+            lambda document: with_field(document, path, rate),
+        )
+        log.info("limit of a topic changed", topic=str(topic), limit="/".join(path), rate=rate)
+
+    async def resource_groups(self) -> list[str]:
+        """Names of the resource groups."""
+        return await self._store.children(paths.RESOURCE_GROUPS)
+
+    async def resource_group(self, name: str) -> Document:
+        """A resource group; raises `NotFoundError`."""
+        path = paths.resource_group(check_part(name, "resource group"))
+        node = await self._store.get(path)
+        if node is None:
+            raise NotFoundError(f"Resource group {name} does not exist")
+        return read_object(node.value, path)
+
+    async def put_resource_group(self, name: str, group: Document) -> None:
+        """Create or change a resource group; omitted fields stay as they are."""
+        path = paths.resource_group(check_part(name, "resource group"))
+        await update(
+            self._store,
+            path,
+            lambda document: {
+                **dict.fromkeys(group, -1),
+                **document,
+                **{field: value for field, value in group.items() if value is not None},
+            },
+        )
+        log.info("resource group changed", group=name, rates=group)
+
+    async def delete_resource_group(self, name: str) -> None:
+        """Delete a resource group; raises `NotFoundError`, or `BadInputError` while a namespace is
+        attached to it.
+        """
+        await self.resource_group(name)
+        attached = await self._attached_to(name)
+        if attached:
+            raise BadInputError(f"Resource group {name} is in use by {', '.join(attached)}")
+        await self._store.delete(paths.resource_group(name))
+        log.info("resource group deleted", group=name)
+
+    def dynamic_names(self) -> list[str]:
+        """Keys that may be changed on running brokers."""
+        return self._settings.dynamic_names()
+
+    async def dynamic_values(self) -> dict[str, str]:
+        """Keys that were changed, with their values."""
+        node = await self._store.get(paths.DYNAMIC_CONFIGURATION)
+        document = read_object(node.value, paths.DYNAMIC_CONFIGURATION) if node else {}
+        return {name: str(value) for name, value in document.items()}
+
+    async def set_dynamic(self, name: str, value: str | None) -> None:
+        """Change one key on every broker; None goes back to broker.conf.
+
+        Raises `BadInputError` for keys and values that are not allowed.
+        """
+        await update(
+            self._store,
+            paths.DYNAMIC_CONFIGURATION,
+            lambda stored: self._settings.changed(stored, name, value),
+        )
+        log.info("dynamic configuration changed", key=name, value=value)
+
+    def broker_throttling(self) -> Document:
+        """Every limit of this broker with configured and delivered rate, and what pauses its
+        connections.
+        """
+        return broker_report(self._throttling, self._clock.monotonic_ns())
+
+    def held_lately(self, waiters_max: int) -> Document:
+        """The limits of this broker that held somebody in the last ten seconds, and whom."""
+        return held_report(self._throttling, self._clock.monotonic_ns(), waiters_max)
+
+    def topic_throttling(self, topic: TopicName) -> Document | None:
+        """Why the producers and subscriptions of a topic are slow; None when the topic is not open
+        here.
+        """
+        limits = self._throttling.topics.get(str(topic))
+        return None if limits is None else topic_report(limits, self._clock.monotonic_ns())
+
+    async def _attached_to(self, group: str) -> list[str]:
+        """Namespaces of a resource group. Corrupt policies name no group."""
+        names = await self._namespaces.every_namespace()
+        policy_paths = [paths.policies(name) for name in names]
+        nodes = await self._store.get_many(policy_paths)
+        return [
+            str(name)
+            for name, path, node in zip(names, policy_paths, nodes, strict=True)
+            if self._corrupt.object_of(node, "policy", path).get(GROUP_FIELD) == group
+        ]

@@ -1,0 +1,114 @@
+"""The tokens that operators refuse: one stored document, which every broker watches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import structlog
+
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.kit.metadata import paths
+from loadmanager.kit.metadata.documents import Corrupt, update
+from loadmanager.kit.metadata.store import Change, ChangeKind, Store
+
+TOKENS_MAX = 1_000
+ID_MAX = 100
+NOTE_MAX = 500
+
+log = structlog.get_logger("access")
+
+
+class Refused(msgspec.Struct, rename="camel", kw_only=True):
+    """A token that is refused."""
+
+    since: int
+    until: int | None = None
+    """When the token ends by itself, and this entry goes; None: it stays."""
+    note: str = ""
+
+
+class RefusedTokens:
+    """Keeps the refused tokens. A watch on `paths.REFUSED` must call `on_change`."""
+
+    def __init__(self, store: Store, clock: Clock, corrupt: Corrupt) -> None:
+        self._store, self._clock, self._corrupt = store, clock, corrupt
+        self._refused: dict[str, Refused] = {}
+        self.told: list[Callable[[], None]] = []
+        """Called when the list has changed."""
+
+    def __contains__(self, token_id: str) -> bool:
+        return bool(token_id) and token_id in self._refused
+
+    async def on_change(self, change: Change) -> None:
+        """Read the list again. One that cannot be read leaves the last one in force."""
+        if change.kind is not ChangeKind.RESYNC and change.path != paths.REFUSED_TOKENS:
+            return
+        node = await self._store.get(paths.REFUSED_TOKENS)
+        with self._corrupt.left_out("refused", paths.REFUSED_TOKENS):
+            before = self._refused
+            self._refused = (
+                {}
+                if node is None
+                else msgspec.json.decode(node.value or b"{}", type=dict[str, Refused])
+            )
+            if self._refused != before:
+                for told in self.told:
+                    told()
+
+    def document(self) -> dict[str, Any]:
+        """Id → since when it is refused, until when, and why."""
+        shown: dict[str, Any] = msgspec.to_builtins(self._live(self._refused))
+        return dict(sorted(shown.items()))
+
+    async def refuse(self, token_id: str, *, until_ms: int | None, note: str) -> None:
+        """Refuse a token from now on. Raises `BadInputError`, and `ConflictError` when too many
+        are refused.
+        """
+        if not token_id or len(token_id) > ID_MAX or not token_id.isprintable():
+            raise BadInputError(f"the id of a token has 1 to {ID_MAX} printable characters")
+        if len(note) > NOTE_MAX:
+            raise BadInputError(f"a note has at most {NOTE_MAX} characters")
+        now_ms = self._clock.now_ms()
+        if until_ms is not None and until_ms <= now_ms:
+            raise BadInputError("that time is over: the token has ended by itself")
+        entry = Refused(since=now_ms, until=until_ms, note=note)
+
+        def change(stored: dict[str, Any]) -> dict[str, Any]:
+            refused = self._live(msgspec.convert(stored, dict[str, Refused]))
+            if token_id not in refused and len(refused) >= TOKENS_MAX:
+                raise ConflictError(
+                    f"{TOKENS_MAX} tokens are refused; change the key instead, or allow some again"
+                )
+            return _plain({**refused, token_id: entry})
+
+        await update(self._store, paths.REFUSED_TOKENS, change)
+        log.info("a token is refused", id=token_id, note=note)
+
+    async def allow(self, token_id: str) -> None:
+        """Refuse a token no longer. Raises `NotFoundError`."""
+
+        def change(stored: dict[str, Any]) -> dict[str, Any]:
+            refused = self._live(msgspec.convert(stored, dict[str, Refused]))
+            if refused.pop(token_id, None) is None:
+                raise NotFoundError(f"token {token_id} is not refused")
+            return _plain(refused)
+
+        await update(self._store, paths.REFUSED_TOKENS, change)
+        log.info("a token is refused no longer", id=token_id)
+
+    def _live(self, refused: dict[str, Refused]) -> dict[str, Refused]:
+        """Without those whose token has ended by itself."""
+        now_ms = self._clock.now_ms()
+        return {
+            name: entry
+            for name, entry in refused.items()
+            if entry.until is None or entry.until > now_ms
+        }
+
+
+def _plain(refused: dict[str, Refused]) -> dict[str, Any]:
+    document: dict[str, Any] = msgspec.to_builtins(refused)
+    return document

@@ -1,0 +1,58 @@
+"""Builds the audit log of a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from loadmanager.broker.settings import KEYS
+from loadmanager.broker.wiring.outside import Outside
+from loadmanager.leader.audit import AuditLog
+from loadmanager.leader.brokers import Brokers
+from loadmanager.leader.events import Events
+from loadmanager.leader.leading import Leading
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """Tells those who listen at the leader of changes."""
+
+    outside: Outside
+    leading: Leading
+    brokers: Brokers
+    events: Events
+
+    async def tell(self, changes: Sequence[dict[str, Any]]) -> bool:
+        """Tell the leader; False if there is none now. Raises `OperationalError`."""
+        leader = self.leading.leader
+        if leader is None:
+            return False
+        if leader.broker_id == self.outside.me.broker_id:
+            self.listeners(changes)
+        else:
+            await self.outside.peers.tell_changes(self.brokers.of_leader(leader), changes)
+        return True
+
+    def listeners(self, changes: Sequence[dict[str, Any]]) -> None:
+        """Tell those who listen here."""
+        for change in changes:
+            self.events.publish("change", partial(dict, change))
+
+
+def build_audit(outside: Outside, telling: Telling) -> AuditLog:
+    """The audit log of a broker."""
+    return AuditLog(
+        broker_id=outside.me.broker_id,
+        clock=outside.clock,
+        history=outside.history,
+        secret=is_secret,
+        tell=telling.tell,
+    )
+
+
+def is_secret(name: str) -> bool:
+    """Whether a key of broker.conf holds a secret."""
+    known = KEYS.known().get(name)
+    return known is not None and known.key.secret

@@ -1,0 +1,147 @@
+"""Builds what hosts the bundles, and what asks its clients who they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from loadmanager.broker.messaging.settings import MessagingSettings, StorageSettings
+from loadmanager.broker.settings.live import LiveSettings
+from loadmanager.broker.topics.access import AccessSettings, BrokerAccess
+from loadmanager.broker.topics.limit_telemetry import samples as limit_samples
+from loadmanager.broker.topics.limits import Limits
+from loadmanager.broker.topics.refused_tokens import RefusedTokens
+from loadmanager.broker.topics.topics import Topics
+from loadmanager.broker.wiring.outside import (
+    AuthenticatesClients,
+    DisconnectsRoles,
+    HostsTopics,
+    Outside,
+    Service,
+    SharesTopics,
+    StoresTopics,
+    TellsChanges,
+)
+from loadmanager.kit.audit import Audit
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.conf import Live
+from loadmanager.kit.metadata import paths
+from loadmanager.kit.metadata.documents import Corrupt
+from loadmanager.kit.metadata.store import Store
+from loadmanager.kit.metadata.watching import Watcher
+from loadmanager.kit.metrics.settings import MetricsSettings
+from loadmanager.kit.tasks import Scope
+from loadmanager.kit.telemetry import Sample
+from loadmanager.limits.broker import BrokerThrottling
+from loadmanager.limits.settings import ThrottlingSettings
+from loadmanager.member.namespaces import Namespaces
+
+log = structlog.get_logger("hosting")
+
+
+def build_access(
+    settings: LiveSettings,
+    outside: Outside,
+    namespaces: Namespaces,
+    store: Store,
+    corrupt: Corrupt,
+) -> BrokerAccess | None:
+    """Build what asks clients who they are; returns None if they need not say it."""
+    access = settings.live(AccessSettings)
+    if outside.verifier is None or not access.value.authentication:
+        return None
+    return BrokerAccess(
+        settings=access,
+        namespaces=namespaces,
+        verifier=outside.verifier,
+        clock=outside.clock,
+        refused=RefusedTokens(store, outside.clock, corrupt),
+    )
+
+
+def access_watchers(store: Store, access: BrokerAccess | None) -> list[Watcher]:
+    """What tells the access checks of changes, beside the watch of tenants and namespaces."""
+    return [] if access is None else [Watcher(store, paths.REFUSED, access.refused.on_change)]
+
+
+def disconnect(hosting: Service, access: BrokerAccess | None, role: str) -> int:
+    """End what a role has begun here; returns how many connections of clients these are."""
+    if access is not None:
+        access.end(role)
+    return hosting.disconnect(role) if isinstance(hosting, DisconnectsRoles) else 0
+
+
+def build_hosting(
+    settings: LiveSettings,
+    outside: Outside,
+    scope: Scope,
+    throttling: BrokerThrottling,
+    *,
+    access: BrokerAccess | None,
+    audit: Audit,
+) -> Service:
+    """The service, with its storage, its access checks and the audit log if it takes them, as our
+    broker does.
+    """
+    hosting = outside.service(
+        settings.live(MessagingSettings),
+        clock=outside.clock,
+        spawn=scope.spawn,
+        throttling=throttling,
+        connections_cap=outside.connections_cap,
+    )
+    if outside.storage is not None and isinstance(hosting, StoresTopics):
+        hosting.store_in(outside.storage, settings.live(StorageSettings))
+    if isinstance(hosting, TellsChanges):
+        hosting.tell_changes(audit)
+    if access is not None:
+        if isinstance(hosting, AuthenticatesClients):
+            hosting.protect(access)
+        else:
+            log.warning(
+                "the service does not ask its clients who they are, in spite of "
+                "authenticationEnabled",
+                service=type(hosting).__name__,
+            )
+    return hosting
+
+
+def share_topics(topics: Topics, hosting: Service) -> None:
+    """Have a namespace create topics only while it has its share of the broker's."""
+    if isinstance(hosting, SharesTopics):
+        topics.check_new = hosting.memory.check_new_topic
+
+
+def build_limits(
+    hosting: Service,
+    throttling: BrokerThrottling,
+    settings: LiveSettings,
+    store: Store,
+    namespaces: Namespaces,
+    *,
+    clock: Clock,
+    corrupt: Corrupt,
+) -> Limits:
+    """Build what knows the limits of namespaces and topics."""
+    return Limits(
+        store,
+        namespaces,
+        throttling,
+        settings,
+        clock=clock,
+        in_force=settings.live(ThrottlingSettings),
+        changed=hosting.limits_changed,
+        corrupt=corrupt,
+        rules=hosting.rules if isinstance(hosting, HostsTopics) else None,
+    )
+
+
+def hosting_samples(
+    hosting: Service, throttling: BrokerThrottling, clock: Clock, metrics: Live[MetricsSettings]
+) -> list[Callable[[], Iterable[Sample]]]:
+    """Return what measures the hosted service and its limits."""
+    return [
+        lambda: hosting.samples(metrics.value.detail),
+        lambda: limit_samples(throttling, clock.monotonic_ns(), metrics.value.detail.topics),
+    ]

@@ -1,0 +1,67 @@
+"""The first metadata of a cluster, as `pulsar initialize-cluster-metadata` writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from loadmanager.broker import settings
+from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.conf import Live
+from loadmanager.kit.errors import ConfigError, ConflictError
+from loadmanager.kit.metadata import paths
+from loadmanager.kit.metadata.documents import write_object
+from loadmanager.kit.metadata.store import Store
+from loadmanager.kit.names import NamespaceName
+from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
+from loadmanager.kit.zookeeper.store import ZooKeeperStore
+from loadmanager.member.namespaces import Namespaces
+from loadmanager.member.settings import BrokerSettings
+
+
+async def initialize_cluster(values: Mapping[str, str], namespaces: Mapping[str, int]) -> None:
+    """Create the cluster's record, and `namespaces` (name → number of bundles) with their tenants.
+
+    What exists stays as it is. Raises `ConfigError` as `record_cluster` does.
+    """
+    loaded = settings.KEYS.load(None, values)
+    broker = loaded.leaf(BrokerSettings)
+    async with ZooKeeperStore(loaded.leaf(ZooKeeperSettings)) as store:
+        await record_cluster(store, broker.cluster_name)
+        catalogue = Namespaces(store, Live(broker))
+        for name, bundles in namespaces.items():
+            namespace = NamespaceName.parse(name)
+            if namespace.tenant not in await catalogue.tenants():
+                await catalogue.create_tenant(
+                    namespace.tenant, {"allowedClusters": [broker.cluster_name]}
+                )
+            with suppress(ConflictError):  # it exists from an earlier start
+                await catalogue.create_namespace(namespace, {"bundles": {"numBundles": bundles}})
+
+
+async def record_cluster(store: Store, cluster: str, at: BrokerAddress | None = None) -> None:
+    """Record a cluster in the metadata store, with the addresses of a broker, if the store records
+    no cluster yet.
+
+    Raises `ConfigError` when the store records other clusters only: this broker would join their
+    brokers and take bundles of theirs.
+    """
+    recorded = await store.children(paths.CLUSTERS)
+    if recorded and cluster not in recorded:
+        raise ConfigError(
+            f"clusterName = {cluster}, but the metadata store belongs to the cluster "
+            f"{' and '.join(sorted(recorded))}: set clusterName to that name, or give each cluster "
+            f"a store of its own: metadataStoreUrl, such as zk:host:2181/{cluster}, or another "
+            "--data-dir of standalone"
+        )
+    await store.create(
+        f"{paths.CLUSTERS}/{cluster}",
+        write_object(
+            {
+                "serviceUrl": at.web_url if at else "",
+                "serviceUrlTls": at.web_url_tls if at else "",
+                "brokerServiceUrl": at.service_url if at else "",
+                "brokerServiceUrlTls": at.service_url_tls if at else "",
+            }
+        ),
+    )

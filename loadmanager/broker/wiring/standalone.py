@@ -1,0 +1,235 @@
+"""A cluster on one machine: the embedded ZooKeeper, the brokers, and their supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from loadmanager.broker.settings import KEYS, check
+from loadmanager.broker.wiring.initialize import initialize_cluster
+from loadmanager.kit.errors import ConfigError
+from loadmanager.kit.files.properties import read_properties, write_private
+from loadmanager.kit.free_port import require_free_port
+from loadmanager.kit.logs import configure
+from loadmanager.kit.supervisor import Supervisor
+from loadmanager.kit.system.broker_process import BrokerProcess
+from loadmanager.kit.system.ending import Ending
+from loadmanager.kit.system.folder_lock import locked
+from loadmanager.kit.system.notify import NotifySocket
+from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.leader.plugins import register_plugins
+from loadmanager.member.settings import BrokerSettings
+
+STOP_MARGIN_S = 5.0
+ZOOKEEPER_S = 30.0
+"""ZooKeeper starts or stops within this."""
+LOCK = "standalone.lock"
+HOST = "127.0.0.1"
+PORTS = 1 << 16
+TLS_PORTS = ("brokerServicePortTls", "webServicePortTls")
+"""Keys with a port of broker 0, if they are set; broker i takes that port plus i."""
+PORT_ADVICE = (
+    "choose another --pulsar-port, --http-port or --zookeeper-port (broker i takes the first two "
+    "plus i)"
+)
+NAMESPACE = "public/default"
+NAMESPACE_BUNDLES = 16
+
+log = structlog.get_logger("standalone")
+
+DEFAULTS = {
+    "clusterName": "standalone",
+    "bindAddress": HOST,
+    "advertisedAddress": HOST,
+    # The brokers share the machine: each reports its own usage of the one core that it can use.
+    "loadBalancerSamplingScope": "process",
+    "metadataStoreSessionTimeoutMillis": "6000",
+    # A person who tries out a cluster wants to see it react.
+    "loadBalancerHostUsageCheckIntervalMinutes": "0.05",
+    "loadBalancerReportUpdateMinIntervalMillis": "1000",
+    "statsUpdateFrequencyInSecs": "5",
+    "brokerShutdownTimeoutMs": "10000",
+}
+"""Other defaults than those of broker.conf; a config file and --set override them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandaloneOptions:
+    """The number of brokers to start, and their ports: broker i on `pulsar_port + i` and `http_port
+    + i`.
+    """
+
+    brokers: int
+    pulsar_port: int
+    http_port: int
+    zookeeper_port: int
+    data_dir: Path
+    config: Path | None
+    overrides: Mapping[str, str]
+    log_format: str | None
+    restart: bool = True
+    """Start a broker or ZooKeeper again when it dies."""
+
+
+def run_standalone(options: StandaloneOptions) -> int:
+    """Run until SIGINT or SIGTERM; returns the exit status.
+
+    Raises `ConfigError` or `OperationalError` when it cannot start.
+    """
+    as_json = (
+        not sys.stderr.isatty() if options.log_format is None else options.log_format == "json"
+    )
+    _require_ports(options)
+    register_plugins()
+    loaded = KEYS.load(None, _settings(options, 0))
+    check(loaded)
+    if options.brokers > 1 and loaded.leaf(BrokerSettings).advertised_listeners:
+        raise ConfigError(
+            "advertisedListeners has the addresses of one broker; this is a cluster of "
+            f"{options.brokers}: choose --brokers 1"
+        )
+    configure(loaded.leaf(BrokerSettings).log_level, json=as_json)
+    broker_s = loaded.leaf(BrokerSettings).shutdown_timeout_ms / 1000
+    with Ending(lambda: broker_s + 2 * STOP_MARGIN_S + ZOOKEEPER_S) as ending:
+        return asyncio.run(_run_until_told(options, ending, as_json=as_json))
+
+
+async def _run_until_told(options: StandaloneOptions, ending: Ending, *, as_json: bool) -> int:
+    """Run; a signal ends it also before ZooKeeper is ready."""
+    task = asyncio.current_task()
+    assert task is not None, "a coroutine runs in a task"
+    ending.listen(task.cancel)
+    try:
+        return await _run(options, ending, as_json=as_json)
+    except asyncio.CancelledError:
+        if not ending.told:
+            raise
+        return 0
+
+
+async def _run(options: StandaloneOptions, ending: Ending, *, as_json: bool) -> int:
+    started_s = time.monotonic()
+    with locked(options.data_dir, LOCK, "choose another --data-dir"):
+        _require_free_ports(options)
+        zookeeper = EmbeddedZooKeeper(
+            port=options.zookeeper_port, data_dir=options.data_dir / "zookeeper"
+        )
+        with (
+            tempfile.TemporaryDirectory(prefix="loadmanager-") as folder,
+            NotifySocket(Path(folder, "notify")) as notify,
+        ):
+            brokers = [_broker(options, index, notify.path) for index in range(options.brokers)]
+            supervisor = Supervisor(zookeeper, brokers, restart=options.restart)
+            async with zookeeper:
+                await initialize_cluster(_settings(options, 0), {NAMESPACE: NAMESPACE_BUNDLES})
+                ending.listen(supervisor.on_signal)
+                return await supervisor.run(
+                    notify.ready(),
+                    lambda: _welcome(options, time.monotonic() - started_s, as_json=as_json),
+                )
+
+
+def _broker(options: StandaloneOptions, index: int, notify: Path) -> BrokerProcess:
+    settings, known = _settings(options, index), KEYS.known()
+    shutdown_timeout_ms = KEYS.load(None, settings).leaf(BrokerSettings).shutdown_timeout_ms
+    config = options.data_dir / f"broker-{index}.conf"
+    secrets = {name for name in settings if name in known and known[name].key.secret}
+    write_private(config, {name: settings[name] for name in sorted(secrets)})
+    return BrokerProcess(
+        f"broker {index}",
+        {name: text for name, text in settings.items() if name not in secrets},
+        config=config if secrets else None,
+        notify=notify,
+        log_format=options.log_format,
+        stop_timeout_s=shutdown_timeout_ms / 1000 + STOP_MARGIN_S,
+    )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
+
+
+def _settings(options: StandaloneOptions, index: int) -> dict[str, str]:
+    given = read_properties(options.config) if options.config else {}
+    chosen = {
+        **DEFAULTS,
+        "loadManagerHistoryDirectory": str(options.data_dir / "history"),
+        "loadManagerStorageDirectory": str(options.data_dir / "topics"),
+        **{name: text for name, text in given.items() if text.strip()},
+        **options.overrides,
+        "metadataStoreUrl": f"zk:{HOST}:{options.zookeeper_port}",
+        "brokerServicePort": str(options.pulsar_port + index),
+        "webServicePort": str(options.http_port + index),
+    }
+    tls = {name: chosen[name] for name in TLS_PORTS if _is_number(chosen.get(name, ""))}
+    return chosen | {name: str(int(text) + index) for name, text in tls.items()}
+
+
+def _broker_ports(options: StandaloneOptions) -> list[int]:
+    given = _settings(options, 0)
+    firsts = [options.pulsar_port, options.http_port]
+    firsts += [int(given[name]) for name in TLS_PORTS if _is_number(given.get(name, ""))]
+    return [first + index for first in firsts for index in range(options.brokers)]
+
+
+def _require_ports(options: StandaloneOptions) -> None:
+    ports = [*_broker_ports(options), options.zookeeper_port]
+    for port in ports:
+        if not 0 < port < PORTS:
+            raise ConfigError(f"port {port}: 1 to {PORTS - 1} is allowed; {PORT_ADVICE}")
+        if ports.count(port) > 1:
+            raise ConfigError(f"port {port} is needed twice; {PORT_ADVICE}")
+
+
+def _require_free_ports(options: StandaloneOptions) -> None:
+    for port in _broker_ports(options):
+        require_free_port(HOST, port, f"is another cluster running? Else {PORT_ADVICE}")
+
+
+def _welcome(options: StandaloneOptions, seconds: float, *, as_json: bool) -> None:
+    head = f"loadmanager is ready after {seconds:.1f} s"
+    brokers = [
+        (
+            f"pulsar://{HOST}:{options.pulsar_port + index}",
+            f"http://{HOST}:{options.http_port + index}",
+        )
+        for index in range(options.brokers)
+    ]
+    if as_json:
+        log.info(head, zookeeper=f"{HOST}:{options.zookeeper_port}", brokers=brokers)
+        return
+    web = brokers[0][1]
+    pulsar = "pulsar://" + ",".join(url.removeprefix("pulsar://") for url, _ in brokers)
+    lines = "\n".join(f"  broker {i}    {'    '.join(urls)}" for i, urls in enumerate(brokers))
+    print(
+        f"""
+{head}.
+
+  ZooKeeper   {HOST}:{options.zookeeper_port}
+{lines}
+
+Try in a second terminal:
+  {_command()} admin --url {web} bundles list
+  curl {web}/lookup/v2/topic/persistent/public/default/my-topic
+  curl {web}/admin/v2/brokers/leaderBroker
+  stock Pulsar clients: {pulsar}   (README.md has a ten-line example)
+
+Ctrl-C stops everything.
+""",
+        flush=True,
+    )
+
+
+def _command() -> str:
+    """This installation's `loadmanager`, as a terminal in this folder can call it."""
+    script, folder = Path(sys.executable).with_name("loadmanager"), Path.cwd()
+    if not script.exists():
+        return "loadmanager"
+    return str(script.relative_to(folder) if script.is_relative_to(folder) else script)

@@ -1,1 +1,0 @@
-"""Moves of bundles: what they are, and when each may start."""

@@ -1,0 +1,361 @@
+"""The history's records: one JSON object a line.
+
+The exporter writes them, the analysis reads them with a schema that is derived from these classes.
+
+Rates are messages/s, throughputs bytes/s, times milliseconds since the epoch. `interval_ms` is how
+long a sample stands for. A later version of the schema adds fields and never changes the meaning of
+one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any, ClassVar
+
+import msgspec
+
+from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
+from loadmanager.engine.moves.move import Move, Outcome
+from loadmanager.engine.strategies.plan import Plan
+from loadmanager.engine.strategies.plan_document import (
+    placement_reason,
+    plan_document,
+    split_outcome,
+)
+
+VERSION = 2
+POSSIBLE = 1.5
+"""A sensor that shows more than this multiple of what there is lies."""
+REJECTED_MAX = 50
+SKIPS_MAX = 100
+"""Reasons for doing nothing that one cycle records at most."""
+
+
+class Record(msgspec.Struct, rename="camel", kw_only=True):
+    """The fields that every record has."""
+
+    kind: ClassVar[str]
+    ts: int
+    broker: str
+    v: int = VERSION
+
+
+class BrokerLoad(Record):
+    """A broker's load report, without its bundles."""
+
+    kind: ClassVar[str] = "broker_load"
+    interval_ms: int
+    usage: float
+    """The most used resource after weighting, as a fraction: what shedders go by."""
+    cpu: ResourceUsage
+    memory: ResourceUsage
+    direct_memory: ResourceUsage
+    bandwidth_in: ResourceUsage
+    bandwidth_out: ResourceUsage
+    msg_rate_in: float = 0.0
+    msg_rate_out: float = 0.0
+    msg_throughput_in: float = 0.0
+    msg_throughput_out: float = 0.0
+    bundles: int = 0
+    topics: int = 0
+    producers: int = 0
+    consumers: int = 0
+    faults: list[str] = msgspec.field(default_factory=list)
+    """Sensors that could not be trusted."""
+
+
+class BundleLoad(Record):
+    """Traffic of one bundle at its owner."""
+
+    kind: ClassVar[str] = "bundle_load"
+    interval_ms: int
+    bundle: str
+    msg_rate_in: float = 0.0
+    msg_rate_out: float = 0.0
+    msg_throughput_in: float = 0.0
+    msg_throughput_out: float = 0.0
+    topics: int = 0
+    producers: int = 0
+    consumers: int = 0
+
+
+class TopicLoad(Record):
+    """Traffic of one of the busiest topics of a broker."""
+
+    kind: ClassVar[str] = "topic_load"
+    interval_ms: int
+    topic: str
+    bundle: str
+    msg_rate_in: float = 0.0
+    msg_rate_out: float = 0.0
+    msg_throughput_in: float = 0.0
+    msg_throughput_out: float = 0.0
+    producers: int = 0
+    consumers: int = 0
+    backlog_messages: int = 0
+
+
+class Decision(Record):
+    """One thing that the leader decided, or decided not to do."""
+
+    kind: ClassVar[str] = "decision"
+    epoch: int
+    cycle: int
+    strategy: str
+    action: str
+    """`unload`, `place`, `split`, `skip`, or `move` when a move has ended: its outcome beside its
+    reason. A split has two records: when it is decided, and when it has ended.
+    """
+    bundle: str | None = None
+    """The bundle; None for a skip that concerns none: then `what` names a broker or the cluster."""
+    what: str | None = None
+    source: str | None = None
+    destination: str | None = None
+    reason: str = ""
+    code: str | None = None
+    """Of `skip`: the word for its reason, which programs read, while `reason` is for people. Of
+    `unload`, `split` and `move`, `reason` is such a word itself.
+    """
+    why: dict[str, str] = msgspec.field(default_factory=dict)
+    """The numbers that the decision came from, as texts."""
+    move: str | None = None
+    """The move's id; this and what follows: of `move` only, but `state` and `outcome` also of
+    `split`.
+    """
+    author: str | None = None
+    """Who wanted it: `cycle`, `operator`, `drain` or `merge`."""
+    state: str | None = None
+    """`done`, `failed`, `cancelled` or `expired`; of a split, also `running`."""
+    outcome: str | None = None
+    """For people."""
+    owner: str | None = None
+    """The broker that owned the bundle afterwards."""
+    clients_closed: int | None = None
+    """Producers and consumers that the source had."""
+    clients_back: int | None = None
+    """Producers and consumers that the destination had some seconds later."""
+    pause_ms: float | None = None
+    """From the fence at the source to the acquisition by the destination."""
+    waited_ms: int | None = None
+    """From the decision to the beginning."""
+    life: int | None = None
+    """The source's ownership that the move ended: `life` of its `ownership` records."""
+
+
+class OwnershipStep(Record):
+    """One transition of a bundle on one broker."""
+
+    kind: ClassVar[str] = "ownership"
+    bundle: str
+    before: str
+    after: str
+    reason: str
+    """For people; programs read `cause` and `parent`."""
+    cause: str | None = None
+    """`engine.ownership.states.LifeCause`; None in version 1."""
+    parent: str | None = None
+    """The bundle whose split began this life of the bundle; None in version 1."""
+    destination: str | None = None
+    pause_ms: float | None = None
+    """From the fence to the acquisition by the destination, on the transition that
+    ends a release.
+    """
+    life: int | None = None
+    """Names this ownership of the bundle: the transaction that took its claim. Grows from each
+    owner of a bundle to the next, whatever their clocks say. None before the claim is taken.
+    """
+
+
+class Throttle(Record):
+    """One limit over one interval."""
+
+    kind: ClassVar[str] = "throttle"
+    interval_ms: int
+    level: str
+    """`broker`, `topic`, `subscription` or `resource group`."""
+    limit: str
+    configured_messages_per_s: float
+    configured_bytes_per_s: float
+    """−1 when unlimited."""
+    delivered_messages_per_s: float
+    delivered_bytes_per_s: float
+    held: int = 0
+    """How often somebody began to wait in the interval."""
+    waited_ms: float = 0.0
+    """Sum of the waits that ended in the interval."""
+    queue_length: int = 0
+
+
+class Change(Record):
+    """A change that somebody was allowed to make: what an operator or a client did, not what the
+    leader decided. One that changed several stored documents has a record for each.
+    """
+
+    kind: ClassVar[str] = "change"
+    role: str
+    """Empty without authentication."""
+    address: str
+    """Where the request came from; if another broker passed it on, that broker."""
+    over: str
+    """`http`, `binary` (Pulsar's protocol) or `fleet` (the API of the daemon beside a cluster)."""
+    what: str
+    """The method and path of a request, or the command with its topic."""
+    proxied: str | None = None
+    """The role for which a proxy asked."""
+    path: str | None = None
+    """The stored document that was changed."""
+    before: str | None = None
+    """The fields that were changed, as JSON, cut off when it is long; None: there was nothing."""
+    after: str | None = None
+    """The same afterwards; None: it was deleted. Without a stored document, what was asked for."""
+    note: str | None = None
+    """What else is to be said, such as that the request failed after this change."""
+
+
+KINDS: dict[str, type[Record]] = {
+    item.kind: item
+    for item in (BrokerLoad, BundleLoad, TopicLoad, Decision, OwnershipStep, Throttle, Change)
+}
+
+
+def broker_load(
+    ts: int,
+    broker: str,
+    report: LocalBrokerData,
+    *,
+    usage: float,
+    interval_ms: int,
+    faults: list[str],
+) -> BrokerLoad:
+    """The record of a load report."""
+    return BrokerLoad(
+        ts=ts,
+        broker=broker,
+        interval_ms=interval_ms,
+        usage=usage,
+        cpu=report.cpu,
+        memory=report.memory,
+        direct_memory=report.direct_memory,
+        bandwidth_in=report.bandwidth_in,
+        bandwidth_out=report.bandwidth_out,
+        msg_rate_in=report.msg_rate_in,
+        msg_rate_out=report.msg_rate_out,
+        msg_throughput_in=report.msg_throughput_in,
+        msg_throughput_out=report.msg_throughput_out,
+        bundles=int(report.num_bundles),
+        topics=int(report.num_topics),
+        producers=int(report.num_producers),
+        consumers=int(report.num_consumers),
+        faults=faults,
+    )
+
+
+def bundle_loads(
+    ts: int, broker: str, stats: Mapping[str, NamespaceBundleStats], *, interval_ms: int
+) -> list[BundleLoad]:
+    """A record for each bundle of a broker."""
+    return [
+        BundleLoad(
+            ts=ts,
+            broker=broker,
+            interval_ms=interval_ms,
+            bundle=bundle,
+            msg_rate_in=item.msg_rate_in,
+            msg_rate_out=item.msg_rate_out,
+            msg_throughput_in=item.msg_throughput_in,
+            msg_throughput_out=item.msg_throughput_out,
+            topics=int(item.topics),
+            producers=int(item.producer_count),
+            consumers=int(item.consumer_count),
+        )
+        for bundle, item in stats.items()
+    ]
+
+
+def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> list[Decision]:
+    """A record for everything in a plan; of the skips, `SKIPS_MAX`, bundles first; of the brokers
+    that a placement rejected, the first `REJECTED_MAX`.
+    """
+
+    def record(action: str, **fields: Any) -> Decision:
+        return Decision(
+            ts=ts,
+            broker=broker,
+            epoch=epoch,
+            cycle=cycle,
+            strategy=plan.strategy,
+            action=action,
+            **fields,
+        )
+
+    document = plan_document(plan)
+    found = [
+        record("unload", **{**item, "why": _texts(item["why"])}) for item in document["unloads"]
+    ]
+    found += [
+        record(
+            "place",
+            bundle=item["bundle"],
+            destination=item["broker"],
+            reason=placement_reason(item["candidates"], item["rejected"]),
+            why=_clipped(item["rejected"]),
+        )
+        for item in document["placements"]
+    ]
+    found += [
+        record(
+            "split",
+            bundle=split.bundle,
+            reason=split.reason,
+            why=_texts(split.why),
+            state=split_outcome(split)["state"],
+            outcome=None if split.end is None else split.end.text,
+        )
+        for split in plan.splits
+    ]
+    skipped = document["skipped"]
+    if len(skipped) > SKIPS_MAX:  # hundreds of brokers that are not overloaded; bundles say more
+        skipped = sorted(skipped, key=lambda item: "/" not in item["what"])[:SKIPS_MAX]
+    found += [record("skip", **item) for item in skipped]
+    return found
+
+
+def _texts(why: Mapping[str, float | str]) -> dict[str, str]:
+    return {name: str(value) for name, value in why.items()}
+
+
+def move_record(ts: int, broker: str, move: Move, *, epoch: int, cycle: int) -> Decision:
+    """The record of a move that has ended."""
+    outcome = move.outcome or Outcome("")
+    begun_ms = move.started_ms
+    return Decision(
+        ts=ts,
+        broker=broker,
+        epoch=epoch,
+        cycle=cycle,
+        strategy="",
+        action="move",
+        bundle=move.bundle,
+        source=move.source,
+        destination=move.destination,
+        reason=move.reason,
+        why=_texts(move.why),
+        move=move.id,
+        author=move.author.value,
+        state=move.state.value,
+        outcome=outcome.text,
+        owner=outcome.owner,
+        clients_closed=outcome.clients_closed,
+        clients_back=outcome.clients_back,
+        pause_ms=outcome.pause_ms,
+        life=outcome.life,
+        waited_ms=None if begun_ms is None else max(0, begun_ms - move.created_ms),
+    )
+
+
+def _clipped(rejected: dict[str, str]) -> dict[str, str]:
+    if len(rejected) <= REJECTED_MAX:
+        return rejected
+    others = f"{len(rejected) - REJECTED_MAX} more brokers were rejected"
+    return {**dict(islice(rejected.items(), REJECTED_MAX)), "others": others}

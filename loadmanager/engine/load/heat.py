@@ -1,0 +1,136 @@
+"""The hottest bundles over time: what a heat map shows. A bounded ring of samples."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+from loadmanager.engine.load.reports import (
+    LocalBrokerData,
+    NamespaceBundleStats,
+    TopBundlesLoadData,
+)
+
+BUNDLES_KEPT = 200
+"""Each sample keeps so many bundles, the hottest ones."""
+SAMPLES_KEPT = 120
+
+Traffic = Mapping[str, LocalBrokerData | TopBundlesLoadData]
+"""brokerId → its last report of bundles."""
+
+
+class _Row(NamedTuple):
+    throughput: float
+    """Bytes/s in and out."""
+    bundle: str
+    rate: float
+    """Messages/s in and out."""
+    broker: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Hottest:
+    """The hottest bundles of one report, the hottest first."""
+
+    source: object
+    bundles: int
+    rows: list[_Row]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    at_ms: int
+    bundles: int
+    rows: dict[str, _Row]
+    unmeasured: frozenset[str]
+    """Bundles whose zeros say nothing yet."""
+
+
+class Heat:
+    """Samples of the bundles with the most bytes/s. Each report is looked at once."""
+
+    def __init__(self) -> None:
+        self._samples: deque[_Sample] = deque(maxlen=SAMPLES_KEPT)
+        self._hottest: dict[str, _Hottest] = {}
+
+    def sample(self, traffic: Traffic, now_ms: int, measured: Callable[[str, str], bool]) -> None:
+        """Keep the hottest bundles of these reports as of now; `measured` says of a bundle and a
+        broker whether zeros are what the broker has measured.
+        """
+        for broker in self._hottest.keys() - traffic.keys():
+            del self._hottest[broker]
+        for broker, report in traffic.items():
+            before = self._hottest.get(broker)
+            if before is None or before.source is not report:
+                self._hottest[broker] = _hottest(broker, report)
+        rows: dict[str, _Row] = {}
+        parts = self._hottest.values()
+        merged = heapq.merge(*(part.rows for part in parts), key=_coldness)
+        for row in islice(merged, 2 * BUNDLES_KEPT):
+            if len(rows) < BUNDLES_KEPT:
+                # two brokers may report a bundle that moves
+                rows.setdefault(row.bundle, row)
+        unmeasured = frozenset(
+            row.bundle
+            for row in rows.values()
+            if not (row.rate or row.throughput or measured(row.bundle, row.broker))
+        )
+        self._samples.append(_Sample(now_ms, sum(part.bundles for part in parts), rows, unmeasured))
+
+    def document(self, limit: int, exists: Callable[[str], bool]) -> dict[str, Any]:
+        """The bundles with the most bytes over all samples, in order of name, each with a figure
+        for each sample: bytes/s, null where it was not among the hottest or not measured yet.
+        """
+        totals: dict[str, float] = {}
+        for sample in self._samples:
+            for bundle, row in sample.rows.items():
+                totals[bundle] = totals.get(bundle, 0.0) + row.throughput
+        chosen = heapq.nsmallest(limit, totals, key=lambda bundle: (-totals[bundle], bundle))
+        last = self._samples[-1] if self._samples else None
+        return {
+            "times": [sample.at_ms for sample in self._samples],
+            "total": last.bundles if last is not None else 0,
+            "kept": BUNDLES_KEPT,
+            "bundles": [
+                {**self._series(bundle), "exists": exists(bundle)} for bundle in sorted(chosen)
+            ],
+        }
+
+    def _series(self, bundle: str) -> dict[str, Any]:
+        """A bundle's figures; `owners` has the number of the first sample of each owner."""
+        figures: list[int | None] = []
+        owners: list[tuple[int, str]] = []
+        row: _Row | None = None
+        known = False
+        for number, sample in enumerate(self._samples):
+            row = sample.rows.get(bundle)
+            known = row is not None and bundle not in sample.unmeasured
+            figures.append(round(row.throughput) if row is not None and known else None)
+            if row is not None and (not owners or owners[-1][1] != row.broker):
+                owners.append((number, row.broker))
+        return {
+            "bundle": bundle,
+            "owner": None if row is None else row.broker,
+            "rate": round(row.rate, 1) if row is not None and known else None,
+            "throughput": figures,
+            "owners": owners,
+        }
+
+
+def _coldness(row: _Row) -> tuple[float, str]:
+    return -row.throughput, row.bundle
+
+
+def _hottest(broker: str, report: LocalBrokerData | TopBundlesLoadData) -> _Hottest:
+    stats: Iterable[tuple[str, NamespaceBundleStats]]
+    if isinstance(report, LocalBrokerData):
+        stats, bundles = report.last_stats.items(), int(report.num_bundles)
+    else:
+        top = report.top_bundles_load_data
+        stats, bundles = ((each.bundle_name, each.stats) for each in top), len(top)
+    rows = (_Row(each.throughput, bundle, each.rate, broker) for bundle, each in stats)
+    return _Hottest(report, bundles, heapq.nsmallest(BUNDLES_KEPT, rows, key=_coldness))

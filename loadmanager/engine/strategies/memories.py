@@ -1,0 +1,49 @@
+"""The memories of strategies from one cycle to the next: a value passed in and returned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from loadmanager.engine.strategies.strategy import Strategy
+
+
+def plain(value: object) -> Any:
+    """Convert mappings and sequences that compute their values into plain ones, for `msgspec`."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence):
+        return list(value)
+    raise NotImplementedError(type(value))
+
+
+class Memories(msgspec.Struct, frozen=True, kw_only=True):
+    """The memory of every strategy and of the cycle itself.
+
+    A `Struct`: some strategies make one with each lookup.
+    """
+
+    strategies: Mapping[tuple[type[Strategy], str], Any] = {}
+    """Kind and name of a strategy → its memory."""
+    planned: Mapping[str, str] = {}
+    """Bundle → destination of the last shedding cycle's moves."""
+    split_hits: Mapping[tuple[str, str], int] = {}
+    """Broker and bundle → checks in a row above a split threshold (extensible manager)."""
+
+    def of(self, strategy: Strategy) -> Any:
+        """A strategy's memory."""
+        key = type(strategy), strategy.name
+        return self.strategies[key] if key in self.strategies else strategy.memory()
+
+    def remember(self, strategy: Strategy, memory: Any) -> Memories:
+        """These memories with a strategy's new one."""
+        key = type(strategy), strategy.name
+        if key in self.strategies and self.strategies[key] is memory:
+            return self
+        return Memories(
+            strategies={**self.strategies, key: memory},
+            planned=self.planned,
+            split_hits=self.split_hits,
+        )

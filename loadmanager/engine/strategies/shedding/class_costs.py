@@ -1,0 +1,72 @@
+"""What the CPU of a byte/s costs in each class of namespaces, learned from the brokers' surprises.
+
+Namespaces differ: small messages, many subscriptions or no batches cost more CPU for each byte. No
+sensor says which namespace a broker's CPU works for. But if a broker is busier than the costs so
+far let expect, some of what it carries is dearer than was thought. Each class is taken for dearer
+by the mean surprise of the brokers that carry it, weighted with how much of it they carry. Classes
+that are not dear are on brokers without such surprises, too, so theirs cancel out. (Richardson and
+Lucy restore pictures that way; it is expectation maximisation for sums.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from loadmanager.engine.load.bundle_traffic import COST_CLASSES, Traffic
+from loadmanager.engine.load.columns import Array
+
+LEARNED = 0.3
+"""How much of a surprise is taken over: a sensor's noise should not look like a cost."""
+FADES = 0.002
+"""How much of what was learned fades with each cycle that brings reports."""
+COST_MAX = 50.0
+"""A class costs at most so many times, or at least this part of, the mean."""
+SURPRISE_MAX = 2.0
+"""A broker counts as at most so many times, or at least this part, as busy as expected."""
+
+
+def in_columns(costs: Mapping[int, float]) -> Array:
+    """Class → its cost as an array of all classes; 1 is the mean. Costs of classes that do not
+    exist, or that nothing could have taught, do not count: a store may hold anything.
+    """
+    columns = np.ones(COST_CLASSES)
+    for cost_class, cost in costs.items():
+        if 0 <= cost_class < COST_CLASSES and 1 / COST_MAX <= cost <= COST_MAX:
+            columns[cost_class] = cost
+    return columns
+
+
+def told_apart(costs: Array) -> dict[int, float]:
+    """The classes that do not cost the mean, to five digits, so that few bytes keep them."""
+    rounded = costs.round(5)
+    classes = np.flatnonzero(rounded != 1.0).tolist()
+    return dict(zip(classes, rounded[classes].tolist(), strict=True))
+
+
+def learn(costs: Array, traffic: Traffic, used: Array, expected: Array) -> Array:
+    """The costs of all classes, relative to the mean, after some brokers reported.
+
+    `traffic`: what these brokers carry; `used`: their CPU; `expected`: what it would be with costs
+    of 1. In any unit. Brokers of which nothing is expected do not count.
+    """
+    work = traffic.bytes_s * costs[traffic.cost_classes]
+    expected = expected * dearness(costs, traffic)
+    surprises = np.divide(used, expected, out=np.zeros_like(used), where=expected > 0)
+    surprises = np.clip(surprises, 1 / SURPRISE_MAX, SURPRISE_MAX)
+    work *= np.repeat(expected > 0, traffic.counts)
+    of_each = work * np.repeat(surprises, traffic.counts)
+    carried = np.bincount(traffic.cost_classes, work, COST_CLASSES)
+    surprised = np.bincount(traffic.cost_classes, of_each, COST_CLASSES)
+    means = np.divide(surprised, carried, out=np.ones(COST_CLASSES), where=carried > 0)
+    learned = costs ** (1 - FADES) * means**LEARNED
+    return np.clip(learned, 1 / COST_MAX, COST_MAX)
+
+
+def dearness(costs: Array, traffic: Traffic) -> Array:
+    """What the traffic of each broker costs, relative to the mean; 1 for a broker without any."""
+    plain = traffic.totals(traffic.bytes_s)
+    weighted = traffic.totals(traffic.bytes_s * costs[traffic.cost_classes])
+    dear: Array = np.divide(weighted, plain, out=np.ones_like(plain), where=plain > 0)
+    return dear

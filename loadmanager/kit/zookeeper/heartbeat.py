@@ -1,0 +1,144 @@
+"""Proves the session to this process: heartbeats, their answers, and the lease.
+
+Heartbeats are sent by a thread of their own, and kazoo's thread extends the lease when an answer
+comes. So an event loop that is busy with the requests of clients costs no session. What it sends
+to ZooKeeper cannot delay them either: `store.REQUESTS_AT_ONCE_MAX` requests are ahead at most.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from kazoo.protocol.states import KazooState
+
+from loadmanager.kit.metadata.lease import Lease
+from loadmanager.kit.zookeeper.client import TreeWatchingClient
+from loadmanager.kit.zookeeper.outage import Outage
+
+HEARTBEATS_PER_TIMEOUT = 8
+LEASE_FRACTION = 1 - 1 / HEARTBEATS_PER_TIMEOUT - 0.035
+"""The part of the session timeout that an answered heartbeat proves.
+
+The heartbeat is a transaction that checks the root and changes nothing. The ensemble's leader looks
+whether the session lives, and answers when a quorum has stored the transaction. So neither a
+follower that is cut off from the leader nor a leader that is cut off from the others can answer,
+and a later leader, which has the transaction, gives the session a whole timeout from its election.
+But the leader learns only from a follower's next ping, each half a tick, which sessions the
+follower heard from. So an answer proves the previous heartbeat, one interval before; that needs a
+session timeout of four ticks. The remaining 3.5 % are for clocks that run at different rates.
+"""
+HEARTBEATS_UNANSWERED_MAX = 4
+"""After so many unanswered heartbeats in a row the connection counts as dead, at the next one.
+
+That is five eighths of the session timeout after the last answer, which leaves a fifth of it in the
+lease to find another server. Heartbeats are counted instead of timed, so that a process that was
+paused does not drop a good connection.
+"""
+
+
+class Heartbeat:
+    """Keeps the lease of a client's session.
+
+    The lease is extended only while the event loop knows of the session, too (`accept`): a new
+    session proves nothing for whoever has not heard yet that the last one is lost.
+    """
+
+    def __init__(self, client: TreeWatchingClient, outage: Outage) -> None:
+        self.lease = Lease()
+        self._client = client
+        self._outage = outage
+        self._lock = threading.Lock()
+        self._connected = False
+        self._session_id = 0
+        """The session as kazoo's thread knows it; 0: it is lost."""
+        self._accepted_id = 0
+        """The session as the event loop knows it."""
+        self._unanswered = 0
+        self._answered_s = time.monotonic()
+        self._restart = threading.Event()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="zookeeper-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Send a heartbeat now, and from now on."""
+        self.beat()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the lease, and send nothing more. Blocks for a moment."""
+        with self._lock:
+            self._stopped = True
+            self._accepted_id = 0
+            self.lease.revoke()
+        self._restart.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            restarted = self._restart.wait(self._client.granted_timeout_s / HEARTBEATS_PER_TIMEOUT)
+            if self._stopped:
+                return
+            if restarted:
+                self._restart.clear()
+            else:
+                self.beat()
+
+    def on_state(self, state: str, session_id: int) -> None:
+        """The connection has changed. Called in kazoo's thread, before any answer that follows."""
+        with self._lock:
+            self._connected = state == KazooState.CONNECTED
+            if state == KazooState.LOST:
+                self._session_id = 0
+                self.lease.revoke()
+            elif self._connected:
+                self._session_id = session_id or self._session_id
+                self._unanswered = 0
+
+    def accept(self, session_id: int) -> None:
+        """The event loop has heard which session this is; 0: that it is lost."""
+        with self._lock:
+            self._accepted_id = 0 if self._stopped else session_id
+            if not self._accepted_id:
+                self.lease.revoke()
+        if session_id:
+            self.beat()
+            self._restart.set()
+
+    def beat(self) -> None:
+        """Send a heartbeat, without waiting for earlier ones; its answer proves the session."""
+        now_s = time.monotonic()
+        with self._lock:
+            if self._stopped:
+                return
+            connected, session_id = self._connected, self._session_id
+            dead = connected and self._unanswered >= HEARTBEATS_UNANSWERED_MAX
+            if not connected or self._unanswered > 1:
+                self._outage.unanswered(
+                    now_s,
+                    last_answer_s=self._answered_s,
+                    lease_left_s=self.lease.valid_until_s - now_s,
+                    error=self._client.last_warning.text or "no answer to a heartbeat",
+                )
+            if connected and not dead:
+                self._unanswered += 1
+        if dead:
+            self._client.drop_connection()
+        elif connected:
+            sent_s = time.monotonic()
+            result = self._client.write_nothing_async()
+            result.rawlink(lambda answer: self._answered(answer, sent_s, session_id))
+
+    def _answered(self, answer: Any, sent_s: float, session_id: int) -> None:
+        if not answer.successful() or any(isinstance(one, Exception) for one in answer.value):
+            return
+        with self._lock:
+            self._unanswered = 0
+            self._answered_s = time.monotonic()
+            self._outage.answered(self._answered_s)
+            self._client.last_warning.text = ""  # not the reason for the next outage
+            if session_id and session_id == self._session_id == self._accepted_id:
+                timeout_s = self._client.granted_timeout_s
+                self.lease.prove(sent_s, timeout_s * LEASE_FRACTION)

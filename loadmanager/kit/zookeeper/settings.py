@@ -1,0 +1,107 @@
+"""Settings of the metadata store: its address and timeouts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadmanager.kit.conf import conf
+from loadmanager.kit.errors import ConfigError
+
+AUTH_BYTES_MAX = 4096
+_HOST = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\])(:\d{1,5})?", re.ASCII)
+
+
+def _masked(url: str) -> str:
+    """A URL without what stands before an @: it may be a password."""
+    _, at, rest = url.rpartition("@")
+    return f"*****@{rest}" if at else url
+
+
+def _address(url: str) -> str:
+    """`host:port,…/chroot`."""
+    scheme, separator, rest = url.partition(":")
+    return rest if separator and scheme in ("zk", "zookeeper") else url
+
+
+def check_url(key: str, url: str) -> None:
+    """Raise `ConfigError`, naming the key, if the URL is not that of a ZooKeeper ensemble."""
+    for host in _address(url).partition("/")[0].split(","):
+        if not _HOST.fullmatch(host.strip()):
+            raise ConfigError(
+                f"{key} = {_masked(url)!r}: zk:host:port,host2:port/chroot is allowed (ZooKeeper "
+                "is the only store, and loadManagerZooKeeperAuthFile the place of a password)"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperSettings:
+    """The metadata store."""
+
+    url: str = conf(
+        "metadataStoreUrl",
+        "zk:127.0.0.1:2181",
+        "ZooKeeper ensemble: zk:host:2181,host2:2181/chroot",
+        aliases=("zookeeperServers", "zooKeeperServers"),
+    )
+    session_timeout_ms: int = conf(
+        "metadataStoreSessionTimeoutMillis",
+        30_000,
+        "Session timeout; a dead broker's bundles are free after it",
+        minimum=500,
+        maximum=600_000,
+        aliases=("zooKeeperSessionTimeoutMillis",),
+        older_first=True,
+    )
+    operation_timeout_s: float = conf(
+        "metadataStoreOperationTimeoutSeconds",
+        30.0,
+        "How long one operation may take",
+        minimum=0.1,
+        maximum=600,
+        aliases=("zooKeeperOperationTimeoutSeconds",),
+        older_first=True,
+    )
+
+    session_expired_policy: str = conf(
+        "zookeeperSessionExpiredPolicy",
+        "reconnect",
+        "When the session expires: begin a new one, or end the process",
+        choices=("reconnect", "shutdown"),
+    )
+
+    auth_file: str = conf(
+        "loadManagerZooKeeperAuthFile",
+        "",
+        "A file with user:password, as which this broker is known to ZooKeeper (digest). What it "
+        "creates then is for that user only; all brokers of a cluster need the same. Empty: nobody",
+    )
+
+    def credentials(self) -> str:
+        """`user:password`; empty without a file. Raises `ConfigError`."""
+        if not self.auth_file:
+            return ""
+        try:
+            with Path(self.auth_file).open() as file:
+                text = file.read(AUTH_BYTES_MAX).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"loadManagerZooKeeperAuthFile cannot be read: {error}") from None
+        user, _, password = text.partition(":")
+        if not user or not password or not text.isprintable():
+            raise ConfigError("loadManagerZooKeeperAuthFile: one line user:password is expected")
+        return text
+
+    def __post_init__(self) -> None:
+        """Raise `ConfigError` if the URL is not that of a ZooKeeper ensemble."""
+        check_url("metadataStoreUrl", self.url)
+
+    @property
+    def hosts(self) -> str:
+        """`host:port,…` without scheme and chroot."""
+        return _address(self.url).partition("/")[0]
+
+    @property
+    def chroot(self) -> str:
+        """The path of the root of all nodes, without slashes at its ends; empty for ZooKeeper's."""
+        return _address(self.url).partition("/")[2].strip("/")

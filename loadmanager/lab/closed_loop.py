@@ -1,0 +1,179 @@
+"""A simulated cluster in a closed loop with the leader's own cycle: each minute the brokers report,
+the plan is carried out, and the loads of the next minute follow.
+
+A bundle's load follows it. A move costs its clients a pause, and its new owner a surge while they
+connect again. What a broker cannot do, it does not do: above 100 % it reports 100 %.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+
+from loadmanager.engine.load.cluster_view import ClusterView
+from loadmanager.engine.load.columns import Array, Rows
+from loadmanager.engine.load.reports import ResourceUsage
+from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.strategies import cycle
+from loadmanager.engine.strategies.memories import Memories
+from loadmanager.engine.strategies.plan import Plan
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.kit.units import MINUTE_MS
+from loadmanager.lab.brokers import NOBODY, Fleet, Reports
+from loadmanager.lab.days import Day, Event, Kind, traffic
+from loadmanager.lab.measures import FLAP_MINUTES, Minute
+
+START_MS = 1_700_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """The costs of a move, and the error of sensors."""
+
+    pause_s: float = 0.15
+    """For how long a bundle's clients are without an owner."""
+    surge: float = 0.5
+    """The new owner does this part of the bundle's work again for one minute."""
+    cpu_noise: float = 0.04
+    """Standard deviation of the CPU sensor, as a fraction."""
+    spikes: float = 0.005
+    """How often a CPU sensor shows 25 points too much."""
+
+
+class ClosedLoop:
+    """One day under one strategy; the same seed gives the same minutes."""
+
+    def __init__(self, day: Day, settings: StrategySettings, costs: Costs | None = None) -> None:
+        self._day, self._settings, self._costs = day, settings, costs or Costs()
+        self._traffic = traffic(day)
+        self._noise = np.random.default_rng([day.seed, 2])
+        self._rng = random.Random(day.seed)  # noqa: S311 - reproducible, not secret
+        self._view, self.memories = ClusterView(), Memories()
+        self._live = set(day.brokers)
+        self._liars: set[str] = set()
+        self._index = {bundle: at for at, bundle in enumerate(day.bundles)}
+        self._fleet = Fleet(day.cores, day.bundles, self._cold_start())
+        self._surge = np.zeros(len(day.bundles))
+        self._moved_at = np.full(len(day.bundles), -(10**6))
+
+    def _cold_start(self) -> Rows:
+        """Owners at the beginning; spread without regard to load, if the day does not say."""
+        day, names = self._day, sorted(self._day.cores)
+        if day.owners:
+            return np.array([names.index(broker) for broker in day.owners], np.int64)
+        order = self._noise.permutation(len(day.bundles))
+        owner: Rows = np.empty(len(order), np.int64)
+        rows = [names.index(broker) for broker in day.brokers]
+        owner[order] = [rows[at % len(rows)] for at in range(len(order))]
+        return owner
+
+    def minute(self, minute: int) -> Minute:
+        """Run the next minute."""
+        now_ms = START_MS + minute * MINUTE_MS
+        events = tuple(event for event in self._day.events if event.minute == minute)
+        for event in events:
+            self._happens(event, now_ms)
+        carried = self._traffic.minute(minute)
+        placed = self._place(now_ms, carried)
+        usage = self._report(now_ms, carried)
+        plan = self.decide(now_ms)
+        self._surge[:] = 0
+        moved = [self._index[unload.bundle] for unload in plan.unloads]
+        for unload, at in zip(plan.unloads, moved, strict=True):
+            assert unload.destination is not None
+            self._view.placed(unload.bundle, unload.destination, now_ms)
+            self._view.moved(unload.bundle, unload.source, now_ms)
+            self._fleet.move([at], self._fleet.row_of[unload.destination])
+        self._surge[moved] = self._costs.surge
+        again = int((minute - self._moved_at[moved] <= FLAP_MINUTES).sum())
+        self._moved_at[moved] = minute
+        return Minute(
+            usage=usage,
+            moves=len(moved),
+            moved_bytes_s=float(carried[moved].sum()),
+            again=again,
+            pause_s=float(self._day.clients[moved].sum() * self._costs.pause_s),
+            placed=placed,
+            events=events,
+        )
+
+    def decide(self, now_ms: int) -> Plan:
+        """The leader's cycle."""
+        snapshot = self._snapshot(now_ms)
+        plan, memories = cycle.shed(snapshot, self._settings, self.memories)
+        plan, self.memories = cycle.destinations(
+            snapshot, plan, self._settings, memories, self._rng
+        )
+        return plan
+
+    def _snapshot(self, now_ms: int, *, passing: bool = False) -> ClusterSnapshot:
+        return self._view.snapshot(
+            now_ms,
+            self._settings,
+            isolation_policies={},
+            anti_affinity_groups={},
+            failure_domains={},
+            passing=passing,
+        )
+
+    def _happens(self, event: Event, now_ms: int) -> None:
+        if event.kind is Kind.DIES:
+            self._live.discard(event.broker)
+            self._view.gone(event.broker, now_ms)
+            dead = self._fleet.row_of[event.broker]
+            self._fleet.move(np.flatnonzero(self._fleet.owner == dead), NOBODY)
+        elif event.kind is Kind.JOINS:
+            self._live.add(event.broker)
+        elif event.kind is Kind.LIES:
+            self._liars.add(event.broker)
+        else:
+            self._liars.discard(event.broker)
+
+    def _place(self, now_ms: int, carried: Array) -> int:
+        """Lookups of clients have every bundle without an owner placed, the busiest first."""
+        unowned = np.flatnonzero(self._fleet.owner == NOBODY)
+        if not len(unowned) or not self._view.reports:
+            return 0
+        for at in unowned[np.argsort(-carried[unowned], kind="stable")].tolist():
+            bundle = self._day.bundles[at]
+            (choice,), self.memories = cycle.place(
+                self._snapshot(now_ms, passing=True),
+                [bundle],
+                self._settings,
+                self.memories,
+                self._rng,
+            )
+            if choice.broker is not None:
+                self._view.placed(bundle, choice.broker, now_ms)
+                self._fleet.move([at], self._fleet.row_of[choice.broker])
+                self._surge[at] = self._costs.surge
+        return len(unowned)
+
+    def _report(self, now_ms: int, carried: Array) -> Array:
+        """Every live broker reports; returns what they had to do."""
+        day, fleet, count = self._day, self._fleet, len(self._fleet.names)
+        limits = np.array(fleet.limits)
+        work = fleet.of(carried * day.cost * (1 + self._surge)) + day.beside * limits
+        noise = 1 + self._noise.normal(0, self._costs.cpu_noise, count)
+        spikes = 25.0 * (self._noise.random(count) < self._costs.spikes)
+        reports = Reports(fleet, carried, day.message_bytes, day.clients)
+        usages = []
+        for broker in sorted(self._live):
+            row = fleet.row_of[broker]
+            limit = fleet.limits[row]
+            usages.append(work[row] / limit)
+            points = float(100 * work[row] / limit * noise[row] + spikes[row])
+            points += 40 * (broker in self._liars)
+            cpu = ResourceUsage(usage=min(points, 100) * limit / 100, limit=limit)
+            report = reports.of(row, cpu, now_ms)
+            self._view.observe(broker, report, now_ms)
+            self.memories = cycle.observe(broker, report, self._settings, self.memories)
+        return np.array(usages)
+
+
+def run(day: Day, settings: StrategySettings, costs: Costs | None = None) -> list[Minute]:
+    """All minutes of a day."""
+    loop = ClosedLoop(day, settings, costs)
+    return [loop.minute(minute) for minute in range(day.minutes)]

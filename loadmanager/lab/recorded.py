@@ -1,0 +1,297 @@
+"""A recorded day as one that can be lived again under other strategies.
+
+What every bundle carried comes from its owners' samples, in any version of the history. The history
+does not say what a bundle's bytes cost its broker: one cost for all bytes, and what a broker uses
+beside them, are fitted to the usage of all brokers; `Recording.explained` says how well that fits.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmanager.engine.history.records import POSSIBLE, BrokerLoad, BundleLoad
+from loadmanager.engine.load.columns import Array
+from loadmanager.engine.load.reports import NUMBER_MAX
+from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.units import DAY_MS, MINUTE_MS
+from loadmanager.lab.days import CPU_OF_A_CORE, Day, Event, Kind
+
+SILENT_MINUTES = 3
+"""A broker without samples for longer than this was gone."""
+MESSAGE_BYTES = 1024.0
+"""The size of messages of a bundle that carried nothing."""
+MINUTES_MAX = 2 * 24 * 60
+"""A recording is not longer: a clock that is wrong must not make it so."""
+TIMES_MS = range(MINUTE_MS << 30)
+"""Times whose minute fits into 32 bits."""
+MINUTES_MIN = 30
+VARIES = 0.05
+"""Brokers whose bytes differ by less, as a part of the mean, say nothing about what bytes cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A day, and what is known about it."""
+
+    day: Day
+    start_ms: int
+    explained: float
+    """The part of the variance of the brokers' usage that their bytes explain (R²)."""
+    left_out: int
+    """Samples with impossible figures, or of another day: a clock was wrong."""
+
+    @property
+    def told(self) -> str:
+        """What was left out, to end a sentence with."""
+        return f"; {self.left_out} impossible samples are left out" if self.left_out else ""
+
+
+@dataclass(slots=True)
+class _Bundle:
+    """The data of a bundle beside its samples."""
+
+    number: int
+    messages: float = 0.0
+    bytes: float = 0.0
+    clients: int = 0
+    first: tuple[int, str] = (1 << 62, "")
+    """When it was first seen (ms), and where."""
+
+
+@dataclass(slots=True)
+class _Broker:
+    number: int
+    minutes: set[int] = field(default_factory=set)
+    cores: Counter[float] = field(default_factory=Counter)
+    """How often which number was recorded."""
+    usages: dict[int, float] = field(default_factory=dict)
+    """Minute → usage; of trusted samples only."""
+
+
+class _Samples:
+    """Traffic of bundles at brokers, in columns: a day of a large cluster has millions."""
+
+    def __init__(self) -> None:
+        self._columns: tuple[Any, ...] = (*(array("i") for _ in range(3)), array("f"), array("f"))
+
+    def add(self, bundle: int, broker: int, minute: int, bytes_s: float, part: float) -> None:
+        """`part`: of the minute that the sample stands for."""
+        for column, value in zip(
+            self._columns, (bundle, broker, minute, bytes_s, part), strict=True
+        ):
+            column.append(value)
+
+    def of_bundles(self, start: int, minutes: int, bundles: int) -> NDArray[np.float32]:
+        """Bytes/s of each bundle: `[minute, bundle]`, the mean of its samples."""
+        bundle, _, minute, bytes_s, part = (np.array(column) for column in self._columns)
+        inside = (minute >= start) & (minute < start + minutes)
+        at = (minute[inside] - start).astype(np.int64) * bundles + bundle[inside]
+        sums = np.bincount(at, bytes_s[inside] * part[inside], minutes * bundles)
+        parts = np.bincount(at, part[inside], minutes * bundles)
+        means = (sums / np.maximum(parts, 1e-9)).reshape(minutes, bundles)
+        return means.astype(np.float32)
+
+    def of_brokers(self, start: int, minutes: int, brokers: int, bundles: int) -> Array:
+        """Bytes/s of all bundles of each broker: `[minute, broker]`. Samples that stand for more
+        than a bundle's minute, because some are there twice, count for a part.
+        """
+        bundle, broker, minute, bytes_s, part = (np.array(column) for column in self._columns)
+        inside = (minute >= start) & (minute < start + minutes)
+        since = (minute[inside] - start).astype(np.int64)
+        at, part = since * bundles + bundle[inside], part[inside]
+        part = part / np.maximum(np.bincount(at, part, minutes * bundles), 1)[at]
+        sums = np.bincount(
+            since * brokers + broker[inside], bytes_s[inside] * part, minutes * brokers
+        )
+        return sums.astype(np.float64).reshape(minutes, brokers)
+
+
+class _Recorder:
+    """Collects the samples of a day."""
+
+    def __init__(self, times_ms: range) -> None:
+        self._times_ms = times_ms
+        self._left_out = 0
+        self._bundles: dict[str, _Bundle] = {}
+        self._brokers: defaultdict[str, _Broker] = defaultdict(lambda: _Broker(len(self._brokers)))
+        self._samples = _Samples()
+
+    def sample(self, load: BrokerLoad | BundleLoad) -> None:
+        """A sample; one that cannot be true is left out."""
+        if load.ts not in self._times_ms or not _is_possible(load):
+            self._left_out += 1
+        elif isinstance(load, BrokerLoad):
+            self._broker(load)
+        else:
+            self._bundle(load)
+
+    def _broker(self, load: BrokerLoad) -> None:
+        broker, parts = self._brokers[load.broker], _parts(load)
+        broker.cores[load.cpu.limit / CPU_OF_A_CORE] += 1
+        broker.minutes.update(minute for minute, _ in parts)
+        lies = _lies(load)
+        self._left_out += lies
+        if not load.faults and not lies:
+            broker.usages.update((minute, load.usage) for minute, _ in parts)
+
+    def _bundle(self, load: BundleLoad) -> None:
+        bundle = self._bundles.get(load.bundle)
+        if bundle is None:
+            bundle = self._bundles[load.bundle] = _Bundle(len(self._bundles))
+        bytes_s = load.msg_throughput_in + load.msg_throughput_out
+        broker = self._brokers[load.broker].number
+        for minute, part in _parts(load):
+            self._samples.add(bundle.number, broker, minute, bytes_s, part)
+        bundle.messages += load.msg_rate_in + load.msg_rate_out
+        bundle.bytes += bytes_s
+        bundle.clients = max(bundle.clients, load.producers + load.consumers)
+        bundle.first = min(bundle.first, (load.ts, load.broker))
+
+    def recording(self, seed: int) -> Recording:
+        """The day. Raises `BadInputError` when there is too little of it."""
+        seen = [minute for broker in self._brokers.values() for minute in broker.minutes]
+        if not seen or not self._bundles:
+            raise BadInputError("no samples of brokers and bundles (broker_load, bundle_load)")
+        start = min(seen)
+        minutes = min(max(seen) + 1 - start, MINUTES_MAX)
+        if minutes < MINUTES_MIN:
+            raise BadInputError(f"{minutes} minutes were recorded, fewer than {MINUTES_MIN}")
+        names = [name for name in sorted(self._brokers) if self._brokers[name].minutes]
+        cores = self._cores(names)
+        brokers, events = self._presence(names, start, minutes)
+        bundle_names = sorted(self._bundles)
+        bundles = [self._bundles[name] for name in bundle_names]
+        cost, beside, explained = self._costs(names, cores, start, minutes)
+        day = Day(
+            seed=seed,
+            minutes=minutes,
+            brokers=brokers,
+            cores=cores,
+            bundles=tuple(bundle_names),
+            clients=np.array([bundle.clients for bundle in bundles], np.int64),
+            cost=np.full(len(bundles), cost),
+            message_bytes=np.array(
+                [
+                    each.bytes / each.messages if each.bytes and each.messages else MESSAGE_BYTES
+                    for each in bundles
+                ]
+            ),
+            events=events,
+            carried=self._samples.of_bundles(start, minutes, len(bundles))[
+                :, [bundle.number for bundle in bundles]
+            ],
+            beside=beside,
+            owners=tuple(
+                bundle.first[1] if bundle.first[1] in brokers else brokers[at % len(brokers)]
+                for at, bundle in enumerate(bundles)
+            ),
+        )
+        return Recording(day, start * MINUTE_MS, explained, self._left_out)
+
+    def _cores(self, names: Sequence[str]) -> dict[str, float]:
+        """Of each broker the number that it recorded most often."""
+        recorded = {name: self._brokers[name].cores for name in names}
+        cores = {
+            name: max(of_broker, key=lambda number: (of_broker[number], number))
+            for name, of_broker in recorded.items()
+        }
+        known = [number for number in cores.values() if number > 0]
+        usual = float(np.median(known)) if known else 1.0
+        return {name: number or usual for name, number in cores.items()}
+
+    def _presence(
+        self, names: Sequence[str], start: int, minutes: int
+    ) -> tuple[tuple[str, ...], tuple[Event, ...]]:
+        """The brokers at the beginning, and who went and came when."""
+        first: list[str] = []
+        events: list[Event] = []
+        for name in names:
+            seen = sorted({minute - start for minute in self._brokers[name].minutes})
+            if seen[0] <= SILENT_MINUTES:
+                first.append(name)
+            else:
+                events.append(Event(seen[0], Kind.JOINS, name))
+            for before, after in zip(seen, [*seen[1:], minutes], strict=True):
+                if after - before > SILENT_MINUTES:
+                    events.append(Event(before + 1, Kind.DIES, name))
+                    events.append(Event(after, Kind.JOINS, name))
+        events = [event for event in events if event.minute < minutes]
+        events.sort(key=lambda event: (event.minute, event.broker))
+        return tuple(first), tuple(events)
+
+    def _costs(
+        self, names: Sequence[str], cores: dict[str, float], start: int, minutes: int
+    ) -> tuple[float, float, float]:
+        """CPU for each byte/s (percent of one core), usage beside it (a fraction), and how well
+        both explain the brokers' usage.
+        """
+        count, bundles = len(self._brokers), len(self._bundles)
+        carried = self._samples.of_brokers(start, minutes, count, bundles)
+        pairs = [
+            (carried[minute - start, self._brokers[name].number] / cores[name], usage)
+            for name in names
+            for minute, usage in self._brokers[name].usages.items()
+            if minute - start < minutes
+        ]
+        if not pairs:
+            return 0.0, 0.0, 0.0
+        each, usage = np.array(pairs, np.float64).T
+        slope, beside = 0.0, float(usage.mean())
+        if each.std() > VARIES * each.mean() > 0:
+            slope, beside = (float(value) for value in np.polyfit(each, usage, 1))
+        if slope <= 0 or beside < 0:
+            slope = float(usage.sum() / each.sum()) if each.sum() > 0 else 0.0
+            beside = 0.0 if slope else float(usage.mean())
+        left, total = ((usage - beside - slope * each) ** 2).sum(), usage.var() * len(usage)
+        explained = max(float(1 - left / total), 0.0) if total > 0 else 0.0
+        return slope * CPU_OF_A_CORE, beside, explained
+
+
+def _is_possible(load: BrokerLoad | BundleLoad) -> bool:
+    figures = [load.msg_rate_in, load.msg_rate_out, load.msg_throughput_in, load.msg_throughput_out]
+    if isinstance(load, BrokerLoad):
+        figures += [load.usage, load.cpu.limit]
+    else:
+        figures += [load.producers, load.consumers]
+    return 0 < load.interval_ms <= DAY_MS and all(0 <= each <= NUMBER_MAX for each in figures)
+
+
+def _lies(load: BrokerLoad) -> bool:
+    """Whether its usage comes from a sensor that shows more than there is; that a broker was there
+    is true nevertheless.
+    """
+    used = (load.cpu, load.direct_memory, load.bandwidth_in, load.bandwidth_out)
+    return load.usage > POSSIBLE or any(0 < each.limit < each.usage / POSSIBLE for each in used)
+
+
+def _parts(load: BrokerLoad | BundleLoad) -> list[tuple[int, float]]:
+    """The minutes that a sample stands for, each with the part of it; a sample shorter than a
+    minute belongs to the one in which its middle is.
+    """
+    if load.interval_ms <= MINUTE_MS:
+        middle = (load.ts - load.interval_ms // 2) // MINUTE_MS
+        return [(middle, load.interval_ms / MINUTE_MS)]
+    last = (load.ts - 1) // MINUTE_MS
+    count = min(round(load.interval_ms / MINUTE_MS), MINUTES_MAX)
+    return [(minute, 1.0) for minute in range(last - count + 1, last + 1)]
+
+
+def record(
+    loads: Iterable[BrokerLoad | BundleLoad], seed: int = 1, times_ms: range = TIMES_MS
+) -> Recording:
+    """A day from its samples, in any order; of several that contradict each other, the mean. Those
+    of other times are left out.
+
+    Raises `BadInputError` when there is too little of it.
+    """
+    recorder = _Recorder(times_ms)
+    for load in loads:
+        recorder.sample(load)
+    return recorder.recording(seed)

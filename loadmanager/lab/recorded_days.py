@@ -1,0 +1,139 @@
+"""Reads recorded days for replays and tournaments."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from loadmanager.engine.history.cycles import CYCLE_KINDS, Cycle, settings_document
+from loadmanager.engine.history.records import BrokerLoad, BundleLoad, Record
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.history import layout
+from loadmanager.kit.history.source import HistorySource, Segment
+from loadmanager.kit.settings import Settings
+from loadmanager.kit.units import DAY_MS
+from loadmanager.lab import candidates
+from loadmanager.lab.exact import when
+from loadmanager.lab.recorded import Recording, record
+
+WEIGHT = "ResourceWeight"
+"""The end of the keys that weigh resources."""
+
+
+def history(url: str) -> HistorySource:
+    """The history below a URL. Raises `BadInputError`."""
+    return HistorySource(url)
+
+
+def records(
+    source: HistorySource, segments: Iterable[Segment], kind: type[Record]
+) -> Iterator[Record]:
+    """The records in these segments; lines that are not records are passed over."""
+    decoder = msgspec.json.Decoder(kind)
+    for segment in segments:
+        for line in source.lines(segment):
+            try:
+                yield decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                continue
+
+
+def _start_ms(date: str) -> int:
+    try:
+        return layout.day_start_ms(date)
+    except ValueError:
+        raise BadInputError(f"{date}: a day such as 2026-11-20 is expected") from None
+
+
+def recorded_day(source: HistorySource, cluster: str, date: str, seed: int = 1) -> Recording:
+    """A recorded day to simulate. Raises `BadInputError` for what is no day, and when there is too
+    little of it.
+    """
+
+    start_ms, listing = _start_ms(date), source.day(cluster, date)
+
+    def loads() -> Iterator[BrokerLoad | BundleLoad]:
+        for kind in (BrokerLoad, BundleLoad):
+            for load in records(source, listing.of(kind.kind), kind):
+                assert isinstance(load, BrokerLoad | BundleLoad)
+                yield load
+
+    try:
+        return record(loads(), seed, range(start_ms, start_ms + DAY_MS))
+    except BadInputError as error:
+        raise BadInputError(f"{source.url}: {cluster}, {date}: {error}") from None
+
+
+def unweighted(base: Settings) -> Settings:
+    """These settings for recorded days, whose usage has the brokers' weights in it already."""
+    return base.with_overrides({"loadBalancerCPUResourceWeight": "1"})
+
+
+def check_candidate(text: str) -> None:
+    """Raises `BadInputError` if a candidate for recorded days changes weights."""
+    for key in candidates.overrides(text):
+        if key.endswith(WEIGHT):
+            raise BadInputError(
+                f"--try {text}: recorded usage has the brokers' weights in it; leave out {key}"
+            )
+
+
+def other_settings(
+    source: HistorySource, cluster: str, dates: Iterable[str], base: Settings
+) -> Iterator[str]:
+    """A sentence about each day whose leader had others of the strategies' settings than `base`, at
+    last; the same ones are told once. A day without records of cycles does not tell.
+    """
+    own, told = _unweighted(settings_document(base.leaf(StrategySettings))), None
+    for date in dates:
+        in_force = _in_force(source, cluster, date)
+        theirs = None if in_force is None else _unweighted(in_force)
+        if theirs is None or theirs in (own, told):
+            continue
+        told = theirs
+        differing = [
+            f"{key}={theirs.get(key, '(its default)')}"
+            for key in sorted({*own, *theirs})
+            if own.get(key) != theirs.get(key)
+        ]
+        yield (
+            f"{date}: the leader had other settings than --config and --set say: "
+            f"{', '.join(differing)}"
+        )
+
+
+def _unweighted(keys: Mapping[str, str]) -> dict[str, str]:
+    return {key: text for key, text in keys.items() if not key.endswith(WEIGHT)}
+
+
+def _in_force(source: HistorySource, cluster: str, date: str) -> dict[str, str] | None:
+    found: tuple[int, dict[str, str] | None] = (0, None)
+    for each in records(source, source.day(cluster, date).of(Cycle.kind), Cycle):
+        assert isinstance(each, Cycle)
+        if each.settings is not None and each.ts >= found[0]:
+            found = each.ts, each.settings
+    return found[1]
+
+
+def recorded_cycles(source: HistorySource, cluster: str, date: str) -> Iterator[Record]:
+    """The leaders' records of a day's cycles, in the order of `exact.when`. One record of each
+    leader and kind is in memory. Raises `BadInputError`.
+    """
+    _start_ms(date)
+    listing = source.day(cluster, date)
+    streams = []
+    for kind in CYCLE_KINDS.values():
+        by_broker: dict[str, list[Segment]] = {}
+        for segment in sorted(listing.of(kind.kind), key=_age):
+            by_broker.setdefault(segment.stem.rsplit("-", 2)[0], []).append(segment)
+        streams += [records(source, segments, kind) for segments in by_broker.values()]
+    return heapq.merge(*streams, key=when)
+
+
+def _age(segment: Segment) -> tuple[int, ...]:
+    """When it began, and its number; a name that tells neither comes first."""
+    _, *numbers = segment.stem.rsplit("-", 2)
+    return tuple(map(int, numbers)) if all(map(str.isdecimal, numbers)) else ()

@@ -1,0 +1,303 @@
+"""The audit log: every change that was allowed, with who made it.
+
+It is written to the history, kept for `loadmanager admin audit`, and told to the leader, at whom
+others listen. The change waits for none of these.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import structlog
+
+from loadmanager.engine.history.records import Change
+from loadmanager.kit.audit import ASKED, Asked, Written
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.history.port import History
+from loadmanager.kit.metadata import paths
+from loadmanager.kit.metadata.lease import Lease
+from loadmanager.kit.metadata.store import Change as StoreChange
+from loadmanager.kit.metadata.store import Create, Delete, Node, Operation, Put, SessionState, Store
+from loadmanager.kit.tasks import sleep
+from loadmanager.kit.telemetry import Sample, counter
+
+KEPT = 1_000
+"""The last changes of this broker that are kept in memory."""
+WAITING_MAX = 1_000
+"""Changes that wait to be told to the leader; the oldest give way."""
+TOLD_AT_ONCE = 100
+AGAIN_S = 1.0
+TEXT_MAX = 2_000
+"""Characters of a document, before or after, that are kept."""
+WHAT_MAX = 1_000
+HIDDEN = "*****"
+"""What is shown of a secret."""
+NOT_NAMED = "more documents were changed by this request"
+
+CHANGES = counter("loadmanager_audit_changes", "Changes that somebody was allowed to make")
+NOT_TOLD = counter(
+    "loadmanager_audit_dropped",
+    "Changes of which the leader was not told: those who listen to its events missed them",
+)
+
+log = structlog.get_logger("audit")
+
+Tell = Callable[[Sequence[dict[str, Any]]], Awaitable[bool]]
+"""Tells the leader; False: there is none now. Raises `OperationalError`."""
+
+
+class AuditLog:
+    """Implements `kit.audit.Audit`. `secret`: whether a key of broker.conf holds one."""
+
+    def __init__(
+        self,
+        *,
+        broker_id: str,
+        clock: Clock,
+        history: History | None,
+        secret: Callable[[str], bool] = lambda _key: False,
+        tell: Tell | None = None,
+    ) -> None:
+        self._broker_id, self._clock, self._history = broker_id, clock, history
+        self._secret, self._tell = secret, tell
+        self._kept: deque[Change] = deque(maxlen=KEPT)
+        self._waiting: deque[Change] = deque()
+        self._wake = asyncio.Event()
+        self.count = self.dropped = 0
+
+    def changed(self, asked: Asked) -> None:
+        """See the port."""
+        records = list(self._records(asked))
+        asked.written.clear()
+        self.count += len(records)
+        if self._history is not None:
+            self._history.append(*records)
+        if asked.orders:  # they follow from what was told already
+            return
+        self._kept.extend(records)
+        if self._tell is None:
+            return
+        self._waiting.extend(records)
+        while len(self._waiting) > WAITING_MAX:
+            self._waiting.popleft()
+            self.dropped += 1
+        self._wake.set()
+
+    def recent(self, limit: int) -> list[dict[str, Any]]:
+        """See the port."""
+        newest = [self._kept[-index] for index in range(1, min(limit, len(self._kept)) + 1)]
+        return [document(record) for record in newest]
+
+    async def run(self) -> None:
+        """Tell the leader, for ever."""
+        assert self._tell is not None
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                some = [self._waiting[i] for i in range(min(TOLD_AT_ONCE, len(self._waiting)))]
+                if not await self._told(some):
+                    await sleep(AGAIN_S)
+                    continue
+                for record in some:  # meanwhile the oldest may have given way
+                    if self._waiting and self._waiting[0] is record:
+                        self._waiting.popleft()
+
+    async def _told(self, records: list[Change]) -> bool:
+        assert self._tell is not None
+        try:
+            return await self._tell([document(record) for record in records])
+        except OperationalError as error:
+            log.debug("the leader is not told of changes; trying again", error=str(error))
+            return False
+
+    def samples(self) -> Iterator[Sample]:
+        """The numbers of changes."""
+        yield CHANGES.sample(self.count)
+        yield NOT_TOLD.sample(self.dropped)
+
+    def _records(self, asked: Asked) -> Iterator[Change]:
+        for written in asked.written.values() or (None,):
+            before, after = (None, asked.body or None) if written is None else self._texts(written)
+            yield Change(
+                ts=self._clock.now_ms(),
+                broker=self._broker_id,
+                role=asked.roles[0] if asked.roles else "",
+                proxied=asked.roles[1] if len(asked.roles) > 1 else None,
+                address=asked.address,
+                over=asked.over,
+                what=asked.what[:WHAT_MAX],
+                path=None if written is None else written.path[:WHAT_MAX],
+                before=_clipped(before),
+                after=_clipped(after),
+                note=self._note(asked),
+            )
+
+    @staticmethod
+    def _note(asked: Asked) -> str | None:
+        more = f"{asked.not_told} {NOT_NAMED}" if asked.not_told else ""
+        return "; ".join(filter(None, (asked.note, more))) or None
+
+    def _texts(self, written: Written) -> tuple[str | None, str | None]:
+        """The fields that are different before and after."""
+        if not _shown(written.path):
+            return (
+                None if written.before is None else "{}",
+                None if written.after is None else "{}",
+            )
+        before, after = _fields(written.before), _fields(written.after)
+        if isinstance(before, dict) and isinstance(after, dict):
+            same = {name for name in before.keys() & after.keys() if before[name] == after[name]}
+            before, after = (
+                {name: part for name, part in each.items() if name not in same}
+                for each in (before, after)
+            )
+        return self._text(before), self._text(after)
+
+    def _text(self, fields: object) -> str | None:
+        if fields is None:
+            return None
+        if isinstance(fields, dict):
+            fields = {name: HIDDEN if self._secret(name) else it for name, it in fields.items()}
+        return msgspec.json.encode(fields).decode()
+
+
+def document(record: Change) -> dict[str, Any]:
+    """A change as the API shows it."""
+    shown: dict[str, Any] = msgspec.to_builtins(record)
+    return {name: value for name, value in shown.items() if name != "v"}
+
+
+def _shown(path: str) -> bool:
+    """Whether a document is told: not those of topics and subscriptions, which are positions."""
+    return not path.startswith(f"{paths.MANAGED_LEDGERS}/")
+
+
+def _fields(value: bytes | None) -> object:
+    if value is None:
+        return None
+    try:
+        return msgspec.json.decode(value) if value else {}
+    except (ValueError, RecursionError):
+        return value[:TEXT_MAX].decode(errors="replace")
+
+
+def _clipped(text: str | None) -> str | None:
+    return text if text is None or len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}…"
+
+
+def is_change(path: str) -> bool:
+    """Whether an operator would call a write there a change: of tenants, policies, settings,
+    topics, subscriptions, schemas, quotas, pins, cordons or refused tokens.
+    """
+    return path.startswith(ROOTS)
+
+
+ROOTS = tuple(
+    f"{root}/"
+    for root in (
+        paths.ADMIN,
+        paths.MANAGED_LEDGERS,
+        paths.SCHEMAS,
+        paths.RESOURCE_QUOTAS,
+        paths.WISHES,
+        paths.REFUSED,
+    )
+)
+
+
+class NotingStore:
+    """A store that notes what is written for the request of its caller; it implements `Store`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def lease(self) -> Lease:
+        """See the port."""
+        return self._store.lease
+
+    @property
+    def session_id(self) -> int:
+        """See the port."""
+        return self._store.session_id
+
+    @property
+    def session_timeout_s(self) -> float:
+        """See the port."""
+        return self._store.session_timeout_s
+
+    async def get(self, path: str) -> Node | None:
+        """See the port."""
+        node = await self._store.get(path)
+        _saw(path, node)
+        return node
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """See the port."""
+        nodes = await self._store.get_many(paths)
+        for path, node in zip(paths, nodes, strict=True):
+            _saw(path, node)
+        return nodes
+
+    async def children(self, path: str) -> list[str]:
+        """See the port."""
+        return await self._store.children(path)
+
+    async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> bool:
+        """See the port."""
+        created = await self._store.create(path, value, ephemeral=ephemeral)
+        if created:
+            _wrote(path, value)
+        return created
+
+    async def put(self, path: str, value: bytes, *, version: int | None = None) -> int:
+        """See the port."""
+        now = await self._store.put(path, value, version=version)
+        if _shown(path):  # a topic's version is its epoch: that is no change
+            _wrote(path, value)
+        return now
+
+    async def delete(self, path: str, *, version: int | None = None) -> bool:
+        """See the port."""
+        deleted = await self._store.delete(path, version=version)
+        if deleted:
+            _wrote(path, None)
+        return deleted
+
+    async def commit(self, operations: Sequence[Operation]) -> int:
+        """See the port."""
+        done = await self._store.commit(operations)
+        for operation in operations:
+            if isinstance(operation, Create) or (
+                isinstance(operation, Put) and _shown(operation.path)
+            ):
+                _wrote(operation.path, operation.value)
+            elif isinstance(operation, Delete):
+                _wrote(operation.path, None)
+        return done
+
+    def watch(self, root: str) -> AsyncIterator[StoreChange]:
+        """See the port."""
+        return self._store.watch(root)
+
+    def session_states(self) -> AsyncIterator[SessionState]:
+        """See the port."""
+        return self._store.session_states()
+
+
+def _saw(path: str, node: Node | None) -> None:
+    asked = ASKED.get()
+    if asked is not None and node is not None and is_change(path):
+        asked.saw(path, node.value)
+
+
+def _wrote(path: str, value: bytes | None) -> None:
+    asked = ASKED.get()
+    if asked is not None and is_change(path):
+        asked.wrote(path, value)

@@ -1,0 +1,113 @@
+"""The last decisions of this broker with their reasons, for operators."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from loadmanager.kit.clock import Clock
+
+DECISIONS_KEPT = 1_000
+WEIGHT_KEPT = 200_000
+"""Moves and refusals of all kept decisions together: about 50 MB."""
+
+
+@dataclass(slots=True, eq=False)
+class KeptDecision:
+    """One decision, or several cycles in a row that moved nothing for the same reasons."""
+
+    id: str
+    kind: str
+    epoch: int
+    cycle: int
+    first_ms: int
+    last_ms: int
+    details: Callable[[], dict[str, Any]]
+    weight: int
+    same: Hashable
+    """Cycles with the same value are folded into one; None: never."""
+    times: int = 1
+
+    def document(self) -> dict[str, Any]:
+        """The decision as plain data for JSON."""
+        head = {
+            "id": self.id,
+            "ts": self.last_ms,
+            "kind": self.kind,
+            "epoch": self.epoch,
+            "cycle": self.cycle,
+        }
+        if self.times > 1:
+            head |= {"times": self.times, "firstAt": self.first_ms}
+        return {**head, **self.details()}
+
+
+class Decisions:
+    """Remembers the last decisions; makes their documents when somebody asks for them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: deque[KeptDecision] = deque()
+        self._weight = 0
+        self._number = 0
+        self.listener: Callable[[KeptDecision], None] = lambda _decision: None
+        """Called with each decision that is new or changed, or that another cycle was folded into.
+        """
+
+    def remember(
+        self,
+        kind: str,
+        details: Callable[[], dict[str, Any]],
+        *,
+        epoch: int,
+        cycle: int,
+        weight: int = 1,
+        same: Hashable = None,
+    ) -> KeptDecision:
+        """Remember a decision of a kind, made now.
+
+        A cycle that is the same as the last one of its kind is counted there, with the newer
+        figures. `weight`: how many moves and refusals it has.
+        """
+        now_ms = self._clock.now_ms()
+        decision = None if same is None else self._last(kind)
+        if decision is not None and (decision.epoch, decision.same) == (epoch, same):
+            self._kept.remove(decision)
+            self._weight -= decision.weight
+            decision.times += 1
+            decision.cycle, decision.last_ms = cycle, now_ms
+            decision.details, decision.weight = details, weight
+        else:
+            self._number += 1
+            decision = KeptDecision(
+                f"{epoch}-{self._number}", kind, epoch, cycle, now_ms, now_ms, details, weight, same
+            )
+        self._kept.appendleft(decision)
+        self._weight += weight
+        while len(self._kept) > DECISIONS_KEPT or (
+            self._weight > WEIGHT_KEPT and len(self._kept) > 1
+        ):
+            oldest = self._kept.pop()
+            self._weight -= oldest.weight
+            oldest.details = dict  # an event of it may be kept for longer
+        self.listener(decision)
+        return decision
+
+    def changed(self, decision: KeptDecision, details: Callable[[], dict[str, Any]]) -> None:
+        """A decision has an outcome now; its place among the others stays."""
+        if decision in self._kept:
+            decision.details = details
+            self.listener(decision)
+
+    def _last(self, kind: str) -> KeptDecision | None:
+        return next((decision for decision in self._kept if decision.kind == kind), None)
+
+    def kept(self) -> Iterator[KeptDecision]:
+        """The decisions that are kept, the newest first."""
+        return iter(list(self._kept))
+
+    def last(self, limit: int) -> list[dict[str, Any]]:
+        """The last decisions, newest first."""
+        return [decision.document() for decision in list(self._kept)[:limit]]

@@ -1,0 +1,42 @@
+"""The changes that were allowed, as the API shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loadmanager.kit.http.operation import Query
+
+CHANGES = "/loadmanager/v1/changes"
+
+
+LIMIT_MAX = 1_000
+
+
+TIME_MAX = 10**15
+
+
+LIMIT = Query(
+    name="limit", doc="At most so many.", kind=int, minimum=1, maximum=LIMIT_MAX, default=100
+)
+
+
+SINCE = Query(
+    name="since",
+    doc="Not before this time, milliseconds since the epoch.",
+    kind=int,
+    minimum=0,
+    maximum=TIME_MAX,
+    default=0,
+)
+
+
+ROLE = Query(name="role", doc="Only changes by this role.")
+
+
+def chosen(
+    changes: list[dict[str, Any]], limit: int, since_ms: int, role: str | None
+) -> dict[str, Any]:
+    """The answer: the changes that are wanted, the newest first."""
+    found = [each for each in changes if each["ts"] >= since_ms and role in (None, each["role"])]
+    found.sort(key=lambda each: (-each["ts"], each["broker"]))
+    return {"changes": found[:limit], "notAsked": 0, "noAnswer": {}}

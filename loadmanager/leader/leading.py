@@ -1,0 +1,71 @@
+"""The leader, and the load manager while this broker leads, for the other parts of the broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from loadmanager.kit.errors import ConflictError
+from loadmanager.kit.metadata.leader import Leader
+from loadmanager.leader.ports.operating import HeatMap, LeaderOperations, Quotas
+
+
+class LoadManagement(Protocol):
+    """The methods of the leader's load manager that other parts of its broker call."""
+
+    not_moved: int
+    """Bundles that were to move in this term and did not; `not_split` likewise."""
+    not_split: int
+
+    async def place(self, bundle: str) -> str:
+        """Choose a broker for a bundle without an owner; returns its brokerId.
+
+        The placement is pending until a load report contains the bundle. Raises `OperationalError`
+        when no broker qualifies.
+        """
+        ...
+
+    def failed(self, step: str, error: Exception) -> None:
+        """List the failure of a step among the decisions."""
+        ...
+
+
+@dataclass(slots=True)
+class Leading:
+    """The present leader, and the load manager if this broker leads.
+
+    `runtime.leader` sets it; lookups and the admin API read it.
+    """
+
+    leader: Leader | None = None
+    load_manager: LoadManagement | None = None
+    quotas: Quotas | None = None
+    """Set by the last term of this broker."""
+    operations: LeaderOperations | None = None
+    """Set by the last term of this broker."""
+    heat: HeatMap | None = None
+    """Set by the last term of this broker."""
+    epoch: int = 0
+    """The epoch of the latest term that this broker has read."""
+
+    def follow(self, leader: Leader | None) -> None:
+        """Follow this leader from now on; None: there is no leader."""
+        self.leader = leader
+        if leader is not None:
+            self.learn_of(leader)
+
+    def learn_of(self, leader: Leader) -> None:
+        """Refuse the orders of earlier terms from now on.
+
+        The epoch may be smaller than the last one, if an operator deleted the counter of epochs:
+        brokers must obey the leader in the store even then.
+        """
+        self.epoch = leader.epoch
+
+    def check(self, epoch: int | None) -> None:
+        """Raise `ConflictError` for the order of a deposed leader; None: an operator's order."""
+        if epoch is not None and epoch < self.epoch:
+            raise ConflictError(
+                f"the order is of epoch {epoch}, but epoch {self.epoch} has begun: its "
+                "leader was deposed"
+            )

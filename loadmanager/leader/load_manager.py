@@ -1,0 +1,425 @@
+"""The leader's load manager: it places bundles, sheds load, has bundles split, and keeps its
+decisions with their reasons. It lives for one term.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import structlog
+
+from loadmanager.engine.bundles.ranges import split_bundle_name
+from loadmanager.engine.load.cluster_view import ClusterView
+from loadmanager.engine.load.reports import BrokerLoadData, LocalBrokerData
+from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.moves.move import Author, Move, MoveState, move_document
+from loadmanager.engine.policies.eligibility import versions_of
+from loadmanager.engine.strategies import cycle, filters, newcomers, registry
+from loadmanager.engine.strategies.inputs import inputs_document
+from loadmanager.engine.strategies.memories import Memories
+from loadmanager.engine.strategies.plan import Placement, Plan, Skip, Split, SplitEnd, Unload
+from loadmanager.engine.strategies.plan_document import (
+    log_fields,
+    placement_document,
+    placement_reason,
+    plan_document,
+    refusals,
+    split_decision,
+    split_document,
+    split_end,
+)
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.splitting import threshold
+from loadmanager.engine.strategies.splitting.settings import SplitSettings
+from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.conf import Live
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.names import NamespaceName, is_system_namespace
+from loadmanager.kit.reason import Reason
+from loadmanager.kit.tasks import Steps
+from loadmanager.leader.cycle_log import CycleLog, Draws
+from loadmanager.leader.decisions import Decisions, KeptDecision
+from loadmanager.leader.moves import Moves
+from loadmanager.leader.ports.fleet import Policies
+from loadmanager.leader.ports.mover import NotSentError
+
+NEWCOMERS_AGAIN = 10
+"""Brokers that stay nearly empty are reported again after this many cycles."""
+
+log = structlog.get_logger("leader")
+
+
+class LeaderHold(Protocol):
+    """Keeps a leader from deciding for a while (`leader.warm_up.WarmUp`,
+    `steer.hold.FleetHold`).
+    """
+
+    def reason(self) -> Reason | None:
+        """Why nothing is decided now; None: decide."""
+        ...
+
+
+CarryOut = Callable[[ClusterSnapshot, Plan], Sequence[Move]]
+"""What becomes of a cycle's plan; returns the moves that were queued."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LoadManager:
+    """Implements `leader.leading.LoadManagement`."""
+
+    epoch: int
+    view: ClusterView
+    policies: Policies
+    moves: Moves
+    clock: Clock
+    rng: cycle.Rng
+    strategies: Live[StrategySettings]
+    splits: Live[SplitSettings]
+    bundle_count: Callable[[NamespaceName], Awaitable[int]]
+    """How many bundles a namespace has; 0 for one that does not exist."""
+    steps: Steps
+    planned: Callable[[int, Plan], None]
+    """Called with the cycle and each plan."""
+    kept: Decisions
+    slow_s: float = math.inf
+    """A strategy that takes longer has kept the broker from everything else for too long, which
+    counts as a failure.
+    """
+    memories: Memories = field(default_factory=Memories)
+    log: CycleLog | None = None
+    """Records what cycles saw, used and decided."""
+    unusable: Callable[[], Mapping[str, Reason]] = dict
+    """brokerId → why nothing goes there or comes from there, beside what reports say."""
+    split_ms: dict[str, int] = field(default_factory=dict)
+    """Bundle → when the order to split it was last sent."""
+    cycles: int = 0
+    not_moved: int = 0
+    not_split: int = 0
+    _held: Reason | None = None
+    """What held the last cycle."""
+    _told_newcomers: tuple[frozenset[str], int] = (frozenset(), 0)
+    """The nearly empty brokers that were last told, and in which cycle."""
+    _unsplittable_ms: dict[str, int] = field(default_factory=dict)
+    """Bundle → when the warning was last logged that it is too big and is not split."""
+
+    def __post_init__(self) -> None:
+        """Put the moves among the decisions."""
+        self.moves.on_record.append(self.moved)
+
+    def observe(self, broker_id: str, report: LocalBrokerData | BrokerLoadData) -> None:
+        """Show a broker's report to the strategies."""
+        if self.log is not None and isinstance(report, LocalBrokerData):
+            self.log.seen(broker_id, report)  # first: a strategy of a third party may raise
+        self.memories = cycle.observe(broker_id, report, self.strategies.value, self.memories)
+
+    # Placing
+
+    async def place(self, bundle: str) -> str:
+        """The broker for an unowned bundle; the same one until it reports the bundle or goes.
+
+        Raises `OperationalError` if no broker qualifies.
+        """
+        preferred = self.moves.preferred.take(bundle)
+        if preferred is not None and preferred in self.moves.brokers.reports:
+            return self._placed(bundle, preferred, "preferred by the unload before")
+        under_way = self.view.under_way(bundle, self.clock.now_ms())
+        if under_way is not None:
+            if not self._is_pinned_elsewhere(bundle, under_way):
+                return under_way
+            self.view.not_placed(bundle)
+        settings = self.strategies.value
+        try:
+            rule = registry.placement(settings.placement).name
+            began_s = self.clock.monotonic_s()
+            choice = self._choose(bundle, settings)
+            if (slow := self._slowness(rule, began_s)) is None:
+                self.steps.succeeded("place")
+            else:
+                self.steps.failed("place", slow)
+        except Exception as error:  # noqa: BLE001 - a strategy that fails must not leave bundles without an owner
+            self.steps.failed("place", error)
+            rule = registry.FALLBACK_PLACEMENT.name
+            choice = self._choose(bundle, dataclasses.replace(settings, placement=rule))
+        if choice.broker is None:
+            raise OperationalError(
+                f"Failed to acquire ownership of {bundle}: no broker qualifies: "
+                f"{refusals(choice.rejected)}"
+            )
+        self._remember("place", lambda: placement_document(choice))
+        self.planned(self.cycles, Plan(rule, placements=(choice,)))
+        return self._placed(
+            bundle, choice.broker, placement_reason(choice.candidates, choice.rejected)
+        )
+
+    def _is_pinned_elsewhere(self, bundle: str, broker_id: str) -> bool:
+        """True if the bundle is pinned to another broker, and placement may send it there."""
+        pin = self.moves.wishes.now().pin_of(bundle)
+        if pin is None or pin.broker == broker_id:
+            return False
+        snapshot = self.snapshot(self.strategies.value, passing=True)
+        allowed, _ = filters.may_serve(snapshot, split_bundle_name(bundle)[0])
+        return pin.broker in filters.uncordoned(snapshot, allowed)[0]
+
+    def _choose(self, bundle: str, settings: StrategySettings) -> Placement:
+        (choice,), self.memories = cycle.place(
+            self.snapshot(settings, passing=True), [bundle], settings, self.memories, self.rng
+        )
+        return choice
+
+    def _placed(self, bundle: str, broker_id: str, reason: str) -> str:
+        self.view.placed(bundle, broker_id, self.clock.now_ms())
+        log.info("bundle assigned", bundle=bundle, to=broker_id, reason=reason, epoch=self.epoch)
+        return broker_id
+
+    # Shedding
+
+    async def shed(self, hold: LeaderHold | None = None, carry_out: CarryOut | None = None) -> None:
+        """One cycle, unless something holds it: decide, and queue the moves or `carry_out`."""
+        settings, began_s = self.strategies.value, self.clock.monotonic_s()
+        if self._holds(hold, settings):
+            return
+        snapshot = self.snapshot(settings)
+        before, draws = self.memories, Draws(self.rng)
+        plan, self.memories = self._plan(snapshot, settings, draws)
+        if (slow := self._slowness(settings.shedder, began_s)) is not None:
+            raise slow  # the lease may have run out meanwhile
+        self.cycles += 1
+        self._tell_newcomers(newcomers.left_out(snapshot, plan), plan.strategy)
+        self.planned(self.cycles, plan)
+        if carry_out is None:
+            moves: Sequence[Move] = self.moves.decide(plan.unloads, Author.CYCLE)
+        else:
+            moves = carry_out(snapshot, plan)
+        self.not_moved += len(plan.unloads) - len(moves)
+        self._remember_cycle(plan, snapshot, moves)
+        if self.log is not None:
+            self.log.cycle(
+                self.cycles, self.view, snapshot, settings, before, plan=plan, draws=draws.values
+            )
+
+    def _remember_cycle(self, plan: Plan, snapshot: ClusterSnapshot, moves: Sequence[Move]) -> None:
+        """Put a cycle among the decisions; one that moves nothing together with others like it."""
+        named = [name for move in plan.unloads for name in (move.source, move.destination or "")]
+        inputs = inputs_document(snapshot, self.strategies.value, named)
+        move_of = {move.bundle: move for move in moves}
+        stay = frozenset((skip.what, skip.code) for skip in plan.skipped)
+        same = None if plan.unloads else (plan.strategy, stay)
+
+        def document() -> dict[str, Any]:
+            told = plan_document(plan)
+            for unload in told["unloads"]:
+                move = move_of.get(unload["bundle"])
+                unload["move"] = None if move is None else _in_short(move)
+            return {**told, "inputs": inputs}
+
+        weight = 1 + len(plan.unloads) + len(plan.skipped) + len(inputs["loads"])
+        self.kept.remember(
+            "shed", document, epoch=self.epoch, cycle=self.cycles, weight=weight, same=same
+        )
+
+    def _tell_newcomers(self, skips: tuple[Skip, ...], strategy: str) -> None:
+        """Say why brokers stay nearly empty: when that begins or ends, and every so many cycles."""
+        brokers = frozenset(skip.what for skip in skips)
+        since = self.cycles - self._told_newcomers[1]
+        if not skips or (brokers == self._told_newcomers[0] and since < NEWCOMERS_AGAIN):
+            if not skips:
+                self._told_newcomers = brokers, self.cycles
+            return
+        self._told_newcomers = brokers, self.cycles
+        plan = Plan(strategy, skipped=skips)
+        self.planned(self.cycles, plan)
+        self._remember("newcomers", lambda: plan_document(plan))
+
+    def _holds(self, hold: LeaderHold | None, settings: StrategySettings) -> bool:
+        """Record that something holds the cycles, and that this is over; True while it does."""
+        reason, before = None if hold is None else hold.reason(), self._held
+        why = reason or (before and Reason("HoldOver", f"{before.code} no longer holds cycles"))
+        if why is not None:
+            plan = Plan(settings.shedder, skipped=(Skip("cluster", why.code, why.text),))
+            self._held = reason
+            self.planned(self.cycles, plan)
+            self.kept.remember(
+                "shed",
+                lambda: plan_document(plan),
+                epoch=self.epoch,
+                cycle=self.cycles,
+                same=why.code,
+            )
+        return reason is not None
+
+    def try_out(self, settings: StrategySettings) -> tuple[ClusterSnapshot, Plan]:
+        """Plan a shedding cycle with these settings, as it would be now; returns the snapshot, too.
+
+        Changes neither memories nor the state of the random generator.
+        """
+        snapshot = self.snapshot(settings)
+        return snapshot, self._plan(snapshot, settings, copy.deepcopy(self.rng))[0]
+
+    def _plan(
+        self, snapshot: ClusterSnapshot, settings: StrategySettings, rng: cycle.Rng
+    ) -> tuple[Plan, Memories]:
+        plan, memories = cycle.shed(snapshot, settings, self.memories)
+        return cycle.destinations(snapshot, plan, settings, memories, rng)
+
+    def snapshot(self, settings: StrategySettings, *, passing: bool = False) -> ClusterSnapshot:
+        """The cluster now, for strategies with these settings; see `ClusterView.snapshot`."""
+        snapshot = self.view.snapshot(
+            self.clock.now_ms(),
+            settings,
+            isolation_policies=self.policies.isolation,
+            anti_affinity_groups=self.policies.groups,
+            failure_domains=self.policies.domains,
+            versions=versions_of(self.moves.brokers.reports)
+            if settings.prefer_later_versions
+            else {},
+            wishes=self.moves.wishes.now(),
+            leaving=self.moves.queue.sources(),
+            passing=passing,
+        )
+        unusable = self.unusable()
+        return snapshot.having(unusable=unusable) if unusable else snapshot
+
+    def _slowness(self, strategy: str, began_s: float) -> OperationalError | None:
+        took_s = self.clock.monotonic_s() - began_s
+        if took_s <= self.slow_s:
+            return None
+        return OperationalError(
+            f"the strategy {strategy} took {took_s:.1f} s, in which this broker did nothing else"
+        )
+
+    # Splitting
+
+    async def split(self) -> None:
+        """Have the owners of bundles that are too big split them (modular rule).
+
+        An owner that finds no useful boundary gets the order again after the grace period.
+        """
+        if self.splits.value.enabled:
+            for owner, split in await self.too_big():
+                await self.split_at(owner, split)
+
+    async def too_big(self) -> Sequence[tuple[BrokerAddress, Split]]:
+        """The bundles to split now, with their owners; without those that were ordered lately."""
+        settings, strategies = self.splits.value, self.strategies.value
+        snapshot = self.snapshot(strategies)
+        oldest_ms = self.clock.now_ms() - strategies.grace_period_minutes * 60_000
+        self.split_ms = _since(oldest_ms, self.split_ms)
+        self._unsplittable_ms = _since(oldest_ms, self._unsplittable_ms)
+        namespaces = {
+            split_bundle_name(bundle)[0]
+            for report in snapshot.reports.values()
+            for bundle in report.last_stats
+        }
+        names = [name for name in sorted(namespaces) if not is_system_namespace(name)]
+        counts = {name: await self.bundle_count(NamespaceName.parse(name)) for name in names}
+        owners = {
+            bundle: broker
+            for broker in snapshot.brokers
+            for bundle in snapshot.reports[broker].last_stats
+        }
+        chosen = threshold.modular(snapshot, settings, None, counts)
+        for skip in chosen.skipped:
+            # one warning in a grace period
+            if skip.what in owners and skip.what not in self._unsplittable_ms:
+                self._unsplittable_ms[skip.what] = self.clock.now_ms()
+                self.planned(self.cycles, Plan("BundleSplitterTask", skipped=(skip,)))
+                log.warning(
+                    "a bundle is too big and is not split", bundle=skip.what, reason=skip.reason
+                )
+        return [
+            (owner, split)
+            for split in chosen.splits
+            if split.bundle not in self.split_ms
+            and (owner := self.moves.brokers.address(owners[split.bundle])) is not None
+        ]
+
+    async def split_at(self, owner: BrokerAddress, split: Split) -> Split:
+        """Have the owner split a bundle; the decision is told at once, and its outcome after.
+
+        Returns the split with its end; it raises nothing for one that failed.
+        """
+        self.split_ms[split.bundle] = self.clock.now_ms()
+        self.planned(self.cycles, Plan("BundleSplitterTask", splits=(split,)))
+        decision = self._remember("split", lambda: split_decision(split, owner.broker_id))
+        log.info(
+            "bundle splits",
+            **log_fields(split_document(split)),
+            owner=owner.broker_id,
+            epoch=self.epoch,
+        )
+        try:
+            children = await self.moves.mover.split_bundle(
+                owner, split.bundle, unload=self.splits.value.unload_after, epoch=self.epoch
+            )
+            end = split_end(children)
+        except OperationalError as error:
+            self.not_split += 1
+            end = SplitEnd((), str(error), sent=not isinstance(error, NotSentError))
+            log.warning("a bundle was not split", bundle=split.bundle, error=str(error))
+        ended = dataclasses.replace(split, end=end)
+        self.planned(self.cycles, Plan("BundleSplitterTask", splits=(ended,)))
+        self.kept.changed(decision, lambda: split_decision(ended, owner.broker_id))
+        return ended
+
+    # Decisions
+
+    def _remember(self, kind: str, document: Callable[[], dict[str, Any]]) -> KeptDecision:
+        return self.kept.remember(kind, document, epoch=self.epoch, cycle=self.cycles)
+
+    def moved(self, move: Move) -> None:
+        """Put a move that has ended among the decisions: its outcome beside its reason."""
+        if move.state is MoveState.FAILED and move.author is Author.CYCLE:
+            self.not_moved += 1
+        document = move_document(move)
+        self._remember("move", partial(dict, {"move": document.pop("id"), **document}))
+
+    def merged(self, left: str, right: str, bundle: str, broker: str, reason: str) -> None:
+        """Put a merge among the decisions."""
+        document = {"bundle": bundle, "parts": [left, right], "broker": broker, "reason": reason}
+        self._remember("merge", partial(dict, document))
+
+    def told(self, plan: Plan) -> None:
+        """Record a plan that another part of the leader made, and put it among the decisions."""
+        self.planned(self.cycles, plan)
+        self._remember("skip", lambda: plan_document(plan))
+
+    def destinations(
+        self, source: str, bundles: Sequence[str], reason: str
+    ) -> tuple[tuple[Unload, ...], tuple[Skip, ...]]:
+        """Choose destinations for bundles of a broker by the placement rule; the skips say why some
+        stay.
+        """
+        settings = self.strategies.value
+        snapshot = self.snapshot(settings)
+        why = {"broker": source}
+        unloads = tuple(Unload(bundle, source, None, reason, why) for bundle in bundles)
+        plan, self.memories = cycle.destinations(
+            snapshot, Plan(reason, unloads), settings, self.memories, self.rng
+        )
+        return plan.unloads, plan.skipped
+
+    def failed(self, step: str, error: Exception) -> None:
+        """Put the failure of a step among the decisions, where people look for reasons."""
+        text = f"{type(error).__name__}: {error}"[:1000]
+        self._remember("failure", lambda: {"step": step, "error": text})
+
+
+def _in_short(move: Move) -> dict[str, Any]:
+    outcome = move.outcome
+    return {
+        "id": move.id,
+        "state": move.state.value,
+        "outcome": None if outcome is None else outcome.text,
+        "owner": None if outcome is None else outcome.owner,
+    }
+
+
+def _since(oldest_ms: float, times_ms: dict[str, int]) -> dict[str, int]:
+    return {bundle: at_ms for bundle, at_ms in times_ms.items() if at_ms > oldest_ms}

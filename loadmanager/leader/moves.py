@@ -1,0 +1,438 @@
+"""Carries out the leader's queue of moves during one term, and verifies each move afterwards.
+
+A move is ordered from the source (`Release`), which fences the bundle, gives it up and has the
+destination acquire it. Whatever the answer is, and if none comes in time, the leader then reads who
+owns the bundle: that is what is recorded. A bundle that nobody owns is acquired by the destination
+or, if that refuses, by the source. Some seconds later the leader asks how many clients came back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from typing import Any, Protocol
+
+import structlog
+
+from loadmanager.engine.load.cluster_view import ClusterView
+from loadmanager.engine.moves.move import (
+    NOT_OWNED,
+    NOT_SENT,
+    Author,
+    Move,
+    MoveState,
+    Outcome,
+    move_document,
+    wish_against,
+)
+from loadmanager.engine.moves.queue import BY_OPERATOR, Group, MoveQueue
+from loadmanager.engine.moves.settings import MoveSettings
+from loadmanager.engine.strategies.guards import together
+from loadmanager.engine.strategies.plan import Unload
+from loadmanager.engine.strategies.plan_document import log_fields
+from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.conf import Live
+from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalError
+from loadmanager.kit.tasks import Scope, Steps, sleep
+from loadmanager.leader.ports.fleet import Fleet
+from loadmanager.leader.ports.mover import Mover, NotSentError, Released
+from loadmanager.leader.ports.wishes import WishBook
+from loadmanager.leader.preferred import Preferred
+
+TICK_S = 1.0
+READ_ATTEMPTS = 4
+READ_AGAIN_S = 0.5
+CLIENTS_ASKED_AFTER_S = (0.5, 1.0, 2.0, 4.0)
+"""Waits between the questions how many clients came back."""
+VERIFYING_MAX = 100
+"""How many moves wait for their clients at once; the clients of further moves are not counted."""
+
+log = structlog.get_logger("moves")
+
+
+class Release(Protocol):
+    """The load manager's way to move a bundle: `leader.ports.mover.Mover.release_bundle` of the
+    modular one.
+    """
+
+    async def __call__(
+        self,
+        owner: BrokerAddress,
+        bundle: str,
+        destination: BrokerAddress | None,
+        *,
+        epoch: int | None,
+    ) -> Released | None:
+        """Move a bundle; returns when the destination has it. None: it is not the source's."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Moves:
+    """The moves of one term."""
+
+    epoch: int
+    settings: Live[MoveSettings]
+    brokers: Fleet
+    wishes: WishBook
+    view: ClusterView
+    preferred: Preferred
+    release: Release
+    owner: Callable[[str], Awaitable[str | None]]
+    """Bundle → the brokerId of its owner, as stored."""
+    mover: Mover
+    clock: Clock
+    scope: Scope
+    steps: Steps
+    held: Callable[[Author], str | None] = lambda _author: None
+    """Why no move that an author wants may begin now; None: it may."""
+    assign: Callable[[str, str], Awaitable[bool]] | None = None
+    """Has a broker acquire a bundle that nobody owns; None: its next lookup does."""
+    queue: MoveQueue = field(default_factory=MoveQueue)
+    on_change: list[Callable[[Move], None]] = field(default_factory=list)
+    """Called whenever the state of a move, or what is known of its outcome, has changed."""
+    on_end: list[Callable[[Move], None]] = field(default_factory=list)
+    """Called once for each move as soon as it has ended, before its clients are counted."""
+    on_record: list[Callable[[Move], None]] = field(default_factory=list)
+    """Called once for each move, when its outcome is known."""
+    _numbers: count[int] = field(default_factory=lambda: count(1))
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Replaced by another one when a move ends."""
+    _verifying: int = 0
+
+    # Adding
+
+    def decide(self, unloads: Sequence[Unload], author: Author) -> list[Move]:
+        """Queue the moves of a plan; returns those for which the queue had room."""
+        queued: list[Move] = []
+        for swap in together(unloads):
+            # The bundle that goes out stands last in a swap, and moves first: without it, nothing
+            # may come back.
+            moves = [self._move(unload, author) for unload in reversed(swap)]
+            try:
+                self._add(moves)
+                queued += moves
+            except ConflictError as error:
+                for move in moves:
+                    log.warning("a move was not queued", bundle=move.bundle, error=str(error))
+        return queued
+
+    def queue_all(self, unloads: Sequence[Unload], author: Author) -> list[Move]:
+        """Queue all moves of a plan. Raises `ConflictError`, and queues none, without room."""
+        limit = self.settings.value.queue_max
+        if self.queue.waiting + len(unloads) > limit:
+            raise ConflictError(
+                f"{self.queue.waiting} moves wait and {len(unloads)} would be added; "
+                f"loadManagerMovesQueueMax allows {limit}"
+            )
+        return self.decide(unloads, author)
+
+    def _move(self, unload: Unload, author: Author) -> Move:
+        return Move(
+            id=f"{self.epoch}-{next(self._numbers)}",
+            bundle=unload.bundle,
+            source=unload.source,
+            destination=unload.destination,
+            reason=unload.reason,
+            author=author,
+            why=unload.why,
+            swap=unload.swap,
+            created_ms=self.clock.now_ms(),
+        )
+
+    def _add(self, moves: Sequence[Move]) -> None:
+        self.queue.add(moves, self.clock.monotonic_s(), self.settings.value)
+        for move in moves:
+            self._expect(move)
+            _call(self.on_change, move)
+        self._wake.set()
+
+    def _expect(self, move: Move) -> None:
+        """Count a bundle at its destination, for the decisions until it is there."""
+        if move.destination is not None:
+            self.view.placed(move.bundle, move.destination, self.clock.now_ms())
+
+    async def move(self, unload: Unload, author: Author = Author.OPERATOR) -> Move:
+        """Move a bundle now, before what the leader itself wants, and wait until that has ended.
+
+        Raises `ConflictError` when the bundle is moving already, or nothing may be moved. The move
+        is cancelled if nothing may be moved any more before it begins, or the caller is.
+        """
+        if (why := self.held(author)) is not None:
+            raise ConflictError(why)
+        known = self.queue.move_of(unload.bundle)
+        if known is not None and known.state is MoveState.QUEUED:
+            self.cancel(known.id)
+        move = self._move(unload, author)
+        self._add([move])
+        try:
+            while not move.ended:
+                await self._changed.wait()
+        except asyncio.CancelledError:
+            if move.state is MoveState.QUEUED:
+                self.cancel(move.id, "who ordered it is gone")
+            raise
+        return move
+
+    async def idle(self) -> None:
+        """Wait until no move waits or is under way."""
+        while any(True for _ in self.queue.open_moves()):
+            await self._changed.wait()
+
+    # Queries and changes
+
+    def document(self, limit: int) -> dict[str, Any]:
+        """The pause, the moves that have not ended, and the last ones that have."""
+        pause = self.wishes.pause()
+        open_moves = list(self.queue.open_moves())
+        ended = list(self.queue.ended)[: max(0, limit - len(open_moves))]
+        return {
+            "paused": None if pause is None else {"until": pause.until_ms, "note": pause.note},
+            "waiting": self.queue.waiting,
+            "running": self.queue.running(),
+            "moves": [move_document(move) for move in [*open_moves[:limit], *ended]],
+        }
+
+    def cancel(self, move_id: str | None, why: str = BY_OPERATOR, *, urgent: bool = True) -> int:
+        """Cancel a move that waits, or all; returns how many. See `MoveQueue.cancel`."""
+        return self._drop(self.queue.cancel(move_id, self.clock.now_ms(), why, urgent=urgent))
+
+    def cancel_of(self, source: str, author: Author) -> int:
+        """Cancel the waiting moves away from a broker that an author wanted."""
+        return self._drop(self.queue.cancel_of(source, author, self.clock.now_ms()))
+
+    def _drop(self, moves: Sequence[Move]) -> int:
+        for move in moves:
+            self.view.not_placed(move.bundle)
+            _call(self.on_change, move)
+            self._record(move)
+        if moves:
+            self._tell()
+        return len(moves)
+
+    def wake(self) -> None:
+        """Look now what may start: a pause ended, say."""
+        self._wake.set()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+        self._wake.set()
+
+    # Running
+
+    async def run(self) -> None:
+        """Start moves as soon as they may start, until the term ends."""
+        try:
+            while True:
+                self._wake.clear()
+                await self.steps.run("move", self._turn)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(TICK_S):
+                        await self._wake.wait()
+        finally:
+            ended = Outcome("the leader's term ended; what came of it is not known")
+            for move in list(self.queue.open_moves()):
+                move.state, move.outcome = MoveState.CANCELLED, ended
+                move.ended_ms = self.clock.now_ms()
+                _call(self.on_change, move)
+                self._record(move)
+            self._tell()
+
+    async def _turn(self) -> None:
+        now_s, settings = self.clock.monotonic_s(), self.settings.value
+        self._drop(self.queue.expire(now_s, self.clock.now_ms(), settings))
+        for move in self.queue.open_moves():
+            self._expect(move)
+        paused = self.wishes.pause() is not None
+        held = {author for author in Author if self.held(author) is not None}
+        if (why := self.held(Author.OPERATOR)) is not None:  # somebody waits for an answer
+            for move in list(self.queue.open_moves()):
+                if move.author is Author.OPERATOR and move.state is MoveState.QUEUED:
+                    self.cancel(move.id, why)
+        for group in self.queue.start(now_s, settings, paused=paused, held=held):
+            self.scope.spawn(self._run(group), f"move {group.moves[0].bundle}")
+
+    async def _run(self, group: Group) -> None:
+        for move in group.moves:
+            if move.ended:
+                continue  # a move of its swap failed
+            if not await self.steps.run("move", partial(self._make, move)) and not move.ended:
+                self._end(move, MoveState.FAILED, Outcome("a bug; the log has it"), left=False)
+
+    async def _make(self, move: Move) -> None:
+        source = self.brokers.address(move.source)
+        destination = self.brokers.address(move.destination) if move.destination else None
+        problem = self._obstacle(move, source, destination)
+        if problem is not None or source is None:
+            self._end(move, MoveState.FAILED, Outcome(str(problem)), left=False)
+            return
+        if (wish := wish_against(move, self.wishes.now())) is not None:
+            self._end(move, MoveState.CANCELLED, Outcome(wish), left=False)
+            return
+        move.state, move.started_ms = MoveState.RUNNING, self.clock.now_ms()
+        _call(self.on_change, move)
+        document = move_document(move)
+        log.info(
+            "bundle moves",
+            epoch=self.epoch,
+            **log_fields({name: document[name] for name in LOGGED}),
+        )
+        if destination is not None:
+            self.preferred.set(move.bundle, destination.broker_id)
+        released, failed = await self._order(move, source, destination)
+        owner, failed = await self._settled(move, source, destination, failed)
+        there = owner == move.destination if destination else owner not in (move.source, UNKNOWN)
+        told = released or Released()
+        outcome = replace(
+            failed or Outcome("moved"),
+            owner=None if owner == UNKNOWN else owner,
+            clients_closed=told.clients,
+            pause_ms=told.pause_ms,
+            life=told.life,
+        )
+        state = MoveState.DONE if there else MoveState.FAILED
+        self._end(move, state, outcome, left=owner not in (move.source, UNKNOWN))
+
+    def _obstacle(
+        self, move: Move, source: BrokerAddress | None, destination: BrokerAddress | None
+    ) -> str | None:
+        """Why a move cannot begin any more."""
+        if source is None:
+            return f"{move.source} is gone: the next lookup places the bundle"
+        if move.destination is not None and destination is None:
+            return f"{move.destination} is gone"
+        return None
+
+    async def _order(
+        self, move: Move, source: BrokerAddress, destination: BrokerAddress | None
+    ) -> tuple[Released | None, Outcome | None]:
+        """Have the source release the bundle; returns its answer, and what went wrong."""
+        epoch = None if move.author is Author.OPERATOR else self.epoch
+        timeout_s = self.settings.value.timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                released = await self.release(source, move.bundle, destination, epoch=epoch)
+        except OperationalError as error:
+            code = NOT_SENT if isinstance(error, NotSentError) else None
+            return None, Outcome(str(error), code=code)
+        except TimeoutError:
+            return None, Outcome(f"{source.broker_id} did not finish within {timeout_s:g} s")
+        not_owned = Outcome("the source did not own it", code=NOT_OWNED)
+        return released, None if released else not_owned
+
+    async def _settled(
+        self,
+        move: Move,
+        source: BrokerAddress,
+        destination: BrokerAddress | None,
+        failed: Outcome | None,
+    ) -> tuple[str | None, Outcome | None]:
+        """Repair a move that left the bundle without an owner; returns its owner now, and what went
+        wrong.
+        """
+        owner = await self._owner(move.bundle)
+        not_owned = failed is not None and failed.code == NOT_OWNED
+        if owner is not None or destination is None or not_owned:
+            return owner, failed
+        for broker in (destination, source):
+            with contextlib.suppress(LoadManagerError):
+                await self.mover.acquire_bundle(broker, move.bundle, epoch=self.epoch)
+                break
+        repaired = await self._owner(move.bundle)
+        failed = failed or Outcome(f"{destination.broker_id} did not take it")
+        then = "the next lookup places it" if repaired is None else f"repaired: {repaired} owns it"
+        return repaired, replace(failed, text=f"{failed.text}; {then}")
+
+    async def _owner(self, bundle: str) -> str | None:
+        """The owner; `UNKNOWN` if the store does not say."""
+        for attempt in range(READ_ATTEMPTS):
+            try:
+                return await self.owner(bundle)
+            except LoadManagerError:
+                if attempt < READ_ATTEMPTS - 1:
+                    await sleep(READ_AGAIN_S)
+        return UNKNOWN
+
+    # Ending
+
+    def _end(self, move: Move, state: MoveState, outcome: Outcome, *, left: bool) -> None:
+        """Record the end of a move; `left`: the source no longer owns the bundle."""
+        ended = self.queue.end(move, state, outcome, self.clock.now_ms())
+        if left:
+            self.view.moved(move.bundle, move.source, self.clock.now_ms())
+        if state is not MoveState.DONE:
+            self.preferred.forget(move.bundle)
+            for other in ended:
+                self.view.not_placed(other.bundle)
+        self._tell()
+        for other in ended:
+            _call(self.on_end, other)
+            _call(self.on_change, other)
+        for other in ended[1:]:
+            self._record(other)
+        if state is MoveState.DONE and move.destination and outcome.clients_closed:
+            self.scope.spawn(self._verify(move, outcome), f"verify {move.bundle}")
+        else:
+            self._record(move)
+
+    async def _verify(self, move: Move, outcome: Outcome) -> None:
+        """Ask the destination for the clients that came back, then record the move."""
+        closed = outcome.clients_closed or 0
+        self._verifying += 1
+        try:
+            for wait_s in CLIENTS_ASKED_AFTER_S if self._verifying <= VERIFYING_MAX else ():
+                await sleep(wait_s)
+                back = await self._clients(move)
+                if back is not None:
+                    move.outcome = outcome = replace(outcome, clients_back=back)
+                    if back >= closed:
+                        break
+        finally:
+            self._verifying -= 1
+            _call(self.on_change, move)
+            self._record(move)
+
+    async def _clients(self, move: Move) -> int | None:
+        address = self.brokers.address(move.destination or "")
+        if address is None:
+            return None
+        try:
+            served = await self.mover.served_bundles(address, move.bundle)
+        except LoadManagerError:
+            return None
+        return served.get(move.bundle)
+
+    def _record(self, move: Move) -> None:
+        outcome = move.outcome
+        tell = log.info if move.state is MoveState.DONE else log.warning
+        tell(
+            "move ended",
+            id=move.id,
+            bundle=move.bundle,
+            state=move.state.value,
+            reason=move.reason,
+            source=move.source,
+            destination=move.destination,
+            outcome=outcome and outcome.text,
+            owner=outcome and outcome.owner,
+            clients_closed=outcome and outcome.clients_closed,
+            clients_back=outcome and outcome.clients_back,
+            pause_ms=outcome and outcome.pause_ms,
+        )
+        _call(self.on_record, move)
+
+
+def _call(listeners: Sequence[Callable[[Move], None]], move: Move) -> None:
+    for listener in listeners:
+        listener(move)
+
+
+UNKNOWN = "?"
+LOGGED = ("id", "bundle", "source", "destination", "reason", "why", "author")

@@ -1,0 +1,219 @@
+"""Does what operators ask of the leader: moves, pins, cordons, drains, a pause of the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+
+from loadmanager.engine.load.wishes import NOTE_MAX, Cordon, Pause, Pin, check_hold
+from loadmanager.engine.moves.move import Author, MoveState, move_document
+from loadmanager.engine.strategies.plan import Unload
+from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError, OperationalError
+from loadmanager.kit.metadata.store import Check
+from loadmanager.leader.draining import Draining
+from loadmanager.leader.moves import Moves
+from loadmanager.leader.overview import Overview
+from loadmanager.leader.plans import Plans
+
+log = structlog.get_logger("operations")
+
+
+class Merger(Protocol):
+    """Merges bundles (`leader.merging.Merging`)."""
+
+    async def step(self) -> None:
+        """Merge what has stayed idle for long enough."""
+        ...
+
+    async def merge(self, left: str, right: str, reason: str, *, epoch: int | None) -> str:
+        """Merge two neighbours, the lower one first; returns the name of the new bundle."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operations:
+    """Carries out operators' requests under the checks of one term."""
+
+    checks: Sequence[Check]
+    moves: Moves
+    draining: Draining
+    merging: Merger
+    overview: Overview
+    plans: Plans
+
+    # Moves
+
+    async def move(
+        self, bundle: str, destination: str, *, pin_s: float | None = None, note: str = ""
+    ) -> dict[str, Any]:
+        """Move a bundle to a broker, and pin it there for `pin_s` seconds; waits for the outcome.
+
+        A bundle that is pinned already stays pinned until the same time, at its new broker. The pin
+        is written first, and taken back if the bundle does not arrive. A bundle without an owner
+        goes there with its next lookup. Returns the move's document, or says why there was nothing
+        to move. Raises `ConflictError` for a destination that is cordoned or not active,
+        `OperationalError` if the bundle did not get there.
+        """
+        self._destination(destination)
+        before, held = self.moves.wishes.pins.get(bundle), self.moves.wishes.now().pin_of(bundle)
+        pin = held and msgspec.structs.replace(held, broker=destination)
+        if pin_s is not None:
+            pin = Pin(destination, self._until_ms(pin_s), _checked(note))
+        if pin is not None and pin != held:
+            await self.moves.wishes.pin(bundle, pin, self.checks)
+            log.info(
+                "bundle pinned",
+                bundle=bundle,
+                peer=pin.broker,
+                until_ms=pin.until_ms,
+                note=pin.note,
+                before=held and held.broker,
+            )
+        pinned = {} if pin is None else {"pinnedUntil": pin.until_ms}
+        source = await self.moves.owner(bundle)
+        if source is None:
+            self.moves.preferred.set(bundle, destination)
+            text = f"{bundle} has no owner; its next lookup places it on {destination}"
+            if self.moves.assign is not None:
+                assigned = await self.moves.assign(bundle, destination)
+                to = f"it is assigned to {destination}" if assigned else "another broker gets it"
+                text = f"{bundle} had no owner; {to}"
+            return {"bundle": bundle, "state": None, "outcome": {"text": text}, **pinned}
+        if source == destination:
+            text = f"{destination} owns it already"
+            outcome = {"text": text, "owner": source}
+            return {"bundle": bundle, "state": None, "outcome": outcome, **pinned}
+        move = await self.moves.move(
+            Unload(bundle, source, destination, "Operator", {"note": note} if note else {})
+        )
+        if move.state is not MoveState.DONE:
+            if pin != held:
+                await self.moves.wishes.pin(bundle, before, self.checks)
+                log.info("pin taken back", bundle=bundle, before=held and held.broker)
+            text = move.outcome.text if move.outcome else "unknown"
+            raise OperationalError(f"{bundle} was not moved to {destination}: {text}")
+        return {**move_document(move), **pinned}
+
+    def _destination(self, destination: str) -> BrokerAddress:
+        brokers = self.moves.brokers
+        address = brokers.address(destination)
+        if address is None:
+            raise ConflictError(
+                f"Destination broker {destination} is not active: the brokers are "
+                f"{', '.join(sorted(brokers.reports))}"
+            )
+        if destination in self.moves.wishes.cordons:
+            raise ConflictError(f"Destination broker {destination} is cordoned")
+        return address
+
+    def list_moves(self, limit: int) -> dict[str, Any]:
+        """See `Moves.document`."""
+        return self.moves.document(limit)
+
+    def cancel(self, move_id: str | None) -> int:
+        """Cancel a move that waits, or all that wait; returns how many.
+
+        Raises `NotFoundError` for an unknown move, `ConflictError` for one that has begun or ended.
+        """
+        return self.moves.cancel(move_id)
+
+    async def pause(self, seconds: float | None, note: str = "") -> dict[str, Any] | None:
+        """Let no queued move begin for so long; None: go on now. Returns the pause."""
+        pause = None
+        if seconds is not None:
+            pause = Pause(self._until_ms(seconds), _checked(note))
+        await self.moves.wishes.set_pause(pause, self.checks)
+        self.moves.wake()
+        log.info("moves paused" if pause else "moves go on", seconds=seconds, note=note)
+        return None if pause is None else {"until": pause.until_ms, "note": pause.note}
+
+    # Pins
+
+    def pins(self) -> dict[str, Any]:
+        """Bundle → the pin that counts now."""
+        pins = self.moves.wishes.now().pins
+        return {
+            bundle: {"broker": pin.broker, "until": pin.until_ms, "note": pin.note}
+            for bundle, pin in sorted(pins.items())
+        }
+
+    async def unpin(self, bundle: str) -> None:
+        """Remove a pin. Raises `NotFoundError`."""
+        await self.moves.wishes.pin(bundle, None, self.checks)
+        log.info("bundle no longer pinned", bundle=bundle)
+
+    # Cordons
+
+    def cordons(self) -> list[dict[str, Any]]:
+        """The cordoned brokers, each with the progress of its drain."""
+        cordons = self.moves.wishes.cordons
+        return [self.draining.document(broker, cordons[broker]) for broker in sorted(cordons)]
+
+    async def cordon(
+        self, broker: str, *, drain: bool, until_restart: bool = False, note: str = ""
+    ) -> dict[str, Any]:
+        """Send no new bundle to a broker; with `drain`, move its bundles away, too.
+
+        With `until_restart` the cordon ends when the broker is back; one that was set without an
+        end stays. A broker that is cordoned already keeps what is not said anew. Raises
+        `NotFoundError` for a broker that is not active, `ConflictError` for the last one that is
+        not cordoned.
+        """
+        brokers, wishes = self.moves.brokers, self.moves.wishes
+        address = brokers.address(broker)
+        if address is None:
+            raise NotFoundError(
+                f"Broker {broker} is not active: the brokers are "
+                f"{', '.join(sorted(brokers.reports))}"
+            )
+        if not brokers.reports.keys() - wishes.cordons.keys() - {broker}:
+            raise ConflictError(f"{broker} is the last broker that is not cordoned")
+        now_ms = self.moves.clock.now_ms()
+        began_ms = int(brokers.reports[broker].start_timestamp) if until_restart else 0
+        cordon = wishes.cordons.get(broker) or Cordon(now_ms, until_restart_of=began_ms)
+        if drain and not cordon.drain:
+            total = await self.draining.count(address)
+            cordon = msgspec.structs.replace(cordon, drain=True, total=total)
+        if note:
+            cordon = msgspec.structs.replace(cordon, note=_checked(note))
+        await wishes.cordon(broker, cordon, self.checks)
+        log.info("broker cordoned", peer=broker, drain=cordon.drain, note=note)
+        return self.draining.document(broker, cordon)
+
+    async def uncordon(self, broker: str) -> None:
+        """Let a broker have bundles again; the moves of its drain that wait are cancelled.
+
+        Raises `NotFoundError` for a broker that is not cordoned.
+        """
+        await self.moves.wishes.cordon(broker, None, self.checks)
+        cancelled = self.moves.cancel_of(broker, Author.DRAIN)
+        log.info("broker no longer cordoned", peer=broker, cancelled_moves=cancelled)
+
+    async def step(self) -> None:
+        """End the cordons that held until a restart, and queue the next moves of drains."""
+        for broker, cordon in sorted(self.moves.wishes.cordons.items()):
+            report = self.moves.brokers.reports.get(broker)
+            began_ms = 0 if report is None else report.start_timestamp
+            if cordon.until_restart_of and began_ms > cordon.until_restart_of:
+                await self.uncordon(broker)
+        await self.draining.step()
+
+    # Merges
+
+    async def merge(self, left: str, right: str) -> str:
+        """Merge two neighbours, the lower one first; see `Merging.merge`."""
+        return await self.merging.merge(left, right, "Operator", epoch=None)
+
+    def _until_ms(self, seconds: float) -> int:
+        return self.moves.clock.now_ms() + round(check_hold(seconds) * 1000)
+
+
+def _checked(note: str) -> str:
+    if len(note) > NOTE_MAX:
+        raise BadInputError(f"a note has at most {NOTE_MAX} characters")
+    return note

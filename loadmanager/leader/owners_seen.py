@@ -1,0 +1,152 @@
+"""Since when each broker has each bundle, as far as the leader has seen; and events of that.
+
+The reports of the modular manager's brokers say it a report later than the locks; the state records
+of the extensible manager say it at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from functools import partial
+
+from loadmanager.engine.load.cluster_view import ClusterView
+from loadmanager.engine.load.reports import LocalBrokerData
+from loadmanager.engine.ownership.state_records import StateRecord
+from loadmanager.kit.clock import Clock
+from loadmanager.leader.events import Events
+from loadmanager.leader.ports.fleet import Reporting
+
+NAMED_MAX = 500
+"""Bundles that an event names at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A bundle at its owner."""
+
+    broker: str
+    since_ms: int
+    exact: bool
+    """Whether the leader saw it come; else it was there when the term began."""
+    reported_ms: float = 0
+    """When the owner made the report that had it first; the extensible manager: when it came."""
+
+
+@dataclass(slots=True, kw_only=True)
+class OwnersSeen:
+    """Follows the owners of all bundles during one term."""
+
+    brokers: Reporting
+    clock: Clock
+    events: Events
+    view: ClusterView
+    stats_interval_s: Callable[[], float]
+    """Over how long brokers measure traffic."""
+    records: list[Callable[[str, StateRecord | None], None]] | None = None
+    """Where to listen for changes of state records; None: reports tell of owners."""
+    seen: dict[str, Seen] = field(default_factory=dict)
+    """Bundle → its owner."""
+    _of_broker: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def __enter__(self) -> OwnersSeen:
+        """Begin."""
+        self.begin()
+        return self
+
+    def begin(self) -> None:
+        """Listen from now on: the owners of the reports that are there came before."""
+        if self.records is None:
+            for broker, report in self.brokers.reports.items():
+                self._reported(broker, report, exact=False)
+        else:
+            now_ms = self.clock.now_ms()
+            for bundle, broker in self.view.owners.items():
+                self.seen[bundle] = Seen(broker, now_ms, exact=False)
+            self.records.append(self.on_record)
+        self._of_broker = {
+            broker: self._of_broker.get(broker, frozenset()) for broker in self.brokers.reports
+        }
+        self.brokers.listeners.append(self.on_report)
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        self.brokers.listeners.remove(self.on_report)
+        if self.records is not None:
+            self.records.remove(self.on_record)
+
+    def on_the_way(self) -> set[str]:
+        """The bundles that go to a broker and that no broker reports meanwhile."""
+        return {bundle for bundle in self.view.coming() if bundle not in self.seen}
+
+    def measured(self, bundle: str, broker: str) -> bool:
+        """True if the broker's last report is so much later than its first one with the bundle that
+        it has measured the bundle's traffic. Until then, zeros say nothing.
+        """
+        seen = self.seen.get(bundle)
+        if seen is None or seen.broker != broker:
+            return False
+        report = self.brokers.reports.get(broker)
+        load = self.view.load_data.get(broker)
+        made_ms = load.updated_at if load is not None else report.last_update if report else 0
+        return not seen.exact or made_ms - seen.reported_ms >= 1000 * self.stats_interval_s()
+
+    def on_report(self, broker: str, report: LocalBrokerData | None) -> None:
+        """A broker reported, or is gone."""
+        if report is None:
+            lost = self._of_broker.pop(broker, frozenset())
+            self._forget(broker, lost)
+            self._tell("broker", {"broker": broker, "state": "gone", "bundles": len(lost)})
+            return
+        if broker not in self._of_broker:
+            self._of_broker[broker] = frozenset()
+            self._tell("broker", {"broker": broker, "state": "active", "bundles": 0})
+        if self.records is None:
+            gained, lost = self._reported(broker, report, exact=True)
+            if gained or lost:
+                self._told_ownership(broker, gained, lost)
+
+    def on_record(self, bundle: str, record: StateRecord | None) -> None:
+        """The state record of a bundle changed."""
+        owner = None if record is None or record.owner is None else record.owner[0]
+        before = self.seen.get(bundle)
+        if owner is None:
+            if before is not None:
+                del self.seen[bundle]
+                self._told_ownership(before.broker, (), (bundle,))
+        elif before is None or before.broker != owner:
+            now_ms = self.clock.now_ms()
+            self.seen[bundle] = Seen(owner, now_ms, exact=True, reported_ms=now_ms)
+            self._told_ownership(owner, (bundle,), ())
+
+    def _reported(
+        self, broker: str, report: LocalBrokerData, *, exact: bool
+    ) -> tuple[frozenset[str], frozenset[str]]:
+        before, after = self._of_broker.get(broker, frozenset()), frozenset(report.bundles)
+        if before == after:
+            return frozenset(), frozenset()
+        self._of_broker[broker] = after
+        gained, lost = after - before, before - after
+        seen = Seen(broker, self.clock.now_ms(), exact, report.last_update)
+        self.seen.update(dict.fromkeys(gained, seen))
+        self._forget(broker, lost)
+        return gained, lost
+
+    def _forget(self, broker: str, bundles: Collection[str]) -> None:
+        for bundle in bundles:
+            seen = self.seen.get(bundle)
+            if seen is not None and seen.broker == broker:
+                del self.seen[bundle]
+
+    def _told_ownership(self, broker: str, gained: Collection[str], lost: Collection[str]) -> None:
+        document = {
+            "broker": broker,
+            "gained": sorted(gained)[:NAMED_MAX],
+            "lost": sorted(lost)[:NAMED_MAX],
+            "gainedCount": len(gained),
+            "lostCount": len(lost),
+        }
+        self._tell("ownership", document)
+
+    def _tell(self, kind: str, document: dict[str, object]) -> None:
+        self.events.publish(kind, partial(dict, {"at": self.clock.now_ms(), **document}))

@@ -1,0 +1,171 @@
+"""Strategies of third parties: Python entry points in the groups `loadmanager.shedders` and
+`loadmanager.placements`.
+
+An entry point's name is the strategy's name in broker.conf. It refers to a `Shedder` or a
+`PlacementRule` of `engine.strategies.strategy`, or to a function, which becomes the `shed` or the
+`candidates` of a strategy without settings and memory. Register strategies before settings are
+loaded, because they may declare keys. Our own strategies are registered in
+`engine.strategies.registry`: an entry point exists only in an installed package, and `engine` runs
+in a plain checkout, too.
+
+Answers of these strategies are checked. Whatever they raise is an error of one step, even
+`SystemExit` and `CancelledError`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from loadmanager.engine.strategies import registry
+from loadmanager.engine.strategies.plan import Skip, Unload
+from loadmanager.engine.strategies.strategy import PlacementRule, Shed, Shedder, Strategy
+from loadmanager.kit.errors import ConfigError
+from loadmanager.kit.reason import from_sentence
+
+GROUPS = ("loadmanager.shedders", "loadmanager.placements")
+ENTRIES_MAX = 100_000
+"""Bounds the size of a plan, which the admin API answers with."""
+
+
+@functools.cache
+def checked_shedder(strategy: Shedder) -> Shedder:
+    """The shedder, whose functions raise `Exception`s only, and whose answers are checked.
+
+    The same object for the same strategy.
+    """
+
+    def shed(*arguments: Any) -> Shed:
+        answer: object = _called(strategy.name, strategy.shed, *arguments)
+        problem = _problem_of(answer)
+        if problem:
+            raise TypeError(
+                f"the shedding strategy {strategy.name} answered {answer!r:.200}; {problem}"
+            )
+        answered = cast(Shed, answer)
+        if all(skip.code.isidentifier() for skip in answered.skipped):
+            return answered
+        return replace(answered, skipped=tuple(map(_with_code, answered.skipped)))
+
+    return replace(strategy, **_contained(strategy) | {"shed": shed})
+
+
+def _with_code(skip: Skip) -> Skip:
+    """The skip with a code of one word, also of `Skip(what, "Code: text")` (earlier versions)."""
+    why = from_sentence(skip.reason)
+    return Skip(skip.what, why.code, why.text)
+
+
+def _problem_of(answer: object) -> str:
+    """Why an answer cannot be carried out or published; empty for a `Shed` that can."""
+    if not isinstance(answer, Shed) or not all(
+        isinstance(unload, Unload) for unload in answer.unloads
+    ):
+        return "a Shed of Unloads is expected"
+    if len(answer.unloads) + len(answer.skipped) > ENTRIES_MAX:
+        return f"at most {ENTRIES_MAX} unloads and skips are expected"
+    try:
+        msgspec.convert(msgspec.to_builtins(answer.unloads), tuple[Unload, ...])
+        msgspec.convert(msgspec.to_builtins(answer.skipped), tuple[Skip, ...])
+    except (TypeError, msgspec.ValidationError) as error:
+        return str(error)
+    return ""
+
+
+@functools.cache
+def checked_placement(strategy: PlacementRule) -> PlacementRule:
+    """The placement rule, whose functions raise `Exception`s only, and whose answers are checked.
+
+    The same object for the same strategy.
+    """
+
+    def candidates(*arguments: Any) -> tuple[list[str], Any]:
+        answer: object = _called(strategy.name, strategy.candidates, *arguments)
+        if (
+            not isinstance(answer, tuple)
+            or len(answer) != 2
+            or not isinstance(answer[0], Sequence)
+            or isinstance(answer[0], str)
+        ):
+            raise TypeError(
+                f"the placement strategy {strategy.name} answered {answer!r:.200}; (names of "
+                "brokers, memory) is expected"
+            )
+        return [str(broker) for broker in answer[0]], answer[1]
+
+    return replace(strategy, **_contained(strategy) | {"candidates": candidates})
+
+
+def register_plugins() -> list[str]:
+    """Register installed third-party strategies; returns their names. May be called again.
+
+    Raises `ConfigError` for one that cannot be loaded, or has the name of another strategy.
+    """
+    return [
+        *_register(GROUPS[0], Shedder, "shed", checked_shedder),
+        *_register(GROUPS[1], PlacementRule, "candidates", checked_placement),
+    ]
+
+
+def modules() -> list[Path]:
+    """The files of registered third-party strategies' packages, in order."""
+    found: set[Path] = set()
+    for group in GROUPS:
+        for entry in importlib.metadata.entry_points(group=group):
+            file = getattr(sys.modules.get(entry.module.partition(".")[0]), "__file__", None)
+            if file is not None:
+                path = Path(file)
+                found.update(path.parent.rglob("*.py") if path.stem == "__init__" else [path])
+    return sorted(found)
+
+
+def _register(
+    group: str, kind: type[Strategy], function: str, check: Callable[[Any], Strategy]
+) -> list[str]:
+    names = []
+    for entry in importlib.metadata.entry_points(group=group):
+        what = f"{group}: {entry.name} = {entry.value}"
+        try:
+            loaded = entry.load()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a third party's import raises
+            raise ConfigError(f"{what} cannot be loaded: {error}") from None
+        if not isinstance(loaded, kind):
+            if not callable(loaded):
+                raise ConfigError(f"{what} is neither a {kind.__name__} nor a function")
+            loaded = kind(**{"name": entry.name, function: loaded})
+        if loaded.name != entry.name:
+            raise ConfigError(f"{what} calls itself {loaded.name}")
+        try:
+            registry.register(check(loaded))
+        except ConfigError as error:
+            raise ConfigError(f"{what}: {error}") from None
+        names.append(entry.name)
+    return names
+
+
+def _contained(strategy: Strategy) -> dict[str, Any]:
+    """The functions of a strategy, which raise `Exception`s only."""
+    functions = {each.name: getattr(strategy, each.name) for each in fields(strategy)}
+    return {
+        name: functools.partial(_called, strategy.name, function)
+        for name, function in functions.items()
+        if callable(function) and not isinstance(function, type)
+    }
+
+
+def _called(name: str, function: Callable[..., object], *arguments: object) -> object:
+    try:
+        return function(*arguments)
+    except Exception:
+        raise
+    except BaseException as error:
+        # SystemExit and KeyboardInterrupt would end the broker (signals come by another way), and
+        # CancelledError would silently end the leader's task.
+        raise RuntimeError(f"the strategy {name} raised {error!r}") from error

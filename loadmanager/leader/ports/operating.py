@@ -1,0 +1,198 @@
+"""Shows operators what the leader sees, and does what they order; quotas aside, beyond
+Pulsar's API.
+
+Documents are plain data for JSON, of the shapes in `leader.http.models`. Times are milliseconds
+since the epoch, rates messages/s, throughputs bytes/s, usages fractions of 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from loadmanager.kit.errors import ConflictError
+
+Document = dict[str, Any]
+
+SORTS = ("rate", "throughput", "age")
+"""The orders of bundles, each with the largest first."""
+
+
+class DriftError(ConflictError):
+    """A sealed plan is not carried out, because the cluster is not what it was made for."""
+
+    def __init__(self, reason: str, drift: Sequence[Document]) -> None:
+        super().__init__(reason)
+        self.drift = list(drift)
+        """What is different: `what`, `bundle` (or null) and `reason` of each difference."""
+
+
+class Overview(Protocol):
+    """The cluster as the leader sees it."""
+
+    def cluster(self, limit: int) -> Document:
+        """The leader, the queue of moves, and each broker with its load."""
+        ...
+
+    async def bundles(
+        self, *, sort: str, namespace: str | None, owner: str | None, limit: int
+    ) -> Document:
+        """The bundles of the last reports, in one of the orders of `SORTS`."""
+        ...
+
+    async def bundle(self, bundle: str, replaced_by: Sequence[str], limit: int) -> Document:
+        """One bundle: its owner, its load, what replaced it, and the decisions that concern it."""
+        ...
+
+    def has_decided_about(self, bundle: str) -> bool:
+        """True if a decision that is still kept names this bundle."""
+        ...
+
+    def decisions(
+        self,
+        *,
+        bundle: str | None,
+        broker: str | None,
+        since_ms: int | None,
+        until_ms: int | None,
+        limit: int,
+    ) -> Document:
+        """The last decisions with their reasons, newest first."""
+        ...
+
+
+class Plans(Protocol):
+    """Dry runs, and the sealed plans that they leave behind."""
+
+    def dry_run(
+        self, shedder: str | None, placement: str | None, settings: Mapping[str, str]
+    ) -> Document:
+        """Plan a shedding cycle with these settings, as it would be now; nothing is moved.
+
+        Raises `BadInputError` for an unknown strategy or key, and for a value that is not allowed.
+        """
+        ...
+
+    def list(self, limit: int) -> Document:
+        """The plans of this term, the newest first."""
+        ...
+
+    def plan(self, plan_id: str) -> Document:
+        """One plan with its moves. Raises `NotFoundError`."""
+        ...
+
+    async def execute(self, plan_id: str) -> Document:
+        """Queue exactly the moves of a plan; returns the plan.
+
+        Raises `NotFoundError`, `DriftError` naming every difference, and `ConflictError` if the
+        queue of moves has no room. Then no move is queued.
+        """
+        ...
+
+
+class LeaderOperations(Protocol):
+    """Does what operators ask of the leader."""
+
+    @property
+    def overview(self) -> Overview:
+        """The cluster as the leader sees it."""
+        ...
+
+    @property
+    def plans(self) -> Plans:
+        """Dry runs and sealed plans."""
+        ...
+
+    async def move(
+        self, bundle: str, destination: str, *, pin_s: float | None = None, note: str = ""
+    ) -> Document:
+        """Move a bundle, and pin it; returns the move."""
+        ...
+
+    def list_moves(self, limit: int) -> Document:
+        """The moves, and the pause."""
+        ...
+
+    def cancel(self, move_id: str | None) -> int:
+        """Cancel a move that waits, or all; returns how many."""
+        ...
+
+    async def pause(self, seconds: float | None, note: str = "") -> Document | None:
+        """Pause the queue of moves, or let it go on."""
+        ...
+
+    def pins(self) -> Document:
+        """Bundle → its pin."""
+        ...
+
+    async def unpin(self, bundle: str) -> None:
+        """Remove a pin."""
+        ...
+
+    def cordons(self) -> list[Document]:
+        """The cordoned brokers with the progress of their drains."""
+        ...
+
+    async def cordon(
+        self, broker: str, *, drain: bool, until_restart: bool = False, note: str = ""
+    ) -> Document:
+        """Cordon a broker, and drain it."""
+        ...
+
+    async def uncordon(self, broker: str) -> None:
+        """End a cordon."""
+        ...
+
+    async def merge(self, left: str, right: str) -> str:
+        """Merge two neighbouring bundles; returns the name of the new one."""
+        ...
+
+
+class HeatMap(Protocol):
+    """The hottest bundles over time."""
+
+    def document(self, limit: int) -> Document:
+        """Samples of that many bundles."""
+        ...
+
+
+class Quotas(Protocol):
+    """Pulsar's resource quotas: the loads that bundles are expected to carry.
+
+    None stands for the bundles without a quota of their own.
+    """
+
+    def quota(self, bundle: str | None) -> Document:
+        """The quota of a bundle, or the default one."""
+        ...
+
+    async def set_quota(self, bundle: str | None, document: Document) -> None:
+        """Store a quota. Raises `BadInputError`."""
+        ...
+
+    async def reset_quota(self, bundle: str) -> None:
+        """Delete a quota. Raises `NotFoundError`."""
+        ...
+
+
+class EventStream(Protocol):
+    """The events for one listener."""
+
+    async def next(self) -> tuple[str, str, bytes] | None:
+        """The next event: its id, its kind and its JSON; None when there are no more."""
+        ...
+
+
+class Events(Protocol):
+    """Tells what happens in the cluster, as it happens."""
+
+    def listen(self, after: str | None) -> EventStream:
+        """Begin after the event of that id, as far as it is kept; None: now.
+
+        Raises `OperationalError` when there are too many listeners.
+        """
+        ...
+
+    def leave(self, stream: Any) -> None:
+        """Listen no more."""
+        ...

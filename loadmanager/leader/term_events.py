@@ -1,0 +1,60 @@
+"""Tells those who listen what happens in one term."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from loadmanager.engine.moves.move import Move, move_document
+from loadmanager.engine.strategies import story
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.metadata.leader import Leader
+from loadmanager.leader.decisions import Decisions, KeptDecision
+from loadmanager.leader.events import Events
+from loadmanager.leader.moves import Moves
+
+OF_THEIR_OWN = ("split", "merge")
+"""Decisions that are events of their own kind."""
+
+
+@dataclass(slots=True, kw_only=True)
+class TermEvents:
+    """Publishes decisions, moves and the term itself, as a context manager."""
+
+    leader: Leader
+    events: Events
+    decisions: Decisions
+    moves: Moves
+    clock: Clock
+
+    def __enter__(self) -> TermEvents:
+        """Say that the term has begun."""
+        self.events.begin(self.leader.epoch)
+        self._tell_leader(self.leader.broker_id)
+        self.decisions.listener = self._on_decision
+        self.moves.on_change.append(self._on_move)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Say that it is over, and send the listeners away: to the next leader."""
+        self.decisions.listener = lambda _decision: None
+        self._tell_leader(None)
+        self.events.end()
+
+    def _tell_leader(self, leader: str | None) -> None:
+        document = {"at": self.clock.now_ms(), "leader": leader, "epoch": self.leader.epoch}
+        self.events.publish("leadership", partial(dict, document))
+
+    def _on_decision(self, decision: KeptDecision) -> None:
+        kind = decision.kind if decision.kind in OF_THEIR_OWN else "decision"
+        self.events.publish(kind, partial(_shown, decision))
+
+    def _on_move(self, move: Move) -> None:
+        self.events.publish("move", partial(dict, move_document(move)))
+
+
+def _shown(decision: KeptDecision) -> dict[str, Any]:
+    shown = story.concerning(decision.document(), None)
+    assert shown is not None  # nothing was asked for in particular
+    return shown

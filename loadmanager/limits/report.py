@@ -1,0 +1,176 @@
+"""The state of limits, in words and numbers, as JSON for the admin API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from loadmanager.limits.broker import BrokerThrottling, TopicThrottling
+from loadmanager.limits.limit import Limit, Ticket
+from loadmanager.limits.publish import CAUSES, Sender
+from loadmanager.limits.stats import LimitSnapshot
+from loadmanager.limits.tracker import Hold
+
+Waiting = Mapping[Limit, tuple[LimitSnapshot, Mapping[Ticket, int]]]
+"""Each limit's figures, and how many go before each ticket that waits; computed once a report,
+because thousands may wait.
+"""
+
+
+LIMITS_MAX = 200
+"""A report of those that limits held lists so many limits."""
+
+
+def broker_report(throttling: BrokerThrottling, now_ns: int) -> dict[str, Any]:
+    """Every limit of a broker that has a rate, and what pauses its connections."""
+    pauses = throttling.pauses
+    return {
+        "pausedConnections": pauses.paused_connections,
+        "pauses": pauses.pauses,
+        "resumes": pauses.resumes,
+        "wakeups": throttling.wakeups,
+        "causes": {
+            cause.value: {
+                "connections": totals.connections,
+                "times": totals.times,
+                "seconds": totals.held_ns / 1e9,
+            }
+            for cause, totals in pauses.by_cause.items()
+        },
+        "limits": [_figures(limit.snapshot(now_ns)) for limit in throttling.limits()],
+    }
+
+
+def topic_report(topic: TopicThrottling, now_ns: int) -> dict[str, Any]:
+    """Why the producers and subscriptions of one topic are slow, the slowest producer first."""
+    waiting = {limit: (limit.snapshot(now_ns), limit.places()) for limit in topic.all_limits()}
+    producers = [_producer(sender, waiting, now_ns) for sender in topic.senders]
+    producers.sort(key=lambda producer: (-producer["heldSeconds"], producer["producer"]))
+    return {
+        "topic": str(topic.name),
+        "resourceGroup": topic.group_name,
+        "limits": [_figures(figures) for figures, _ in waiting.values()],
+        "producers": producers,
+        "subscriptions": {
+            name: {
+                "held": gate.blocked,
+                "throttledTimes": {
+                    f"{level.value} {what}": times
+                    for (level, what), times in sorted(gate.throttled_by.items())
+                },
+            }
+            for name, gate in topic.gates.items()
+        },
+        "publishRateLimitedTimes": topic.held_times,
+    }
+
+
+def held_report(throttling: BrokerThrottling, now_ns: int, waiters_max: int) -> dict[str, Any]:
+    """The limits of a broker that held somebody lately, each with its figures and with those whom
+    it held, at most `waiters_max` of each; the limit that holds most of them first.
+    """
+    held: dict[Limit, list[Ticket]] = {}
+    for ticket in throttling.schedule.held_lately(now_ns):
+        if ticket.limit.active:
+            held.setdefault(ticket.limit, []).append(ticket)
+    limits = sorted(held, key=lambda limit: (-len(held[limit]), limit.name))
+    return {
+        "pausedConnections": throttling.pauses.paused_connections,
+        "causes": {
+            cause.value: totals.connections
+            for cause, totals in throttling.pauses.by_cause.items()
+            if totals.connections
+        },
+        "limits": [
+            {
+                **_figures(limit.snapshot(now_ns)),
+                "topics": sorted({ticket.waiter.topic for ticket in held[limit]})[:waiters_max],
+                "waiters": [_waiter(ticket, now_ns) for ticket in held[limit][-waiters_max:]],
+                "waitersTotal": len(held[limit]),
+            }
+            for limit in limits[:LIMITS_MAX]
+        ],
+        "limitsTotal": len(limits),
+    }
+
+
+def _waiter(ticket: Ticket, now_ns: int) -> dict[str, Any]:
+    waiter = ticket.waiter
+    client = waiter.throttle.owner.peer if isinstance(waiter, Sender) else None
+    return {
+        "kind": "subscription" if client is None else "producer",
+        "topic": waiter.topic,
+        "name": waiter.name,
+        "client": client,
+        "waits": bool(ticket.place),
+        "heldAgoMs": (now_ns - ticket.since_ns) / 1e6,
+    }
+
+
+def _figures(figures: LimitSnapshot) -> dict[str, Any]:
+    return {_camel(name): value for name, value in asdict(figures).items()}
+
+
+def _producer(sender: Sender, waiting: Waiting, now_ns: int) -> dict[str, Any]:
+    """The holds of a producer, now and so far, and the reason in one sentence."""
+    throttle, holds = sender.throttle, sender.throttle.holds(now_ns)
+    held_s = {cause.value: ns / 1e9 for cause, ns in throttle.throttled_ns.items()}
+    for hold in holds:
+        held_s[hold.cause.value] = held_s.get(hold.cause.value, 0.0) + hold.for_ns / 1e9
+    return {
+        "producer": sender.name,
+        "paused": throttle.paused,
+        "why": _why(sender, waiting, holds),
+        "heldSeconds": sum(held_s.values()),
+        "heldSecondsByCause": held_s,
+        "pauses": throttle.throttled_times,
+        "chargedMessages": sender.messages,
+        "chargedBytes": sender.size_bytes,
+    }
+
+
+def _why(sender: Sender, waiting: Waiting, holds: list[Hold]) -> str:
+    """Why a producer is slow, in one sentence."""
+    tickets = sender.waiting()
+    own = {CAUSES[ticket.limit.level] for ticket in tickets}
+    reasons = [_waits(ticket, waiting) for ticket in tickets]
+    reasons += [_connection(hold) for hold in holds if hold.cause not in own]
+    if reasons:
+        return "held by " + "; and by ".join(reasons)
+    if sender.times_held:
+        return f"not held now; was held {sender.times_held} times so far"
+    return "no limit of this broker slows it down"
+
+
+def _waits(ticket: Ticket, waiting: Waiting) -> str:
+    figures, places = waiting[ticket.limit]
+    ahead = places[ticket]
+    place = f", after {ahead} other producers" if ahead else ""
+    return (
+        f"{figures.name} limit of {_configured(figures)}, of which {_delivered(figures)} was "
+        f"delivered{place}; next turn in {figures.next_ms:.0f} ms"
+    )
+
+
+def _configured(figures: LimitSnapshot) -> str:
+    rates = ((figures.configured_messages_per_s, "msg/s"), (figures.configured_bytes_per_s, "B/s"))
+    return " and ".join(f"{rate:g} {unit}" for rate, unit in rates if rate >= 0)
+
+
+def _delivered(figures: LimitSnapshot) -> str:
+    parts = []
+    if figures.configured_messages_per_s >= 0:
+        parts.append(f"{figures.delivered_messages_per_s:.1f} msg/s")
+    if figures.configured_bytes_per_s >= 0:
+        parts.append(f"{figures.delivered_bytes_per_s:.0f} B/s")
+    return " and ".join(parts)
+
+
+def _connection(hold: Hold) -> str:
+    return f"its connection, which is held by {hold.cause.value} since {hold.for_ns / 1e6:.0f} ms"
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)

@@ -1,0 +1,126 @@
+"""The answers of limits: who may go on (`Ready`), and when to ask again (`Schedule`).
+
+Limits make no callbacks. The owner of the connections takes them from `Ready` and calls `go_on` of
+each.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from loadmanager.limits.limit import Limit, Ticket
+
+
+class Resumable(Protocol):
+    """A connection or a subscription that limits hold. Limits hand it out and never call it."""
+
+    def go_on(self) -> None:
+        """No limit holds it any more: send, until one does."""
+        ...
+
+
+class Held(Protocol):
+    """A `Resumable`, as limits see it."""
+
+    announced: bool
+    """Whether it is in `Ready`; written by `Ready` only."""
+
+    @property
+    def owner(self) -> Resumable:
+        """The connection or consumer that may go on."""
+        ...
+
+    @property
+    def may_go_on(self) -> bool:
+        """True if nothing holds it and it still exists."""
+        ...
+
+
+class Ready:
+    """The connections and consumers whose last hold ended, in order, each once."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Held] = deque()
+
+    def add(self, held: Held) -> None:
+        """The last hold of `held` ended."""
+        if not held.announced:
+            held.announced = True
+            self._queue.append(held)
+
+    def take(self) -> Resumable | None:
+        """The next one; those that are held again, or gone, are left out."""
+        while self._queue:
+            held = self._queue.popleft()
+            held.announced = False
+            if held.may_go_on:
+                return held.owner
+        return None
+
+
+RECENT_NS = 10_000_000_000
+RECENT_MAX = 2_000
+"""Waiters that limits held and that are remembered, for this long."""
+
+
+class Schedule:
+    """The moment at which to ask each limit again, in a heap; and who was held lately.
+
+    An entry whose moment is not its limit's `wakeup_ns` is outdated.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Limit]] = []
+        self._sequence = 0
+        self._held: dict[Ticket, None] = {}
+        """The tickets that joined a queue lately, and those that wait, the oldest first."""
+
+    def remember(self, ticket: Ticket) -> None:
+        """A ticket joined the queue of its limit just now."""
+        held = self._held
+        held.pop(ticket, None)
+        held[ticket] = None
+        oldest = next(iter(held))
+        if len(held) > RECENT_MAX:
+            del held[oldest]
+        elif ticket.since_ns - oldest.since_ns > RECENT_NS:
+            del held[oldest]
+            if oldest.place:
+                held[oldest] = None  # it waits still
+
+    def held_lately(self, now_ns: int) -> list[Ticket]:
+        """The tickets that wait now, or joined a queue in the last `RECENT_NS`."""
+        over = [
+            ticket
+            for ticket in self._held
+            if not ticket.place and now_ns - ticket.since_ns > RECENT_NS
+        ]
+        for ticket in over:
+            del self._held[ticket]
+        return list(self._held)
+
+    def set(self, limit: Limit, at_ns: int | None) -> None:
+        """Replace the moment that a limit waits for; None: it waits for nothing."""
+        if at_ns == limit.wakeup_ns:
+            return
+        limit.wakeup_ns = at_ns
+        if at_ns is not None:
+            self._sequence += 1
+            heapq.heappush(self._heap, (at_ns, self._sequence, limit))
+
+    def next_ns(self) -> int | None:
+        """The earliest moment; None when no limit waits."""
+        while self._heap:
+            at_ns, _, limit = self._heap[0]
+            if limit.wakeup_ns == at_ns:
+                return at_ns
+            heapq.heappop(self._heap)
+        return None
+
+    def due(self, now_ns: int) -> Limit | None:
+        """The limit that waits for the earliest moment, if that has come."""
+        at_ns = self.next_ns()
+        return self._heap[0][2] if at_ns is not None and at_ns <= now_ns else None

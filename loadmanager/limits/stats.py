@@ -1,0 +1,89 @@
+"""Counters of a limit: what it delivered, what was configured, and how long waiters waited; for
+metrics and for "why is this producer slow?".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from loadmanager.limits.bucket import SECOND_NS
+
+WINDOW_NS = 10 * SECOND_NS
+_MARK_NS = SECOND_NS
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSnapshot:
+    """One limit at one moment. Rates are per second, −1 when unlimited."""
+
+    name: str
+    level: str
+    configured_messages_per_s: float
+    configured_bytes_per_s: float
+    delivered_messages_per_s: float
+    delivered_bytes_per_s: float
+    window_s: float
+    """The delivered rates are averages over this time: at least ten seconds for a limit that is as
+    old.
+    """
+    error: float | None
+    """Delivered / configured − 1, of messages or of bytes, whichever is closer to its limit; None
+    when nobody was held in the window, or it is too short for a comparison.
+    """
+    queue_length: int
+    next_ms: float
+    """How long until tokens are there again; 0 when there are some."""
+    messages: int
+    size_bytes: int
+    held: int
+    """How often a waiter joined the queue."""
+    waited_ms: float
+    """Sum of all finished waits."""
+    wakeups: int
+    forgiven_tokens: int
+    """Debt beyond the configured maximum, in messages or bytes."""
+
+
+class LimitStats:
+    """Counters of one limit since it was created, with their values over the last `WINDOW_NS`."""
+
+    __slots__ = ("_marks", "forgiven", "held", "messages", "size_bytes", "waited_ns", "wakeups")
+
+    def __init__(self, now_ns: int) -> None:
+        self.messages = 0
+        self.size_bytes = 0
+        self.held = 0
+        self.waited_ns = 0
+        self.wakeups = 0
+        self.forgiven = 0
+        self._marks: deque[tuple[int, int, int, int]] = deque()
+        self.restart(now_ns)
+
+    def restart(self, now_ns: int) -> None:
+        """The limit changed: measure from here."""
+        self._marks.clear()
+        self._marks.append((now_ns, self.messages, self.size_bytes, self.held))
+
+    def mark(self, now_ns: int) -> None:
+        """Remember the counters, at most once a second, for `WINDOW_NS`."""
+        if now_ns - self._marks[-1][0] < _MARK_NS:
+            return
+        self._marks.append((now_ns, self.messages, self.size_bytes, self.held))
+        # keep one mark that is at least as old as the window
+        while len(self._marks) > 1 and now_ns - self._marks[1][0] >= WINDOW_NS:
+            self._marks.popleft()
+
+    def rates(self, now_ns: int) -> tuple[float, float, float, bool]:
+        """Messages/s, bytes/s, the seconds of the window, and whether anybody was held in it."""
+        before = [mark for mark in self._marks if now_ns - mark[0] >= WINDOW_NS]
+        then_ns, messages, size_bytes, held = before[-1] if before else self._marks[0]
+        window_s = (now_ns - then_ns) / SECOND_NS
+        if window_s <= 0:
+            return 0.0, 0.0, 0.0, False
+        return (
+            (self.messages - messages) / window_s,
+            (self.size_bytes - size_bytes) / window_s,
+            window_s,
+            self.held > held,
+        )

@@ -1,0 +1,155 @@
+"""The leader's decisions, by result and reason: metrics of Pulsar's extensible load manager.
+
+The reasons are the codes of our decisions. Of Pulsar's `sunit_state_chn` metrics only
+the number of owned bundles is here: locks in ZooKeeper take the place of that channel.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from loadmanager.engine.moves.move import ENDED, Author, Move
+from loadmanager.engine.strategies.plan import Plan
+from loadmanager.kit.reason import UNKNOWN, from_sentence
+from loadmanager.kit.telemetry import Metric, Sample, counter, gauge
+from loadmanager.leader.leading import Leading
+from loadmanager.member.lookup import Lookups
+
+REASONS_MAX = 50
+"""Strategies of third parties have reasons of their own; beyond this, reasons are Unknown."""
+SPLITTERS = ("BundleSplitterTask", "DefaultNamespaceBundleSplitStrategyImpl")
+"""What the plans of the two managers' rules of splitting are called."""
+
+UNLOAD_CYCLES = counter(
+    "pulsar_lb_unload_broker", "Shedding cycles that moved bundles, as leader", "metric"
+)
+UNLOADED_BUNDLES = counter(
+    "pulsar_lb_unload_bundle", "Bundles that this broker moved as leader", "metric"
+)
+MOVES = counter(
+    "loadmanager_moves",
+    "As leader: moves that have ended, by who wanted them and by how they ended",
+    "author",
+    "state",
+)
+MOVES_WAITING = gauge("loadmanager_moves_waiting", "As leader: moves that have not begun")
+MOVES_RUNNING = gauge("loadmanager_moves_running", "As leader: moves under way")
+MOVES_PAUSED = gauge("loadmanager_moves_paused", "As leader: 1 while the queue of moves is paused")
+DECISIONS = counter(
+    "loadmanager_decisions",
+    "As leader: bundles that a strategy wanted to move or split (Decided), and cycles in which it "
+    "wanted nothing (Nothing), by the code of its reason",
+    "strategy",
+    "outcome",
+    "reason",
+)
+_BREAKDOWN = ("metric", "result", "reason")
+UNLOADS = counter(
+    "pulsar_lb_unload_broker_breakdown",
+    "As leader: bundles that were to move (Success) and did not (Failure), cycles without (Skip)",
+    *_BREAKDOWN,
+)
+SPLITS = counter(
+    "pulsar_lb_bundles_split_breakdown",
+    "As leader: bundles that were to be split (Success), were not (Failure) or cannot be (Skip)",
+    *_BREAKDOWN,
+)
+ASSIGNMENTS = counter(
+    "pulsar_lb_assign_broker_breakdown",
+    "As leader: bundles placed (Success), placed before (Skip), and without a broker (Failure)",
+    "metric",
+    "result",
+)
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counters of the plans that this broker made as leader."""
+
+    unloaded_bundles: int = 0
+    unload_cycles: int = 0
+    placed: int = 0
+    unloads: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Result and reason → times; likewise `splits`."""
+    splits: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    decisions: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    """Strategy, outcome and reason → times."""
+    moves: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Author and state of moves that have ended → times."""
+
+    def on_move(self, move: Move) -> None:
+        """Count a move that has ended."""
+        self.moves[move.author.value, move.state.value] += 1
+
+    def on_plan(self, plan: Plan) -> None:
+        """Count a plan."""
+        self.placed += len(plan.placements)
+        self.unload_cycles += bool(plan.unloads)
+        self.unloaded_bundles += len(plan.unloads)
+        for unload in plan.unloads:
+            code = from_sentence(unload.reason).code  # third parties may tell more than a word
+            _count(self.unloads, "Success", code)
+            _count(self.decisions, plan.strategy, "Decided", code)
+        for split in plan.splits:
+            if split.end is not None:
+                continue  # it was counted when it was decided
+            _count(self.splits, "Success", split.reason)
+            _count(self.decisions, plan.strategy, "Decided", split.reason)
+        if not plan.unloads and not plan.placements:
+            skips = self.splits if plan.strategy in SPLITTERS else self.unloads
+            for code in {skip.code for skip in plan.skipped}:
+                _count(skips, "Skip", code)
+                if not plan.splits:
+                    _count(self.decisions, plan.strategy, "Nothing", code)
+
+
+def _count(counts: Counter[Any], *named: str) -> None:
+    """Count one; the last name is a reason's code. Beyond `REASONS_MAX` codes are Unknown."""
+    known = named in counts or len(counts) < REASONS_MAX
+    counts[named if known else (*named[:-1], UNKNOWN)] += 1
+
+
+def samples(counts: Counts, lookups: Lookups, leading: Leading) -> Iterator[Sample]:
+    """All samples of the leader's decisions."""
+    yield UNLOAD_CYCLES.sample(counts.unload_cycles, "bundleUnloading")
+    yield UNLOADED_BUNDLES.sample(counts.unloaded_bundles, "bundleUnloading")
+    leader = leading.load_manager
+    failures = (0, 0) if leader is None else (leader.not_moved, leader.not_split)
+    yield from _breakdown(UNLOADS, "bundleUnloading", counts.unloads, failures[0])
+    yield from _breakdown(SPLITS, "bundlesSplit", counts.splits, failures[1])
+    for named, times in sorted(counts.decisions.items()):
+        yield DECISIONS.sample(times, *named)
+    for author in Author:
+        for state in sorted(ENDED, key=lambda state: state.value):
+            times = counts.moves[author.value, state.value]
+            yield MOVES.sample(times, author.value, state.value)
+    leads = leader is not None and leading.operations is not None
+    told = leading.operations.list_moves(0) if leads and leading.operations else {}
+    yield MOVES_WAITING.sample(told.get("waiting", 0))
+    yield MOVES_RUNNING.sample(told.get("running", 0))
+    yield MOVES_PAUSED.sample(told.get("paused") is not None)
+    placed, unplaced = lookups.placements
+    for result, times in (
+        ("Success", counts.placed),
+        ("Skip", max(0, placed - counts.placed)),
+        ("Failure", unplaced),
+    ):
+        yield ASSIGNMENTS.sample(times, "assign", result)
+
+
+def _breakdown(
+    metric: Metric, kind: str, counts: Counter[tuple[str, str]], failures: int
+) -> Iterator[Sample]:
+    """A series for each reason that occurred, and one for each result."""
+    shown = {
+        ("Success", UNKNOWN): 0,
+        ("Skip", UNKNOWN): 0,
+        **counts,
+        ("Failure", UNKNOWN): failures,
+    }
+    for (result, reason), times in sorted(shown.items()):
+        yield metric.sample(times, kind, result, reason)

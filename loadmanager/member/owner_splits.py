@@ -1,0 +1,126 @@
+"""Splits this broker's own bundles that are too big (the extensible manager's rule)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from loadmanager.engine.bundles.ranges import split_bundle_name, topic_hash
+from loadmanager.engine.load.reports import BrokerLoadData, TopBundle, TopBundlesLoadData
+from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.strategies.memories import Memories
+from loadmanager.engine.strategies.plan import Plan, Split, SplitEnd
+from loadmanager.engine.strategies.plan_document import (
+    log_fields,
+    split_decision,
+    split_document,
+    split_end,
+)
+from loadmanager.engine.strategies.splitting import threshold
+from loadmanager.engine.strategies.splitting.algorithms import HashedTopic
+from loadmanager.engine.strategies.splitting.settings import SplitSettings
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.conf import Live
+from loadmanager.kit.errors import LoadManagerError
+from loadmanager.kit.names import NamespaceName, is_system_namespace
+from loadmanager.leader.decisions import Decisions
+from loadmanager.leader.leading import Leading
+from loadmanager.member.namespaces import Namespaces
+from loadmanager.member.ownership import Ownership
+from loadmanager.member.ports.hosting import Hosting
+from loadmanager.member.traffic import bundle_traffic
+
+STRATEGY = "DefaultNamespaceBundleSplitStrategyImpl"
+
+log = structlog.get_logger("splitting")
+
+
+@dataclass(slots=True, kw_only=True)
+class OwnerSplits:
+    """Looks at the served bundles at intervals."""
+
+    ownership: Ownership
+    namespaces: Namespaces
+    hosting: Hosting
+    leading: Leading
+    clock: Clock
+    broker_id: str
+    settings: Live[SplitSettings]
+    decisions: Decisions
+    observe: Callable[[int, int, Plan], None]
+    """Called with the epoch, the cycle (0) and the plan."""
+    _memories: Memories = field(default_factory=Memories)
+
+    async def tick(self) -> None:
+        """Split every bundle that exceeded a threshold in enough checks in a row."""
+        settings = self.settings.value
+        if not settings.enabled:
+            return
+        stats = await bundle_traffic(self.hosting)
+        served = [
+            TopBundle(bundle_name=bundle, stats=stats[bundle])
+            for bundle in self.ownership.owned()
+            if bundle in stats and not is_system_namespace(split_bundle_name(bundle)[0])
+        ]
+        names = sorted({split_bundle_name(top.bundle_name)[0] for top in served})
+        counts = {
+            name: await self.namespaces.bundle_count(NamespaceName.parse(name)) for name in names
+        }
+        snapshot = ClusterSnapshot(
+            now_ms=self.clock.now_ms(),
+            extensible=True,
+            reports={},
+            load_data={self.broker_id: BrokerLoadData()},
+            top_bundles={self.broker_id: TopBundlesLoadData(top_bundles_load_data=served)},
+        )
+        chosen, self._memories = threshold.extensible(
+            snapshot, settings, _Topics(self.hosting), counts, self._memories
+        )
+        if chosen.splits or chosen.skipped:
+            self.observe(
+                self.leading.epoch, 0, Plan(STRATEGY, splits=chosen.splits, skipped=chosen.skipped)
+            )
+        for split in chosen.splits:
+            await self._split(split)
+
+    async def _split(self, split: Split) -> None:
+        epoch, me = self.leading.epoch, self.broker_id
+        decision = self.decisions.remember(
+            "split", lambda: split_decision(split, me), epoch=epoch, cycle=0
+        )
+        try:
+            end = split_end(
+                await self.ownership.split(split.bundle, list(split.boundaries), split.reason)
+            )
+            log.info("bundle split", **log_fields(split_document(split)), children=end.children)
+        except LoadManagerError as error:
+            end = SplitEnd((), str(error))
+            log.warning("a bundle was not split", bundle=split.bundle, error=str(error))
+        ended = replace(split, end=end)
+        self.observe(epoch, 0, Plan(STRATEGY, splits=(ended,)))
+        self.decisions.changed(decision, lambda: split_decision(ended, me))
+
+
+class _Topics(Mapping[str, Mapping[str, HashedTopic]]):
+    """Bundle → the loads of its open topics, computed when they are asked for."""
+
+    def __init__(self, hosting: Hosting) -> None:
+        self._hosting = hosting
+
+    def __getitem__(self, bundle: str) -> Mapping[str, HashedTopic]:
+        return {
+            name: HashedTopic(
+                topic_hash(name),
+                traffic.msg_rate_in + traffic.msg_rate_out,
+                traffic.msg_throughput_in + traffic.msg_throughput_out,
+            )
+            for name, traffic in self._hosting.topics(bundle).items()
+        }
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._hosting.bundle_stats())
+
+    def __len__(self) -> int:
+        return len(self._hosting.bundle_stats())

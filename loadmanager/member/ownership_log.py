@@ -1,0 +1,94 @@
+"""The ownership log: when this broker began and ceased to own each bundle, and why.
+
+Times are on a clock that all processes of a machine share, so that the logs of several brokers show
+whether two of them ever owned a bundle at once.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from loadmanager.engine.history.records import OwnershipStep
+from loadmanager.engine.ownership.states import BundleState, Transition
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.history.port import History
+from loadmanager.kit.metadata.lease import Lease
+from loadmanager.leader.ports.mover import Released
+from loadmanager.member.pauses import Pauses
+
+EVENTS = {
+    BundleState.OWNED: "bundle acquired",
+    BundleState.RELEASING: "bundle releasing",
+    BundleState.FREE: "bundle released",
+}
+
+RELEASED_MAX = 1_000
+
+log = structlog.get_logger("ownership")
+
+
+class OwnershipLog:
+    """Logs transitions of bundles, and records them in the history, if there is one."""
+
+    def __init__(
+        self, *, broker_id: str, clock: Clock, lease: Lease, history: History | None
+    ) -> None:
+        self._broker_id = broker_id
+        self._clock = clock
+        self._lease = lease
+        self._history = history
+        self.pauses = Pauses()
+        self._released: dict[str, Released] = {}
+        """Bundle → its last release here, the newest last."""
+
+    def released(self, bundle: str) -> Released | None:
+        """The pause and the life of a bundle's last release. None: a new life has begun since, or
+        it is not among the last `RELEASED_MAX`.
+        """
+        return self._released.get(bundle)
+
+    def on_transition(self, step: Transition) -> None:
+        """A bundle changed its state on this broker."""
+        if self._history is not None:
+            self._record(self._history, step)
+        if step.before is BundleState.FREE:
+            self._released.pop(step.bundle, None)
+        if step.pause_ms is not None:
+            if step.destination is not None:
+                self.pauses.add(step.pause_ms)
+            self._released[step.bundle] = Released(pause_ms=step.pause_ms, life=step.life)
+            if len(self._released) > RELEASED_MAX:
+                del self._released[next(iter(self._released))]
+        event = EVENTS.get(step.after)
+        if event is None or (
+            step.before is BundleState.ASSIGNING and step.after is BundleState.FREE
+        ):
+            return
+        log.info(
+            event,
+            bundle=step.bundle,
+            state_before=step.before.value,
+            reason=step.reason,
+            destination=step.destination,
+            pause_ms=None if step.pause_ms is None else round(step.pause_ms, 1),
+            # A paused process wakes up long after it ceased to own anything: the proof of its
+            # session ended then.
+            monotonic_s=min(self._clock.monotonic_s(), self._lease.proven_until_s),
+        )
+
+    def _record(self, history: History, step: Transition) -> None:
+        history.append(
+            OwnershipStep(
+                ts=self._clock.now_ms(),
+                broker=self._broker_id,
+                bundle=step.bundle,
+                before=step.before.value,
+                after=step.after.value,
+                reason=step.reason,
+                cause=step.cause.value,
+                parent=step.parent,
+                destination=step.destination,
+                pause_ms=step.pause_ms,
+                life=step.life,
+            )
+        )

@@ -1,0 +1,156 @@
+"""Turns what happens on this broker into the history's records."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+from loadmanager.engine.history.records import (
+    Throttle,
+    TopicLoad,
+    broker_load,
+    bundle_loads,
+    decisions,
+    move_record,
+)
+from loadmanager.engine.load.usage import max_weighted_usage
+from loadmanager.engine.moves.move import Move
+from loadmanager.engine.strategies.plan import Plan
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.conf import Live
+from loadmanager.kit.history.port import History
+from loadmanager.kit.tasks import sleep
+from loadmanager.limits.broker import BrokerThrottling
+from loadmanager.limits.limit import Limit
+from loadmanager.member.ownership import Ownership
+from loadmanager.member.ports.hosting import Hosting, TopicTraffic
+from loadmanager.member.reporter import Reporter
+from loadmanager.member.settings import BrokerSettings
+
+AT_ONCE = 200
+"""Bundles or limits recorded before other tasks get their turn."""
+TOPICS_AT_ONCE = 2_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Recorder:
+    """Samples loads and limits at intervals; records decisions as they are made."""
+
+    history: History
+    broker_id: str
+    clock: Clock
+    reporter: Reporter
+    hosting: Hosting
+    ownership: Ownership
+    throttling: BrokerThrottling
+    strategies: Live[StrategySettings]
+    settings: Live[BrokerSettings]
+    _sampled_s: float = field(init=False)
+    _counters: dict[Limit, tuple[int, int, int, float]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Begin the first interval now."""
+        self._sampled_s = self.clock.monotonic_s()
+
+    def on_plan(self, epoch: int, cycle: int, plan: Plan) -> None:
+        """The leader, which is this broker, decided."""
+        self.history.append(
+            *decisions(self.clock.now_ms(), self.broker_id, plan, epoch=epoch, cycle=cycle)
+        )
+
+    def on_move(self, epoch: int, cycle: int, move: Move) -> None:
+        """A move that the leader, which is this broker, carried out has ended."""
+        now_ms = self.clock.now_ms()
+        self.history.append(move_record(now_ms, self.broker_id, move, epoch=epoch, cycle=cycle))
+
+    async def sample(self) -> None:
+        """Record loads and limits since the last sample."""
+        now_ms = self.clock.now_ms()
+        now_s = self.clock.monotonic_s()  # the wall clock may step back
+        interval_ms, self._sampled_s = max(round((now_s - self._sampled_s) * 1000), 1), now_s
+        report = self.reporter.report
+        usage = max_weighted_usage(report, self.strategies.value.weights)
+        faults = sorted(fault.sensor for fault in self.reporter.faults)
+        self.history.append(
+            broker_load(
+                now_ms, self.broker_id, report, usage=usage, interval_ms=interval_ms, faults=faults
+            )
+        )
+        await self._topics(now_ms, interval_ms)
+        await self._limits(now_ms, interval_ms)
+        stats = list(report.last_stats.items())
+        for start in range(0, len(stats), AT_ONCE):
+            part = dict(stats[start : start + AT_ONCE])
+            self.history.append(
+                *bundle_loads(now_ms, self.broker_id, part, interval_ms=interval_ms)
+            )
+            await sleep(0)  # other tasks get their turn
+
+    async def _topics(self, now_ms: int, interval_ms: int) -> None:
+        """Record the topics with most traffic."""
+        count = self.settings.value.history_topics_max
+        busiest: list[tuple[float, str, str, TopicTraffic]] = []
+        looked_at = 0
+        for bundle in self.ownership.owned():
+            topics = self.hosting.topics(bundle)
+            loads = [
+                (-(item.msg_throughput_in + item.msg_throughput_out), topic, bundle, item)
+                for topic, item in topics.items()
+            ]
+            busiest = heapq.nsmallest(count, [*busiest, *loads], key=lambda load: load[:2])
+            looked_at += len(topics)
+            if looked_at >= TOPICS_AT_ONCE:
+                looked_at = 0
+                await sleep(0)
+        self.history.append(
+            *(
+                TopicLoad(
+                    ts=now_ms,
+                    broker=self.broker_id,
+                    interval_ms=interval_ms,
+                    topic=topic,
+                    bundle=bundle,
+                    msg_rate_in=item.msg_rate_in,
+                    msg_rate_out=item.msg_rate_out,
+                    msg_throughput_in=item.msg_throughput_in,
+                    msg_throughput_out=item.msg_throughput_out,
+                    producers=item.producers,
+                    consumers=item.consumers,
+                    backlog_messages=item.backlog_messages,
+                )
+                for _, topic, bundle, item in busiest
+            )
+        )
+
+    async def _limits(self, now_ms: int, interval_ms: int) -> None:
+        """Record every limit that has a rate, with what it did since the last sample."""
+        counters: dict[Limit, tuple[int, int, int, float]] = {}
+        for index, limit in enumerate(list(self.throttling.limits())):
+            if index % AT_ONCE == AT_ONCE - 1:
+                await sleep(0)
+            figures = limit.snapshot(self.clock.monotonic_ns())
+            counters[limit] = now = (
+                figures.messages,
+                figures.size_bytes,
+                figures.held,
+                figures.waited_ms,
+            )
+            before = self._counters.get(limit, (0, 0, 0, 0.0))
+            self.history.append(
+                Throttle(
+                    ts=now_ms,
+                    broker=self.broker_id,
+                    interval_ms=interval_ms,
+                    level=figures.level,
+                    limit=figures.name,
+                    configured_messages_per_s=figures.configured_messages_per_s,
+                    configured_bytes_per_s=figures.configured_bytes_per_s,
+                    delivered_messages_per_s=(now[0] - before[0]) * 1000 / interval_ms,
+                    delivered_bytes_per_s=(now[1] - before[1]) * 1000 / interval_ms,
+                    held=now[2] - before[2],
+                    waited_ms=now[3] - before[3],
+                    queue_length=figures.queue_length,
+                )
+            )
+        self._counters = counters

@@ -1,0 +1,161 @@
+"""Watches the session: a broker that cannot prove its session stops serving first.
+
+What the host protects by a fence of its own (`member.ports.hosting.SelfFencing`) goes on while the
+session is not known to be over: an election of ZooKeeper stops no stored topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+
+import structlog
+
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.metadata.store import SessionState, Store
+from loadmanager.kit.tasks import retrying, sleep
+from loadmanager.member.ownership import Ownership
+from loadmanager.member.ports.hosting import Hosting, SelfFencing
+
+CHECK_INTERVAL_S = 0.1
+REGISTER_RETRY_S = 1.0
+UNPROVEN = (
+    "the metadata store has not answered for most of the session timeout, or this process was "
+    "paused or busy with something else (a slow strategy is logged); the broker serves again by "
+    "itself when the store answers"
+)
+
+log = structlog.get_logger("session")
+
+
+class SessionKeeper:
+    """Fences everything when the session is lost, and when the lease runs out all that has no
+    fence of its own; keeps the broker registered.
+
+    `register` registers the broker in the present session; it returns False if the broker is
+    leaving. `on_lost` is called at every fencing.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        hosting: Hosting,
+        ownership: Ownership,
+        clock: Clock,
+        register: Callable[[], Awaitable[bool]],
+        on_lost: Callable[[], None] = lambda: None,
+        end_when_lost: bool = False,
+    ) -> None:
+        self._store = store
+        self._hosting = hosting
+        self._ownership = ownership
+        self._clock = clock
+        self._register = register
+        self._on_lost = on_lost
+        self._reconnected = asyncio.Event()
+        self._end_when_lost = end_when_lost
+        self.on_unproven: Callable[[], None] = lambda: None
+        """Called when the lease has run out, or the session is lost."""
+        self._fenced = False
+        self._unproven_s = float("-inf")
+        """The end of the lease for which `fence_unproven` has fenced what has to be."""
+        self.kept = 0
+        """The bundles of which something goes on without the lease."""
+        self.fenced_times = 0
+
+    async def watch_lease(self) -> None:
+        """Fence whenever the lease runs out; runs forever.
+
+        `watch_session` fences when the session is lost, which revokes the lease.
+        """
+        while True:
+            left_s = self._store.lease.valid_until_s - self._clock.monotonic_s()
+            if left_s > 0:
+                self._fenced = False
+                self._end_without_lease()
+                await sleep(left_s)
+                continue
+            if not self._fenced:
+                self.fence_unproven()
+            await sleep(CHECK_INTERVAL_S)
+
+    def verify_registration(self) -> None:
+        """Make `keep_registered` check the registration."""
+        self._reconnected.set()
+
+    def fence_unproven(self) -> None:
+        """Fence what only the lease protects, because the lease is not held.
+
+        After a pause the protocol server calls this first, perhaps just before the lease is proven
+        again. Even then the host, the bundles and the leadership are fenced together.
+        """
+        proven_s = self._store.lease.proven_until_s
+        if not isinstance(self._hosting, SelfFencing) or self._store.session_id == 0:
+            self._fence(UNPROVEN)
+        elif self._unproven_s != proven_s:  # else nothing was opened since
+            self._unproven_s = proven_s
+            self._fence(UNPROVEN, self._hosting.fence_unproven(self._ownership.settled()))
+
+    def _end_without_lease(self) -> None:
+        if self.kept:
+            log.info("the session is proven again", bundles=self.kept)
+            self.kept = 0
+            self._ownership.verify_all()
+
+    async def watch_session(self) -> None:
+        """Follow the session: fence when it is lost, verify the registration after each reconnect.
+
+        Raises `OperationalError`, which ends the broker, when the store was closed, or when the
+        session is lost and `end_when_lost` is set.
+        """
+        async for state in self._store.session_states():
+            if state is SessionState.LOST:
+                self._fence("the session is lost")
+                if self._end_when_lost:
+                    raise OperationalError(
+                        "the session is lost, and zookeeperSessionExpiredPolicy = shutdown"
+                    )
+            elif state is SessionState.CONNECTED:
+                self.verify_registration()
+        raise OperationalError("the connection to the metadata store has ended for good")
+
+    async def keep_registered(self) -> None:
+        """Register this broker in the present session after each reconnect; runs forever.
+
+        A task of its own, so that `watch_session` notices the next loss while a registration waits.
+        """
+        again = False
+        while True:
+            await self._reconnected.wait()
+            self._reconnected.clear()
+            if await retrying(self._register, "register", max_s=REGISTER_RETRY_S):
+                # The first time, the broker says that it is ready.
+                (log.info if again else log.debug)(
+                    "registered; bundles come with the next lookups",
+                    session=f"0x{self._store.session_id:x}",
+                )
+                again = True
+
+    def _fence(self, reason: str, kept: Collection[str] = ()) -> None:
+        """Fence everything; what is kept is fenced already, as far as it has to be."""
+        if not kept:
+            self._hosting.fence_all()
+        lost = self._ownership.lose_all(reason, kept) if kept else self._ownership.lose_all(reason)
+        self.kept = len(kept)
+        self._on_lost()
+        if kept:
+            log.warning(
+                "stored topics go on without the lease: their logs tell if another broker opens "
+                "them. Nothing is opened, moved or split, and non-persistent topics are closed",
+                reason=reason,
+                bundles=len(kept),
+                lost=len(lost),
+            )
+        elif lost or not self._fenced:
+            log.error("stopped serving", reason=reason, bundles=len(lost))
+        if not self._fenced:
+            self.on_unproven()
+        self.fenced_times += bool(lost) or not self._fenced
+        self._fenced = True

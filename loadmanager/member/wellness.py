@@ -1,0 +1,240 @@
+"""A broker that is not well gives its bundles to others, and takes none until it is well.
+
+Not well is a broker whose host says so, or one that twice within `WINDOW_S` could not prove its
+session or stood still for longer than `STALL_S`: its link is bad, or its process gets no time. It
+cordons itself, which the placement and the queue of moves know already: the leader moves its
+bundles away. It ends the cordon when it has been well for a while, the longer the more often this
+has happened.
+
+Trouble that others have, too, moves nothing: a directory or a ZooKeeper that is away is away for
+all. So a broker first says in the store that it is not well, and gives up its bundles only if no
+more than half of the brokers say so a moment later.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from loadmanager.engine.load.wishes import Cordon
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.errors import LoadManagerError
+from loadmanager.kit.metadata import paths
+from loadmanager.kit.metadata.store import Store, VersionConflictError
+from loadmanager.leader.brokers import Brokers
+from loadmanager.leader.wishes import OperatorWishes
+from loadmanager.member.ports.hosting import Hosting, SelfChecking
+
+STEP_S = 2.0
+SETTLED_S = 6.0
+"""For so long a broker has said that it is not well before it looks who says the same."""
+LOSSES_MAX, WINDOW_S = 2, 600.0
+"""So many losses of the lease, or stalls, within so many seconds are no coincidence."""
+STALL_S = 5.0
+"""A process whose loop did nothing for longer than this serves nobody, whatever its session says:
+the heartbeat has a thread of its own.
+"""
+STUTTERS = (
+    f"{LOSSES_MAX} times within {WINDOW_S:g} s its session could not be proven or it stood still"
+)
+WELL_S, WELL_S_MAX = 30.0, 1920.0
+"""How long a broker must be well: at first, doubled with each time, at most."""
+FORGET_S = 4 * 3600.0
+"""After so long without trouble, the times are forgotten."""
+NOTE = "it is not well: "
+"""How the notes of such cordons begin."""
+
+log = structlog.get_logger("wellness")
+
+
+@dataclass(slots=True)
+class Recovery:
+    """How long a broker that was not well has to be well. Times are monotonic."""
+
+    times: int = 0
+    """How often it was not well."""
+    bad_s: float = float("-inf")
+    """When it was not well last."""
+    _stepped_s: float = float("inf")
+
+    def bad(self, now_s: float) -> None:
+        """It is not well."""
+        if now_s - self.bad_s > FORGET_S:
+            self.times = 0
+        if self.over(now_s):
+            self.times += 1
+        self.bad_s = now_s
+
+    def stepped(self, now_s: float) -> None:
+        """Somebody looks. The time in which nobody did, because the process stood still, does not
+        count as well.
+        """
+        missed_s = now_s - self._stepped_s - STEP_S
+        if missed_s > STEP_S and not self.over(self._stepped_s):
+            self.bad_s += missed_s
+        self._stepped_s = now_s
+
+    @property
+    def hold_s(self) -> float:
+        """How long it must be well."""
+        return float(min(WELL_S * 2.0 ** max(self.times - 1, 0), WELL_S_MAX))
+
+    def over(self, now_s: float) -> bool:
+        """True if it is well by now."""
+        return self.times == 0 or now_s - self.bad_s >= self.hold_s
+
+
+@dataclass(slots=True, kw_only=True)
+class Wellness:
+    """Watches whether this broker is well; `step` is called each `STEP_S`."""
+
+    broker_id: str
+    store: Store
+    hosting: Hosting
+    brokers: Brokers
+    wishes: OperatorWishes
+    clock: Clock
+    bundles: Callable[[], int]
+    """How many this broker owns."""
+    started_ms: Callable[[], float]
+    """When this process began, as in its registration."""
+    reason: str = ""
+    """Why this broker is not well; empty: it is."""
+    given_up: bool = False
+    """Whether it has cordoned itself."""
+    _recovery: Recovery = field(default_factory=Recovery)
+    _losses_s: deque[float] = field(default_factory=lambda: deque(maxlen=LOSSES_MAX))
+    _said_s: float | None = None
+    _cleaned: bool = False
+    _pulse_s: float = float("inf")
+
+    def lost_lease(self) -> None:
+        """The session could not be proven, or the loop stood still: once for both together."""
+        now_s = self.clock.monotonic_s()
+        if not self._losses_s or now_s - self._losses_s[-1] > STALL_S:
+            self._losses_s.append(now_s)
+
+    async def pulse(self) -> None:
+        """Notice that the loop stood still; called each `STEP_S`, and waits for nothing."""
+        now_s = self.clock.monotonic_s()
+        if now_s - self._pulse_s - STEP_S > STALL_S:
+            self.lost_lease()
+        self._pulse_s = now_s
+
+    async def step(self) -> None:
+        """Look how this broker is, and do what follows."""
+        now_s = self.clock.monotonic_s()
+        trouble = self._stutters()
+        self._recovery.stepped(now_s)
+        if trouble:
+            self._recovery.bad(now_s)
+        elif trouble := await self._host_trouble():
+            now_s = self.clock.monotonic_s()
+            self._recovery.bad(now_s)
+        elif self._recovery.over(now_s):
+            await self._be_well()
+            return
+        self.reason = trouble or self.reason
+        if trouble or self.reason == STUTTERS:
+            await self._be_unwell(now_s)
+
+    def _stutters(self) -> str:
+        """Only losses since the last step are new trouble, so that it ends."""
+        if not self._losses_s or self._losses_s[-1] <= self._recovery.bad_s:
+            return ""
+        many = len(self._losses_s) == LOSSES_MAX
+        within = self._losses_s[-1] - self._losses_s[0] <= WINDOW_S
+        return STUTTERS if many and within else ""
+
+    async def _host_trouble(self) -> str:
+        """What others suffer, this broker may, too, without having noticed: it tries."""
+        if not isinstance(self.hosting, SelfChecking):
+            return ""
+        others = (await self._said()).keys() - {self.broker_id}
+        return await self.hosting.trouble(tries=bool(others & self.brokers.registered))
+
+    async def _be_unwell(self, now_s: float) -> None:
+        if self._said_s is None:
+            await self._say(unwell=True)
+            self._said_s = now_s
+            log.warning("this broker is not well", reason=self.reason)
+        elif now_s - self._said_s >= SETTLED_S and not self.given_up:
+            await self._give_up()
+
+    async def _give_up(self) -> None:
+        registered = self.brokers.registered
+        unwell = (set(await self._said()) | {self.broker_id}) & registered
+        well = registered - unwell - self.wishes.cordons.keys()
+        if not well or 2 * len(unwell) > len(registered):
+            return
+        if self.broker_id in self.wishes.cordons:
+            return  # an operator knows better
+        total = self.bundles()
+        cordon = Cordon(
+            self.clock.now_ms(),
+            drain=True,
+            total=total,
+            note=NOTE + self.reason,
+            until_restart_of=int(self.started_ms()),
+        )
+        await self.wishes.cordon(self.broker_id, cordon, [])
+        self.given_up = True
+        log.error(
+            "this broker is not well, and gives its bundles to others",
+            reason=self.reason,
+            bundles=total,
+            others=len(well),
+            well_for_s=self._recovery.hold_s,
+        )
+
+    async def _be_well(self) -> None:
+        """End the cordon, and say that this broker is well; at first, whatever a process before
+        left.
+        """
+        if self._cleaned and self._said_s is None and not self.given_up:
+            return
+        cordon = self.wishes.cordons.get(self.broker_id)
+        if cordon is not None and cordon.note.startswith(NOTE):
+            await self.wishes.cordon(self.broker_id, None, [])
+        if self.given_up:
+            self.given_up = False
+            log.info("this broker is well again, and takes bundles", was=self.reason)
+        await self._say(unwell=False)
+        self._said_s, self.reason, self._cleaned = None, "", True
+
+    async def _said(self) -> dict[str, int]:
+        """The brokers that say they are not well."""
+        node = await self.store.get(paths.UNWELL)
+        return {} if node is None else _read(node.value)
+
+    async def _say(self, *, unwell: bool) -> None:
+        """Raises `LoadManagerError`; the next step tries again."""
+        node = await self.store.get(paths.UNWELL)
+        before = {} if node is None else _read(node.value)
+        said = {name: since for name, since in before.items() if name in self.brokers.registered}
+        said.pop(self.broker_id, None)
+        if unwell:
+            said[self.broker_id] = self.clock.now_ms()
+        if said == before:
+            return
+        value = json.dumps({"unwell": said}).encode()
+        try:
+            if node is not None:
+                await self.store.put(paths.UNWELL, value, version=node.version)
+            elif not await self.store.create(paths.UNWELL, value):
+                raise VersionConflictError(f"{paths.UNWELL} was created meanwhile")
+        except VersionConflictError as error:
+            raise LoadManagerError(f"another broker changed {paths.UNWELL}") from error
+
+
+def _read(value: bytes) -> dict[str, int]:
+    """What is damaged counts as nothing said."""
+    try:
+        said = json.loads(value)["unwell"]
+        return {str(name): int(since) for name, since in said.items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return {}

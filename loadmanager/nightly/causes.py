@@ -1,0 +1,98 @@
+"""One cause, one card: findings that another finding explains become its effects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from loadmanager.nightly.day import Day, Finding, Row, clock, many
+
+MOST_OF_BROKER = 0.5
+"""A bundle that carries so much of its broker's traffic is why that broker is busy."""
+SOON_MS = 900_000
+
+
+def joined(findings: Sequence[Finding], day: Day) -> list[Finding]:
+    """The cards, the most harmful first."""
+    named = [replace(one, causes=[*one.causes, *_more_causes(one, day)]) for one in findings]
+    order = sorted(named, key=_rank)
+    explained = {key: one for one in reversed(order) for key in one.explains}
+    heads = {id(one): _head(one, explained) for one in named}
+    cards = []
+    for one in order:
+        if heads[id(one)] is not one:
+            continue
+        effects = [other for other in order if other is not one and heads[id(other)] is one]
+        cards.append(_card(one, effects))
+    return sorted(cards, key=_rank)
+
+
+def _rank(finding: Finding) -> tuple[float, bool, str]:
+    """The worst first; of equal ones that which tells of the others last."""
+    return -finding.importance, "more" in finding.numbers, finding.title
+
+
+def _head(finding: Finding, explained: dict[str, Finding]) -> Finding:
+    """The finding at the end of the chain of causes."""
+    seen = {id(finding)}
+    while True:
+        causes = (explained[key] for key in finding.causes if key in explained)
+        cause = next((one for one in causes if id(one) not in seen), None)
+        if cause is None:
+            return finding
+        seen.add(id(cause))
+        finding = cause
+
+
+def _card(head: Finding, effects: Sequence[Finding]) -> Finding:
+    """A card is as important as the worst of its effects."""
+    told = [
+        f"{one.title}{f' (from {clock(one.at_ms)})' if one.at_ms is not None else ''}."
+        for one in effects
+    ]
+    worst = max([head.importance, *(one.importance for one in effects)])
+    return replace(head, importance=worst, effects=told)
+
+
+def _more_causes(finding: Finding, day: Day) -> list[str]:
+    """Causes that only a look at other tables tells."""
+    if finding.question == "broker_usage":
+        return [f"bundle {bundle}" for bundle in _busy_with(finding.where, day)]
+    if finding.question == "moves" and finding.at_ms is not None and finding.importance >= 60:
+        return [
+            f"outage {row['broker']} {row['ts']}"
+            for row in day.answers.get("outages", [])
+            if row["how"] in ("crash", "session lost") and 0 <= finding.at_ms - row["ts"] <= SOON_MS
+        ]
+    return []
+
+
+def _busy_with(broker: str, day: Day) -> list[str]:
+    """The bundles that carry most of a broker's traffic."""
+    if "hot_bundles" not in day.answers:
+        return []  # that question failed, and said why
+    totals: list[Row] = [row for row in day.facts.bundles.to_pylist() if row["broker"] == broker]
+    everything = sum(row["bytes"] for row in totals)
+    return [row["bundle"] for row in totals if row["bytes"] > MOST_OF_BROKER * everything]
+
+
+def headline(cards: Sequence[Finding], failed: Sequence[str], problems: Sequence[str]) -> str:
+    """One sentence that says whether the night was fine."""
+    serious = [card for card in cards if card.importance >= 60]
+    notable = [card for card in cards if 35 <= card.importance < 60]
+    if serious:
+        text = f"Not a good day: {serious[0].title}."
+        text += (
+            f" {many(len(serious) - 1, 'more matter')} hurt clients or brokers."
+            if len(serious) > 1
+            else ""
+        )
+    elif notable:
+        text = f"Nobody was hurt. Worth a look: {notable[0].title}."
+    else:
+        text = "A quiet day: nothing that needs you."
+    if failed:
+        text += f" {many(len(failed), 'question')} could not be answered."
+    elif problems:
+        text += " Part of the history could not be read."
+    return text

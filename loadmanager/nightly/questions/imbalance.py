@@ -1,0 +1,126 @@
+"""How even was the load over the brokers, in steps of five minutes?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from shlex import quote
+from statistics import fmean, pstdev
+from typing import Any
+
+from loadmanager.engine.strategies.shedding.threshold import ThresholdSettings
+from loadmanager.nightly.day import (
+    NUMBER,
+    WHOLE,
+    Columns,
+    Day,
+    Finding,
+    Row,
+    clock,
+    command,
+    hours,
+    lasting,
+    over,
+)
+from loadmanager.nightly.facts import BUCKET_MS
+from loadmanager.nightly.trusted import trusted
+
+NAME = "imbalance"
+ABOUT = (
+    "How even was the load over the brokers? Of their mean usages in five minutes. A broker whose "
+    "usage came from a sensor that lied is left out meanwhile."
+)
+COLUMNS: Columns = {
+    "bucket": (WHOLE, "when the five minutes began"),
+    "brokers": (WHOLE, "brokers that recorded their load"),
+    "mean": (NUMBER, "mean of the brokers' usages, as a fraction"),
+    "std": (NUMBER, "their standard deviation; 0 is even"),
+    "max": (NUMBER, "the highest"),
+    "min": (NUMBER, "the lowest"),
+    "max_over_mean": (NUMBER, "the highest over the mean; 1 is even"),
+    "gini": (NUMBER, "their Gini coefficient; 0 is even"),
+    "throughput": (NUMBER, "bytes/s in and out of all brokers"),
+}
+
+
+def table(day: Day) -> list[Row]:
+    """A row for five minutes."""
+    steps: dict[int, list[Row]] = {}
+    for step in trusted(day):
+        if not step["lied"]:
+            steps.setdefault(step["bucket"], []).append(step)
+    return [_row(bucket, steps[bucket]) for bucket in sorted(steps)]
+
+
+def _row(bucket: int, steps: Sequence[Row]) -> Row:
+    usages = sorted(step["usage"] for step in steps)
+    count, sum_, mean = len(usages), sum(usages), fmean(usages)
+    ranked = sum(rank * usage for rank, usage in enumerate(usages, start=1))
+    gini = over(2 * ranked, count * sum_)
+    return {
+        "bucket": bucket,
+        "brokers": count,
+        "mean": mean,
+        "std": pstdev(usages),
+        "max": usages[-1],
+        "min": usages[0],
+        "max_over_mean": over(usages[-1], mean) or 1.0,
+        "gini": 0.0 if gini is None else gini - (count + 1) / count,
+        "throughput": sum(step["throughput_sum"] / step["samples"] for step in steps),
+    }
+
+
+def _advice(shedder: str | None) -> str:
+    """What makes a shedder act sooner."""
+    if shedder in (None, "ThresholdShedder"):
+        what = (
+            "A lower loadBalancerBrokerThresholdShedderPercentage acts sooner, "
+            "lowerBoundarySheddingEnabled fills idle brokers. Try both"
+        )
+    elif shedder == "BalancedShedder":
+        what = "A lower loadManagerBalancedMovePrice makes it more even, with more moves. Try it"
+    else:
+        what = f"Try other settings of {shedder}, or another strategy,"
+    return f"{what} on this day's load with replay before you set anything."
+
+
+def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
+    """Long stretches in which brokers differed by more than the threshold of ThresholdShedder."""
+    limit = day.settings.of(ThresholdSettings).threshold_percent / 100
+    uneven = [row for row in rows if row.max - row.mean > limit]
+    share = len(uneven) / len(rows) if rows else 0.0
+    if share < 0.1:
+        return []
+    worst = max(uneven, key=lambda row: (row.std, -row.bucket))
+    spent = hours(len(uneven) * BUCKET_MS)
+    return [
+        Finding(
+            importance=30 + 25 * share,
+            question=NAME,
+            title=f"The load was uneven for {lasting(spent)}",
+            text=f"In {share:.0%} of the time the busiest broker was more than {limit * 100:g} "
+            "points above the mean. "
+            f"It was worst at {clock(worst.bucket)}: between {worst.min:.0%} and {worst.max:.0%}, "
+            f"standard deviation {worst.std:.1%}, Gini coefficient {worst.gini:.2f}.",
+            advice=_advice(day.facts.shedder),
+            numbers={
+                "hours": spent,
+                "share": share,
+                "worstStd": worst.std,
+                "worstGini": worst.gini,
+                "worstAt": worst.bucket,
+            },
+            at_ms=uneven[0].bucket,
+            until_ms=uneven[-1].bucket + BUCKET_MS,
+            where="all brokers",
+            plot="imbalance",
+            commands=[
+                "loadmanager admin dry-run",
+                *command(
+                    "loadmanager replay",
+                    day.facts.ingest.history_url,
+                    f" --cluster {quote(day.cluster)} --date {day.date} {day.configured}"
+                    '--try "" --try BalancedShedder+BalancedPlacement',
+                ),
+            ],
+        )
+    ]

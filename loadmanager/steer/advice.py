@@ -1,0 +1,138 @@
+"""Plans what the daemon would do, by the configured strategy and by others beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from loadmanager.engine.bundles.ranges import split_bundle_name
+from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.strategies import cycle, registry
+from loadmanager.engine.strategies.memories import Memories
+from loadmanager.engine.strategies.plan import Plan, Split, Unload
+from loadmanager.engine.strategies.plan_document import (
+    plan_document,
+    split_document,
+    unload_document,
+)
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.kit.addresses import BrokerAddress
+
+
+@dataclass(slots=True)
+class Shadow:
+    """A strategy whose plans are made and not carried out."""
+
+    name: str
+    memories: Memories = field(default_factory=Memories)
+    plan: Plan | None = None
+    problem: str = ""
+    """Why it made no plan in the last cycle."""
+
+
+@dataclass(slots=True)
+class Advice:
+    """The plans of the last cycle."""
+
+    rng: cycle.Rng
+    shadows: tuple[Shadow, ...] = ()
+    plan: Plan | None = None
+    at_ms: int = 0
+    plan_id: str | None = None
+    """The sealed plan that an operator may approve."""
+    splits: tuple[dict[str, Any], ...] = ()
+    """Documents of the bundles that were too big when it was last checked."""
+
+    def take(self, snapshot: ClusterSnapshot, plan: Plan, settings: StrategySettings) -> None:
+        """A cycle's plan; the other strategies decide on the same snapshot."""
+        self.plan, self.at_ms, self.plan_id = plan, snapshot.now_ms, None
+        for shadow in self.shadows:
+            changed = dataclasses.replace(
+                settings, shedder=shadow.name, placement=_placement(settings, shadow.name)
+            )
+            shadow.plan, shadow.problem = None, ""
+            try:
+                decided, shadow.memories = cycle.shed(snapshot, changed, shadow.memories)
+                shadow.plan, shadow.memories = cycle.destinations(
+                    snapshot, decided, changed, shadow.memories, self.rng
+                )
+            except Exception as error:  # noqa: BLE001 - it must not keep the configured one from deciding
+                shadow.problem = f"{type(error).__name__}: {error}"[:300]
+
+    def take_splits(
+        self,
+        chosen: Sequence[tuple[BrokerAddress, Split]],
+        plan_ids: Mapping[str, str],
+        *,
+        unload: bool,
+    ) -> None:
+        """The bundles to split, with their owners. `plan_ids`: bundle → its sealed plan, if any."""
+        self.splits = tuple(
+            {
+                **split_document(split),
+                "broker": owner.broker_id,
+                "planId": plan_ids.get(split.bundle),
+                "command": split_command(split, unload=unload),
+            }
+            for owner, split in chosen
+        )
+
+    def document(self) -> dict[str, Any]:
+        """For operators: each move and each split with a command line that makes it."""
+        return {
+            "at": self.at_ms or None,
+            "planId": self.plan_id,
+            "plan": None if self.plan is None else _document(self.plan),
+            "shadows": [
+                {
+                    "strategy": shadow.name,
+                    "plan": shadow.plan and _document(shadow.plan),
+                    "problem": shadow.problem or None,
+                }
+                for shadow in self.shadows
+            ],
+            "splits": list(self.splits),
+        }
+
+
+def _placement(settings: StrategySettings, shedder: str) -> str:
+    """The configured placement rule, unless it follows another shedder."""
+    rule = registry.placement(settings.placement)
+    return (rule if rule.follows in (None, shedder) else registry.FALLBACK_PLACEMENT).name
+
+
+def _document(plan: Plan) -> dict[str, Any]:
+    unloads = [{**unload_document(move), "command": command(move)} for move in plan.unloads]
+    return {**plan_document(plan), "unloads": unloads}
+
+
+def command(move: Unload) -> str:
+    """The `pulsar-admin` command line that makes a move."""
+    namespace, span = split_bundle_name(move.bundle)
+    to = [] if move.destination is None else ["--destinationBroker", move.destination]
+    return _pasted("unload", namespace, "--bundle", span, *to)
+
+
+def split_command(split: Split, *, unload: bool) -> str:
+    """The `pulsar-admin` command line that makes a split."""
+    namespace, span = split_bundle_name(split.bundle)
+    return _pasted("split-bundle", namespace, "--bundle", span, *(["--unload"] if unload else []))
+
+
+def _pasted(action: str, namespace: str, *options: str) -> str:
+    """A line for a shell; a comment where `pulsar-admin` would take the namespace for an option."""
+    line = shlex.join(["pulsar-admin", "namespaces", action, namespace, *options])
+    return (
+        f"# not to be pasted, the tenant begins with a dash: {line}"
+        if namespace[0] == "-"
+        else line
+    )
+
+
+def switch_command(name: str, *, on: bool) -> str:
+    """The `pulsar-admin` command line that switches one of Pulsar's own on or off."""
+    value = str(on).lower()
+    return f"pulsar-admin brokers update-dynamic-config --config {name} --value {value}"

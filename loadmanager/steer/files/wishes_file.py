@@ -1,0 +1,111 @@
+"""Implements `leader.ports.wishes.WishBook` in a file, for a daemon that has no metadata store."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from loadmanager.engine.load.wishes import Cordon, Pause, Pin, Wishes
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.errors import ConflictError, NotFoundError, OperationalError
+from loadmanager.kit.metadata.store import Check
+from loadmanager.steer.files.note import replace_file
+
+WISHES_MAX = 1_000
+FILE_BYTES_MAX = 4 << 20
+
+log = structlog.get_logger("wishes")
+
+
+class _Kept(msgspec.Struct):
+    pins: dict[str, Pin] = {}
+    cordons: dict[str, Cordon] = {}
+    pause: Pause | None = None
+
+
+class WishesFile:
+    """Pins, cordons and the pause of one cluster; each change is on the disk when it returns."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._kept = self._read()
+
+    def _read(self) -> _Kept:
+        """Read the file. A file that cannot be understood is set aside and logged. Raises
+        `OperationalError` for a file that cannot be read now.
+        """
+        try:
+            with self._path.open("rb") as file:
+                return msgspec.json.decode(file.read(FILE_BYTES_MAX), type=_Kept)
+        except FileNotFoundError:
+            return _Kept()
+        except OSError as error:
+            raise OperationalError(f"{self._path} cannot be read: {error.strerror}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            aside = self._path.with_suffix(".corrupt")
+            with contextlib.suppress(OSError):
+                self._path.replace(aside)
+            log.error("pins, cordons and the pause are lost", aside=str(aside), error=str(error))
+            return _Kept()
+
+    @property
+    def pins(self) -> dict[str, Pin]:
+        """See the port."""
+        return self._kept.pins
+
+    @property
+    def cordons(self) -> dict[str, Cordon]:
+        """See the port."""
+        return self._kept.cordons
+
+    def now(self) -> Wishes:
+        """See the port."""
+        now_ms = self._clock.now_ms()
+        pins = {bundle: pin for bundle, pin in self.pins.items() if pin.until_ms > now_ms}
+        return Wishes(pins, self.cordons)
+
+    def pause(self) -> Pause | None:
+        """See the port."""
+        pause = self._kept.pause
+        return pause if pause is not None and pause.until_ms > self._clock.now_ms() else None
+
+    async def pin(self, bundle: str, pin: Pin | None, checks: Sequence[Check]) -> None:
+        """See the port. Pins that are over are forgotten."""
+        if pin is None and bundle not in self.pins:
+            raise NotFoundError(f"{bundle} is not pinned")
+        pins = {**self.now().pins, **({} if pin is None else {bundle: pin})}
+        if pin is None:
+            pins.pop(bundle, None)
+        _check_number(len(pins), "bundles are pinned")
+        self._write(msgspec.structs.replace(self._kept, pins=pins))
+
+    async def cordon(self, broker: str, cordon: Cordon | None, checks: Sequence[Check]) -> None:
+        """See the port."""
+        if cordon is None and broker not in self.cordons:
+            raise NotFoundError(f"{broker} is not cordoned")
+        cordons = {**self.cordons, **({} if cordon is None else {broker: cordon})}
+        if cordon is None:
+            del cordons[broker]
+        _check_number(len(cordons), "brokers are cordoned")
+        self._write(msgspec.structs.replace(self._kept, cordons=cordons))
+
+    async def set_pause(self, pause: Pause | None, checks: Sequence[Check]) -> None:
+        """See the port."""
+        self._write(msgspec.structs.replace(self._kept, pause=pause))
+
+    def _write(self, kept: _Kept) -> None:
+        value = msgspec.json.encode(kept)
+        if len(value) > FILE_BYTES_MAX:
+            raise ConflictError(f"pins and cordons take {len(value)} bytes; end some first")
+        replace_file(self._path, value)
+        self._kept = kept
+
+
+def _check_number(number: int, what: str) -> None:
+    if number > WISHES_MAX:
+        raise ConflictError(f"{WISHES_MAX} {what}; end some first")

@@ -1,0 +1,275 @@
+"""Builds the work of the daemon at one Pulsar cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from loadmanager.engine.load.carried import Carried
+from loadmanager.engine.load.cluster_view import ClusterView
+from loadmanager.engine.moves.queue import MoveQueue
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.conf import Live
+from loadmanager.kit.errors import BadInputError, ConfigError
+from loadmanager.kit.history.port import History
+from loadmanager.kit.metadata.leader import Leader
+from loadmanager.kit.metadata.store import Check
+from loadmanager.kit.tasks import Scope, Steps
+from loadmanager.leader.decisions import Decisions
+from loadmanager.leader.draining import Draining
+from loadmanager.leader.events import Events
+from loadmanager.leader.load_manager import LoadManager
+from loadmanager.leader.moves import Moves
+from loadmanager.leader.overview import Overview
+from loadmanager.leader.owners_seen import OwnersSeen
+from loadmanager.leader.ports.mover import OrderGate
+from loadmanager.leader.ports.wishes import WishBook
+from loadmanager.leader.preferred import Preferred
+from loadmanager.steer.acting import Acting
+from loadmanager.steer.advice import Advice, Shadow
+from loadmanager.steer.daemon_note import DaemonNote, Unwritten
+from loadmanager.steer.gate import Gate
+from loadmanager.steer.hold import FleetHold
+from loadmanager.steer.namespaces import FleetNamespaces
+from loadmanager.steer.operating import FleetOperations, FleetPlans, NoMerging
+from loadmanager.steer.picture import Picture
+from loadmanager.steer.ports.cluster_reader import ClusterReader
+from loadmanager.steer.ports.note import Note
+from loadmanager.steer.pulsar.orders import AdminOrders
+from loadmanager.steer.recording import FleetRecorder
+from loadmanager.steer.settings import ACT
+from loadmanager.steer.settings_file import ClusterSettings
+from loadmanager.steer.split_orders import SplitOrders
+from loadmanager.steer.splitting import FleetSplitting
+from loadmanager.steer.watching import Watching
+from loadmanager.steer.work import FleetWork
+
+SLOW_S = 10.0
+PULSAR_STATS_INTERVAL_S = 60.0
+"""Over how long Pulsar's brokers measure traffic: the default of statsUpdateFrequencyInSecs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetOutside:
+    """The parts outside of the daemon's work."""
+
+    me: Leader
+    """This daemon, which leads for as long as this lives. Its epoch is another one each time, so
+    that no plan of an earlier term can be approved.
+    """
+    checks: Sequence[Check] = ()
+    """The checks of its term, if it leads by a lock in the metadata store."""
+    lives: Callable[[], None] = lambda: None
+    """Gives a sign of life."""
+    reader: ClusterReader
+    orders: Callable[[OrderGate, Callable[[], Iterable[str]]], AdminOrders]
+    """Builds what gives orders, from its gate and the live brokers."""
+    wishes: WishBook
+    note: Note
+    """What the next daemon must know of this one."""
+    unwritten: Unwritten = field(default_factory=Unwritten)
+    """What the note does not have yet, also of this daemon's earlier terms."""
+    clock: Clock
+    rng: random.Random
+    history: History | None
+
+
+def build_fleet_work(
+    cluster: ClusterSettings, outside: FleetOutside, scope: Scope, steps: Steps
+) -> FleetWork:
+    """Build the parts. Orders pass the gate, so it comes before what gives them; what was done
+    lately is recalled by `Acting`, which comes after the moves that it hears of.
+    """
+    return _Built(cluster, outside, scope, steps).work()
+
+
+class _Built:
+    """The parts while they are built, in the order in which they need each other."""
+
+    def __init__(
+        self, cluster: ClusterSettings, outside: FleetOutside, scope: Scope, steps: Steps
+    ) -> None:
+        self.cluster, self.outside, self.scope, self.steps = cluster, outside, scope, steps
+        self.settings, self.strategies = Live(cluster.fleet), Live(cluster.strategies)
+        self.splits, clock = Live(cluster.splits), outside.clock
+        self.picture, self.view, self.carried = Picture(clock), ClusterView(), Carried()
+        self.namespaces = FleetNamespaces(outside.reader)
+        self.recorder = FleetRecorder(
+            cluster=cluster.name,
+            epoch=outside.me.epoch,
+            clock=clock,
+            history=outside.history,
+            settings=self.settings,
+            strategies=self.strategies,
+        )
+        self.note = DaemonNote(
+            note=outside.note, unwritten=outside.unwritten, scope=scope, steps=steps
+        )
+        self.hold = FleetHold(
+            picture=self.picture,
+            settings=self.settings,
+            note=self.note,
+            url=outside.me.service_url,
+        )
+        self.watching = Watching(
+            reader=outside.reader,
+            picture=self.picture,
+            view=self.view,
+            carried=self.carried,
+            clock=clock,
+            settings=self.settings,
+            record=self.recorder.read,
+        )
+        queue = MoveQueue()
+        gate = Gate(
+            watching=self.watching,
+            hold=self.hold,
+            queue=queue,
+            wishes=outside.wishes,
+            note=self.note,
+        )
+        self.orders = outside.orders(gate, lambda: self.picture.answering)
+        self.moves = self._moves(queue)
+        self.load_manager = self._load_manager()
+        self.moves.on_record.append(self.recorder.moved)
+        self.acting = Acting(
+            moves=self.moves,
+            picture=self.picture,
+            carried=self.carried,
+            settings=self.settings,
+            clock=clock,
+            load_manager=self.load_manager,
+            hold=self.hold,
+            note=self.note,
+        )
+
+    def _moves(self, queue: MoveQueue) -> Moves:
+        return Moves(
+            epoch=self.outside.me.epoch,
+            settings=Live(self.cluster.moves),
+            brokers=self.picture,
+            wishes=self.outside.wishes,
+            view=self.view,
+            preferred=Preferred(self.outside.clock),
+            release=self.orders.release_bundle,
+            owner=self.orders.owner,
+            mover=self.orders,
+            clock=self.outside.clock,
+            scope=self.scope,
+            steps=self.steps,
+            held=self.hold.held_text,
+            queue=queue,
+        )
+
+    def _load_manager(self) -> LoadManager:
+        return LoadManager(
+            epoch=self.outside.me.epoch,
+            view=self.view,
+            policies=self.picture,
+            moves=self.moves,
+            clock=self.outside.clock,
+            rng=self.outside.rng,
+            strategies=self.strategies,
+            splits=self.splits,
+            bundle_count=self.namespaces.bundle_count,
+            steps=self.steps,
+            planned=self.recorder.planned,
+            kept=Decisions(self.outside.clock),
+            slow_s=SLOW_S,
+            unusable=self.picture.unread,
+        )
+
+    def work(self) -> FleetWork:
+        """Everything together."""
+        split_orders = SplitOrders(load_manager=self.load_manager, acting=self.acting)
+        plans = FleetPlans(
+            epoch=self.outside.me.epoch,
+            load_manager=self.load_manager,
+            moves=self.moves,
+            settings_with=self._settings_with,
+            boundaries=self.namespaces.bundles,
+            hold=self.hold,
+            split_orders=split_orders,
+        )
+        shadows = tuple(Shadow(name) for name in self.settings.value.shadows)
+        advice = Advice(self.outside.rng, shadows)
+        owners = OwnersSeen(
+            brokers=self.picture,
+            clock=self.outside.clock,
+            events=Events(),
+            view=self.view,
+            stats_interval_s=lambda: PULSAR_STATS_INTERVAL_S,
+        )
+        return FleetWork(
+            settings=self.settings,
+            strategies=self.strategies,
+            splits=self.splits,
+            scope=self.scope,
+            steps=self.steps,
+            clock=self.outside.clock,
+            lives=self.outside.lives,
+            picture=self.picture,
+            watching=self.watching,
+            hold=self.hold,
+            note=self.note,
+            load_manager=self.load_manager,
+            moves=self.moves,
+            acting=self.acting,
+            advice=advice,
+            operations=self._operations(plans, owners),
+            split_orders=split_orders,
+            splitting=FleetSplitting(
+                load_manager=self.load_manager,
+                acting=self.acting,
+                hold=self.hold,
+                advice=advice,
+                plans=plans,
+                orders=split_orders,
+                settings=self.settings,
+                strategies=self.strategies,
+                splits=self.splits,
+            ),
+            owners=owners,
+            recorder=self.recorder,
+        )
+
+    def _operations(self, plans: FleetPlans, owners: OwnersSeen) -> FleetOperations:
+        draining = Draining(
+            moves=self.moves,
+            load_manager=self.load_manager,
+            brokers=self.picture,
+            mover=self.orders,
+            clock=self.outside.clock,
+            leads=lambda broker: True,
+        )
+        overview = Overview(
+            leader=self.outside.me,
+            since_ms=self.outside.clock.now_ms(),
+            view=self.view,
+            moves=self.moves,
+            draining=draining,
+            owners=owners,
+            strategies=self.strategies,
+            balancing=lambda: self.settings.value.mode == ACT,
+            load_manager=self.load_manager,
+        )
+        return FleetOperations(
+            checks=self.outside.checks,
+            moves=self.moves,
+            draining=draining,
+            merging=NoMerging(),
+            overview=overview,
+            plans=plans,
+            hold=self.hold,
+            acting=self.acting,
+        )
+
+    def _settings_with(self, changes: Mapping[str, str]) -> StrategySettings:
+        try:
+            changed = self.cluster.with_changes(changes)
+        except ConfigError as error:
+            raise BadInputError(str(error)) from None
+        return dataclasses.replace(changed.strategies, shedding_enabled=True)

@@ -1,0 +1,92 @@
+"""The HTTP API of the daemon that steers a Pulsar cluster: the leader's routes, and its own."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from loadmanager.kit.http.answers import failed
+from loadmanager.kit.http.auditing import audited
+from loadmanager.kit.http.connections import Connections
+from loadmanager.kit.http.middlewares import Handler, concurrency_limit, errors, log_access
+from loadmanager.kit.http.openapi import DAEMON, OpenApiRoutes
+from loadmanager.kit.http.serving import Serving
+from loadmanager.kit.http.visitors import visitors
+from loadmanager.kit.listener import Spawn
+from loadmanager.kit.refusals import Refusals
+from loadmanager.leader.http.leading import LeadingRoutes
+from loadmanager.leader.http.moves import MoveRoutes
+from loadmanager.steer.http.fleet_access import FleetGuard
+from loadmanager.steer.http.fleet_routes import FleetRoutes, FleetUse
+from loadmanager.steer.ports.cluster_reader import AGENT
+
+REQUESTS_MAX = 64
+CONNECTIONS_MAX = 256
+CONNECTIONS_OF_ADDRESS_MAX = 128
+BODY_BYTES_MAX = 256 * 1024
+HEADER_BYTES_MAX = 8192
+IDLE_S = 30.0
+
+
+@web.middleware
+async def _no_daemon(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse another daemon that takes this one for a broker of its cluster."""
+    if request.headers.get("User-Agent") == AGENT:
+        return failed(403, "this is a daemon beside a Pulsar cluster, not a broker")
+    return await handler(request)
+
+
+class FleetServer:
+    """Serves one cluster's API on a port and a Unix socket. What web pages send from elsewhere is
+    refused, and what such daemons send; `guard` decides about the others.
+    """
+
+    def __init__(
+        self, use: FleetUse, guard: FleetGuard, *, version: str, connections_cap: int = 0
+    ) -> None:
+        """`connections_cap`: the most connections that the process has files for; 0: any number."""
+        me, self.refusals = use.self_address, Refusals("http")
+        most = min(CONNECTIONS_MAX, connections_cap or CONNECTIONS_MAX)
+        of_address = min(CONNECTIONS_OF_ADDRESS_MAX, max(1, most // 2))
+        connections = Connections(
+            most=most,
+            at_address_max=of_address,
+            bounds=f"{most} are kept, of one address {of_address}",
+        )
+        application = web.Application(
+            middlewares=[
+                connections.middleware(),
+                log_access(Counter()),
+                concurrency_limit(REQUESTS_MAX),
+                errors,
+                _no_daemon,
+                visitors(me, tuple, allowed=(), proven=False),
+                guard.middleware(self.refusals),
+                audited(use.audit, "fleet"),
+            ],
+            client_max_size=BODY_BYTES_MAX,
+        )
+        parts = (FleetRoutes(use), LeadingRoutes(use), MoveRoutes(use))
+        for part in (*parts, OpenApiRoutes(version, DAEMON)):
+            application.router.add_routes(part.routes())
+        self._serving = Serving(
+            application, connections, idle_s=IDLE_S, header_bytes_max=HEADER_BYTES_MAX
+        )
+
+    @property
+    def application(self) -> web.Application:
+        """Its routes."""
+        return self._serving.application
+
+    async def start(self, socks: Sequence[socket.socket], spawn: Spawn) -> None:
+        """Listen on bound sockets; `spawn` starts the tasks."""
+        await self._serving.start(spawn)
+        for sock in socks:
+            self._serving.listen(sock)
+
+    async def stop(self) -> None:
+        """Stop, once the requests in progress are answered."""
+        await self._serving.stop()

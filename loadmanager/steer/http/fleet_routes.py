@@ -1,0 +1,124 @@
+"""The state of a Pulsar cluster as the daemon knows it, and the moves and splits that
+it advises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.audit import Audit
+from loadmanager.kit.errors import NotFoundError
+from loadmanager.kit.http.answers import failed
+from loadmanager.kit.http.operation import TEXT, Document, operation
+from loadmanager.kit.metadata.leader import Leader
+from loadmanager.leader.http.changes import CHANGES, LIMIT, LIMIT_MAX, ROLE, SINCE, chosen
+from loadmanager.leader.http.leading import ROOT
+from loadmanager.leader.http.models import LeaderBroker
+from loadmanager.leader.http.models_audit import ChangesShown
+from loadmanager.leader.http.use import BundlesOf, Leading
+from loadmanager.steer.http.models_fleet import AdviceShown, FleetShown
+
+
+class Watched(Protocol):
+    """A cluster that the daemon watches."""
+
+    def picture(self) -> dict[str, Any]: ...  # noqa: D102 - the routes say what it is
+    def leader(self) -> BrokerAddress | None: ...  # noqa: D102
+    def advice(self) -> dict[str, Any]: ...  # noqa: D102
+    async def snapshot(self) -> dict[str, Any]: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetUse:
+    """Implements `LeaderUse` for one cluster."""
+
+    self_address: BrokerAddress
+    leading: Leading
+    namespaces: BundlesOf
+    watched: Watched
+    audit: Audit
+    metrics: Callable[[], Awaitable[tuple[bytes, str]]]
+
+    def address_of(self, _leader: Leader) -> BrokerAddress:
+        """The daemon's own address: it is its only leader."""
+        return self.self_address
+
+
+class FleetRoutes:
+    """The daemon's own routes."""
+
+    def __init__(self, use: FleetUse) -> None:
+        self._use = use
+
+    def routes(self) -> list[web.RouteDef]:
+        """All routes."""
+        return [
+            web.get("/admin/v2/brokers", self.brokers),
+            web.get("/admin/v2/brokers/leaderBroker", self.leader),
+            web.get("/admin/v2/brokers/health", self.health),
+            web.get("/admin/v2/brokers/ready", self.ready),
+            web.get(ROOT + "/fleet", self.picture),
+            web.get(ROOT + "/advice", self.advice),
+            web.get(ROOT + "/snapshot", self.snapshot),
+            web.get(CHANGES, self.changes),
+            web.get("/metrics", self.metrics),
+        ]
+
+    @operation(list[str])
+    async def brokers(self, _request: web.Request) -> web.Response:
+        """The ids of the cluster's brokers."""
+        return web.json_response(sorted(self._use.watched.picture()["brokers"]))
+
+    @operation(LeaderBroker, also={404: "it is not known, or does not answer"})
+    async def leader(self, _request: web.Request) -> web.Response:
+        """The broker that leads the cluster."""
+        leader = self._use.watched.leader()
+        if leader is None:
+            raise NotFoundError("the leader of the cluster is not known, or does not answer")
+        return web.json_response({"serviceUrl": leader.web_url, "brokerId": leader.broker_id})
+
+    @operation(str, media=TEXT)
+    async def health(self, _request: web.Request) -> web.Response:
+        """Answer 200: the daemon leads and answers."""
+        return web.Response(text="ok")
+
+    @operation(str, media=TEXT, also={503: "no broker answers"})
+    async def ready(self, _request: web.Request) -> web.Response:
+        """Check that a broker of the cluster answered the last reading."""
+        brokers = self._use.watched.picture()["brokers"].values()
+        if not any(broker["answers"] for broker in brokers):
+            return failed(503, "no broker of the cluster answers")
+        return web.Response(text="ok")
+
+    @operation(FleetShown)
+    async def picture(self, _request: web.Request) -> web.Response:
+        """The mode, the brokers, the age of each part, what is missing, and why nothing moves."""
+        return web.json_response(self._use.watched.picture())
+
+    @operation(AdviceShown)
+    async def advice(self, _request: web.Request) -> web.Response:
+        """The last plans; each move and split has its `pulsar-admin` command."""
+        return web.json_response(self._use.watched.advice())
+
+    @operation(Document)
+    async def snapshot(self, _request: web.Request) -> web.Response:
+        """The cluster as one input line of `loadmanager decide`."""
+        return web.json_response(await self._use.watched.snapshot())
+
+    @operation(ChangesShown, query=(LIMIT, SINCE, ROLE))
+    async def changes(self, request: web.Request) -> web.Response:
+        """The last orders that operators gave this daemon, and that it took."""
+        found = self._use.audit.recent(LIMIT_MAX)
+        limit, since_ms = LIMIT.whole(request), SINCE.whole(request)
+        return web.json_response(chosen(found, limit, since_ms, request.query.get("role")))
+
+    @operation(str, media="text/plain; version=0.0.4")
+    async def metrics(self, _request: web.Request) -> web.Response:
+        """The metrics in Prometheus' text format."""
+        page, kind = await self._use.metrics()
+        return web.Response(body=page, headers={"Content-Type": kind})

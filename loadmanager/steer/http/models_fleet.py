@@ -1,0 +1,106 @@
+"""The shapes of what the daemon beside a Pulsar cluster says, as its OpenAPI document has them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from loadmanager.kit.http.model import Model
+from loadmanager.leader.http.models_decisions import PlanShown, SplitShown, UnloadShown
+
+
+class WatchedBroker(Model):
+    """A broker of the cluster. What has not been read is null."""
+
+    answers: bool
+    """Whether it answered when it was last read."""
+    age_seconds: float | None
+    bundles: int | None
+    msg_rate_in: float | None
+    msg_rate_out: float | None
+    cpu_percent: float | None
+
+
+class Ages(Model):
+    """The age of each part of the picture, in seconds; null: never read."""
+
+    brokers: float | None
+    policies: float | None
+    settings: float | None
+
+
+class ReadingCost(Model):
+    """The requests to the cluster since the daemon began to watch, their failures and
+    their bytes.
+    """
+
+    requests: int
+    failures: int
+    bytes_read: int
+
+
+class FleetShown(Model):
+    """The state of the cluster as the daemon knows it, with its age."""
+
+    name: str
+    """The cluster's name in the daemon's configuration; `cluster` is Pulsar's own."""
+    mode: Literal["observe", "advise", "approve", "act"]
+    held: str | None
+    held_code: str | None
+    """The word that `held` begins with, for programs."""
+    """Why nothing is decided, or moved, now."""
+    paused_until: int | None
+    cost: ReadingCost
+    cluster: str
+    manager: Literal["modular", "extensible"]
+    leader: str | None
+    pulsar_balances: list[str] | None
+    """Pulsar's own switches that are on; null: not known yet."""
+    age_seconds: Ages
+    brokers: dict[str, WatchedBroker]
+    problems: dict[str, str]
+    """What could not be read when it was last tried, and why."""
+
+
+class UnloadAdvised(UnloadShown, kw_only=True):
+    """A move with the `pulsar-admin` command line that makes it."""
+
+    command: str
+
+
+class PlanAdvised(PlanShown):
+    """A plan whose moves have command lines."""
+
+    unloads: list[UnloadAdvised]  # type: ignore[assignment]
+
+
+class ShadowShown(Model):
+    """The plan of another strategy, which is not carried out."""
+
+    strategy: str
+    plan: PlanAdvised | None
+    problem: str | None
+    """Why it made no plan in the last cycle."""
+
+
+class SplitAdvised(SplitShown, kw_only=True):
+    """A bundle that is too big, and the `pulsar-admin` command line that has its owner split it."""
+
+    broker: str
+    """Its owner."""
+    plan_id: str | None
+    """The sealed plan of this split that may be approved."""
+    command: str
+
+
+class AdviceShown(Model):
+    """The advice of the last cycle."""
+
+    held: str | None
+    held_code: str | None
+    """The word that `held` begins with, for programs."""
+    at: int | None
+    plan_id: str | None
+    """The sealed plan that may be approved."""
+    plan: PlanAdvised | None
+    shadows: list[ShadowShown]
+    splits: list[SplitAdvised]

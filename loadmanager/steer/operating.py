@@ -1,0 +1,88 @@
+"""Does what operators ask of a daemon, in the modes that may move something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from loadmanager.engine.moves.move import Author
+from loadmanager.kit.errors import ConflictError
+from loadmanager.leader.operations import Operations
+from loadmanager.leader.plans import Plans
+from loadmanager.steer.acting import Acting
+from loadmanager.steer.hold import FleetHold
+from loadmanager.steer.split_orders import SplitOrders
+
+
+@dataclass(slots=True, kw_only=True)
+class FleetPlans(Plans):
+    """Sealed plans, which are carried out in the modes that may move something."""
+
+    hold: FleetHold
+    split_orders: SplitOrders
+
+    async def execute(self, plan_id: str) -> dict[str, Any]:
+        """See the base class. Raises `ConflictError` where nothing may be moved. A plan with a
+        split is carried out when this returns; raises `OperationalError` if the split failed.
+        """
+        self.hold.check(Author.PLAN)
+        if not self.is_split(plan_id):
+            return await Plans.execute(self, plan_id)
+        kept = self.find(plan_id)
+        gone = await self.gone([split.bundle for split in kept.sealed.plan.splits])
+        await self.split_orders.execute(kept, gone)
+        return self.plan(plan_id)
+
+    def is_split(self, plan_id: str) -> bool:
+        """True if a plan is kept, and splits a bundle."""
+        return plan_id in self._kept and bool(self.find(plan_id).sealed.plan.splits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetOperations(Operations):
+    """Does what operators ask for, in the modes that may move something."""
+
+    hold: FleetHold
+    acting: Acting
+
+    async def move(
+        self, bundle: str, destination: str, *, pin_s: float | None = None, note: str = ""
+    ) -> dict[str, Any]:
+        """See the base class. Raises `ConflictError` where nothing may be moved."""
+        self.hold.check()
+        return await Operations.move(self, bundle, destination, pin_s=pin_s, note=note)
+
+    async def cordon(
+        self, broker: str, *, drain: bool, until_restart: bool = False, note: str = ""
+    ) -> dict[str, Any]:
+        """See the base class. Raises `ConflictError` for a drain where nothing may be moved."""
+        if drain:
+            self.hold.check()
+        return await Operations.cordon(
+            self, broker, drain=drain, until_restart=until_restart, note=note
+        )
+
+    def list_moves(self, limit: int) -> dict[str, Any]:
+        """See the base class. The open circuit breaker is a pause."""
+        document = Operations.list_moves(self, limit)
+        reason = self.hold.stopped()
+        if document["paused"] is None and reason is not None:
+            document["paused"] = {"until": self.hold.breaker.until_ms, "note": str(reason)}
+        return document
+
+    async def pause(self, seconds: float | None, note: str = "") -> dict[str, Any] | None:
+        """See the base class. The end of a pause also closes the circuit breaker."""
+        if seconds is None:
+            self.acting.resume()
+        return await Operations.pause(self, seconds, note)
+
+
+class NoMerging:
+    """Pulsar cannot merge bundles."""
+
+    async def step(self) -> None:
+        """Do nothing."""
+
+    async def merge(self, left: str, right: str, reason: str, *, epoch: int | None) -> str:
+        """Raises `ConflictError`."""
+        raise ConflictError("Pulsar cannot merge bundles")

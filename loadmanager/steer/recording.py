@@ -1,0 +1,73 @@
+"""Records what a daemon reads, decides and does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from loadmanager.engine.history.records import broker_load, bundle_loads, decisions, move_record
+from loadmanager.engine.load.usage import max_weighted_usage
+from loadmanager.engine.moves.move import Move
+from loadmanager.engine.strategies.plan import Plan
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.conf import Live
+from loadmanager.kit.history.port import History
+from loadmanager.member.decision_telemetry import Counts
+from loadmanager.steer.ports.cluster_reader import BrokerReading
+from loadmanager.steer.settings import FleetSettings
+
+
+@dataclass(slots=True, kw_only=True)
+class FleetRecorder:
+    """The records of one cluster, and the counts for its metrics."""
+
+    cluster: str
+    """The cluster's name in the daemon's configuration."""
+    epoch: int
+    clock: Clock
+    history: History | None
+    settings: Live[FleetSettings]
+    strategies: Live[StrategySettings]
+    counts: Counts = field(default_factory=Counts)
+    _cycle: int = 0
+    """The cycle of the last plan."""
+    _read_ms: dict[str, int] = field(default_factory=dict)
+    """Broker → when it was last recorded."""
+
+    def planned(self, cycle: int, plan: Plan) -> None:
+        """Record a plan."""
+        self._cycle = cycle
+        self.counts.on_plan(plan)
+        now_ms = self.clock.now_ms()
+        self._append(*decisions(now_ms, self.cluster, plan, epoch=self.epoch, cycle=cycle))
+
+    def moved(self, move: Move) -> None:
+        """Record a move that has ended."""
+        self.counts.on_move(move)
+        now_ms = self.clock.now_ms()
+        self._append(move_record(now_ms, self.cluster, move, epoch=self.epoch, cycle=self._cycle))
+
+    def read(self, broker: str, reading: BrokerReading) -> None:
+        """Record what a broker told of its load."""
+        now_ms, report = self.clock.now_ms(), reading.report
+        since_ms = self._read_ms.get(broker)
+        interval_ms = round(self.settings.value.read_interval_s * 1000)
+        if since_ms is not None:
+            interval_ms = max(1, min(now_ms - since_ms, 2 * interval_ms))
+        self._read_ms[broker] = now_ms
+        self._append(
+            broker_load(
+                now_ms,
+                broker,
+                report,
+                usage=max_weighted_usage(report, self.strategies.value.weights),
+                interval_ms=interval_ms,
+                faults=list(reading.faults),
+            ),
+            *bundle_loads(now_ms, broker, report.last_stats, interval_ms=interval_ms),
+        )
+
+    def _append(self, *records: Any) -> None:
+        if self.history is not None:
+            self.history.append(*records)

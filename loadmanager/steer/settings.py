@@ -1,0 +1,84 @@
+"""Settings of the daemon that steers a Pulsar cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loadmanager.kit.conf import conf
+
+OBSERVE, ADVISE, APPROVE, ACT = MODES = ("observe", "advise", "approve", "act")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetSettings:
+    """The daemon's mode, and what it may do to the cluster."""
+
+    mode: str = conf(
+        "mode",
+        OBSERVE,
+        "What the daemon does: observe records; advise also says what it would move; approve moves "
+        "what an operator approved; act moves by itself",
+        choices=MODES,
+    )
+    read_interval_s: float = conf(
+        "readIntervalSeconds",
+        30.0,
+        "How often every broker's load is read; Pulsar itself measures once a minute",
+        minimum=1,
+    )
+    policies_interval_s: float = conf(
+        "policiesIntervalSeconds",
+        300.0,
+        "How often policies and Pulsar's own settings are read",
+        minimum=1,
+    )
+    read_at_once_max: int = conf(
+        "readAtOnceMax", 4, "Most brokers that are read at the same time", minimum=1, maximum=64
+    )
+    shadows: tuple[str, ...] = conf(
+        "shadowStrategies",
+        (),
+        "Shedding strategies whose plans are made and shown beside the configured one's",
+    )
+    restore_pulsar: bool = conf(
+        "restorePulsarOnStop",
+        False,
+        "In act: switch Pulsar's own shedding on again when the daemon is stopped",
+    )
+    moves_per_hour_max: int = conf(
+        "movesPerHourMax", 60, "Most moves that begin in any hour", minimum=0, maximum=5_000
+    )
+    moves_per_broker_max: int = conf(
+        "movesPerBrokerPerHourMax",
+        20,
+        "Most moves from or to one broker that begin in any hour",
+        minimum=0,
+    )
+    quiet_hours: tuple[str, ...] = conf(
+        "quietHours",
+        (),
+        "Times of day (UTC) without moves, as `22:00-06:00`; with equal ends the whole day",
+    )
+    rate_drop_percent: float = conf(
+        "breakerRateDropPercent",
+        30.0,
+        "Moves stop when the cluster's publish rate falls by more than this after a move",
+        minimum=0,
+        maximum=100,
+    )
+    failures_max: int = conf(
+        "breakerFailures", 1, "Moves stop after so many moves in a row that failed", minimum=1
+    )
+    open_minutes: float = conf(
+        "breakerMinutes",
+        30.0,
+        "For how long moves stop then, unless an operator ends it",
+        minimum=0.1,
+    )
+    settle_s: float = conf(
+        "settleSeconds",
+        120.0,
+        "After a move: its bundle's rate counts as before for so long, because Pulsar's own "
+        "figures of it start at 0",
+        minimum=0,
+    )

@@ -1,0 +1,185 @@
+"""Leads one Pulsar cluster: the cycle, the queue of moves and the guards are the leader's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from loadmanager.engine.load.reports import LocalBrokerData
+from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.moves.move import Move
+from loadmanager.engine.strategies.plan import Plan
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.splitting.settings import SplitSettings
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.conf import Live
+from loadmanager.kit.tasks import Interval, Scope, Steps, every
+from loadmanager.leader.draining import INTERVAL_S
+from loadmanager.leader.load_manager import LoadManager
+from loadmanager.leader.moves import Moves
+from loadmanager.leader.operations import Operations
+from loadmanager.leader.owners_seen import OwnersSeen
+from loadmanager.steer.acting import Acting
+from loadmanager.steer.advice import Advice
+from loadmanager.steer.daemon_note import DaemonNote
+from loadmanager.steer.hold import FleetHold
+from loadmanager.steer.picture import Picture
+from loadmanager.steer.recording import FleetRecorder
+from loadmanager.steer.settings import ACT, APPROVE, OBSERVE, FleetSettings
+from loadmanager.steer.split_orders import SplitOrders
+from loadmanager.steer.splitting import FleetSplitting
+from loadmanager.steer.watching import Watching
+
+HUNG_S = 120.0
+"""A reading of which no part has ended for so long does not go on."""
+
+log = structlog.get_logger("fleet")
+
+
+@dataclass(slots=True, kw_only=True)
+class FleetWork:
+    """One cluster: its parts, and when they act. `steer.fleet_work` builds them."""
+
+    settings: Live[FleetSettings]
+    strategies: Live[StrategySettings]
+    splits: Live[SplitSettings]
+    scope: Scope
+    steps: Steps
+    clock: Clock
+    lives: Callable[[], None]
+    """A sign of life: the daemon may move bundles, and the cluster answers it."""
+    picture: Picture
+    watching: Watching
+    hold: FleetHold
+    note: DaemonNote
+    load_manager: LoadManager
+    moves: Moves
+    acting: Acting
+    advice: Advice
+    operations: Operations
+    split_orders: SplitOrders
+    splitting: FleetSplitting
+    owners: OwnersSeen
+    recorder: FleetRecorder
+    _held: str | None = None
+    """The code of the reason that the log told last."""
+    _began: bool = False
+    """Whether the cluster was read once."""
+
+    def __post_init__(self) -> None:
+        """Hear of the reports."""
+        self.picture.listeners.append(self._observe)
+
+    def _observe(self, broker: str, report: LocalBrokerData | None) -> None:
+        with self.steps.contained("observe"):  # a strategy's failure: the broker was read
+            if report is not None:
+                self.load_manager.observe(broker, report)
+
+    def begin(self) -> None:
+        """Start everything that this mode does, in the scope."""
+        steps = self.steps
+        reading = Interval(self.settings, lambda fleet: fleet.read_interval_s)
+        self._every(reading, self.read, "read")
+        mode = self.settings.value.mode
+        if mode == OBSERVE:
+            return
+        shedding = Interval(
+            self.strategies, lambda strategies: strategies.shedding_interval_minutes * 60
+        )
+        self.scope.spawn(every(shedding, self.shed, "shed", steps, first_after_s=None), "shed")
+        checks = Interval(self.splits, lambda splits: splits.interval_minutes * 60)
+        self.scope.spawn(
+            every(checks, self.splitting.step, "split", steps, first_after_s=None), "split"
+        )
+        if mode in (APPROVE, ACT):
+            self._every(reading, self.sign, "sign")
+            self.scope.spawn(self.moves.run(), "moves")
+            drain = self.operations.step
+            self.scope.spawn(every(lambda: INTERVAL_S, drain, "drain", steps), "drain")
+
+    def _every(
+        self, interval_s: Callable[[], float], step: Callable[[], Awaitable[object]], name: str
+    ) -> None:
+        self.scope.spawn(every(interval_s, step, name, self.steps), name)
+
+    async def read(self) -> None:
+        """Write the note if it has not been written yet; then read the brokers, and the policies of
+        namespaces that are new.
+        """
+        await self.steps.run("write-note", self.note.write)
+        await self.watching.read_brokers()
+        if not self._began and self.picture.answering:
+            self.owners.begin()
+            self._began = True
+        await self.watching.read_due_policies()
+        mode = self.settings.value.mode
+        if mode in (APPROVE, ACT):
+            await self.watching.read_settings()
+            self.acting.look()
+        await self.sign()
+        self._tell_hold()
+
+    async def shed(self) -> None:
+        """One cycle, unless something holds it; its plan is advised, sealed or carried out."""
+        await self.load_manager.shed(self.hold, self._carry_out)
+
+    async def sign(self) -> None:
+        """Give a sign of life, if the daemon may move bundles, the cluster answers, and its reading
+        goes on: one may take long, when brokers hang. The settings are read here meanwhile.
+        """
+        fleet, goes_on = self.settings.value, self._goes_on()
+        answers = self.picture.answering and "brokers" not in self.picture.problems
+        if fleet.mode not in (APPROVE, ACT):
+            return
+        if self.picture.unknown("settings", fleet.read_interval_s) is not None:
+            await self.watching.read_settings()
+        if answers and goes_on:
+            self.lives()
+
+    def _goes_on(self) -> bool:
+        return self.clock.monotonic_s() - self.watching.tried_s < HUNG_S
+
+    def _tell_hold(self) -> None:
+        """Log why nothing is moved, once for each reason."""
+        mode, why = self.settings.value.mode, self.hold.told()
+        code = None if why is None else why.code
+        if code != self._held and mode != OBSERVE:
+            if why is None:
+                log.info("bundles may be moved" if mode in (APPROVE, ACT) else "plans are made")
+            else:
+                log.warning("nothing is moved now", why=str(why))
+            self._held = code
+
+    def _carry_out(self, snapshot: ClusterSnapshot, plan: Plan) -> Sequence[Move]:
+        strategies, waiting = self.strategies.value, self.advice.plan_id
+        self.advice.take(snapshot, plan, strategies)
+        if self.settings.value.mode == APPROVE and plan.unloads:
+            self.advice.plan_id = self._sealed(snapshot, plan, strategies, waiting)
+        if self.settings.value.mode == ACT:
+            return self.acting.queue(plan, self.split_orders.is_busy)
+        return ()
+
+    def _sealed(
+        self,
+        snapshot: ClusterSnapshot,
+        plan: Plan,
+        strategies: StrategySettings,
+        waiting: str | None,
+    ) -> str:
+        """The id of the sealed plan: of the one that waits already, if it has the same moves."""
+        plans = self.operations.plans
+        ready = waiting is not None and plans.is_ready(waiting)
+        if waiting and ready and _moves(plans.find(waiting).sealed.plan) == _moves(plan):
+            return waiting
+        kept = plans.keep(snapshot, plan, strategies, {})
+        log.info("a plan waits for approval", plan=kept.id, moves=len(plan.unloads))
+        return kept.id
+
+
+def _moves(plan: Plan) -> list[tuple[str, str, str | None]]:
+    """The bundles, sources and destinations of a plan's moves, without the figures that change all
+    the time.
+    """
+    return [(move.bundle, move.source, move.destination) for move in plan.unloads]

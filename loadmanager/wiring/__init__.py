@@ -1,1 +1,0 @@
-"""Composition root: the only room that knows every adapter."""

@@ -1,0 +1,160 @@
+"""A sync that fails once is not followed by trust in what only the page cache has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from errno import EDQUOT, EIO, ENOSPC
+from random import Random
+from typing import Any
+
+import pytest
+from broker.messaging.test_segments import a_log, ids
+
+from loadmanager.broker.messaging.segments import SegmentIndex, entries_in
+from loadmanager.broker.messaging.stored_log import StoredLog
+from loadmanager.broker.ports.log import Run
+from loadmanager.broker.storage.log_files import LogFiles
+from loadmanager.broker.storage.memory_disk import MemoryDisk, SharedFiles
+from loadmanager.kit.errors import CorruptDataError, OperationalError
+
+SEGMENT = f"{7:016x}/00000001-{0:016x}.log"
+
+
+class Nothing(Random):
+    """A failed sync writes no sector."""
+
+    def random(self) -> float:
+        """Below every chance."""
+        return 0.0
+
+
+async def inline(_number: int, call: Callable[[], Any]) -> Any:
+    """Run a call of the storage at once."""
+    return call()
+
+
+class Failing:
+    """Files on which one sync fails, of the next file with this name's end."""
+
+    def __init__(self) -> None:
+        self.files = SharedFiles(rng=Nothing())
+        self.files.trouble = self._trouble
+        self.next: tuple[str, int] | None = None
+
+    def _trouble(self, call: str, path: str) -> int:
+        if call == "sync" and self.next is not None and path.endswith(self.next[0]):
+            (_, error), self.next = self.next, None
+            return error
+        return 0
+
+    def storage(self, **options: Any) -> LogFiles:
+        """The storage of a process on these files."""
+        return LogFiles(MemoryDisk(self.files), inline, **options)
+
+
+async def commit(storage: LogFiles, log: StoredLog, *tails: bytes) -> None:
+    """Append and commit."""
+    for tail in tails:
+        log.append(tail, 1, 0, "p", log.next_id)
+    pieces, end_id, size = log.take()
+    assert await storage.append({7: pieces}) == set()
+    log.stored(end_id, size)
+
+
+async def content(storage: LogFiles, segments: list[SegmentIndex]) -> list[bytes]:
+    """What can be read of a log."""
+    found = []
+    for segment in segments:
+        data = await storage.read(7, segment, 0, segment.size)
+        found += [entry.tail for entry in entries_in(data)]
+    return found
+
+
+@pytest.mark.parametrize("same_process", [True, False])
+@pytest.mark.parametrize("error", [EIO, ENOSPC, EDQUOT])
+async def test_what_a_failed_sync_has_dropped_is_not_stored(
+    error: int, *, same_process: bool
+) -> None:
+    """The page cache still has it, for the process that wrote it and for the next one on the same
+    machine. Its producer repeats it, and must not be told that it is there.
+    """
+    failing = Failing()
+    disk = MemoryDisk(failing.files)
+    storage = LogFiles(disk, inline)
+    segments, _ = await storage.open(7, [], 0)
+    log = a_log(segments)
+    await commit(storage, log, b"first")
+    failing.next = (".log", error)
+    with pytest.raises(OperationalError):
+        await commit(storage, log, b"second")
+    runs = [Run(1, 0, storage.writer)]
+    if not same_process:
+        disk.kill()
+        storage = failing.storage()
+    segments, end_id = await storage.open(7, runs, 0)
+    assert (end_id, ids(segments[0])) == (1, {"p": 0})
+
+
+async def test_a_journal_stays_until_what_it_covers_was_written_again() -> None:
+    """Five topics have receipts; the sync of a segment fails once in the background, and the next
+    one says yes. The journal was the only durable copy.
+    """
+    failing = Failing()
+    storage = failing.storage(journal_bytes=10)
+    logs = {}
+    for number in range(5, 10):
+        segments, _ = await storage.open(number, [], 0)
+        logs[number] = a_log(segments)
+        logs[number].append(b"with a receipt", 1, 0, "p", 0)
+    assert await storage.append({number: log.take()[0] for number, log in logs.items()}) == set()
+    failing.next = (SEGMENT, EIO)
+    with pytest.raises(OperationalError):
+        await storage.sync()
+    failing.files.evict(SEGMENT)
+    assert not any(failing.files.content[SEGMENT])
+    await storage.sync()
+    assert not any(path.endswith(".journal") for path in failing.files.content)
+    failing.files.lose_power(keep=0)
+    storage = failing.storage()
+    for number in logs:
+        segments, end_id = await storage.open(number, [Run(1, 0, "elsewhere")], 0)
+        assert (end_id, ids(segments[0])) == (1, {"p": 0})
+
+
+async def test_a_reader_gets_what_the_journal_has() -> None:
+    """The system has failed to write a page back, and has evicted it; nobody has synced since."""
+    failing = Failing()
+    storage = failing.storage(direct_max=0)
+    segments, _ = await storage.open(7, [], 0)
+    log = a_log(segments)
+    await commit(storage, log, b"first", b"second")
+    await storage.flush()
+    failing.files.fail_to_write_back(SEGMENT)
+    failing.files.evict(SEGMENT)
+    with pytest.raises(CorruptDataError):
+        await content(storage, [log.segments[0]])
+    with pytest.raises(OperationalError):
+        await storage.mend(7)  # the sync tells of the failure
+    assert await storage.mend(7)
+    assert await content(storage, [log.segments[0]]) == [b"first", b"second"]
+    assert not await failing.storage().mend(7)
+
+
+async def test_a_topic_that_is_closed_in_doubt_is_recovered_from_the_journal() -> None:
+    """Its last segment is neither indexed nor called complete, so that its next owner reads the
+    journal.
+    """
+    failing = Failing()
+    storage = failing.storage(direct_max=0)
+    segments, _ = await storage.open(7, [], 0)
+    log = a_log(segments)
+    await commit(storage, log, b"first")
+    await storage.flush()
+    failing.next = (SEGMENT, EIO)
+    with pytest.raises(OperationalError):
+        await storage.close(7, log.segments)
+    await storage.close(7, log.segments)
+    failing.files.evict(SEGMENT)
+    other = failing.storage()
+    segments, end_id = await other.open(7, [Run(1, 0, storage.writer)], 0)
+    assert (end_id, await content(other, segments)) == (1, [b"first"])

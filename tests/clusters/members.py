@@ -1,0 +1,356 @@
+"""Brokers without sockets: the runtime's own parts over one tree in memory, with hosts that only
+record the calls to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Container, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from loadmanager.broker.topics.topics import Topics
+from loadmanager.engine.bundles.ranges import BundleRange
+from loadmanager.engine.load.reports import NamespaceBundleStats
+from loadmanager.engine.ownership.states import Transition
+from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.conf import Live
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.metadata import paths
+from loadmanager.kit.metadata.documents import Corrupt
+from loadmanager.kit.metadata.memory import MemoryStore, MemoryTree
+from loadmanager.kit.metadata.store import Node
+from loadmanager.kit.metadata.watching import Watcher
+from loadmanager.kit.names import NamespaceName
+from loadmanager.kit.tasks import Scope, Steps
+from loadmanager.leader.brokers import Brokers
+from loadmanager.leader.leading import Leading
+from loadmanager.leader.ports.mover import Released
+from loadmanager.member.locks import Locks
+from loadmanager.member.lookup import Lookups
+from loadmanager.member.namespaces import Namespaces
+from loadmanager.member.ownership import Ownership
+from loadmanager.member.ports.hosting import HostUsage, TopicTraffic
+from loadmanager.member.record_orders import RecordOrders
+from loadmanager.member.settings import BrokerSettings, StateSettings
+from loadmanager.member.state_cache import StateCache
+from loadmanager.member.state_records import StateRecords
+
+NS = NamespaceName("public", "default")
+
+
+class LoopClock:
+    """The loop's time: all parts share the virtual time."""
+
+    def now_ms(self) -> int:
+        """Milliseconds."""
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    def monotonic_s(self) -> float:
+        """Seconds."""
+        return asyncio.get_running_loop().time()
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds."""
+        return round(asyncio.get_running_loop().time() * 1e9)
+
+
+class Tenant:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.open: set[str] = set()
+        self.told: list[tuple[str, str, str | None]] = []
+        self.calls: list[tuple[tuple[str, str], int]] = []
+        """The calls, each with its bundle and life."""
+        self.stats: dict[str, NamespaceBundleStats] = {}
+        self.opening: asyncio.Event | None = None
+        """Opening a bundle waits for this."""
+        self.refuses: Exception | None = None
+        """Opening a bundle raises this."""
+
+    async def open_bundle(self, bundle: str, life: int) -> None:
+        """Serve."""
+        if self.opening is not None:
+            await self.opening.wait()
+        if self.refuses is not None:
+            raise self.refuses
+        self.open.add(bundle)
+        self.told.append(("open", bundle, None))
+
+    def fence_bundle(self, bundle: str, life: int) -> None:
+        """Serve no more."""
+        self.open.discard(bundle)
+        self.told.append(("fence", bundle, None))
+
+    async def settle_bundle(self, bundle: str, life: int) -> None:
+        return None
+
+    async def close_bundle(
+        self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float
+    ) -> int:
+        """Tell clients."""
+        self.calls.append((("close", bundle), life))
+        self.told.append(("close", bundle, destination.broker_id if destination else None))
+        return 0
+
+    def close_topic(self, topic: str, *, force: bool) -> bool:
+        """Tell clients."""
+        self.told.append(("close topic", topic, None))
+        return False
+
+    def split_bundle(self, parent: str, life: int, children: list[str], children_life: int) -> None:
+        """Go on as children."""
+        self.open = self.open - {parent} | set(children)
+
+    def merge_bundles(self, parts: dict[str, int], merged: str, merged_life: int) -> None:
+        """Go on as one."""
+        self.open = self.open - set(parts) | {merged}
+
+    def clients(self, bundle: str) -> int:
+        """The number of clients in the traffic."""
+        stats = self.stats.get(bundle)
+        return int(stats.producer_count + stats.consumer_count) if stats else 0
+
+    def fence_all(self) -> None:
+        """Stop."""
+        self.open.clear()
+        self.told.append(("fence all", "", None))
+
+    def bundle_stats(self) -> dict[str, NamespaceBundleStats]:
+        """Traffic."""
+        return {bundle: self.stats.get(bundle, NamespaceBundleStats()) for bundle in self.open}
+
+    def topics(self, bundle: str) -> dict[str, TopicTraffic]:
+        """Always empty."""
+        return {}
+
+    def usage(self) -> HostUsage:
+        """Nothing."""
+        return HostUsage(0, 1 << 20, 0, 0)
+
+
+class Broker:
+    """One broker's parts."""
+
+    def __init__(self, fleet: Fleet, index: int, *, extensible: bool = False) -> None:
+        self.store: MemoryStore = fleet.tree.session()
+        self.address = BrokerAddress(
+            f"b{index}:8080", f"pulsar://b{index}:6650", f"http://b{index}:8080"
+        )
+        self.tenant = Tenant()
+        self.steps: list[Transition] = []
+        self.scope = fleet.scope
+        settings, clock = Live(BrokerSettings(lookups_max=100)), LoopClock()
+        self.leading = Leading()
+        self.brokers = Brokers(self.store, clock)
+        self.namespaces = Namespaces(self.store, settings)
+        self.topics = Topics(self.store, self.namespaces, settings)
+        locks = Locks(
+            self.store,
+            self.namespaces,
+            self.address,
+            Corrupt(),
+            fleet,
+            address=self.brokers.address,
+        )
+        self.cache = StateCache(self.store, clock, Corrupt())
+        self.extensible = extensible
+        self.records = StateRecords(
+            store=self.store,
+            cache=self.cache,
+            locks=locks,
+            namespaces=self.namespaces,
+            brokers=self.brokers,
+            clock=clock,
+            self_address=self.address,
+            settings=Live(StateSettings(in_flight_ms=2_000)),
+        )
+        self.ownership = Ownership(
+            store=self.store,
+            namespaces=self.namespaces,
+            hosting=self.tenant,
+            claims=self.records if extensible else locks,
+            clock=clock,
+            scope=fleet.scope,
+            self_address=self.address,
+            observe=self.steps.append,
+        )
+        self.lookups = Lookups(
+            ownership=self.ownership,
+            namespaces=self.namespaces,
+            brokers=self.brokers,
+            leading=self.leading,
+            self_address=self.address,
+            clock=clock,
+            settings=settings,
+        )
+
+    async def start(self, scope: Scope) -> None:
+        """Connect, watch, register."""
+        await self.store.__aenter__()
+        watchers = [
+            Watcher(
+                self.store,
+                paths.ADMIN,
+                self.namespaces.on_change,
+                self.topics.on_change,
+                self.ownership.on_boundaries,
+            ),
+            Watcher(self.store, paths.BROKERS, self.brokers.on_change),
+        ]
+        if self.extensible:
+            watchers += await self._follow_records(scope)
+        else:
+            watchers.append(Watcher(self.store, paths.LOCKS, self.ownership.on_change))
+        for watcher in watchers:
+            scope.spawn(watcher.run(), "watch")
+        for watcher in watchers:
+            await watcher.synced.wait()
+        value = b'{"webServiceUrl":"%b","pulsarServiceUrl":"%b"}' % (
+            self.address.web_url.encode(),
+            self.address.service_url.encode(),
+        )
+        await self.store.create(paths.broker(self.address.broker_id), value, ephemeral=True)
+
+    async def _follow_records(self, scope: Scope) -> list[Watcher]:
+        orders = RecordOrders(
+            store=self.store,
+            records=self.records,
+            ownership=self.ownership,
+            brokers=self.brokers,
+            scope=scope,
+            steps=Steps(),
+            self_address=self.address,
+            settings=Live(BrokerSettings()),
+        )
+        self.cache.listeners.append(orders.on_record)
+        self.cache.on_resync.append(self.ownership.verify_all)
+        await self.store.create(paths.UNIT_STATES, b"")
+        scope.spawn(self.cache.run(), "state-records")
+        return [
+            Watcher(self.store, paths.UNIT_STATES, self.cache.on_change),
+            Watcher(self.store, paths.LOCKS, self.records._locks.on_change),
+        ]
+
+    async def acquire(self, bundle: str) -> BrokerAddress:
+        """Acquire a bundle; returns the owner's address."""
+        return (await self.ownership.acquire(bundle, "test")).address
+
+    async def release(self, bundle: str, destination: BrokerAddress | None = None) -> int | None:
+        """Release a bundle."""
+        return await self.ownership.release(
+            bundle, reason="test", destination=destination, timeout_s=1
+        )
+
+    async def lock(self, bundle: str) -> Node | None:
+        """The lock of a bundle."""
+        return await self.store.get(paths.lock(bundle))
+
+
+class Fleet:
+    """Several brokers over one tree, whose `Peers` call each other directly."""
+
+    def __init__(self, count: int, scope: Scope, extensible: Container[int] = ()) -> None:
+        self.scope = scope
+        self.tree = MemoryTree()
+        self.brokers = [
+            Broker(self, index, extensible=index in extensible) for index in range(count)
+        ]
+        self.unreachable: set[str] = set()
+
+    def at(self, address: BrokerAddress) -> Broker:
+        """The broker of an address."""
+        if address.broker_id in self.unreachable:
+            raise OperationalError(f"{address.broker_id} cannot be reached")
+        return next(broker for broker in self.brokers if broker.address == address)
+
+    async def release_bundle(
+        self,
+        owner: BrokerAddress,
+        bundle: str,
+        destination: BrokerAddress | None,
+        *,
+        epoch: int | None,
+    ) -> Released | None:
+        """Peers."""
+        at = self.at(owner)
+        clients = at.tenant.clients(bundle)
+        closed = await at.ownership.release(
+            bundle, reason="peer", destination=destination, timeout_s=1
+        )
+        return None if closed is None else Released(clients, 5.0)
+
+    async def served_bundles(
+        self, broker: BrokerAddress, bundle: str | None = None
+    ) -> Mapping[str, int]:
+        """Peers."""
+        at = self.at(broker)
+        served = at.ownership.owned() if bundle is None else [bundle]
+        return {name: at.tenant.clients(name) for name in served if at.ownership.served(name)}
+
+    async def last_release(self, broker: BrokerAddress, bundle: str) -> Released | None:
+        """Peers."""
+        self.at(broker)
+        return None
+
+    async def split_bundle(
+        self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None
+    ) -> list[str]:
+        """Peers."""
+        span = BundleRange.parse(bundle.rpartition("/")[2])
+        middle = (span.lower + span.upper) // 2
+        return await self.at(owner).ownership.split(bundle, [middle], "peer")
+
+    async def merge_bundles(
+        self, owner: BrokerAddress, left: str, right: str, *, epoch: int | None
+    ) -> str:
+        """Peers."""
+        return await self.at(owner).ownership.merge(left, right, "peer")
+
+    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[dict[str, Any]]) -> None:
+        """Peers."""
+
+    async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
+        """Peers."""
+        return self.at(owner).tenant.close_topic(topic, force=force)
+
+    async def acquire_bundle(
+        self, broker: BrokerAddress, bundle: str, *, epoch: int | None
+    ) -> None:
+        """Peers."""
+        await self.at(broker).ownership.acquire(bundle, "transferred")
+
+    def owners(self, bundle: str) -> list[str]:
+        """The brokers that serve the bundle."""
+        return [
+            broker.address.broker_id for broker in self.brokers if broker.ownership.served(bundle)
+        ]
+
+    async def settle(self) -> None:
+        """Wait until every broker has every load report."""
+        while any(len(broker.brokers.reports) < len(self.brokers) for broker in self.brokers):
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def a_fleet(
+    count: int = 2, bundles: int = 4, extensible: Container[int] = ()
+) -> AsyncIterator[Fleet]:
+    """A running fleet with the namespace public/default; some brokers run the extensible manager,
+    by their numbers.
+    """
+    async with Scope("fleet") as scope:
+        fleet = Fleet(count, scope, extensible)
+        for broker in fleet.brokers:
+            await broker.start(scope)
+        first = fleet.brokers[0].namespaces
+        await first.create_tenant(NS.tenant, {})
+        await first.create_namespace(NS, {"bundles": {"numBundles": bundles}})
+        await fleet.settle()
+        try:
+            yield fleet
+        finally:
+            scope.cancel()
+            for broker in fleet.brokers:
+                await broker.store.__aexit__()

@@ -1,0 +1,63 @@
+"""Quick averages: of the last few samples, whoever owns the bundle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadmanager.engine.load.averages import QUICK_WEIGHT, BundleAverages
+from loadmanager.engine.load.bundle_traffic import cost_class_of
+from loadmanager.engine.load.reports import NamespaceBundleStats
+
+BUNDLE = "t/n/0x00000000_0xffffffff"
+
+
+def a_sample(bytes_s: float) -> NamespaceBundleStats:
+    """Traffic of so many bytes/s, out and in."""
+    return NamespaceBundleStats(msg_throughput_in=bytes_s / 4, msg_throughput_out=bytes_s * 3 / 4)
+
+
+@given(st.lists(st.floats(0, 1e9), min_size=1, max_size=20))
+def test_the_first_sample_counts_whole(samples: list[float]) -> None:
+    """The first sample replaces what was expected; each later one weighs the same."""
+    averages, quick = BundleAverages(), samples[0]
+    for number, bytes_s in enumerate(samples):
+        averages.observe(f"b{number % 2}", {BUNDLE: a_sample(bytes_s)})
+        quick += (bytes_s - quick) * (QUICK_WEIGHT if number else 1)
+        assert averages.quick_of(BUNDLE) == pytest.approx(quick)
+
+
+def test_brokers() -> None:
+    """By broker: its bundles in order of name, and their sum."""
+    averages = BundleAverages()
+    names = {broker: [f"t/{broker}/{number}" for number in range(3)] for broker in ("a", "b", "c")}
+    for broker in "ab":
+        stats = {name: a_sample(number + 1.0) for number, name in enumerate(names[broker])}
+        averages.observe(broker, stats)
+    listed, quick = averages.quick("b", names["b"][::-1])
+    assert (list(listed), quick.bytes_s.tolist()) == (names["b"], [1.0, 2.0, 3.0])
+    assert quick.cost_classes.tolist() == [cost_class_of("t/b/0")] * 3
+    averages.observe("b", {name: a_sample(10.0) for name in names["b"]})
+    brokers = {"c": names["c"], "b": names["b"], "a": []}
+    last = averages.last_of_all(brokers)
+    assert np.array_equal(last.totals(last.bytes_s), [0.0, 30.0, 0.0])
+    quick = averages.quick_of_all(brokers)
+    expected = 6 + QUICK_WEIGHT * (30 - 6)
+    assert quick.totals(quick.bytes_s) == pytest.approx([0.0, expected, 0.0])
+    assert averages.quick_of("t/nobody/0") == 0
+
+
+def test_equal_brokers_have_equal_sums() -> None:
+    """To the last bit, whoever is before them: ties are decided by name, not by rounding."""
+    averages = BundleAverages()
+    names = {broker: [f"t/{broker}/{number}" for number in range(7)] for broker in "abc"}
+    for broker, factor in (("a", 1e9 / 3), ("b", 0.1), ("c", 0.1)):
+        averages.observe(
+            broker, {name: a_sample(factor * at) for at, name in enumerate(names[broker])}
+        )
+    quick = averages.quick_of_all({"none": [], **names, "nobody": []})
+    none, _, b, c, nobody = quick.totals(quick.bytes_s)
+    assert (none, nobody) == (0.0, 0.0)
+    assert b == c > 0

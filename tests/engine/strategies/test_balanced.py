@@ -1,0 +1,222 @@
+"""BalancedShedder makes the moves that a plain search over all pairs of brokers finds."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from statistics import fmean
+
+import pytest
+
+from loadmanager.engine.load.cluster_view import ClusterView
+from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
+from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.load.wishes import Pin, Wishes
+from loadmanager.engine.strategies import cycle
+from loadmanager.engine.strategies.memories import Memories
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.shedding import balanced
+
+SETTINGS = StrategySettings(shedder="BalancedShedder")
+PRICE = balanced.BalancedSettings().price
+Bundles = dict[str, tuple[float, int]]
+"""Bundle → bytes/s and clients."""
+
+
+def a_cluster(rng: random.Random) -> dict[str, tuple[float, Bundles]]:
+    """Broker → CPU usage (a fraction) and its bundles."""
+    brokers: dict[str, tuple[float, Bundles]] = {}
+    for number in range(rng.choice([2, 5, 12, 13, 25])):
+        bundles = {
+            f"t/n{number}/0x{at:08x}_0x{at + 1:08x}": (
+                rng.random() * 10 ** rng.randrange(3, 7),
+                rng.randrange(5),
+            )
+            for at in range(rng.randrange(0, 30))
+        }
+        brokers[f"b{number:02}:8080"] = rng.random() * rng.choice([0.3, 1.0]), bundles
+    return brokers
+
+
+def worth(usage: float, mean: float) -> float:
+    """A broker's part of the objective in a cluster with this mean usage."""
+    knee = balanced.KNEE + 2 * max(mean - balanced.MEAN_OF_KNEE, 0)
+    return usage**2 + balanced.KNEE_WEIGHT * max(usage - knee, 0) ** 2
+
+
+def plain_search(brokers: dict[str, tuple[float, Bundles]]) -> list[tuple[str, str, str]]:
+    """Bundle, source and destination of each move, for equal brokers that nothing is known of."""
+    total = sum(load for _, bundles in brokers.values() for load, _ in bundles.values())
+    each = sum(usage for usage, _ in brokers.values()) / total
+    usages = {name: usage for name, (usage, _) in brokers.items()}
+    mean = fmean(usages.values())
+    left = {name: dict(bundles) for name, (_, bundles) in brokers.items()}
+    means = {
+        name: sum(clients for _, clients in bundles.values()) / len(bundles)
+        for name, bundles in left.items()
+        if bundles
+    }
+    intake = dict.fromkeys(brokers, 0.0)
+    moves: list[tuple[str, str, str]] = []
+    while len(moves) < balanced.MOVES_MAX:
+        order = sorted(brokers, key=lambda name: (usages[name], name))
+        sources, takers = order[-balanced.LOOKED_AT :], order[: balanced.LOOKED_AT]
+        offers = [
+            (gain - price, bundle, source, taker, more)
+            for source in sources
+            for taker in takers
+            for bundle, (load, clients) in left[source].items()
+            if source != taker
+            if not intake[taker] > 0 or intake[taker] + load * each <= balanced.INTAKE_MAX
+            for more in [load * each]
+            for gain in [
+                worth(usages[source], mean)
+                - worth(usages[source] - more, mean)
+                + worth(usages[taker], mean)
+                - worth(usages[taker] + more, mean)
+            ]
+            for price in [PRICE * (1 + balanced.CLIENTS_WEIGHT * clients / (means[source] or 1.0))]
+        ]
+        net, bundle, source, taker, more = max(offers, default=(0.0, "", "", "", 0.0))
+        if net <= 0:
+            break
+        moves.append((bundle, source, taker))
+        usages[source] -= more
+        usages[taker] += more
+        intake[taker] += more
+        del left[source][bundle]
+    return moves
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_moves_are_those_of_a_plain_search(seed: int) -> None:
+    """What is kept from one move to the next changes nothing."""
+    brokers = a_cluster(random.Random(seed))
+    plan, _ = cycle.shed(a_snapshot(brokers), SETTINGS, Memories())
+    assert [
+        (unload.bundle, unload.source, unload.destination) for unload in plan.unloads
+    ] == plain_search(brokers)
+
+
+@pytest.mark.parametrize("mean", [0.3, 0.6, 0.75, 0.9])
+def test_a_difference_is_worth_no_more_in_a_full_cluster(mean: float) -> None:
+    """8 points between two brokers are not worth a move, also where both are near overload."""
+    names = [f"t/n/0x{at:08x}_0x{at + 1:08x}" for at in range(200)]
+    brokers: dict[str, tuple[float, Bundles]] = {}
+    for name, part in (("b1:8080", mean + 0.04), ("b2:8080", mean - 0.04)):
+        brokers[name] = part, {names.pop(): (1e6, 1) for _ in range(round(part * 100))}
+    plan, _ = cycle.shed(a_snapshot(brokers), SETTINGS, Memories())
+    assert not plan.unloads
+
+
+def test_a_refused_move_counts_as_not_made() -> None:
+    """The next cycle wants it again, for as long as the guards refuse it."""
+    snapshot = a_snapshot(a_cluster(random.Random(3)))
+    none_may_move = replace(SETTINGS, moves_per_cycle_max=0)
+    first, memories = cycle.shed(snapshot, none_may_move, Memories())
+    second, _ = cycle.shed(snapshot, none_may_move, memories)
+    assert not first.unloads
+    assert len(first.skipped) > 1
+    assert second.skipped == first.skipped
+
+
+def test_other_bundles_leave_where_some_are_pinned() -> None:
+    """A pinned bundle is not proposed, so that it keeps no other one from leaving."""
+    snapshot = a_snapshot(a_cluster(random.Random(3)))
+    free, _ = cycle.shed(snapshot, SETTINGS, Memories())
+    pins = {move.bundle: Pin(move.source, 10) for move in free.unloads}
+    pinned, _ = cycle.shed(snapshot.having(wishes=Wishes(pins)), SETTINGS, Memories())
+    assert pinned.unloads
+    assert not {move.bundle for move in pinned.unloads} & pins.keys()
+    assert {skip.what for skip in pinned.skipped} <= pins.keys()
+
+
+@pytest.mark.parametrize("limit", [0.0, 1e-10, 1e6])
+def test_a_broker_without_a_limit_takes_bundles(limit: float) -> None:
+    """A resource without a limit counts as unused, and as no smaller than that of others."""
+    view = ClusterView()
+    for name, cpu in (("b1:8080", 92), ("b2:8080", 92), ("b3:8080", 2)):
+        stats = {
+            f"t/{name[:2]}/0x{at:08x}_0x{at + 1:08x}": NamespaceBundleStats(msg_throughput_in=1e7)
+            for at in range(9 if cpu > 50 else 0)
+        }
+        bandwidth = ResourceUsage(usage=7e5 * (cpu > 50), limit=limit if cpu < 50 else 1e6)
+        report = LocalBrokerData(
+            cpu=ResourceUsage(usage=cpu, limit=100),
+            bandwidth_in=bandwidth,
+            bundles=list(stats),
+            last_stats=stats,
+            msg_throughput_in=1e7 * len(stats),
+        )
+        view.observe(name, report, 1)
+    snapshot = view.snapshot(
+        2, SETTINGS, isolation_policies={}, anti_affinity_groups={}, failure_domains={}
+    )
+    plan, memories = cycle.shed(snapshot, SETTINGS, Memories())
+    assert {unload.destination for unload in plan.unloads} == {"b3:8080"}
+    balanced_placement = replace(SETTINGS, placement="BalancedPlacement")
+    placed, _ = cycle.place(
+        snapshot, ["t/n/0x0_0x1"], balanced_placement, memories, random.Random(0)
+    )
+    assert placed[0].broker == "b3:8080"
+
+
+def test_a_large_broker_relieves_itself_to_a_small_one() -> None:
+    """Sizes are of the resource that is used most: network cards alike do not make a broker with a
+    quarter of the cores look nearly as large as the other.
+    """
+    view, card = ClusterView(), ResourceUsage(usage=1, limit=1e6)
+    for name, cores, percent in (("b1:8080", 16, 75), ("b2:8080", 4, 45)):
+        used = cores * percent
+        stats = {
+            f"t/{name[:2]}/0x{at:08x}_0x{at + 1:08x}": NamespaceBundleStats(msg_throughput_in=1e6)
+            for at in range(used // 20)
+        }
+        report = LocalBrokerData(
+            cpu=ResourceUsage(usage=used, limit=cores * 100),
+            bandwidth_in=card,
+            bandwidth_out=card,
+            bundles=list(stats),
+            last_stats=stats,
+            msg_throughput_in=1e6 * len(stats),
+        )
+        view.observe(name, report, 1)
+    snapshot = view.snapshot(
+        2, SETTINGS, isolation_policies={}, anti_affinity_groups={}, failure_domains={}
+    )
+    assert snapshot.columns.costs(SETTINGS.weights).size.tolist() == [1.6, 0.4]
+    plan, _ = cycle.shed(snapshot, SETTINGS, Memories())
+    assert {unload.destination for unload in plan.unloads} == {"b2:8080"}
+
+
+def test_other_bundles_leave_where_a_namespace_is_excluded() -> None:
+    """As where some are pinned."""
+    brokers = a_cluster(random.Random(3))
+    snapshot = a_snapshot(brokers)
+    free, _ = cycle.shed(snapshot, SETTINGS, Memories())
+    namespace = free.unloads[0].bundle.rpartition("/")[0]
+    excluded, _ = cycle.shed(
+        snapshot, replace(SETTINGS, excluded_namespaces=(namespace,)), Memories()
+    )
+    assert not excluded.skipped or excluded.skipped[0].what == "cluster"
+    assert namespace not in {move.bundle.rpartition("/")[0] for move in excluded.unloads}
+
+
+def a_snapshot(brokers: dict[str, tuple[float, Bundles]]) -> ClusterSnapshot:
+    """The cluster after each broker's first report."""
+    view = ClusterView()
+    for name, (usage, bundles) in brokers.items():
+        stats = {
+            bundle: NamespaceBundleStats(msg_throughput_in=load, consumer_count=clients)
+            for bundle, (load, clients) in bundles.items()
+        }
+        report = LocalBrokerData(
+            cpu=ResourceUsage(usage=usage * 100, limit=100),
+            bundles=list(stats),
+            last_stats=stats,
+            msg_throughput_in=sum(load for load, _ in bundles.values()),
+        )
+        view.observe(name, report, 1)
+    return view.snapshot(
+        2, SETTINGS, isolation_policies={}, anti_affinity_groups={}, failure_domains={}
+    )

@@ -1,0 +1,7 @@
+"""These tests run on virtual time."""
+
+from __future__ import annotations
+
+from virtual_time import on_virtual_time as pytest_asyncio_loop_factories
+
+__all__ = ["pytest_asyncio_loop_factories"]

@@ -1,0 +1,66 @@
+"""The list of who was held lately, for operators."""
+
+from __future__ import annotations
+
+from limits.driven import MS, SECOND, TOPIC, Client, DrivenClock, a_broker, run_until
+
+from loadmanager.kit.names import TopicName
+from loadmanager.limits.policies import ResourceGroup
+from loadmanager.limits.report import held_report
+from loadmanager.limits.schedule import RECENT_MAX
+
+OTHER = TopicName.parse("persistent://public/default/others")
+POLICIES = {"publishRate": {"publishThrottlingRateInMsg": 100}}
+
+
+def test_held_between_two_moments() -> None:
+    """A producer at its limit is held a hundred times a second for a moment: it is shown, also
+    when nobody looks at that moment, and no longer ten seconds after it stopped.
+    """
+    clock = DrivenClock()
+    broker = a_broker(clock)
+    broker.set_topic_policies(TOPIC, POLICIES, clock())
+    topic, free = broker.topic(TOPIC, clock()), broker.topic(OTHER, clock())
+    client, other = Client(clock, broker, topic, 1, 10, cap=300), Client(clock, broker, free, 1, 10)
+    other.sender.charge(free.publish, 1, 10, clock())
+    client.go_on()
+    run_until(broker, clock, clock() + 4 * SECOND)
+    assert not client.throttle.paused
+    report = held_report(broker, clock(), 5)
+    (limit,) = report["limits"]
+    assert (limit["name"], limit["configuredMessagesPerS"]) == (f"{TOPIC} publish", 100)
+    assert (limit["topics"], limit["waitersTotal"]) == ([str(TOPIC)], 1)
+    (waiter,) = limit["waiters"]
+    assert (waiter["kind"], waiter["name"], waiter["waits"]) == ("producer", "p", False)
+    assert waiter["client"] == client.peer
+    clock.forward_ms(10_000)
+    assert held_report(broker, clock(), 5)["limits"] == []
+
+
+def test_a_shared_limit_names_the_topics_that_it_holds() -> None:
+    """A resource group holds producers of several topics; one that waits long is still shown."""
+    clock = DrivenClock()
+    broker = a_broker(clock)
+    broker.set_resource_group("gold", ResourceGroup(publish_messages=1), clock())
+    broker.set_namespace_policies("public/default", {"resource_group_name": "gold"}, clock())
+    for name in (TOPIC, OTHER):
+        Client(clock, broker, broker.topic(name, clock()), 100, 10, cap=2).go_on()
+    clock.forward_ms(15_000)
+    (limit,) = held_report(broker, clock(), 1)["limits"]
+    assert limit["level"] == "resource group"
+    assert (limit["waitersTotal"], len(limit["waiters"]), len(limit["topics"])) == (2, 1, 1)
+    assert limit["waiters"][0]["waits"]
+    assert held_report(broker, clock(), 1)["causes"] == {"resource group publish rate": 2}
+
+
+def test_a_crowd_is_not_remembered() -> None:
+    """Of more waiters than can be remembered, the last ones are."""
+    clock = DrivenClock()
+    broker = a_broker(clock)
+    broker.set_topic_policies(TOPIC, POLICIES, clock())
+    topic = broker.topic(TOPIC, clock())
+    for _ in range(RECENT_MAX + 50):
+        clock.now_ns += MS // 1000
+        Client(clock, broker, topic, 1000, 10, cap=1).go_on()
+    (limit,) = held_report(broker, clock(), 20)["limits"]
+    assert (limit["waitersTotal"], len(limit["waiters"])) == (RECENT_MAX, 20)

@@ -1,0 +1,175 @@
+"""The session keeper fences first; then it registers again, or ends the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import structlog
+from clusters.members import LoopClock
+
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.metadata.memory import MemoryStore, MemoryTree
+from loadmanager.kit.tasks import Scope
+from loadmanager.member.session_keeper import SessionKeeper
+
+
+class Broker:
+    """Records the order of fencing, losing and registering."""
+
+    def __init__(self, store: MemoryStore, **options: bool) -> None:
+        self.events: list[str] = []
+        self.failures = 0
+        hosting: Any = SimpleNamespace(fence_all=lambda: self.events.append("fenced"))
+        ownership: Any = SimpleNamespace(lose_all=lambda _reason: self.events.append("lost") or [])
+        self.session_keeper = SessionKeeper(
+            store=store,
+            hosting=hosting,
+            ownership=ownership,
+            clock=LoopClock(),
+            register=self._register,
+            **options,
+        )
+
+    async def _register(self) -> bool:
+        if self.failures:
+            self.failures -= 1
+            self.events.append("failed")
+            raise OperationalError("the store does not answer")
+        self.events.append("registered")
+        return True
+
+    async def until(self, *events: str) -> None:
+        """Wait until exactly these events have happened."""
+        async with asyncio.timeout(5):
+            while self.events != list(events):
+                await asyncio.sleep(0.01)
+
+
+async def test_a_lost_session_is_fenced_and_every_reconnect_verifies_the_registration() -> None:
+    """A lost connection fences nothing. A lost session fences first, then loses all bundles.
+
+    Each reconnect verifies the registration.
+    """
+    async with MemoryTree().session() as store, Scope("test") as scope:
+        broker = Broker(store)
+        scope.spawn(broker.session_keeper.watch_session(), "session")
+        scope.spawn(broker.session_keeper.keep_registered(), "registration")
+        await broker.until("registered")
+        store.suspend()
+        store.resume()
+        await broker.until("registered", "registered")
+        store.expire()
+        await broker.until("registered", "registered", "fenced", "lost")
+        store.resume()
+        with structlog.testing.capture_logs() as logs:
+            await broker.until("registered", "registered", "fenced", "lost", "registered")
+            await asyncio.sleep(0)
+        assert [entry["event"] for entry in logs] == [
+            "registered; bundles come with the next lookups"
+        ]
+        scope.cancel()
+
+
+async def test_a_registration_that_fails_is_tried_again() -> None:
+    """A connection that is lost again during a registration does not end the broker."""
+    async with MemoryTree().session() as store, Scope("test") as scope:
+        broker = Broker(store)
+        broker.failures = 3
+        scope.spawn(broker.session_keeper.watch_session(), "session")
+        scope.spawn(broker.session_keeper.keep_registered(), "registration")
+        await broker.until("failed", "failed", "failed", "registered")
+        scope.cancel()
+
+
+async def test_lease_that_runs_out_fences_once() -> None:
+    """A lease that runs out fences once, and again only after it was proven in between."""
+    async with MemoryTree().session(timeout_s=0.2) as store, Scope("test") as scope:
+        broker = Broker(store)
+        scope.spawn(broker.session_keeper.watch_lease(), "lease")
+        store.suspend()
+        await broker.until("fenced", "lost")
+        await asyncio.sleep(0.3)
+        assert broker.events == ["fenced", "lost"]
+        store.resume()
+        await asyncio.sleep(0.15)
+        store.suspend()
+        await broker.until("fenced", "lost", "fenced", "lost")
+        scope.cancel()
+
+
+class SelfFenced(Broker):
+    """Its host has a fence of its own for bundle b."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(store)
+        keeper = self.session_keeper
+        keeper._hosting = SimpleNamespace(  # type: ignore[assignment]
+            fence_all=lambda: self.events.append("fenced"), fence_unproven=self._fence_unproven
+        )
+        keeper._ownership = SimpleNamespace(  # type: ignore[assignment]
+            settled=lambda: {"b": 7, "other": 8},
+            lose_all=self._lose_all,
+            verify_all=lambda: self.events.append("verified"),
+        )
+
+    def _fence_unproven(self, lives: dict[str, int]) -> set[str]:
+        assert lives == {"b": 7, "other": 8}
+        self.events.append("fenced in part")
+        return {"b"}
+
+    def _lose_all(self, _reason: str, kept: Collection[str] = ()) -> list[str]:
+        self.events.append(f"lost all but {sorted(kept)}")
+        return ["other"] if kept else ["b"]
+
+
+async def test_what_has_a_fence_of_its_own_goes_on_until_the_session_is_lost() -> None:
+    """When the lease is back, the claims are verified. The host is asked again only if the lease
+    was proven in between.
+    """
+    async with MemoryTree().session(timeout_s=0.2) as store, Scope("test") as scope:
+        broker = SelfFenced(store)
+        scope.spawn(broker.session_keeper.watch_lease(), "lease")
+        scope.spawn(broker.session_keeper.watch_session(), "session")
+        once = ["fenced in part", "lost all but ['b']"]
+        store.suspend()
+        await broker.until(*once)
+        broker.session_keeper.fence_unproven()
+        assert (broker.events, broker.session_keeper.kept) == (once, 1)
+        store.resume()
+        await broker.until(*once, "verified")
+        store.suspend()
+        await broker.until(*once, "verified", *once)
+        store.expire()
+        await broker.until(*once, "verified", *once, "fenced", "lost all but []")
+        assert broker.session_keeper.kept == 0
+        scope.cancel()
+
+
+async def test_shutdown_policy_ends_the_broker() -> None:
+    """With `zookeeperSessionExpiredPolicy=shutdown` an expired session fences, then ends the
+    broker.
+    """
+    async with MemoryTree().session() as store:
+        broker = Broker(store, end_when_lost=True)
+        watching = broker.session_keeper.watch_session()
+        asyncio.get_running_loop().call_later(0.05, store.expire)
+        with pytest.raises(OperationalError, match="zookeeperSessionExpiredPolicy"):
+            await asyncio.wait_for(watching, 5)
+        assert broker.events == ["fenced", "lost"]
+
+
+async def test_store_that_ends_for_good_ends_the_broker() -> None:
+    """No session will follow a closed store, so the broker must end."""
+    store = MemoryTree().session()
+    await store.__aenter__()
+    watching = asyncio.wait_for(Broker(store).session_keeper.watch_session(), 5)
+    asyncio.get_running_loop().call_later(
+        0.05, store._loop.call_soon, lambda: [queue.close() for queue in store._states]
+    )
+    with pytest.raises(OperationalError, match="ended for good"):
+        await watching
+    await store.__aexit__()

@@ -1,0 +1,49 @@
+"""One Spark session for all tests of a worker: starting one costs seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from pyspark.sql import SparkSession
+
+from loadmanager.kit.spark import session
+from loadmanager.kit.zookeeper.embedded import find_java
+
+SETTINGS = {"spark.driver.memory": "1g"}
+
+
+class Sessions:
+    """Starts a session when one is needed, and keeps it; `stop` for tests that start their own."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+
+    def start(self) -> SparkSession:
+        """The running session."""
+        running = SparkSession.getActiveSession()
+        if running is None:
+            self._stack.close()
+            running = self._stack.enter_context(
+                session(master="local[1]", java=find_java(), settings=SETTINGS)
+            )
+        return running
+
+    def stop(self) -> None:
+        """End it."""
+        self._stack.close()
+
+
+@pytest.fixture(scope="session")
+def sessions() -> Iterator[Sessions]:
+    """The sessions of this worker."""
+    sessions = Sessions()
+    yield sessions
+    sessions.stop()
+
+
+@pytest.fixture
+def spark(sessions: Sessions) -> SparkSession:
+    """The shared session; `analyze` uses it, too."""
+    return sessions.start()

@@ -1,0 +1,285 @@
+"""Sentences of single cards, from rows that are made by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from loadmanager.engine.history.tenures import Tenure
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.nightly.day import Day
+from loadmanager.nightly.facts import Facts, PlotSteps
+from loadmanager.nightly.ingest import Ingest
+from loadmanager.nightly.questions import (
+    broker_usage,
+    capacity,
+    clocks,
+    flapping,
+    forecasts,
+    headroom,
+    hot_bundles,
+    hot_topics,
+    imbalance,
+    moves,
+    namespaces,
+    outages,
+)
+from loadmanager.nightly.report.plots import gather
+from loadmanager.nightly.schema import RESOURCES
+
+DAY: Any = SimpleNamespace(settings=StrategySettings(), end_ms=86_400_000)
+
+
+@pytest.mark.parametrize(
+    ("used", "naive_error", "said"),
+    [
+        ("naive", 0.07, "; this forecast erred by 7% on the last day."),
+        ("pattern", 0.07, "; this forecast erred by 100% on the last day."),
+        ("naive", None, "by 8 days of history."),
+    ],
+)
+def test_a_forecast_names_its_own_error(used: str, naive_error: float | None, said: str) -> None:
+    """The error is that of the forecast that was used, and none is made up."""
+    row = SimpleNamespace(
+        kind="broker",
+        name="b0",
+        days=8,
+        peak_tomorrow=0.95,
+        peak_hour_ts=0,
+        error=1.0,
+        naive_error=naive_error,
+        used=used,
+    )
+    (card,) = forecasts.findings([row], DAY)
+    assert card.text.endswith(said)
+    assert card.plot == "usage"
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "said"),
+    [
+        (7.0, 7.2, "2 bundles of t/n had no owner for 7 s, longest t/n/x."),
+        (7.0, 90.0, "2 bundles of t/n had no owner for 7 s to 2 minutes, longest t/n/x."),
+        (0.0, 0.0, "2 bundles of t/n had no owner for a while that no record tells."),
+        (None, None, "2 bundles of t/n had no owner. It did not come back."),
+    ],
+)
+def test_how_long_bundles_had_no_owner(least: float | None, most: float | None, said: str) -> None:
+    """No time is named twice, and none that nobody knows."""
+    row = SimpleNamespace(
+        ts=0,
+        broker="b0",
+        how="crash",
+        back_ts=None,
+        bundles=2,
+        unowned_s_min=least,
+        unowned_s_max=most,
+        bundle_minutes=1.0,
+        never_owned=0,
+        namespaces=["t/n"],
+        worst_bundle="t/n/x",
+    )
+    (card,) = outages.findings([row], DAY)
+    assert card.text.startswith(said)
+
+
+@pytest.mark.parametrize("last_ts", [60_000, 61_180])
+def test_a_bundle_that_was_just_split_is_no_bundle_to_split(last_ts: int) -> None:
+    """The commands of the namespace advisor name bundles that are there, although a record of the
+    parent is only some minutes old; brokers write the last one a moment after the split.
+    """
+    whole, low, high = (f"t/n/{part}" for part in ("0x0_0xffffffff", "0x0_0x8", "0x8_0xffffffff"))
+    answers: dict[str, Any] = {
+        "hot_bundles": [
+            {"bundle": whole, "bytes": 900.0, "last_ts": last_ts},
+            {"bundle": low, "bytes": 50.0, "last_ts": 180_000},
+            {"bundle": high, "bytes": 50.0, "last_ts": 180_000},
+        ],
+        "splits": [{"parent": whole, "ts": 61_000}],
+        "hot_topics": [{"topic": f"persistent://t/n/{name}", "bytes": 10.0} for name in "abc"],
+    }
+    facts = SimpleNamespace(brokers=[{"broker": "b0"}])
+    day: Any = SimpleNamespace(answers=answers, answer=answers.__getitem__, facts=facts)
+    (row,) = namespaces.table(day)
+    assert row["bundles"] == 2
+    assert row["commands"]
+    assert all(f" {high} " in command for command in row["commands"])
+
+
+def test_a_bundle_that_came_back_did_so_by_a_corrected_clock() -> None:
+    """b1's clock is 90 s ahead."""
+    owners = [
+        Tenure(bundle="t/n/x", broker="b0", since_ms=0, freed_ms=60_000),
+        Tenure(bundle="t/n/x", broker="b1", since_ms=150_000),
+    ]
+    day: Any = SimpleNamespace(
+        owners={"t/n/x": owners},
+        corrections={"b1": 90_000.0},
+        settings=StrategySettings(),
+        start_ms=0,
+    )
+    (row,) = flapping.table(day)
+    assert (row["first_ts"], row["last_ts"]) == (0, 60_000)
+
+
+@pytest.mark.parametrize("shedder", ["BalancedShedder", "ThresholdShedder"])
+def test_nobody_is_advised_to_use_the_strategy_in_use(shedder: str) -> None:
+    """One strategy for shedding and placement is advice for those that have two."""
+    facts = SimpleNamespace(shedder=shedder)
+    day: Any = SimpleNamespace(settings=StrategySettings(), facts=facts)
+    row = {"bundle": "t/n/x", "moves": 9, "returns": 8, "operator": 0, "first_ts": 0, "last_ts": 1}
+    (card,) = flapping.findings([SimpleNamespace(**row)], day)
+    assert ("BalancedPlacement" in card.advice) == (shedder == "ThresholdShedder")
+
+
+def test_the_longest_overload_comes_first() -> None:
+    """However long they are; and no usage is said to be above all that there is."""
+    rows = [
+        SimpleNamespace(
+            broker=broker,
+            hours_over=over,
+            hours=24.0,
+            p50=1.0,
+            p95=1.0,
+            max=1.0,
+            over_from_ts=0,
+            over_until_ts=1,
+            unexplained=1.0,
+        )
+        for broker, over in (("b0", 7.0), ("b1", 24.0), ("b2", 12.0))
+    ]
+    cards = sorted(broker_usage.findings(rows, DAY), key=lambda card: -card.importance)
+    assert [card.where for card in cards] == ["b1", "b2", "b0"]
+    assert all(60 < card.importance < 80 for card in cards)
+    assert "half of the time it was at least 100%" in cards[0].text
+
+
+def test_no_command_makes_a_bundle_without_topics() -> None:
+    """The boundary in the middle divides the topics where another one was proposed, a little beside
+    it: that one would only cut an empty bundle off.
+    """
+    topics = [(0x10000000, "a", 1.0), (0x40000000, "b", 1.0), (0xA0000000, "c", 1.0)]
+    cuts, _ = namespaces.boundaries(topics, 3)
+    assert cuts == [0x28000001, 0x70000001]
+    halves = ["t/n/0x00000000_0x60000000", "t/n/0x60000000_0xffffffff"]
+    (command,) = namespaces.commands(halves, cuts, topics)
+    assert halves[0] in command
+    assert command.endswith("--at 0x28000001")
+
+
+def test_a_late_crash_is_on_a_full_timeline() -> None:
+    """More brokers were silent earlier than the timeline shows events."""
+    gone = [
+        {"ts": ts, "broker": f"b{ts}", "how": how, "back_ts": None, "bundles": 1}
+        for ts, how in [*((ts, "silent") for ts in range(1_000)), (1_000, "crash")]
+    ]
+    day: Any = SimpleNamespace(
+        start_ms=0, answers={"outages": gone}, facts=SimpleNamespace(terms=[]), corrections={}
+    )
+    drawn = gather(day, str)
+    assert drawn.events_total == 1_001 > len(drawn.events)
+    assert [mark.ts for mark in drawn.events if mark.kind == "bad"] == [1_000]
+
+
+def test_a_clock_is_judged_by_what_the_timeline_shows() -> None:
+    """Bundles were handed over, or nothing would be known of it."""
+    row = SimpleNamespace(broker="b1", ahead_ms=3_000.0, uncertain_ms=100.0, differs=True)
+    (card,) = clocks.findings([row], DAY)
+    assert (card.title, card.plot) == ("The clock of b1 is 3.0 s ahead", "timeline")
+
+
+@pytest.mark.parametrize("busy", [1.0, 9.0])
+def test_the_busiest_hour_is_told_if_one_stands_out(busy: float) -> None:
+    """Of a bundle, a topic and a namespace, in two hours, the second of which may be busy."""
+    facts = Facts(cast("Ingest", None), StrategySettings(), 0)
+    facts.brokers = [{"broker": "b0", "first_ts": 7_200_000, "last_ts": 14_000_000}]
+    facts.plot_steps = PlotSteps(7_200_000, 900_000, 8)
+    carried = [(step, busy if step >= 4 else 1.0) for step in range(8)]
+    whole = {"step": None, "quantiles": [1.0, 1.0]}
+    facts.busiest_bundles = [{"bundle": "b", "step": at, "mean": mean} for at, mean in carried]
+    facts.busiest_topics = [{"topic": "t", "step": at, "mean": mean} for at, mean in carried]
+    facts.busiest_bundles.append({"bundle": "b", **whole})
+    facts.namespaces_by_hour = [
+        {"namespace": "t/n", "hour": 7_200_000, "bytes": 1.0},
+        {"namespace": "t/n", "hour": 10_800_000, "bytes": busy},
+        {"namespace": "t/m", "hour": 0, "bytes": 99.0},
+    ]
+    day = Day("c", "2026-11-20", facts, StrategySettings())
+    hot = {"share": 1.0, "bytes": 9.0, "throughput_mean": 1.0, "throughput_max": 1.0}
+    hot |= {"throughput_p95": 1.0, "topics_max": 1}
+    none = SimpleNamespace(share=0.0)
+    of_namespace = {"share": 1.0, "bundles": 1, "cut_into": 1, "wanted": 4, "topics": 9}
+    of_namespace |= {"cuts": [], "largest_share": 1.0, "largest_share_then": 1.0}
+    cards = [
+        *hot_bundles.findings([SimpleNamespace(bundle="b", **hot), none], day),
+        *hot_topics.findings([SimpleNamespace(topic="t", bundle="b", **hot), none], day),
+        *namespaces.findings([SimpleNamespace(namespace="t/n", **of_namespace)], day),
+    ]
+    said = [card.text.endswith(" Its busiest hour began at 03:00.") for card in cards]
+    assert said == [busy > 1] * 3
+    assert all(card.plot == "bundles" for card in cards)
+
+
+def test_the_largest_broker_may_be_lost() -> None:
+    """Brokers of 16, 8 and 8 cores: half of all is everything without the largest."""
+    steps = [
+        {
+            "broker": broker,
+            "bucket": 0,
+            "samples": 1,
+            "usage_sum": usage,
+            "usage_max": usage,
+            "cpu_limit": cores * 100.0,
+            **{
+                f"{resource}_{figure}": 0.0
+                for resource in RESOURCES
+                for figure in ("mean", "least", "most", "impossible")
+            },
+        }
+        for broker, cores, usage in (("b0", 16, 0.5), ("b1", 8, 0.6), ("b2", 8, 0.4))
+    ]
+    day: Any = SimpleNamespace(facts=SimpleNamespace(brokers=steps), settings=StrategySettings())
+    whole, fewer = headroom.table(day)
+    assert (whole["brokers"], whole["usage_at_peak"], whole["enough"]) == (3, 0.5, True)
+    assert (fewer["brokers"], fewer["usage_at_peak"], fewer["enough"]) == (2, 1.0, False)
+
+
+@pytest.mark.parametrize(
+    "shedder", ["BalancedShedder", "ThresholdShedder", "TransferShedder", None]
+)
+def test_advice_names_keys_of_the_shedder_that_ran(shedder: str | None) -> None:
+    """A day without decisions is taken for one of ThresholdShedder, Pulsar's default."""
+    facts = SimpleNamespace(shedder=shedder, ingest=SimpleNamespace(history_url="history"))
+    day: Any = SimpleNamespace(
+        settings=StrategySettings(), facts=facts, date="2026-11-20", cluster="c", configured=""
+    )
+    moved = {"bundle": "t/n/x", "source": "b0", "destination": "b1", "reason": "leader", "ts": 0}
+    judged = {"gain": 0.0, "std_before": 0.1, "std_after": 0.1, "worth_it": False, "pause_ms": 1.0}
+    (useless,) = moves.findings([SimpleNamespace(**moved, **judged, cause="leader")], day)
+    step = {"bucket": 0, "min": 0.1, "max": 0.9, "mean": 0.5, "std": 0.4, "gini": 0.4}
+    (uneven,) = imbalance.findings([SimpleNamespace(**step)], day)
+    assert useless.title == "1 of 1 move did not help"
+    assert useless.commands == ["loadmanager admin decisions --bundle t/n/x"]
+    price = "loadManagerBalancedMovePrice"
+    assert (price in useless.advice, price in uneven.advice) == (shedder == "BalancedShedder",) * 2
+    threshold = "loadBalancerBrokerThresholdShedderPercentage" in uneven.advice
+    assert threshold == (shedder in ("ThresholdShedder", None))
+
+
+@pytest.mark.parametrize(
+    ("growth", "said"),
+    [
+        (0.0, "it has no clear trend, by 1 day of"),
+        (0.5, "it grows by 0.50 brokers a day, by 1 day of"),
+        (-0.25, "it falls by 0.25 brokers a day, by 1 day of"),
+    ],
+)
+def test_a_cluster_that_is_full_does_not_always_grow(growth: float, said: str) -> None:
+    """The trend is told as it is, and what the advice plans for."""
+    row = {"days": 1, "brokers": 4, "peak": 3.6, "full_in_days": 0, "full_at_ts": 1}
+    rows = [SimpleNamespace(**row, growth_per_day=growth, brokers_needed=6)]
+    (card,) = capacity.findings(rows, DAY)
+    assert said in card.text
+    assert card.advice.startswith("Plan for 6 brokers within 30 days: with them, a fifth below")
