@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from typing import Any
 
 from kazoo.protocol.states import KazooState
@@ -26,9 +27,12 @@ whether the session lives, and answers when a quorum has stored the transaction.
 follower that is cut off from the leader nor a leader that is cut off from the others can answer,
 and a later leader, which has the transaction, gives the session a whole timeout from its election.
 But the leader learns only from a follower's next ping, each half a tick, which sessions the
-follower heard from. So an answer proves the previous heartbeat, one interval before; that needs a
-session timeout of four ticks. The remaining 3.5 % are for clocks that run at different rates.
+follower heard from. So an answer proves an earlier heartbeat, one interval before, if that was
+answered `PING_FRACTION` of the timeout before this one was sent. After a pause, the earlier one is
+older, and proves less. The remaining 3.5 % are for clocks that run at different rates.
 """
+PING_FRACTION = 1 / 20
+"""Half a tick, as a part of a session timeout of ten ticks."""
 HEARTBEATS_UNANSWERED_MAX = 4
 """After so many unanswered heartbeats in a row the connection counts as dead, at the next one.
 
@@ -57,6 +61,10 @@ class Heartbeat:
         """The session as the event loop knows it."""
         self._unanswered = 0
         self._answered_s = time.monotonic()
+        self._heard: deque[tuple[float, float]] = deque(maxlen=HEARTBEATS_PER_TIMEOUT)
+        """When heartbeats of this connection were sent and answered. The first one stands for the
+        connection itself: then the leader has heard of the session.
+        """
         self._restart = threading.Event()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="zookeeper-heartbeat", daemon=True)
@@ -90,12 +98,14 @@ class Heartbeat:
         """The connection has changed. Called in kazoo's thread, before any answer that follows."""
         with self._lock:
             self._connected = state == KazooState.CONNECTED
+            self._heard.clear()
             if state == KazooState.LOST:
                 self._session_id = 0
                 self.lease.revoke()
             elif self._connected:
                 self._session_id = session_id or self._session_id
                 self._unanswered = 0
+                self._heard.append((time.monotonic(), float("-inf")))
 
     def accept(self, session_id: int) -> None:
         """The event loop has heard which session this is; 0: that it is lost."""
@@ -140,5 +150,18 @@ class Heartbeat:
             self._outage.answered(self._answered_s)
             self._client.last_warning.text = ""  # not the reason for the next outage
             if session_id and session_id == self._session_id == self._accepted_id:
-                timeout_s = self._client.granted_timeout_s
-                self.lease.prove(sent_s, timeout_s * LEASE_FRACTION)
+                self._prove(sent_s, self._client.granted_timeout_s)
+            self._heard.append((sent_s, self._answered_s))
+
+    def _prove(self, sent_s: float, timeout_s: float) -> None:
+        """Extend the lease: a heartbeat was answered. The leader has heard of those that were
+        answered some time before.
+        """
+        known_s = [
+            heard_s
+            for heard_s, answered_s in self._heard
+            if answered_s <= sent_s - timeout_s * PING_FRACTION
+        ]
+        if known_s:
+            proven_s = min(sent_s, max(known_s) + timeout_s / HEARTBEATS_PER_TIMEOUT)
+            self.lease.prove(proven_s, timeout_s * LEASE_FRACTION)
