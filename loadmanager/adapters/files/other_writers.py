@@ -107,7 +107,7 @@ class OtherWriters:
         for name in journals:
             path, begin = f"{folder}/{name}", pieces.read.get(name, 0)
             with suppress(FileNotFoundError):
-                raw = self._disk.read(path, begin)
+                raw = self._stored(path, begin)
                 for end, damaged, some in read_batches(path, raw):
                     if damaged:
                         self._keep_damaged(path, pieces.read.get(name, 0), damaged)
@@ -122,6 +122,12 @@ class OtherWriters:
                 if crc32c(data) == checksum:  # else its commit failed, and its pages are gone
                     written += self._write(place, data)
         return written
+
+    def _stored(self, path: str, begin: int = 0) -> bytes:
+        """What the device has of a journal. What only memory has of it, since a commit failed, may
+        be gone when it is read once more, after a part of its pieces has become durable.
+        """
+        return self._disk.read_stored(path, self._disk.size(path), begin)
 
     def _write(self, place: Place, data: bytes) -> int:
         """Write a piece. What is not there was deleted; a new segment's name may have been lost."""
@@ -140,7 +146,7 @@ class OtherWriters:
 
     def _apply(self, path: str, segments: dict[str, None]) -> int:
         """Write the pieces of a journal whose writer has ended."""
-        raw, end, size = self._disk.read(path), 0, 0
+        raw, end, size = self._stored(path), 0, 0
         for behind, damaged, pieces in read_batches(path, raw):
             if damaged:
                 self._keep_damaged(path, end, damaged)

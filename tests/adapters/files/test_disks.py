@@ -91,6 +91,7 @@ def test_what_is_stored_can_be_read_without_the_page_cache(files: Files, size: i
     assert disk.size("folder/a") == size
     assert disk.read_stored("folder/a", size + 10) == data
     assert disk.read_stored("folder/a", size // 2) == data[: size // 2]
+    assert disk.read_stored("folder/a", size, size // 3) == data[size // 3 :]
 
 
 def test_a_file_system_in_memory_is_read_all_the_same() -> None:
