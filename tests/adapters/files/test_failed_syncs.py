@@ -190,3 +190,32 @@ async def test_of_what_was_sent_together_the_later_ones_are_not_stored_alone() -
         segments, end_id = await process.open(7, [Run(1, 0, storage.writer)], 0)
         assert ABSENT not in segments[0].offsets
         assert ids(segments[0]) == {"p": end_id - 1}
+
+
+async def test_a_segment_that_cannot_be_stored_costs_its_own_log_only() -> None:
+    """The process that wrote it has ended, and its journal covers other logs, too."""
+    failing = Failing()
+    disk = MemoryDisk(failing.files)
+    storage = LogFiles(disk, inline)
+    batch = {}
+    for number in (7, 8, 9):
+        segments, _ = await storage.open(number, [], 0)
+        log = a_log(segments)
+        log.append(b"with a receipt", 1, 0, "p", 0)
+        batch[number] = log.take()[0]
+    assert await storage.append(batch) == set()
+    disk.kill()
+    failing.files.trouble = lambda call, path: EIO * (call == "sync" and path == SEGMENT)
+    other = failing.storage()
+    runs = [Run(1, 0, storage.writer)]
+    for number in (8, 9):
+        segments, end_id = await other.open(number, runs, 0)
+        assert (end_id, ids(segments[0])) == (1, {"p": 0})
+    with pytest.raises(OperationalError):
+        await other.open(7, runs, 0)
+    failing.files.lose_power(keep=0)
+    failing.files.trouble = lambda call, path: 0
+    other = failing.storage()
+    for number in (7, 8, 9):
+        segments, end_id = await other.open(number, runs, 0)
+        assert (end_id, ids(segments[0])) == (1, {"p": 0})
