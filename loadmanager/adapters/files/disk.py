@@ -38,6 +38,8 @@ class DirectoryDisk:
         """Files whose first byte was written, and whose name was not synced since. Another process
         may have created them, and have ended before it did so.
         """
+        self._unnamed: dict[str, None] = {}
+        """Folders that were made, and whose names may not be durable: a sync has failed."""
         self._locks: dict[str, int] = {}
 
     @property
@@ -65,12 +67,14 @@ class DirectoryDisk:
     def make_folder(self, folder: str) -> None:
         """See `writers.Disk`."""
         target = self._root / folder
-        if not target.exists():
+        if folder in self._unnamed or not target.exists():
+            self._unnamed[folder] = None
             make_folder(target)
             for parent in target.parents:
                 self._sync_folder(parent)
                 if parent == self._root:
                     break
+            self._unnamed.pop(folder, None)
 
     def write(self, path: str, offset: int, data: bytes, *, create: bool = True) -> None:
         """See `writers.Disk`."""
