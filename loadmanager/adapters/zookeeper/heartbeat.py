@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from kazoo.protocol.states import KazooState
@@ -49,8 +50,14 @@ class Heartbeat:
     session proves nothing for whoever has not heard yet that the last one is lost.
     """
 
-    def __init__(self, client: TreeWatchingClient, outage: Outage) -> None:
+    def __init__(
+        self,
+        client: TreeWatchingClient,
+        outage: Outage,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.lease = Lease()
+        self._monotonic_s = monotonic_s
         self._client = client
         self._outage = outage
         self._lock = threading.Lock()
@@ -60,7 +67,7 @@ class Heartbeat:
         self._accepted_id = 0
         """The session as the event loop knows it."""
         self._unanswered = 0
-        self._answered_s = time.monotonic()
+        self._answered_s = self._monotonic_s()
         self._heard: deque[tuple[float, float]] = deque(maxlen=HEARTBEATS_PER_TIMEOUT)
         """When heartbeats of this connection were sent and answered. The first one stands for the
         connection itself: then the leader has heard of the session.
@@ -105,7 +112,7 @@ class Heartbeat:
             elif self._connected:
                 self._session_id = session_id or self._session_id
                 self._unanswered = 0
-                self._heard.append((time.monotonic(), float("-inf")))
+                self._heard.append((self._monotonic_s(), float("-inf")))
 
     def accept(self, session_id: int) -> None:
         """The event loop has heard which session this is; 0: that it is lost."""
@@ -119,7 +126,7 @@ class Heartbeat:
 
     def beat(self) -> None:
         """Send a heartbeat, without waiting for earlier ones; its answer proves the session."""
-        now_s = time.monotonic()
+        now_s = self._monotonic_s()
         with self._lock:
             if self._stopped:
                 return
@@ -137,7 +144,7 @@ class Heartbeat:
         if dead:
             self._client.drop_connection()
         elif connected:
-            sent_s = time.monotonic()
+            sent_s = self._monotonic_s()
             result = self._client.write_nothing_async()
             result.rawlink(lambda answer: self._answered(answer, sent_s, session_id))
 
@@ -146,7 +153,7 @@ class Heartbeat:
             return
         with self._lock:
             self._unanswered = 0
-            self._answered_s = time.monotonic()
+            self._answered_s = self._monotonic_s()
             self._outage.answered(self._answered_s)
             self._client.last_warning.text = ""  # not the reason for the next outage
             if session_id and session_id == self._session_id == self._accepted_id:

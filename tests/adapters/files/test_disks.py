@@ -115,7 +115,7 @@ def test_a_new_folder_is_durable_only_once_its_name_is(tmp_path: Path) -> None:
     def fsync(found: int) -> None:
         if fails.pop() if fails else False:
             raise OSError(EIO, "trouble")
-        synced.append(os.readlink(f"/proc/self/fd/{found}"))
+        synced.append(str(Path(f"/proc/self/fd/{found}").readlink()))
 
     disk = DirectoryDisk(tmp_path, fsync=fsync)
     with pytest.raises(OSError, match="trouble"):
