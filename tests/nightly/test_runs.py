@@ -31,7 +31,7 @@ with AnalysedDays(sys.argv[1], sys.argv[2]).alone():
 STARTS = """
 import sys
 from pathlib import Path
-from loadmanager.nightly.session import session
+from loadmanager.kit.spark import session
 
 with session(master="local[1]", java=Path(sys.argv[1])):
     print("started", flush=True)

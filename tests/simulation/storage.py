@@ -173,8 +173,10 @@ class Broker:
             for _ in range(rng.randint(1, 4)):
                 uid = self.world.new_uid()
                 tail = uid + bytes(rng.choice((5, 40, 600, 3000)))
-                entry = opened.log.append(tail, 1, 0, f"p{rng.randint(0, 2)}", int(uid))
+                producer = f"p{rng.randint(0, 2)}"
+                entry = opened.log.append(tail, 1, 0, producer, int(uid))
                 opened.sent[entry.entry_id] = uid
+                self.world.sent(log_id, opened.run, producer, entry.entry_id, uid)
             pieces, end_id, size = opened.log.take()
             batch[log_id], ends[log_id] = pieces, (opened, end_id, size)
         try:
@@ -255,7 +257,8 @@ class Storages:
         self.records = {log_id: Record() for log_id in self.logs}
         self.durable: dict[int, dict[int, bytes]] = {log_id: {} for log_id in self.logs}
         """Log → entry → content, of all that has a receipt or was found."""
-        self.last_sent: dict[int, dict[bytes, int]] = {log_id: {} for log_id in self.logs}
+        self._sent: dict[int, dict[tuple[int, str], list[tuple[int, bytes]]]] = {}
+        """Log → run and producer → the entries that were sent, with their content."""
         self.counts: Counter[str] = Counter()
         self.failure = ""
         self._sync_fails = rng.choice((0.0, 0.02, 0.1, 0.3))
@@ -304,10 +307,20 @@ class Storages:
         if wrong := [entry_id for entry_id, content in found.items() if not content.isdigit()]:
             self.fail(f"log {log_id}: what was found is not there: {wrong}")
         elif segments:
-            there = {int(content) for content in found.values()} | {-1}
-            for name, sent in segments[-1].producers.items():
-                if sent.sequence_id > max(there):
+            last = max({int(content) for content in found.values()} | {-1})
+            for name, known in segments[-1].producers.items():
+                if known.sequence_id > last:
                     self.fail(f"log {log_id}: {name} is remembered with a lost message")
+
+        for (run, name), sent in self._sent.get(log_id, {}).items():
+            there = [found.get(entry) == uid for entry, uid in sent if entry >= first_id]
+            if there != sorted(there, reverse=True):
+                self.fail(f"log {log_id}, run {run}: {name}'s messages have a hole")
+
+    def sent(self, log_id: int, run: int, producer: str, entry_id: int, content: bytes) -> None:
+        """A message was sent."""
+        of_log = self._sent.setdefault(log_id, {})
+        of_log.setdefault((run, producer), []).append((entry_id, content))
 
     def receipt(self, log_id: int, opened: Opened) -> None:
         """What was sent has its receipts."""

@@ -208,6 +208,17 @@ def is_torn(data: bytes, at: int, end: int) -> bool:
     return end > len(data) or not any(data[max(at, len(data) - SECTOR_BYTES) :])
 
 
+def is_one_record(data: bytes) -> bool:
+    """True if some records are a single one."""
+    head = _head(data, 0)
+    return head is not None and HEADER_BYTES + head.length == len(data)
+
+
+def is_in_one_sector(offset: int, size: int) -> bool:
+    """True if a disk writes these bytes of a file all at once."""
+    return offset // SECTOR_BYTES == (offset + size - 1) // SECTOR_BYTES
+
+
 def _head(data: bytes, at: int) -> _Head | None:
     """The header that begins there; None unless it is whole."""
     if at + HEADER_BYTES > len(data) or data[at : at + 2] != _MAGIC_BYTES:

@@ -38,6 +38,8 @@ class DirectoryDisk:
         """Files whose first byte was written, and whose name was not synced since. Another process
         may have created them, and have ended before it did so.
         """
+        self._unnamed: dict[str, None] = {}
+        """Folders that were made, and whose names may not be durable: a sync has failed."""
         self._locks: dict[str, int] = {}
 
     @property
@@ -65,12 +67,14 @@ class DirectoryDisk:
     def make_folder(self, folder: str) -> None:
         """See `writers.Disk`."""
         target = self._root / folder
-        if not target.exists():
+        if folder in self._unnamed or not target.exists():
+            self._unnamed[folder] = None
             make_folder(target)
             for parent in target.parents:
                 self._sync_folder(parent)
                 if parent == self._root:
                     break
+            self._unnamed.pop(folder, None)
 
     def write(self, path: str, offset: int, data: bytes, *, create: bool = True) -> None:
         """See `writers.Disk`."""
@@ -96,14 +100,15 @@ class DirectoryDisk:
         """See `writers.Disk`."""
         return (self._root / path).stat().st_size
 
-    def read_stored(self, path: str, size: int) -> bytes:
+    def read_stored(self, path: str, size: int, offset: int = 0) -> bytes:
         """See `writers.Disk`. A file system that cannot pass over the page cache is asked to drop
         what it has of the file.
         """
         try:
             found = os.open(self._root / path, os.O_RDONLY | os.O_DIRECT)
             try:
-                return b"".join(self._direct(found, size))
+                begin = offset // READ_BYTES * READ_BYTES
+                return b"".join(self._direct(found, size, begin))[offset - begin :]
             finally:
                 os.close(found)
         except OSError as error:
@@ -111,12 +116,12 @@ class DirectoryDisk:
                 raise
         with (self._root / path).open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            return file.read(size)
+            file.seek(offset)
+            return file.read(max(size - offset, 0))
 
     @staticmethod
-    def _direct(found: int, size: int) -> Iterator[bytes]:
-        """The first bytes of a file that is open without the page cache."""
-        at = 0
+    def _direct(found: int, size: int, at: int) -> Iterator[bytes]:
+        """The bytes of a file from `at` to `size`, which is open without the page cache."""
         with mmap.mmap(-1, READ_BYTES) as block:  # at the boundary of a page, as such a read needs
             while at < size and (read := os.preadv(found, [block], at)) > 0:
                 yield block[: min(read, size - at)]

@@ -274,9 +274,9 @@ class MemoryDisk:
         """The bytes of a file. Raises `FileNotFoundError`."""
         return len(self._file("size", path).seen)
 
-    def read_stored(self, path: str, size: int) -> bytes:
+    def read_stored(self, path: str, size: int, offset: int = 0) -> bytes:
         """A file as the device has it. Raises `FileNotFoundError`."""
-        return bytes(self._file("read_stored", path).on_device()[:size])
+        return bytes(self._file("read_stored", path).on_device()[offset:size])
 
     def _file(self, call: str, path: str) -> _File:
         self._check(call, path)

@@ -89,10 +89,16 @@ class OtherWriters:
                 return 0 if log_id is None else self._bring(writer, folder, log_id)
             self._pieces.pop(writer, None)
             try:
-                return self._recover(folder)
+                size, failed = self._recover(folder)
             except OSError:  # or else others would take it for alive
                 self._disk.unlock(f"{folder}/lock")
                 raise
+            if failed:
+                self._disk.unlock(f"{folder}/lock")
+            for path, error in failed.items():
+                if log_id is None or path.startswith(f"{log_id:016x}/"):
+                    raise error
+            return size
 
     def _journals(self, folder: str) -> list[str]:
         return [name for name in self._disk.names(folder) if name.endswith(".journal")]
@@ -107,7 +113,7 @@ class OtherWriters:
         for name in journals:
             path, begin = f"{folder}/{name}", pieces.read.get(name, 0)
             with suppress(FileNotFoundError):
-                raw = self._disk.read(path, begin)
+                raw = self._stored(path, begin)
                 for end, damaged, some in read_batches(path, raw):
                     if damaged:
                         self._keep_damaged(path, pieces.read.get(name, 0), damaged)
@@ -123,6 +129,12 @@ class OtherWriters:
                     written += self._write(place, data)
         return written
 
+    def _stored(self, path: str, begin: int = 0) -> bytes:
+        """What the device has of a journal. What only memory has of it, since a commit failed, may
+        be gone when it is read once more, after a part of its pieces has become durable.
+        """
+        return self._disk.read_stored(path, self._disk.size(path), begin)
+
     def _write(self, place: Place, data: bytes) -> int:
         """Write a piece. What is not there was deleted; a new segment's name may have been lost."""
         target = place.path
@@ -131,21 +143,38 @@ class OtherWriters:
         self._disk.write(target, place.offset, data)  # whoever syncs it closes it
         return len(data)
 
-    def _recover(self, folder: str) -> int:
-        segments, size = dict[str, None](), 0
+    def _recover(self, folder: str) -> tuple[int, dict[str, OSError]]:
+        """Returns the segments that cannot be written, too: those of others are durable, and the
+        journals stay.
+        """
+        segments, failed, size = dict[str, None](), dict[str, OSError](), 0
         for name in self._journals(folder):
-            size += self._apply(f"{folder}/{name}", segments)
-        self._delete(folder, segments)
-        return size
+            size += self._apply(f"{folder}/{name}", segments, failed)
+        for path in segments:
+            try:
+                self._disk.sync(path)
+                self._disk.release(path)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                failed[path] = error
+        if not failed:
+            self._delete(folder)
+        return size, failed
 
-    def _apply(self, path: str, segments: dict[str, None]) -> int:
+    def _apply(self, path: str, segments: dict[str, None], failed: dict[str, OSError]) -> int:
         """Write the pieces of a journal whose writer has ended."""
-        raw, end, size = self._disk.read(path), 0, 0
+        raw, end, size = self._stored(path), 0, 0
         for behind, damaged, pieces in read_batches(path, raw):
             if damaged:
                 self._keep_damaged(path, end, damaged)
             for place, data in pieces:
-                if written := self._write(place, data):
+                try:
+                    written = self._write(place, data)
+                except OSError as error:
+                    failed[place.path] = error
+                    continue
+                if written:
                     size += written
                     segments[place.path] = None
             end = behind
@@ -174,12 +203,8 @@ class OtherWriters:
             kept=kept,
         )
 
-    def _delete(self, folder: str, segments: Iterable[str]) -> None:
-        """Delete a folder whose pieces were written to these segments, which are synced before."""
-        for path in segments:
-            with suppress(FileNotFoundError):
-                self._disk.sync(path)
-                self._disk.release(path)
+    def _delete(self, folder: str) -> None:
+        """Delete a folder of whose journals all pieces are durable in their segments."""
         for name in self._disk.names(folder):
             if name != "lock":
                 self._disk.remove(f"{folder}/{name}")

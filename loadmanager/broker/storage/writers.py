@@ -53,9 +53,9 @@ class Disk(Protocol):
         """The bytes of a file, with those that are in memory only."""
         ...
 
-    def read_stored(self, path: str, size: int) -> bytes:
-        """At most the first `size` bytes of a file, as the device has it: without what is only in
-        memory since a sync failed.
+    def read_stored(self, path: str, size: int, offset: int = 0) -> bytes:
+        """At most the bytes of a file from `offset` to `size`, as the device has it: without what
+        is only in memory since a sync failed.
         """
         ...
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from kazoo.protocol.states import KazooState
@@ -26,9 +28,12 @@ whether the session lives, and answers when a quorum has stored the transaction.
 follower that is cut off from the leader nor a leader that is cut off from the others can answer,
 and a later leader, which has the transaction, gives the session a whole timeout from its election.
 But the leader learns only from a follower's next ping, each half a tick, which sessions the
-follower heard from. So an answer proves the previous heartbeat, one interval before; that needs a
-session timeout of four ticks. The remaining 3.5 % are for clocks that run at different rates.
+follower heard from. So an answer proves an earlier heartbeat, one interval before, if that was
+answered `PING_FRACTION` of the timeout before this one was sent. After a pause, the earlier one is
+older, and proves less. The remaining 3.5 % are for clocks that run at different rates.
 """
+PING_FRACTION = 1 / 20
+"""Half a tick, as a part of a session timeout of ten ticks."""
 HEARTBEATS_UNANSWERED_MAX = 4
 """After so many unanswered heartbeats in a row the connection counts as dead, at the next one.
 
@@ -45,8 +50,14 @@ class Heartbeat:
     session proves nothing for whoever has not heard yet that the last one is lost.
     """
 
-    def __init__(self, client: TreeWatchingClient, outage: Outage) -> None:
+    def __init__(
+        self,
+        client: TreeWatchingClient,
+        outage: Outage,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.lease = Lease()
+        self._monotonic_s = monotonic_s
         self._client = client
         self._outage = outage
         self._lock = threading.Lock()
@@ -56,7 +67,11 @@ class Heartbeat:
         self._accepted_id = 0
         """The session as the event loop knows it."""
         self._unanswered = 0
-        self._answered_s = time.monotonic()
+        self._answered_s = self._monotonic_s()
+        self._heard: deque[tuple[float, float]] = deque(maxlen=HEARTBEATS_PER_TIMEOUT)
+        """When heartbeats of this connection were sent and answered. The first one stands for the
+        connection itself: then the leader has heard of the session.
+        """
         self._restart = threading.Event()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="zookeeper-heartbeat", daemon=True)
@@ -90,12 +105,14 @@ class Heartbeat:
         """The connection has changed. Called in kazoo's thread, before any answer that follows."""
         with self._lock:
             self._connected = state == KazooState.CONNECTED
+            self._heard.clear()
             if state == KazooState.LOST:
                 self._session_id = 0
                 self.lease.revoke()
             elif self._connected:
                 self._session_id = session_id or self._session_id
                 self._unanswered = 0
+                self._heard.append((self._monotonic_s(), float("-inf")))
 
     def accept(self, session_id: int) -> None:
         """The event loop has heard which session this is; 0: that it is lost."""
@@ -109,7 +126,7 @@ class Heartbeat:
 
     def beat(self) -> None:
         """Send a heartbeat, without waiting for earlier ones; its answer proves the session."""
-        now_s = time.monotonic()
+        now_s = self._monotonic_s()
         with self._lock:
             if self._stopped:
                 return
@@ -127,7 +144,7 @@ class Heartbeat:
         if dead:
             self._client.drop_connection()
         elif connected:
-            sent_s = time.monotonic()
+            sent_s = self._monotonic_s()
             result = self._client.write_nothing_async()
             result.rawlink(lambda answer: self._answered(answer, sent_s, session_id))
 
@@ -136,9 +153,22 @@ class Heartbeat:
             return
         with self._lock:
             self._unanswered = 0
-            self._answered_s = time.monotonic()
+            self._answered_s = self._monotonic_s()
             self._outage.answered(self._answered_s)
             self._client.last_warning.text = ""  # not the reason for the next outage
             if session_id and session_id == self._session_id == self._accepted_id:
-                timeout_s = self._client.granted_timeout_s
-                self.lease.prove(sent_s, timeout_s * LEASE_FRACTION)
+                self._prove(sent_s, self._client.granted_timeout_s)
+            self._heard.append((sent_s, self._answered_s))
+
+    def _prove(self, sent_s: float, timeout_s: float) -> None:
+        """Extend the lease: a heartbeat was answered. The leader has heard of those that were
+        answered some time before.
+        """
+        known_s = [
+            heard_s
+            for heard_s, answered_s in self._heard
+            if answered_s <= sent_s - timeout_s * PING_FRACTION
+        ]
+        if known_s:
+            proven_s = min(sent_s, max(known_s) + timeout_s / HEARTBEATS_PER_TIMEOUT)
+            self.lease.prove(proven_s, timeout_s * LEASE_FRACTION)

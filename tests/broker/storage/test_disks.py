@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from errno import EIO
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,7 @@ def test_what_is_stored_can_be_read_without_the_page_cache(files: Files, size: i
     assert disk.size("folder/a") == size
     assert disk.read_stored("folder/a", size + 10) == data
     assert disk.read_stored("folder/a", size // 2) == data[: size // 2]
+    assert disk.read_stored("folder/a", size, size // 3) == data[size // 3 :]
 
 
 def test_a_file_system_in_memory_is_read_all_the_same() -> None:
@@ -104,3 +106,21 @@ def test_a_file_system_in_memory_is_read_all_the_same() -> None:
     finally:
         disk.remove("a")
         root.rmdir()
+
+
+def test_a_new_folder_is_durable_only_once_its_name_is(tmp_path: Path) -> None:
+    """The sync of the folder that it is in has failed; the next call tries it again."""
+    synced, fails = list[str](), [True]
+
+    def fsync(found: int) -> None:
+        if fails.pop() if fails else False:
+            raise OSError(EIO, "trouble")
+        synced.append(str(Path(f"/proc/self/fd/{found}").readlink()))
+
+    disk = DirectoryDisk(tmp_path, fsync=fsync)
+    with pytest.raises(OSError, match="trouble"):
+        disk.make_folder("a/b")
+    disk.make_folder("a/b")
+    assert synced == [str(tmp_path / "a"), str(tmp_path)]
+    disk.make_folder("a/b")
+    assert len(synced) == 2

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from broker.messaging.test_segments import a_log, ids
 
-from loadmanager.broker.messaging.segments import SegmentIndex, entries_in
+from loadmanager.broker.messaging.segments import ABSENT, SegmentIndex, entries_in
 from loadmanager.broker.messaging.stored_log import StoredLog
 from loadmanager.broker.ports.log import Run
 from loadmanager.broker.storage.log_files import LogFiles
@@ -33,11 +33,25 @@ async def inline(_number: int, call: Callable[[], Any]) -> Any:
     return call()
 
 
+class Holes(Random):
+    """A failed sync, or a loss of power, leaves out the sectors of these numbers."""
+
+    def __init__(self, *lost: int) -> None:
+        super().__init__(0)
+        self._lost = lost
+        self._sectors = 0
+
+    def random(self) -> float:
+        """Whether the next sector is written."""
+        self._sectors += 1
+        return 0.0 if self._sectors in self._lost else 1.0
+
+
 class Failing:
     """Files on which one sync fails, of the next file with this name's end."""
 
-    def __init__(self) -> None:
-        self.files = SharedFiles(rng=Nothing())
+    def __init__(self, rng: Random | None = None) -> None:
+        self.files = SharedFiles(rng=rng or Nothing())
         self.files.trouble = self._trouble
         self.next: tuple[str, int] | None = None
 
@@ -158,3 +172,50 @@ async def test_a_topic_that_is_closed_in_doubt_is_recovered_from_the_journal() -
     other = failing.storage()
     segments, end_id = await other.open(7, [Run(1, 0, storage.writer)], 0)
     assert (end_id, await content(other, segments)) == (1, [b"first"])
+
+
+async def test_of_what_was_sent_together_the_later_ones_are_not_stored_alone() -> None:
+    """A sync has failed, and the device has the second of two messages without the first. Their
+    producer repeats both: if it were remembered with the second, the first would be lost.
+    """
+    failing = Failing(Holes(2))
+    storage = failing.storage()
+    segments, _ = await storage.open(7, [], 0)
+    log = a_log(segments)
+    await commit(storage, log, b"with a receipt")
+    failing.next = ("", EIO)
+    with pytest.raises(OperationalError):
+        await commit(storage, log, b"1" * 2000, b"2" * 2000)
+    for process in (storage, failing.storage()):
+        segments, end_id = await process.open(7, [Run(1, 0, storage.writer)], 0)
+        assert ABSENT not in segments[0].offsets
+        assert ids(segments[0]) == {"p": end_id - 1}
+
+
+async def test_a_segment_that_cannot_be_stored_costs_its_own_log_only() -> None:
+    """The process that wrote it has ended, and its journal covers other logs, too."""
+    failing = Failing()
+    disk = MemoryDisk(failing.files)
+    storage = LogFiles(disk, inline)
+    batch = {}
+    for number in (7, 8, 9):
+        segments, _ = await storage.open(number, [], 0)
+        log = a_log(segments)
+        log.append(b"with a receipt", 1, 0, "p", 0)
+        batch[number] = log.take()[0]
+    assert await storage.append(batch) == set()
+    disk.kill()
+    failing.files.trouble = lambda call, path: EIO * (call == "sync" and path == SEGMENT)
+    other = failing.storage()
+    runs = [Run(1, 0, storage.writer)]
+    for number in (8, 9):
+        segments, end_id = await other.open(number, runs, 0)
+        assert (end_id, ids(segments[0])) == (1, {"p": 0})
+    with pytest.raises(OperationalError):
+        await other.open(7, runs, 0)
+    failing.files.lose_power(keep=0)
+    failing.files.trouble = lambda call, path: 0
+    other = failing.storage()
+    for number in (7, 8, 9):
+        segments, end_id = await other.open(number, runs, 0)
+        assert (end_id, ids(segments[0])) == (1, {"p": 0})

@@ -518,7 +518,7 @@ async def test_a_damaged_journal_costs_the_commit_that_it_hits() -> None:
     disk.crash(lambda size: 0)
     (journal,) = (path for path in shared.content if path.endswith(".journal"))
     second = shared.content[journal].rindex(b"b")
-    shared.content[journal][second] ^= 1
+    shared.change(journal, lambda content: content.__setitem__(second, content[second] ^ 1))
     files = journaled(disk := MemoryDisk(shared))
     with capture_logs() as logs:
         await files.recover()
