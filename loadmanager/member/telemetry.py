@@ -12,9 +12,9 @@ from loadmanager.kit.metadata.documents import KINDS, Corrupt
 from loadmanager.kit.metadata.store import Store
 from loadmanager.kit.tasks import LoopBusy
 from loadmanager.kit.telemetry import Metric, Sample, counter, gauge
+from loadmanager.leader.decision_telemetry import Counts
+from loadmanager.leader.decision_telemetry import samples as decision_samples
 from loadmanager.leader.leading import Leading
-from loadmanager.member.decision_telemetry import Counts
-from loadmanager.member.decision_telemetry import samples as decision_samples
 from loadmanager.member.lookup import Lookups
 from loadmanager.member.ownership import Ownership
 from loadmanager.member.pauses import Pauses
@@ -176,7 +176,7 @@ class BrokerTelemetry:
             yield USAGES[name].sample(usage.percent, "loadBalancing")
         yield RESOURCE_USAGE.sample(max_usage(report), "loadBalancing", "max")
         yield RESOURCE_USAGE.sample(self.reporter.usage_average, "loadBalancing", "max_ema")
-        yield from decision_samples(self.counts, self.lookups, self.leading)
+        yield from decision_samples(self.counts, self.lookups.placements, self.leading)
         yield SPLITS.sample(self.ownership.splits, "bundlesSplit")
         yield from self.pauses.samples()
         failing = {fault.sensor for fault in self.reporter.faults}

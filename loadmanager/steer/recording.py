@@ -13,7 +13,7 @@ from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
 from loadmanager.kit.history.port import History
-from loadmanager.member.decision_telemetry import Counts
+from loadmanager.leader.decision_telemetry import Counts
 from loadmanager.steer.ports.cluster_reader import BrokerReading
 from loadmanager.steer.settings import FleetSettings
 

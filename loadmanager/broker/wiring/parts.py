@@ -48,12 +48,12 @@ from loadmanager.kit.units import MIB
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.leader.audit import NotingStore
 from loadmanager.leader.brokers import Brokers
+from loadmanager.leader.decision_telemetry import Counts
 from loadmanager.leader.events import Events
 from loadmanager.leader.leading import Leading
 from loadmanager.leader.wishes import OperatorWishes
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.settings import ThrottlingSettings
-from loadmanager.member.decision_telemetry import Counts
 from loadmanager.member.health import Health
 from loadmanager.member.leading.leadership import Leadership
 from loadmanager.member.leading.term import LeaderWork

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from loadmanager.engine.strategies.plan import Placement, Plan, Skip, Split, SplitEnd, Unload
-from loadmanager.member.decision_telemetry import REASONS_MAX, SPLITTERS, Counts
+from loadmanager.leader.decision_telemetry import REASONS_MAX, SPLITTERS, Counts
 
 
 def _unload(bundle: str, reason: str) -> Unload:

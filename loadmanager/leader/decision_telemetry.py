@@ -16,7 +16,6 @@ from loadmanager.engine.strategies.plan import Plan
 from loadmanager.kit.reason import UNKNOWN, from_sentence
 from loadmanager.kit.telemetry import Metric, Sample, counter, gauge
 from loadmanager.leader.leading import Leading
-from loadmanager.member.lookup import Lookups
 
 REASONS_MAX = 50
 """Strategies of third parties have reasons of their own; beyond this, reasons are Unknown."""
@@ -113,8 +112,10 @@ def _count(counts: Counter[Any], *named: str) -> None:
     counts[named if known else (*named[:-1], UNKNOWN)] += 1
 
 
-def samples(counts: Counts, lookups: Lookups, leading: Leading) -> Iterator[Sample]:
-    """All samples of the leader's decisions."""
+def samples(counts: Counts, placements: tuple[int, int], leading: Leading) -> Iterator[Sample]:
+    """All samples of the leader's decisions; `placements`: the bundles that lookups had placed
+    here, and those for which they found no broker.
+    """
     yield UNLOAD_CYCLES.sample(counts.unload_cycles, "bundleUnloading")
     yield UNLOADED_BUNDLES.sample(counts.unloaded_bundles, "bundleUnloading")
     leader = leading.load_manager
@@ -132,7 +133,7 @@ def samples(counts: Counts, lookups: Lookups, leading: Leading) -> Iterator[Samp
     yield MOVES_WAITING.sample(told.get("waiting", 0))
     yield MOVES_RUNNING.sample(told.get("running", 0))
     yield MOVES_PAUSED.sample(told.get("paused") is not None)
-    placed, unplaced = lookups.placements
+    placed, unplaced = placements
     for result, times in (
         ("Success", counts.placed),
         ("Skip", max(0, placed - counts.placed)),
