@@ -378,7 +378,7 @@ class _Watched:
         return {**self._held(), **self.work.advice.document()}
 
     def _held(self) -> dict[str, str | None]:
-        why = self.work.hold.told()
+        why = self.work.hold.shown_reason()
         if why is None:
             return {"held": None, "heldCode": None}
         return {"held": str(why), "heldCode": why.code}

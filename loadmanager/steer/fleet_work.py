@@ -160,7 +160,7 @@ class _Built:
             clock=self.outside.clock,
             scope=self.scope,
             steps=self.steps,
-            held=self.hold.held_text,
+            held=self.hold.refusal,
             queue=queue,
         )
 

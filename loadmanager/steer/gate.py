@@ -46,7 +46,7 @@ class Gate:
             problems = self.watching.picture.problems
             problem = problems.get("settings", "they could not be read")
             raise NotSentError(f"the settings are not known: {problem}")
-        if (why := self.hold.refusal()) is not None:
+        if (why := self.hold.pulsar_balances()) is not None:
             raise NotSentError(str(why))
 
     async def again(self, bundle: str) -> None:
@@ -65,4 +65,4 @@ class Gate:
         pause = self.wishes.pause()
         if pause is not None:
             return f"moves are paused: {pause.note}" if pause.note else "moves are paused"
-        return wish_against(move, self.wishes.now()) or self.hold.held_text(move.author)
+        return wish_against(move, self.wishes.now()) or self.hold.refusal(move.author)

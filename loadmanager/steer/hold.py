@@ -11,6 +11,7 @@ from loadmanager.engine.strategies.budget import Budget, is_quiet, quiet_spans
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import ConflictError
 from loadmanager.kit.reason import Reason
+from loadmanager.leader.may_move import Asker, Rule, why_not
 from loadmanager.steer.advice import switch_command
 from loadmanager.steer.daemon_note import DaemonNote
 from loadmanager.steer.picture import Picture
@@ -20,6 +21,8 @@ STALE_READINGS = 2.5
 """Data that could not be read for this many intervals are no longer used, and a broker that did not
 answer for so long counts as gone.
 """
+DECISION, ACTION, CYCLE = Asker.DECISION, Asker.ACTION, Asker.CYCLE
+PLAN, OPERATOR, SPLIT = Asker.PLAN, Asker.OPERATOR, Asker.SPLIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,49 +37,36 @@ class FleetHold:
     budget: Budget = field(default_factory=Budget)
     breaker: Breaker = field(default_factory=Breaker)
 
+    def rules(self) -> tuple[Rule, ...]:
+        """The table. What an operator moves waits for nothing but Pulsar's own balancing."""
+        return (
+            Rule(self.pulsar_balances, frozenset({ACTION, CYCLE, PLAN, OPERATOR, SPLIT})),
+            Rule(self.not_read, frozenset({DECISION, ACTION, CYCLE, PLAN, SPLIT})),
+            Rule(self.incomplete, frozenset({DECISION, ACTION, CYCLE, PLAN, SPLIT})),
+            Rule(self.stopped, frozenset({ACTION, CYCLE, PLAN, SPLIT})),
+            Rule(self.quiet, frozenset({CYCLE, SPLIT})),
+            Rule(lambda: self.note.problem, frozenset({CYCLE, SPLIT})),
+        )
+
+    def why_not(self, asker: Asker) -> Reason | None:
+        """Why somebody may not go on now; None: he may."""
+        return why_not(self.rules(), asker)
+
     def reason(self) -> Reason | None:
-        """Say why nothing is decided now; None: decide."""
-        settings = self.settings.value
-        missing = self.picture.missing(settings.policies_interval_s * STALE_READINGS)
-        if missing is not None:
-            return missing
-        listed, answering = len(self.picture.registered), len(self.picture.answering)
-        if 2 * answering < listed:
-            return Reason("Incomplete", f"{answering} of {listed} brokers answer")
-        if settings.mode != ACT:
-            return None
-        return self.refusal() or self.stopped()
+        """Why nothing is decided now; None: decide."""
+        return self.why_not(ACTION if self.settings.value.mode == ACT else DECISION)
 
-    def held(self, author: Author) -> Reason | None:
-        """Why no move that an author wants may begin now; None: it may. An operator's own move
-        waits for nothing but Pulsar's balancing; only moves of cycles wait for quiet hours to end.
-        """
-        why = self.refusal()
-        if why is not None or author is Author.OPERATOR:
-            return why
-        why = self.reason() or self.stopped()
-        if why is not None or author is not Author.CYCLE:
-            return why
-        return self.quiet() or self.note.problem
-
-    def held_text(self, author: Author) -> str | None:
-        """The text of `held`."""
-        why = self.held(author)
+    def refusal(self, author: Author) -> str | None:
+        """Why no move that an author wants may begin now; None: it may."""
+        why = self.why_not(Asker.of(author))
         return None if why is None else str(why)
 
-    def told(self) -> Reason | None:
+    def shown_reason(self) -> Reason | None:
         """Why nothing is moved now, for operators."""
         mode = self.settings.value.mode
         if mode == ACT:
-            return self.held(Author.CYCLE) or self.spent()
-        return self.held(Author.PLAN) if mode == APPROVE else self.reason()
-
-    def quiet(self) -> Reason | None:
-        """The reason if these are quiet hours, else None."""
-        hours = self.settings.value.quiet_hours
-        if not is_quiet(self.picture.clock.now_ms(), quiet_spans(hours)):
-            return None
-        return Reason("QuietHours", f"no moves in {', '.join(hours)} (UTC)")
+            return self.why_not(CYCLE) or self.spent()
+        return self.why_not(PLAN) if mode == APPROVE else self.reason()
 
     def check(self, author: Author = Author.OPERATOR) -> None:
         """Raise `ConflictError` where nothing may be moved that an author wants."""
@@ -85,12 +75,32 @@ class FleetHold:
             raise ConflictError(
                 f"nothing is moved in mode {mode}: start the daemon with --mode {APPROVE}"
             )
-        problem = self.held(author)
+        problem = self.refusal(author)
         if problem is not None:
-            raise ConflictError(str(problem))
+            raise ConflictError(problem)
 
-    def refusal(self) -> Reason | None:
-        """Why nothing may be moved: Pulsar moves bundles itself, or that is not known now."""
+    # Rules
+
+    def not_read(self) -> Reason | None:
+        """A part of the cluster could not be read lately."""
+        return self.picture.missing(self.settings.value.policies_interval_s * STALE_READINGS)
+
+    def incomplete(self) -> Reason | None:
+        """Fewer than half of the brokers answer."""
+        listed, answering = len(self.picture.registered), len(self.picture.answering)
+        if 2 * answering >= listed:
+            return None
+        return Reason("Incomplete", f"{answering} of {listed} brokers answer")
+
+    def quiet(self) -> Reason | None:
+        """These are quiet hours."""
+        hours = self.settings.value.quiet_hours
+        if not is_quiet(self.picture.clock.now_ms(), quiet_spans(hours)):
+            return None
+        return Reason("QuietHours", f"no moves in {', '.join(hours)} (UTC)")
+
+    def pulsar_balances(self) -> Reason | None:
+        """Pulsar moves bundles itself, or that is not known now."""
         within_s = self.settings.value.read_interval_s * STALE_READINGS
         unknown = self.picture.unknown("settings", within_s)
         if unknown is not None:
@@ -102,9 +112,7 @@ class FleetHold:
         return Reason("PulsarBalances", f"{' and '.join(on)} on; switch off with: {commands}")
 
     def stopped(self) -> Reason | None:
-        """Why the circuit breaker stops moves, when that ends, and how an operator ends it; None:
-        it is closed.
-        """
+        """The circuit breaker stops moves: why, when that ends, and how an operator ends it."""
         why = self.breaker.reason(self.picture.clock.now_ms())
         if why is None:
             return None
@@ -112,7 +120,7 @@ class FleetHold:
         return Reason(why.code, f"{why.text}, or now with: {command}")
 
     def spent(self) -> Reason | None:
-        """Why no move of a cycle may begin, if the moves of an hour are made."""
+        """The moves of an hour are made; which moves still fit, the budget says."""
         per_hour = self.settings.value.moves_per_hour_max
         if per_hour == 0:
             return Reason("HourlyBudget", "movesPerHourMax is 0")

@@ -16,6 +16,7 @@ from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.conf import Live
 from loadmanager.leader.load_manager import LoadManager
+from loadmanager.leader.may_move import Asker
 from loadmanager.steer.acting import Acting
 from loadmanager.steer.advice import Advice
 from loadmanager.steer.hold import FleetHold
@@ -64,9 +65,7 @@ class FleetSplitting:
         """True if no split may begin: as moves, they wait for a pause to end, and quiet hours."""
         return (
             self.acting.moves.wishes.pause() is not None
-            or self.hold.quiet() is not None
-            or self.hold.reason() is not None
-            or self.hold.note.problem is not None
+            or self.hold.why_not(Asker.SPLIT) is not None
         )
 
     def _sealed(self, split: Split) -> str:

@@ -65,7 +65,7 @@ def samples(work: FleetWork) -> Iterator[Sample]:
             yield PROPOSED.sample(len(shadow.plan.unloads), shadow.plan.strategy)
     rates = {broker: picture.reports[broker].rate for broker in sorted(picture.reports)}
     yield IMBALANCE.sample(spread(rates))
-    yield HELD.sample(work.hold.told() is not None)
+    yield HELD.sample(work.hold.shown_reason() is not None)
     yield BREAKER.sample(work.hold.breaker.opened)
     yield PULSAR_BALANCES.sample(bool(picture.settings and picture.own_balancing()))
     for author in Author:

@@ -143,7 +143,7 @@ class FleetWork:
 
     def _tell_hold(self) -> None:
         """Log why nothing is moved, once for each reason."""
-        mode, why = self.settings.value.mode, self.hold.told()
+        mode, why = self.settings.value.mode, self.hold.shown_reason()
         code = None if why is None else why.code
         if code != self._held and mode != OBSERVE:
             if why is None:

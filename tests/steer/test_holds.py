@@ -16,6 +16,7 @@ from loadmanager import cli
 from loadmanager.engine.load.wishes import Pause
 from loadmanager.engine.moves.move import NOT_SENT, Author
 from loadmanager.kit.errors import ConfigError, ConflictError, OperationalError
+from loadmanager.leader.may_move import Asker
 from loadmanager.steer import settings_file as fleet
 from loadmanager.steer.compose import Cluster, FleetOptions, switch_on
 from loadmanager.steer.files.note import FileNote
@@ -63,7 +64,7 @@ async def test_pulsars_own_balancing_stops_moves_that_wait(tmp_path: Path) -> No
         daemon.pulsar.settings[OWN] = "true"
         await daemon.work.read()
         assert await minutes_later(daemon) == 1
-        assert "PulsarBalances" in str(daemon.work.hold.told())
+        assert "PulsarBalances" in str(daemon.work.hold.shown_reason())
         daemon.pulsar.switch_off()
         assert await minutes_later(daemon) > 1
 
@@ -76,8 +77,8 @@ async def test_quiet_hours_stop_moves_that_wait(tmp_path: Path) -> None:
         daemon.clock.at_ms = midnight_ms + (21 * 3600 + 59 * 60 + 50) * 1000
         await one_of_several(daemon)
         assert await minutes_later(daemon) == 1
-        assert str(daemon.work.hold.told()) == "QuietHours: no moves in 22:00-06:00 (UTC)"
-        assert daemon.work.hold.held(Author.PLAN) is None
+        assert str(daemon.work.hold.shown_reason()) == "QuietHours: no moves in 22:00-06:00 (UTC)"
+        assert daemon.work.hold.refusal(Author.PLAN) is None
 
 
 async def test_settings_that_cannot_be_read(tmp_path: Path) -> None:
@@ -87,9 +88,9 @@ async def test_settings_that_cannot_be_read(tmp_path: Path) -> None:
         daemon.pulsar.nonsense["/configuration/runtime"] = failed
         daemon.clock.pass_s(30)
         await daemon.work.read()
-        assert daemon.work.hold.told() is None
+        assert daemon.work.hold.shown_reason() is None
         assert await minutes_later(daemon) == 1
-        assert "the settings are not known" in str(daemon.work.hold.told())
+        assert "the settings are not known" in str(daemon.work.hold.shown_reason())
 
 
 async def drained(daemon: Watching) -> int:
@@ -153,10 +154,12 @@ async def test_the_budget_outlives_the_daemon(tmp_path: Path) -> None:
                 daemon.clock.pass_s(60 * epoch)
                 await daemon.cycle()
                 assert len(pulsar.moved) == 1
-                assert str(daemon.work.hold.told()).startswith("HourlyBudget: 1 moves an hour")
+                assert str(daemon.work.hold.shown_reason()).startswith(
+                    "HourlyBudget: 1 moves an hour"
+                )
         async with beside(pulsar, tmp_path, settings, epoch=4) as daemon:
             daemon.clock.pass_s(3700)
-            assert "HourlyBudget" not in str(daemon.work.hold.told())
+            assert "HourlyBudget" not in str(daemon.work.hold.shown_reason())
             await daemon.cycle()
             assert len(pulsar.moved) == 2
 
@@ -176,7 +179,7 @@ async def test_the_breaker_outlives_the_daemon(tmp_path: Path) -> None:
             async with beside(pulsar, tmp_path, ACT, epoch=epoch) as daemon:
                 daemon.clock.pass_s(passed_s)
                 await daemon.cycle()
-                assert "CircuitBreaker" in str(daemon.work.hold.told())
+                assert "CircuitBreaker" in str(daemon.work.hold.shown_reason())
                 assert pulsar.moved == []
                 daemon.clock.pass_s(1801)
                 await daemon.work.read()
@@ -324,8 +327,8 @@ async def test_settings_of_which_nothing_was_heard(tmp_path: Path) -> None:
         while daemon.work.moves.queue.running():
             await daemon.work.moves._changed.wait()
         daemon.clock.pass_s(80)
-        assert "the settings are not known" in str(daemon.work.hold.told())
-        assert daemon.work.hold.held(Author.OPERATOR) is not None
+        assert "the settings are not known" in str(daemon.work.hold.shown_reason())
+        assert daemon.work.hold.refusal(Author.OPERATOR) is not None
 
 
 async def test_an_order_after_pulsar_was_switched_on(tmp_path: Path) -> None:
@@ -379,7 +382,7 @@ async def test_approve_has_a_breaker_too(tmp_path: Path) -> None:
         await work.operations.cordon(pulsar.brokers[0], drain=True)
         await drained(daemon)
         assert sum("/unload" in line for line in pulsar.log) == 1
-        assert "CircuitBreaker" in str(work.hold.told())
+        assert "CircuitBreaker" in str(work.hold.shown_reason())
         assert work.hold.breaker.opened == 1
         daemon.clock.pass_s(60)
         await work.read()
@@ -545,3 +548,20 @@ def test_basic_credentials_without_a_password(tmp_path: Path) -> None:
     cluster = Cluster(fleet.parse("c", values), FleetOptions(tmp_path), 0)
     with contextlib.ExitStack() as stack, pytest.raises(ConfigError, match="user:password"):
         cluster.listen(stack)
+
+
+async def test_who_waits_for_what(tmp_path: Path) -> None:
+    """The whole table: what an operator moves waits for Pulsar's own balancing only, and only moves
+    of cycles, and splits, wait for quiet hours to end and for the note.
+    """
+    async with a_pulsar(3) as pulsar, beside(pulsar, tmp_path, ACT) as daemon:
+        rules = daemon.work.hold.rules()
+    everybody = set(Asker)
+    assert [everybody - rule.stops for rule in rules] == [
+        {Asker.DECISION},
+        {Asker.OPERATOR},
+        {Asker.OPERATOR},
+        {Asker.DECISION, Asker.OPERATOR},
+        everybody - {Asker.CYCLE, Asker.SPLIT},
+        everybody - {Asker.CYCLE, Asker.SPLIT},
+    ]

@@ -126,7 +126,7 @@ async def test_what_a_broker_says_drives_no_terminal(tmp_path: Path) -> None:
         daemon.pulsar.switch_off()
         daemon.pulsar.nonsense["/brokers"] = told
         await daemon.work.read()
-        why = daemon.work.hold.told()
+        why = daemon.work.hold.shown_reason()
         assert why is not None
         assert why.code == "Incomplete"
         assert "curl" in why.text
@@ -229,13 +229,13 @@ async def test_brokers_of_another_cluster(tmp_path: Path) -> None:
     async with watching(tmp_path, settings=ACT) as daemon, a_pulsar(1) as other:
         daemon.pulsar.switch_off()
         await daemon.work.read()
-        assert daemon.work.hold.told() is None
+        assert daemon.work.hold.shown_reason() is None
         other.switch_off()
         daemon.pulsar.settings["clusterName"] = "c2"
         for _ in range(3):
             daemon.clock.pass_s(30)
             await daemon.work.read()
-        why = daemon.work.hold.told()
+        why = daemon.work.hold.shown_reason()
         assert why is not None
         assert "'c1' and to 'c2'" in why.text
 
@@ -284,7 +284,7 @@ async def test_a_404_that_is_not_pulsars(tmp_path: Path) -> None:
             daemon.clock.pass_s(300)
             await daemon.work.read()
         assert daemon.work.picture.isolation.keys() == {"p1"}
-        assert "the policies are not known" in str(daemon.work.hold.told())
+        assert "the policies are not known" in str(daemon.work.hold.shown_reason())
 
 
 @pytest.mark.parametrize("gone", ["dead", "another server's"])
@@ -359,13 +359,13 @@ async def test_brokers_that_balance_by_a_file_of_their_own(tmp_path: Path) -> No
 
         pulsar.nonsense["/configuration/runtime"] = runtime
         await daemon.work.read()
-        assert daemon.work.hold.told() is None
+        assert daemon.work.hold.shown_reason() is None
         on = {pulsar.brokers[0]}
         await daemon.work.read()
-        assert "PulsarBalances" in str(daemon.work.hold.told())
+        assert "PulsarBalances" in str(daemon.work.hold.shown_reason())
         on = {pulsar.brokers[2]}
         await daemon.work.read()
-        assert daemon.work.hold.told() is None
+        assert daemon.work.hold.shown_reason() is None
         daemon.clock.pass_s(300)
         await daemon.work.read()
-        assert "PulsarBalances" in str(daemon.work.hold.told())
+        assert "PulsarBalances" in str(daemon.work.hold.shown_reason())

@@ -80,7 +80,7 @@ async def test_no_cycle_moves_what_cannot_be_kept(
                 await daemon.cycle()
                 assert ordered(daemon) == 0
                 assert ended(daemon)[0][1].startswith("not sent: NotKept: ")
-                assert str(problem) in str(daemon.work.hold.told())
+                assert str(problem) in str(daemon.work.hold.shown_reason())
                 assert daemon.work.hold.stopped() is None
                 assert daemon.work.hold.budget.moves() == []
         bundle = pulsar.owned(pulsar.brokers[0])[0]
@@ -153,11 +153,11 @@ async def test_what_cannot_be_kept_is_tried_again(tmp_path: Path) -> None:
         await daemon.work.note.write()
         note.problem = OperationalError("the disk is full")
         assert await minutes_later(daemon) == 1
-        assert "the disk is full" in str(daemon.work.hold.told())
-        assert daemon.work.hold.held(Author.PLAN) is None
+        assert "the disk is full" in str(daemon.work.hold.shown_reason())
+        assert daemon.work.hold.refusal(Author.PLAN) is None
         note.problem = None
         await daemon.work.read()
-        assert daemon.work.hold.told() is None
+        assert daemon.work.hold.shown_reason() is None
         assert b"127.0.0.1" in (note.value or b"")
         assert await minutes_later(daemon) > 1
 
@@ -201,7 +201,7 @@ async def test_a_note_that_cannot_be_read(tmp_path: Path, mode: str) -> None:
             await daemon.work.shed()
             await daemon.work.moves._turn()
         assert len(daemon.work.picture.reports) == 3
-        told = str(daemon.work.hold.told())
+        told = str(daemon.work.hold.shown_reason())
         assert ("NotRead: what was done lately is not known: it is a dir" in told) is (
             mode == "act"
         )
@@ -242,7 +242,7 @@ async def test_what_was_kept_and_makes_no_sense(tmp_path: Path, kept: bytes) -> 
         daemon.pulsar.switch_off()
         await daemon.cycle()
         assert daemon.pulsar.moved == []
-        why = str(daemon.work.hold.told())
+        why = str(daemon.work.hold.shown_reason())
         assert why.startswith("CircuitBreaker: ")
         assert f"{tmp_path}/acted.json makes no sense" in why
         await daemon.work.operations.pause(None)

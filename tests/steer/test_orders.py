@@ -86,7 +86,7 @@ async def test_a_broker_that_leaves_while_its_settings_are_read(tmp_path: Path) 
 
         pulsar.on_settings = on_settings
         await work.read()
-        assert "PulsarBalances" in str(work.hold.told())
+        assert "PulsarBalances" in str(work.hold.shown_reason())
         asked.clear()
         gate.clear()
         reading = asyncio.create_task(work.watching.read_settings())
