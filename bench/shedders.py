@@ -42,7 +42,7 @@ SHAPES = {
 UNEVENLY = ",loadBalancerDistributeBundlesEvenlyEnabled=false"
 OURS = f"BalancedShedder+BalancedPlacement{UNEVENLY}"
 CALMER = f"{OURS},loadManagerBalancedMovePrice=0.012"
-FIVE = [name for name in candidates.GRID if name != "BalancedShedder"]
+FIVE = [name for name in candidates.searched() if name != "BalancedShedder"]
 TUNING_SEED, HELD_OUT_SEED = 1, 10_001
 FIGURES = ("spread", "gap", "hot_minutes", "moves", "pause_s", "again", "settle_minutes")
 HEADERS = ("spread", "gap", "hot min", "moves", "pause s", "again", "settle", "cost")

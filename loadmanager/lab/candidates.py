@@ -1,7 +1,7 @@
 """Candidates of a tournament: strategies with settings, as `replay --try` spells them.
 
-`SHEDDER+PLACEMENT,KEY=VALUE…`; what a candidate leaves out is as it is in force. Shedders of third
-parties, of whose keys nothing is known here, are tried with the values in force.
+`SHEDDER+PLACEMENT,KEY=VALUE…`; what a candidate leaves out is as it is in force. Each shedder says
+which values of its keys to try (`Shedder.tries`); one that says nothing is tried as it is.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 from loadmanager.engine.strategies import registry
+from loadmanager.engine.strategies.strategy import Tries
 
 LIVE = ""
 """The settings in force."""
@@ -19,61 +20,16 @@ USAGE_PLACEMENT = "LeastResourceUsageWithWeight"
 RATE_PLACEMENT = "LeastLongTermMessageRate"
 ANY_PLACEMENT = (RATE_PLACEMENT, USAGE_PLACEMENT, "BalancedPlacement")
 """The placement rules to try with a shedder that every rule fits."""
-GRID: Mapping[str, Mapping[str, Sequence[float]]] = {
-    "AvgShedder": {
-        "loadBalancerAvgShedderLowThreshold": (8, 15),
-        "loadBalancerAvgShedderHitCountLowThreshold": (3, 8),
-        "maxUnloadPercentage": (0.2, 0.3),
-    },
-    "BalancedShedder": {"loadManagerBalancedMovePrice": (0.002, 0.004, 0.008)},
-    "OverloadShedder": {"loadBalancerBrokerOverloadedThresholdPercentage": (70, 75, 80, 85)},
-    "ThresholdShedder": {
-        "loadBalancerBrokerThresholdShedderPercentage": (5, 10),
-        "loadBalancerHistoryResourcePercentage": (0.5, 0.9),
-    },
-    "TransferShedder": {
-        "loadBalancerBrokerLoadTargetStd": (0.04, 0.08, 0.25),
-        "loadBalancerSheddingConditionHitCountThreshold": (0, 3),
-        "loadBalancerMaxNumberOfBrokerSheddingPerCycle": (3, 10),
-    },
-    "UniformLoadShedder": {
-        "loadBalancerMsgRateDifferenceShedderThreshold": (20, 50),
-        "maxUnloadPercentage": (0.2, 0.4),
-    },
-}
-"""Shedder → its most important keys → values to try."""
-RANGES: Mapping[str, tuple[float, float]] = {
-    "loadBalancerAvgShedderLowThreshold": (4, 30),
-    "loadBalancerAvgShedderHitCountLowThreshold": (1, 12),
-    "maxUnloadPercentage": (0.1, 0.5),
-    "loadManagerBalancedMovePrice": (0.001, 0.03),
-    "loadBalancerBrokerOverloadedThresholdPercentage": (60, 95),
-    "loadBalancerBrokerThresholdShedderPercentage": (3, 25),
-    "loadBalancerHistoryResourcePercentage": (0.3, 0.95),
-    "loadBalancerBrokerLoadTargetStd": (0.02, 0.3),
-    "loadBalancerSheddingConditionHitCountThreshold": (0, 5),
-    "loadBalancerMaxNumberOfBrokerSheddingPerCycle": (1, 20),
-    "loadBalancerMsgRateDifferenceShedderThreshold": (10, 100),
-}
-"""Key → between what a random search draws."""
-WHOLE = frozenset(
-    {
-        "loadBalancerAvgShedderHitCountLowThreshold",
-        "loadBalancerSheddingConditionHitCountThreshold",
-        "loadBalancerMaxNumberOfBrokerSheddingPerCycle",
-    }
-)
-"""Keys whose values are whole numbers."""
 
 
 def grid(shedders: Sequence[str] | None = None) -> list[str]:
     """Every combination of the grid's values, for these shedders (None: for all that there are)."""
     return [
-        spell(shedder, placement, dict(zip(keys, values, strict=True)))
+        spell(shedder, placement, dict(zip((each.key for each in tries), values, strict=True)))
         for shedder in (sorted(registry.SHEDDERS) if shedders is None else shedders)
         for placement in _placements(shedder)
-        for keys in [GRID.get(shedder, {})]
-        for values in product(*keys.values())
+        for tries in [registry.SHEDDERS[shedder].tries]
+        for values in product(*(each.grid for each in tries))
     ]
 
 
@@ -82,22 +38,29 @@ def _placements(shedder: str) -> Sequence[str]:
     return ANY_PLACEMENT if fitting is None else (fitting,)
 
 
-def drawn(count: int, seed: int, shedders: Sequence[str] = tuple(GRID)) -> list[str]:
-    """Draw `count` candidates, the same ones for the same seed; small values are as likely as
-    large ones (logarithmically).
+def searched() -> list[str]:
+    """The shedders that say which values to try, by name."""
+    return sorted(name for name, shedder in registry.SHEDDERS.items() if shedder.tries)
+
+
+def drawn(count: int, seed: int, shedders: Sequence[str] | None = None) -> list[str]:
+    """Draw `count` candidates of shedders (None: of all that say which values to try), the same
+    ones for the same seed; small values are as likely as large ones (logarithmically).
     """
+    shedders = searched() if shedders is None else shedders
     rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
     made = []
     for number in range(count):
         shedder = shedders[number % len(shedders)]
         placement = rng.choice(_placements(shedder))
-        made.append(spell(shedder, placement, {key: _value(rng, key) for key in GRID[shedder]}))
+        values = {tries.key: _value(rng, tries) for tries in registry.SHEDDERS[shedder].tries}
+        made.append(spell(shedder, placement, values))
     return made
 
 
-def _value(rng: random.Random, key: str) -> float:
-    low, high = RANGES[key]
-    if key in WHOLE:
+def _value(rng: random.Random, tries: Tries) -> float:
+    low, high = tries.low, tries.high
+    if tries.whole:
         return rng.randint(int(low), int(high))
     return float(f"{math.exp(rng.uniform(math.log(low), math.log(high))):.3g}")
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from loadmanager.broker import settings as conf
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.strategy import Tries
 from loadmanager.lab import candidates
 from loadmanager.lab.measures import Measures
 from loadmanager.lab.results import MARGIN, Results, Weights, cost, standings
@@ -171,3 +172,17 @@ def test_a_shedder_of_third_parties_is_tried() -> None:
     with theirs.registered(goes_with="BalancedPlacement"):
         made = [text for text in candidates.grid() if theirs.NAME in text]
     assert made == [f"{theirs.NAME}+BalancedPlacement"]
+
+
+def test_a_shedder_of_third_parties_says_what_to_try() -> None:
+    """Its own keys are in the grid, and in what chance draws."""
+    tries = (Tries("theirCycles", (1, 3), 1, 5, whole=True), Tries("theirShare", (0.5,), 0.1, 1.0))
+    with theirs.registered(goes_with="BalancedPlacement", tries=tries):
+        made = candidates.grid([theirs.NAME])
+        drawn = candidates.drawn(20, 1, [theirs.NAME])
+        assert theirs.NAME in candidates.searched()
+    name = f"{theirs.NAME}+BalancedPlacement"
+    assert made == [f"{name},theirCycles={cycles},theirShare=0.5" for cycles in (1, 3)]
+    values = [candidates.overrides(text) for text in drawn]
+    assert {each["theirCycles"] for each in values} <= {"1", "2", "3", "4", "5"}
+    assert all(0.1 <= float(each["theirShare"]) <= 1.0 for each in values)

@@ -35,6 +35,19 @@ class Shed:
     memory: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Tries:
+    """The values of a key that a tournament tries."""
+
+    key: str
+    grid: tuple[float, ...]
+    low: float
+    high: float
+    """A random search draws between `low` and `high`, both above 0 unless the values are whole."""
+    whole: bool = False
+    """Whether only whole numbers are values."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shedder:
     """Decides which bundles leave their brokers."""
@@ -71,6 +84,14 @@ class Shedder:
     """Settings with which it never sheds anything; the doctor calls each a problem."""
     checks_destinations: bool = False
     """Whether it applies the extensible manager's filters to every destination itself."""
+    names_destinations: bool = False
+    """Whether it says where a bundle goes, rather than leave that to a placement rule."""
+    tries: tuple[Tries, ...] = ()
+    """Its most important keys, and what a tournament tries of them."""
+    fewer_moves: str = ""
+    """A sentence: what saves moves that gain nothing; empty: nothing particular."""
+    more_even: str = ""
+    """What makes it act sooner, ending in "Try it" or "Try both"; empty: nothing particular."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

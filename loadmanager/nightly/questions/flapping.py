@@ -7,6 +7,7 @@ from typing import Any
 
 from loadmanager.engine.history.tenures import Tenure
 from loadmanager.engine.ownership.states import LifeCause
+from loadmanager.engine.strategies import registry
 from loadmanager.nightly.day import TEXT, WHOLE, Columns, Day, Finding, Row, command, many
 
 NAME = "flapping"
@@ -14,8 +15,6 @@ ABOUT = (
     "Which bundles moved back and forth? A bundle returns when a broker acquires it that gave it "
     "up within the grace period, also when no other broker owned it meanwhile."
 )
-ONE_SCORE = ("AvgShedder", "BalancedShedder")
-"""Shedders whose own placement rule scores brokers as they do."""
 TWO_SCORES = (
     "If shedding and placement score different things, use one strategy for both (AvgShedder, or "
     "BalancedShedder with BalancedPlacement). "
@@ -78,6 +77,12 @@ def _row(bundle: str, tenures: Sequence[Tenure], day: Day, grace_ms: float) -> R
     }
 
 
+def _scores_as_placed(name: str | None) -> bool:
+    """True if the shedder has a placement rule that scores brokers as it does."""
+    shedder = registry.SHEDDERS.get(name or "")
+    return shedder is not None and shedder.goes_with is not None
+
+
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     """Bundles that returned, not at an operator's request."""
     back = [row for row in rows if row.returns > row.operator]
@@ -96,7 +101,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             f"than {day.settings.grace_period_minutes:g} minutes before. "
             f"The worst is {worst.bundle} with {many(worst.moves, 'move')} and "
             f"{many(worst.returns, 'return')}. Every move makes its clients reconnect.",
-            advice=("" if day.facts.shedder in ONE_SCORE else TWO_SCORES)
+            advice=("" if _scores_as_placed(day.facts.shedder) else TWO_SCORES)
             + "A longer loadBalancerSheddingGracePeriodMinutes saves such moves. A pin keeps a "
             "bundle where it is.",
             numbers={

@@ -7,6 +7,8 @@ from shlex import quote
 from statistics import fmean, pstdev
 from typing import Any
 
+from loadmanager.engine.strategies import registry
+from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.threshold import ThresholdSettings
 from loadmanager.nightly.day import (
     NUMBER,
@@ -71,14 +73,9 @@ def _row(bucket: int, steps: Sequence[Row]) -> Row:
 
 def _advice(shedder: str | None) -> str:
     """What makes a shedder act sooner."""
-    if shedder in (None, "ThresholdShedder"):
-        what = (
-            "A lower loadBalancerBrokerThresholdShedderPercentage acts sooner, "
-            "lowerBoundarySheddingEnabled fills idle brokers. Try both"
-        )
-    elif shedder == "BalancedShedder":
-        what = "A lower loadManagerBalancedMovePrice makes it more even, with more moves. Try it"
-    else:
+    known = registry.SHEDDERS.get(shedder or registry.short_name(StrategySettings().shedder))
+    what = known.more_even if known else ""
+    if not what:
         what = f"Try other settings of {shedder}, or another strategy,"
     return f"{what} on this day's load with replay before you set anything."
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from loadmanager.engine.history.tenures import Change, changes, pause_ms
 from loadmanager.engine.ownership.states import LifeCause
+from loadmanager.engine.strategies import registry
 from loadmanager.nightly.day import (
     NUMBER,
     TEXT,
@@ -57,17 +58,6 @@ STEPS = 2
 GAIN_MIN, GAIN_SHARE_MIN = 0.005, 0.05
 LONG_PAUSE_MS = 1000
 LOST = "its broker was lost"
-ADVICE = {
-    "BalancedShedder": "A higher loadManagerBalancedMovePrice saves such moves.",
-    "AvgShedder": "A longer loadBalancerSheddingGracePeriodMinutes or higher thresholds save such "
-    "moves.",
-    "TransferShedder": "A longer loadBalancerSheddingGracePeriodMinutes or a higher "
-    "loadBalancerBrokerLoadTargetStd saves such moves.",
-}
-OTHER_ADVICE = (
-    "A longer loadBalancerSheddingGracePeriodMinutes or a higher threshold saves such moves; "
-    "AvgShedder, BalancedShedder and TransferShedder name destinations."
-)
 
 
 def table(day: Day) -> list[Row]:
@@ -148,6 +138,19 @@ class _Orders:
         }
 
 
+def _advice(name: str | None) -> str:
+    """What saves such moves."""
+    shedder = registry.SHEDDERS.get(name or "")
+    if shedder is not None and shedder.fewer_moves:
+        return shedder.fewer_moves
+    shedders = registry.SHEDDERS.values()
+    *others, last = sorted(each.name for each in shedders if each.names_destinations)
+    return (
+        "A longer loadBalancerSheddingGracePeriodMinutes or a higher threshold saves such moves; "
+        f"{', '.join(others)} and {last} name destinations."
+    )
+
+
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     """Moves of the leader that did not help, and long pauses of all moves."""
     judged = [
@@ -168,7 +171,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
                 f"The worst: {worst.bundle} from {worst.source} to {worst.destination} at "
                 f"{clock(worst.ts)}, standard deviation {worst.std_before:.1%} before and "
                 f"{worst.std_after:.1%} after ({worst.reason}).",
-                advice=ADVICE.get(day.facts.shedder or "", OTHER_ADVICE),
+                advice=_advice(day.facts.shedder),
                 numbers={"useless": len(useless), "judged": len(judged), "worstGain": worst.gain},
                 at_ms=useless[0].ts,
                 until_ms=useless[-1].ts,

@@ -10,7 +10,7 @@ from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.selection import sheddable
-from loadmanager.engine.strategies.strategy import PlacementRule, Shed, Shedder
+from loadmanager.engine.strategies.strategy import PlacementRule, Shed, Shedder, Tries
 from loadmanager.kit.conf import conf
 
 
@@ -103,5 +103,7 @@ SHEDDER = Shedder(
     memory=BusiestMemory,
     settings=BusiestSettings,
     extensible=False,
+    tries=(Tries("busiestShedderCycles", (1, 3), 1, 5, whole=True),),
+    fewer_moves="A higher busiestShedderCycles saves such moves.",
 )
 PLACEMENT = PlacementRule(name="FewestBundles", candidates=candidates, memory=int, order=order)

@@ -15,7 +15,7 @@ from loadmanager.engine.strategies.never_sheds import NeverSheds, all_idle, not_
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.selection import movable
-from loadmanager.engine.strategies.strategy import Shed, Shedder
+from loadmanager.engine.strategies.strategy import Shed, Shedder, Tries
 from loadmanager.kit.conf import conf
 
 
@@ -177,4 +177,12 @@ SHEDDER = Shedder(
     never_sheds=never_sheds,
     for_followers=True,
     goes_with="AvgShedder",
+    names_destinations=True,
+    tries=(
+        Tries("loadBalancerAvgShedderLowThreshold", (8, 15), 4, 30),
+        Tries("loadBalancerAvgShedderHitCountLowThreshold", (3, 8), 1, 12, whole=True),
+        Tries("maxUnloadPercentage", (0.2, 0.3), 0.1, 0.5),
+    ),
+    fewer_moves="A longer loadBalancerSheddingGracePeriodMinutes or higher thresholds save "
+    "such moves.",
 )

@@ -30,7 +30,7 @@ from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding import class_costs
 from loadmanager.engine.strategies.shedding.selection import movable, plainly_movable
-from loadmanager.engine.strategies.strategy import Shed, Shedder
+from loadmanager.engine.strategies.strategy import Shed, Shedder, Tries
 from loadmanager.kit.conf import conf
 
 KNEE = 0.7
@@ -492,4 +492,8 @@ SHEDDER = Shedder(
     settings=BalancedSettings,
     extensible=False,
     goes_with="BalancedPlacement",
+    names_destinations=True,
+    tries=(Tries("loadManagerBalancedMovePrice", (0.002, 0.004, 0.008), 0.001, 0.03),),
+    fewer_moves="A higher loadManagerBalancedMovePrice saves such moves.",
+    more_even="A lower loadManagerBalancedMovePrice makes it more even, with more moves. Try it",
 )

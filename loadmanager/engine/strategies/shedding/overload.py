@@ -9,7 +9,7 @@ from loadmanager.engine.strategies.never_sheds import NeverSheds, all_idle, not_
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.selection import shed_largest
-from loadmanager.engine.strategies.strategy import Shed, Shedder
+from loadmanager.engine.strategies.strategy import Shed, Shedder, Tries
 
 MARGIN = 0.05
 """A broker is brought this far below the threshold."""
@@ -43,4 +43,10 @@ def never_sheds(settings: StrategySettings) -> Iterator[NeverSheds]:
     )
 
 
-SHEDDER = Shedder(name="OverloadShedder", shed=shed, extensible=False, never_sheds=never_sheds)
+SHEDDER = Shedder(
+    name="OverloadShedder",
+    shed=shed,
+    extensible=False,
+    never_sheds=never_sheds,
+    tries=(Tries("loadBalancerBrokerOverloadedThresholdPercentage", (70, 75, 80, 85), 60, 95),),
+)

@@ -17,7 +17,7 @@ from loadmanager.engine.strategies.never_sheds import NeverSheds, all_idle, not_
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.selection import shed_largest
-from loadmanager.engine.strategies.strategy import Shed, Shedder
+from loadmanager.engine.strategies.strategy import Shed, Shedder, Tries
 from loadmanager.kit.conf import conf
 from loadmanager.kit.units import MIB
 
@@ -145,4 +145,10 @@ SHEDDER = Shedder(
     keep=of_brokers,
     extensible=False,
     never_sheds=never_sheds,
+    tries=(
+        Tries("loadBalancerBrokerThresholdShedderPercentage", (5, 10), 3, 25),
+        Tries("loadBalancerHistoryResourcePercentage", (0.5, 0.9), 0.3, 0.95),
+    ),
+    more_even="A lower loadBalancerBrokerThresholdShedderPercentage acts sooner, "
+    "lowerBoundarySheddingEnabled fills idle brokers. Try both",
 )

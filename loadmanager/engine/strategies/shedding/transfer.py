@@ -23,7 +23,7 @@ from loadmanager.engine.strategies.never_sheds import NeverSheds, all_idle
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.from_reports import LoadAverages, with_load_data
-from loadmanager.engine.strategies.strategy import Shed, Shedder
+from loadmanager.engine.strategies.strategy import Shed, Shedder, Tries
 from loadmanager.kit.conf import conf
 from loadmanager.kit.text import moment
 
@@ -376,4 +376,12 @@ SHEDDER = Shedder(
     settings=TransferSettings,
     checks_destinations=True,
     never_sheds=never_sheds,
+    names_destinations=True,
+    tries=(
+        Tries("loadBalancerBrokerLoadTargetStd", (0.04, 0.08, 0.25), 0.02, 0.3),
+        Tries("loadBalancerSheddingConditionHitCountThreshold", (0, 3), 0, 5, whole=True),
+        Tries("loadBalancerMaxNumberOfBrokerSheddingPerCycle", (3, 10), 1, 20, whole=True),
+    ),
+    fewer_moves="A longer loadBalancerSheddingGracePeriodMinutes or a higher "
+    "loadBalancerBrokerLoadTargetStd saves such moves.",
 )

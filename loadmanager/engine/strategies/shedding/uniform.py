@@ -12,7 +12,7 @@ from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.selection import sheddable
-from loadmanager.engine.strategies.strategy import Shed, Shedder
+from loadmanager.engine.strategies.strategy import Shed, Shedder, Tries
 from loadmanager.kit.conf import conf
 
 SLACK = 1000
@@ -135,4 +135,13 @@ def _shed_most(
     return Shed(tuple(unloads), () if unloads else (none_fits,), None)
 
 
-SHEDDER = Shedder(name="UniformLoadShedder", shed=shed, settings=UniformSettings, extensible=False)
+SHEDDER = Shedder(
+    name="UniformLoadShedder",
+    shed=shed,
+    settings=UniformSettings,
+    extensible=False,
+    tries=(
+        Tries("loadBalancerMsgRateDifferenceShedderThreshold", (20, 50), 10, 100),
+        Tries("maxUnloadPercentage", (0.2, 0.4), 0.1, 0.5),
+    ),
+)
