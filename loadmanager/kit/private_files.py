@@ -115,6 +115,8 @@ def bind_private(path: Path) -> socket.socket:
         found = path.lstat()
         if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid():
             raise OSError(errno.EEXIST, "something else than a socket of ours is there", str(path))
+        if _answers(path):
+            raise OSError(errno.EADDRINUSE, "another process of ours listens there", str(path))
         path.unlink()
     sock = socket.socket(socket.AF_UNIX)
     try:
@@ -124,3 +126,16 @@ def bind_private(path: Path) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def _answers(path: Path) -> bool:
+    """Whether a process listens at a Unix socket. Does not wait."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.setblocking(False)
+        try:
+            sock.connect(str(path))
+        except BlockingIOError:  # so many wait for it already
+            return True
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+    return True

@@ -321,6 +321,19 @@ def test_clusters(changed: dict[str, Any], expected: dict[str, Level]) -> None:
     assert _said(cluster.check(_cluster(**changed))) == expected
 
 
+def test_what_goes_on_without_zookeeper() -> None:
+    """Stored topics that are open do: nobody is told that everything stops."""
+    changed = {"metrics": {"loadmanager_session_lease_seconds": {"": 0.0}}}
+    (unproven,) = [found for found in cluster.check(_cluster(**changed)) if found.subject == B3]
+    (alone,) = [
+        found
+        for found in zookeeper.check([_server(1, "standalone")], 30_000)
+        if found.subject == "ensemble"
+    ]
+    for found in (unproven, alone):
+        assert "only stored topics that are open" in found.text
+
+
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [

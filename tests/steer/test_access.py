@@ -124,6 +124,17 @@ def test_a_file_is_not_replaced_by_a_socket(tmp_path: Path) -> None:
         assert sock.family == socket.AF_UNIX
 
 
+def test_a_socket_in_use_is_not_replaced(tmp_path: Path) -> None:
+    """Orders would go to the second daemon, which may be of another cluster."""
+    path = tmp_path / "socket"
+    with bind_private(path) as first:
+        first.listen(0)  # room for one, who then waits: the second try finds no room
+        for _ in range(2):
+            with pytest.raises(OSError, match="another process of ours"):
+                bind_private(path)
+    bind_private(path).close()
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

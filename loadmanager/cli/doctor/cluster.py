@@ -236,7 +236,7 @@ def of_broker(broker: Broker) -> Iterator[Finding]:
         yield warning(PART, broker.broker, f"no metrics: {broker.no_metrics}", advice)
         return
     if broker.value("loadmanager_session_lease_seconds") == 0:
-        text = "cannot prove its ZooKeeper session: it serves nothing"
+        text = "cannot prove its ZooKeeper session: it serves only stored topics that are open"
         yield problem(PART, broker.broker, text, "look at ZooKeeper, and at the network to it")
     yield from _resources(broker)
     for metric, text, advice in COUNTED:

@@ -178,7 +178,7 @@ def _of_server(server: Server, session_timeout_ms: int) -> Finding:
 
 def _size(servers: int) -> Iterator[Finding]:
     if servers == 1:
-        text = "there is one server: when it is away, brokers stop serving"
+        text = "there is one server: without it, brokers serve only stored topics that are open"
         yield warning(PART, "ensemble", text, "run three servers or five")
     elif servers % 2 == 0:
         text = f"{servers} servers survive no more failures than {servers - 1}"

@@ -118,10 +118,14 @@ class TokenVerifier:
 
 
 def token_id(token: str, claim: str | None) -> str:
-    """By what operators name a token to refuse it: its claim `jti`, or else its fingerprint."""
+    """By what operators name a token to refuse it: its claim `jti`, or else its fingerprint.
+
+    The fingerprint is of what is signed alone: whoever has a token can write its signature in other
+    ways that count (padded, or for ES256 its mirror image), and would undo a refusal so.
+    """
     if claim and len(claim) <= TOKEN_ID_MAX and claim.isprintable():
         return claim
-    return "sha256-" + hashlib.sha256(token.encode()).hexdigest()
+    return "sha256-" + hashlib.sha256(token.rpartition(".")[0].encode()).hexdigest()
 
 
 def _public(der: bytes) -> Any:

@@ -28,6 +28,9 @@ from loadmanager.kit.security.tokens import (
     read_key,
 )
 
+P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+"""Of the group of points of ES256: for each signature (r, s), (r, order - s) counts, too."""
+
 
 def test_a_role_and_an_end() -> None:
     """The subject is the role; a token may have an end."""
@@ -119,6 +122,25 @@ def test_pairs_of_keys(algorithm: str, tmp_path: Path) -> None:
         TokenVerifier(TokenSettings(public_key=url, public_algorithm=other)).verify(signed)
     with pytest.raises(NotAuthenticatedError):  # the public key is no secret
         checking.verify(_signed_with_public(public))
+
+
+def test_a_signature_that_is_written_in_another_way() -> None:
+    """It is the same token, with the same fingerprint: the holder cannot undo a refusal."""
+    plain = token("app")
+    named = verifier().verify(plain).token_id
+    assert verifier().verify(plain + "=").token_id == named
+    assert verifier().verify(token("other")).token_id != named
+
+    private, public = create_pair("ES256")
+    key = "data:;base64," + base64.b64encode(public).decode()
+    checking = TokenVerifier(TokenSettings(public_key=key, public_algorithm="ES256"))
+    plain = create_token("app", private, algorithm="ES256")
+    head, _, signature = plain.rpartition(".")
+    raw = base64.urlsafe_b64decode(signature + "==")
+    mirrored = raw[:32] + (P256_ORDER - int.from_bytes(raw[32:])).to_bytes(32)
+    other = head + "." + base64.urlsafe_b64encode(mirrored).rstrip(b"=").decode()
+    assert other != plain
+    assert checking.verify(other).token_id == checking.verify(plain).token_id
 
 
 def _signed_with_public(public: bytes) -> str:
