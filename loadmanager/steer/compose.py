@@ -276,6 +276,7 @@ class Cluster:
                     raise
                 finally:
                     scope.cancel()  # first: another daemon may lead
+                    self._remove_local_socket()
                     await server.stop()
                     if goes:
                         await self._say_goodbye(client, work)
@@ -291,6 +292,11 @@ class Cluster:
             return [bind_private(Path(path))] if path else []
         except OSError as error:
             raise OperationalError(f"apiSocket {path}: {error.strerror}") from None
+
+    def _remove_local_socket(self) -> None:
+        """Before this daemon stops to listen there, so that it removes no other daemon's."""
+        if self.settings.api.socket:
+            Path(self.settings.api.socket).unlink(missing_ok=True)
 
     async def _until_the_clock_is_set(self) -> None:
         """Raises `OperationalError` then: what is known would look too new, or too old."""

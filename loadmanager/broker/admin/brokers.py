@@ -16,7 +16,7 @@ from loadmanager.kit.http.operation import TEXT, Document, Names, Query, Texts, 
 from loadmanager.leader.http.models import LeaderBroker
 
 UNLOADS_PER_S_MAX = 1_000_000
-HEALTH_TIMEOUT_S = 10.0
+HEALTH_TIMEOUT_S = 3.0
 OWNERSHIP_STATUS = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
 """Pulsar's `NamespaceOwnershipStatus` of each owned bundle; no bundle is reserved for a broker."""
 BROKER_ID = Query(name="brokerId", doc="Another broker, `host:port`.")

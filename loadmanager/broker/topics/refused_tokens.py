@@ -64,8 +64,9 @@ class RefusedTokens:
         return dict(sorted(shown.items()))
 
     async def refuse(self, token_id: str, *, until_ms: int | None, note: str) -> None:
-        """Refuse a token from now on. Raises `BadInputError`, and `ConflictError` when too many
-        are refused.
+        """Refuse a token from now on. Of one that is refused already, what is not given stays.
+
+        Raises `BadInputError`, and `ConflictError` when too many are refused.
         """
         if not token_id or len(token_id) > ID_MAX or not token_id.isprintable():
             raise BadInputError(f"the id of a token has 1 to {ID_MAX} printable characters")
@@ -74,7 +75,6 @@ class RefusedTokens:
         now_ms = self._clock.now_ms()
         if until_ms is not None and until_ms <= now_ms:
             raise BadInputError("that time is over: the token has ended by itself")
-        entry = Refused(since=now_ms, until=until_ms, note=note)
 
         def change(stored: dict[str, Any]) -> dict[str, Any]:
             refused = self._live(msgspec.convert(stored, dict[str, Refused]))
@@ -82,6 +82,12 @@ class RefusedTokens:
                 raise ConflictError(
                     f"{TOKENS_MAX} tokens are refused; change the key instead, or allow some again"
                 )
+            earlier = refused.get(token_id, Refused(since=now_ms))
+            entry = Refused(
+                since=earlier.since,
+                until=earlier.until if until_ms is None else until_ms,
+                note=note or earlier.note,
+            )
             return _plain({**refused, token_id: entry})
 
         await update(self._store, paths.REFUSED_TOKENS, change)

@@ -38,7 +38,9 @@ class _Changes(TypedDict):
 @click.option(
     "--since", type=Moment(), help="not before then: 2026-11-20T14:00Z, or 90s, 30m, 2h ago"
 )
-@click.option("--limit", default=50, metavar="N", help="at most N changes")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=50, metavar="N", help="at most N changes"
+)
 def audit(admin: AdminClient, role: str | None, since: int | None, limit: int) -> Output:
     """Show the last changes that operators and clients made: who, what, before and after.
 

@@ -148,13 +148,13 @@ class AdminClient:
 
         Raises `BadInputError` for a malformed URL, and for files that cannot be used.
         """
-        unix = url.removeprefix(UNIX) if url.startswith(UNIX) else ""
-        self.url = _base("http://localhost" if unix else url)
+        self._unix = url.removeprefix(UNIX) if url.startswith(UNIX) else ""
+        self.url = _base("http://localhost" if self._unix else url)
         self._timeout_s = timeout_s
         self._token = token
         self._tls = tls or TlsFiles()
         context = self._tls.context() if self._secure or self._tls != TlsFiles() else None
-        self._opener = _opener(context, unix)
+        self._opener = _opener(context, self._unix)
         self._addresses: dict[str, Addresses] = {}
         """brokerId → its addresses, once they were asked for."""
         self._trusted = trusted or Trusted(self.url, self._listed)
@@ -334,6 +334,9 @@ class AdminClient:
             raise OperationalError(text) from None
         except (OSError, ValueError) as error:
             why = getattr(error, "reason", None) or error
+            if self._unix:
+                text = f"no answer from {UNIX}{self._unix}: {said(why)}; is the daemon running?"
+                raise OperationalError(text) from None
             raise OperationalError(_no_answer(where, why)) from None
 
 

@@ -16,7 +16,15 @@ from loadmanager.cli.terminal import table
 roles = AdminGroup("roles", help="What a role has begun: disconnect.")
 tokens = AdminGroup("tokens", help="Tokens that brokers refuse: list, refuse, allow.")
 TOKENS = f"{OWN}/refused-tokens"
-_id = click.argument("token_id", metavar="ID")
+
+
+def _not_empty(_context: click.Context, _argument: click.Parameter, text: str) -> str:
+    if not text:
+        raise click.BadParameter("it is empty")
+    return text
+
+
+_id = click.argument("token_id", metavar="ID", callback=_not_empty)
 
 
 class _Disconnected(TypedDict):
@@ -31,7 +39,7 @@ class _Refused(TypedDict):
 
 
 @roles.command("disconnect")
-@click.argument("role")
+@click.argument("role", callback=_not_empty)
 def roles_disconnect(admin: AdminClient, role: str) -> Output:
     """End all connections of a role, on all brokers.
 
@@ -70,13 +78,14 @@ def tokens_list(admin: AdminClient) -> Output:
 @click.option(
     "--until",
     type=Moment(),
-    help="when it ends by itself: 2026-11-20T14:00Z (default never)",
+    help="when it ends by itself: 2026-11-20T14:00Z (default: not known)",
 )
 @click.option("--note", default="", help="why, for others")
 def tokens_refuse(admin: AdminClient, token_id: str, until: int | None, note: str) -> Output:
     """Refuse a token from now on, on all brokers; what it has begun ends.
 
-    ID is what `loadmanager tokens validate` shows.
+    ID is what `loadmanager tokens validate` shows. Of a token that is refused already, the end and
+    the note stay if they are not given again.
     """
     admin.send("PUT", f"{TOKENS}/{quote(token_id, safe='')}", {"until": until, "note": note})
     return done(f"{token_id} is refused", id=token_id, until=until)

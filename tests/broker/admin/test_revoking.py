@@ -83,6 +83,22 @@ async def test_a_refused_token() -> None:
         assert [each["path"] for each in await changes(served)][:2] == [paths.REFUSED_TOKENS] * 2
 
 
+async def test_what_is_not_given_again_stays() -> None:
+    """Of a token that is refused a second time: when it ends, and why it is refused."""
+    async with secured() as served:
+        (broker,) = served.brokers
+        end_ms = broker.clock.now_ms() + 3_600_000
+        path = f"{REFUSED}/leaked"
+        assert (await served.ask("PUT", path, {"until": end_ms, "note": "chat"})).status == 204
+        assert (await served.ask("PUT", path, {"note": ""})).status == 204
+        await until(lambda: "leaked" in access_of(served).refused)
+        entry = (await served.get(REFUSED))["leaked"]
+        assert (entry["until"], entry["note"]) == (end_ms, "chat")
+        assert (await served.ask("PUT", path, {"note": "mail"})).status == 204
+        await until(lambda: access_of(served).refused.document()["leaked"]["note"] == "mail")
+        assert access_of(served).refused.document()["leaked"]["until"] == end_ms
+
+
 async def test_a_token_without_an_id() -> None:
     """It is refused by its fingerprint."""
     async with secured() as served:
