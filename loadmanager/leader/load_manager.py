@@ -52,6 +52,8 @@ from loadmanager.leader.ports.mover import NotSentError
 
 NEWCOMERS_AGAIN = 10
 """Brokers that stay nearly empty are reported again after this many cycles."""
+UNCOUNTED_MAX = 5
+"""A split check fails once the bundles of this many namespaces in a row cannot be counted."""
 
 log = structlog.get_logger("leader")
 
@@ -83,7 +85,9 @@ class LoadManager:
     strategies: Live[StrategySettings]
     splits: Live[SplitSettings]
     bundle_count: Callable[[NamespaceName], Awaitable[int]]
-    """How many bundles a namespace has; 0 for one that does not exist."""
+    """How many bundles a namespace has; 0 for one that does not exist. May raise
+    `OperationalError`.
+    """
     steps: Steps
     planned: Callable[[int, Plan], None]
     """Called with the cycle and each plan."""
@@ -312,13 +316,10 @@ class LoadManager:
         oldest_ms = self.clock.now_ms() - strategies.grace_period_minutes * 60_000
         self.split_ms = _since(oldest_ms, self.split_ms)
         self._unsplittable_ms = _since(oldest_ms, self._unsplittable_ms)
-        namespaces = {
-            split_bundle_name(bundle)[0]
-            for report in snapshot.reports.values()
-            for bundle in report.last_stats
-        }
-        names = [name for name in sorted(namespaces) if not is_system_namespace(name)]
-        counts = {name: await self.bundle_count(NamespaceName.parse(name)) for name in names}
+        names = threshold.namespaces_to_count(snapshot, settings)
+        counts = await self._bundle_counts(
+            [name for name in names if not is_system_namespace(name)]
+        )
         owners = {
             bundle: broker
             for broker in snapshot.brokers
@@ -339,6 +340,28 @@ class LoadManager:
             if split.bundle not in self.split_ms
             and (owner := self.moves.brokers.address(owners[split.bundle])) is not None
         ]
+
+    async def _bundle_counts(self, names: Sequence[str]) -> dict[str, int]:
+        """The number of bundles of each namespace; 0 for one that cannot be counted.
+
+        Raises `OperationalError` after `UNCOUNTED_MAX` failures in a row.
+        """
+        counts: dict[str, int] = {}
+        failed = 0
+        for name in names:
+            try:
+                counts[name] = await self.bundle_count(NamespaceName.parse(name))
+                failed = 0
+            except OperationalError as error:
+                counts[name], failed = 0, failed + 1
+                log.warning(
+                    "the bundles of a namespace cannot be counted",
+                    namespace=name,
+                    error=str(error),
+                )
+                if failed >= UNCOUNTED_MAX:
+                    raise
+        return counts
 
     async def split_at(self, owner: BrokerAddress, split: Split) -> Split:
         """Have the owner split a bundle; the decision is told at once, and its outcome after.

@@ -194,7 +194,7 @@ class DispatchGate:
         for limit in [limit for limit in self._tickets if limit not in self.limits]:
             ticket = self._tickets.pop(limit)
             waiting = bool(ticket.place)
-            limit.leave(ticket, now_ns)
+            limit.leave(ticket, now_ns, for_good=True)
             if waiting:
                 self.released(limit, now_ns)
 

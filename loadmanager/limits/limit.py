@@ -36,12 +36,12 @@ How the rate stays exact
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import OrderedDict
 from typing import ClassVar, Protocol
 
 from loadmanager.limits.bucket import SECOND_NS, TokenBucket
 from loadmanager.limits.levels import Level, Reservation, Tuning
-from loadmanager.limits.schedule import Schedule
+from loadmanager.limits.schedule import ENTRIES_SPARE, Schedule
 from loadmanager.limits.stats import LimitSnapshot, LimitStats
 
 TURN_NS = 1_000_000
@@ -112,7 +112,6 @@ class Limit:
     """A limit with its queue. Without buckets it is inactive and holds nobody."""
 
     __slots__ = (
-        "_arrivals",
         "_byte_cost_ns",
         "_bytes",
         "_heap",
@@ -120,6 +119,7 @@ class Limit:
         "_message_cost_ns",
         "_messages",
         "_outstanding",
+        "_queue",
         "_reserved_bytes",
         "_reserved_messages",
         "_schedule",
@@ -154,14 +154,15 @@ class Limit:
         self._bytes: TokenBucket | None = None
         self._message_cost_ns = self._byte_cost_ns = 0.0
         self._last_cost_ns = 0
-        self._heap: list[tuple[int, int, Ticket]] = []
-        """The queue as (used_ns, place, ticket). A ticket that left keeps its entry, whose place
-        then differs from the ticket's.
+        self._queue: OrderedDict[int, Ticket] = OrderedDict()
+        """The tickets that wait, by place: in order of arrival."""
+        self._heap: list[tuple[int, int]] = []
+        """The queue as (used_ns, place). A ticket that left keeps its entry, which names a place
+        that is not in `_queue`, until there are too many such entries.
         """
-        self._arrivals: deque[tuple[int, Ticket]] = deque()
-        """The queue in order of arrival, as (place, ticket), likewise."""
         self._sequence = 0
-        self._outstanding: deque[tuple[Ticket, Reservation]] = deque()
+        self._outstanding: OrderedDict[Ticket, Reservation] = OrderedDict()
+        """What is set aside, in the order in which it expires."""
         self._reserved_messages = self._reserved_bytes = 0
 
     # Rates
@@ -185,9 +186,8 @@ class Limit:
         """Replace both buckets (None: unlimited), forget all debt; without a bucket, all go on."""
         self._messages, self._bytes = messages, size
         self._set_costs()
-        for ticket, reserved in self._outstanding:
-            if ticket.reserved is reserved:
-                ticket.reserved = None
+        for ticket in self._outstanding:
+            ticket.reserved = None
         self._outstanding.clear()
         self._reserved_messages = self._reserved_bytes = 0
         self.stats.restart(now_ns)
@@ -321,9 +321,9 @@ class Limit:
         ticket.place = self._sequence
         ticket.since_ns = now_ns
         self._schedule.remember(ticket)
-        self._arrivals.append((ticket.place, ticket))
+        self._queue[ticket.place] = ticket
         used_ns = max(ticket.used_ns, self.virtual_ns - CREDIT_NS)
-        heapq.heappush(self._heap, (used_ns, ticket.place, ticket))
+        heapq.heappush(self._heap, (used_ns, ticket.place))
         self.length += 1
         self._set_waiters()
         self.stats.held += 1
@@ -332,14 +332,16 @@ class Limit:
             self._reschedule(now_ns)
         return True
 
-    def leave(self, ticket: Ticket, now_ns: int) -> None:
+    def leave(self, ticket: Ticket, now_ns: int, *, for_good: bool = False) -> None:
         """The ticket's waiter needs this limit no more: take it out of the queue, and give back
-        what was set aside for it.
+        what was set aside for it; `for_good` keeps nothing of it.
         """
         if ticket.place:
             self._remove(ticket, now_ns)
         if ticket.reserved is not None:
             self._give_back(ticket)
+        if for_good:
+            self._schedule.forget(ticket)
         self._reschedule(now_ns)
 
     def release(self, now_ns: int) -> Ticket | None:
@@ -360,7 +362,7 @@ class Limit:
         )
         self._reserved_messages += reserved.messages
         self._reserved_bytes += reserved.size_bytes
-        self._outstanding.append((ticket, reserved))
+        self._outstanding[ticket] = reserved
         return ticket
 
     def places(self) -> dict[Ticket, int]:
@@ -369,32 +371,29 @@ class Limit:
 
     def _waiting(self) -> list[Ticket]:
         """The tickets that wait, in the order that they go."""
-        waiting = sorted(entry[:2] for entry in self._heap if entry[2].place == entry[1])
-        tickets = dict(self._arrivals)
-        return [tickets[place] for _, place in waiting]
+        return [self._queue[place] for _, place in sorted(self._heap) if place in self._queue]
 
     def _first(self, now_ns: int) -> Ticket:
         """The ticket that goes first. There must be one."""
-        arrivals, heap = self._arrivals, self._heap
-        while arrivals[0][1].place != arrivals[0][0]:
-            arrivals.popleft()
-        oldest = arrivals[0][1]
+        oldest = next(iter(self._queue.values()))
         fair_ns = self._cost_ns(oldest.last_messages, oldest.last_bytes) * self.length
         if now_ns - oldest.since_ns > max(WAIT_MAX_NS, 2 * fair_ns):
             return oldest
         while True:
-            used_ns, place, ticket = heapq.heappop(heap)
-            if ticket.place == place:
+            used_ns, place = heapq.heappop(self._heap)
+            ticket = self._queue.get(place)
+            if ticket is not None:
                 self.virtual_ns = max(self.virtual_ns, used_ns)
                 return ticket
 
     def _remove(self, ticket: Ticket, now_ns: int) -> None:
+        del self._queue[ticket.place]
         ticket.place = 0
         self.length -= 1
         self.stats.waited_ns += now_ns - ticket.since_ns
-        if not self.length:
-            self._heap.clear()
-            self._arrivals.clear()
+        if len(self._heap) > 2 * self.length + ENTRIES_SPARE:
+            self._heap = [entry for entry in self._heap if entry[1] in self._queue]
+            heapq.heapify(self._heap)
         self._set_waiters()
 
     def _set_waiters(self) -> None:
@@ -412,7 +411,7 @@ class Limit:
             now_ns, self._reserved_messages + 1, self._reserved_bytes + 1
         )
         if self._outstanding:
-            at_ns = min(at_ns, self._outstanding[0][1].expires_ns)
+            at_ns = min(at_ns, next(iter(self._outstanding.values())).expires_ns)
         self._schedule.set(self, at_ns)
 
     def _duration_ns(self, now_ns: int, messages: int, size_bytes: int) -> int:
@@ -440,22 +439,17 @@ class Limit:
                 self.stats.forgiven += bucket.forgive(-max(debt_max, 1), now_ns)
 
     def _give_back(self, ticket: Ticket) -> None:
-        assert ticket.reserved is not None
-        self._reserved_messages -= ticket.reserved.messages
-        self._reserved_bytes -= ticket.reserved.size_bytes
+        reserved = self._outstanding.pop(ticket)
+        self._reserved_messages -= reserved.messages
+        self._reserved_bytes -= reserved.size_bytes
         ticket.reserved = None
-        self._expire_reservations(0)
 
     def _expire_reservations(self, now_ns: int) -> None:
         while self._outstanding:
-            ticket, reserved = self._outstanding[0]
-            if ticket.reserved is reserved:
-                if reserved.expires_ns > now_ns:
-                    return
-                self._reserved_messages -= reserved.messages
-                self._reserved_bytes -= reserved.size_bytes
-                ticket.reserved = None
-            self._outstanding.popleft()
+            ticket, reserved = next(iter(self._outstanding.items()))
+            if reserved.expires_ns > now_ns:
+                return
+            self._give_back(ticket)
 
     # Figures
 

@@ -95,7 +95,7 @@ class Sender:
         for limit in [limit for limit in self._tickets if limit not in limits]:
             ticket = self._tickets.pop(limit)
             waiting = bool(ticket.place)
-            limit.leave(ticket, now_ns)
+            limit.leave(ticket, now_ns, for_good=True)
             if waiting:
                 self.released(limit, now_ns)
 

@@ -61,6 +61,8 @@ class Ready:
         return None
 
 
+ENTRIES_SPARE = 64
+"""Outdated entries that a heap may have, beside as many as there are valid ones."""
 RECENT_NS = 10_000_000_000
 RECENT_MAX = 2_000
 """Waiters that limits held and that are remembered, for this long."""
@@ -69,12 +71,15 @@ RECENT_MAX = 2_000
 class Schedule:
     """The moment at which to ask each limit again, in a heap; and who was held lately.
 
-    An entry whose moment is not its limit's `wakeup_ns` is outdated.
+    An entry whose moment is not its limit's `wakeup_ns` is outdated. Outdated entries are dropped
+    once they are more than the others and `ENTRIES_SPARE`.
     """
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Limit]] = []
         self._sequence = 0
+        self._waiting = 0
+        """The number of limits that wait for a moment."""
         self._held: dict[Ticket, None] = {}
         """The tickets that joined a queue lately, and those that wait, the oldest first."""
 
@@ -91,6 +96,10 @@ class Schedule:
             if oldest.place:
                 held[oldest] = None  # it waits still
 
+    def forget(self, ticket: Ticket) -> None:
+        """The ticket's waiter has left."""
+        self._held.pop(ticket, None)
+
     def held_lately(self, now_ns: int) -> list[Ticket]:
         """The tickets that wait now, or joined a queue in the last `RECENT_NS`."""
         over = [
@@ -106,10 +115,14 @@ class Schedule:
         """Replace the moment that a limit waits for; None: it waits for nothing."""
         if at_ns == limit.wakeup_ns:
             return
+        self._waiting += (at_ns is not None) - (limit.wakeup_ns is not None)
         limit.wakeup_ns = at_ns
         if at_ns is not None:
             self._sequence += 1
             heapq.heappush(self._heap, (at_ns, self._sequence, limit))
+        if len(self._heap) > 2 * self._waiting + ENTRIES_SPARE:
+            entries = {entry[2]: entry for entry in self._heap if entry[2].wakeup_ns == entry[0]}
+            self._heap = sorted(entries.values())
 
     def next_ns(self) -> int | None:
         """The earliest moment; None when no limit waits."""

@@ -22,4 +22,5 @@ class FleetNamespaces:
 
     async def bundle_count(self, namespace: NamespaceName) -> int:
         """How many bundles a namespace has; 0 for one that does not exist."""
-        return max(0, len(await self.reader.boundaries(str(namespace))) - 1)
+        edges = await self.reader.boundaries_if_any(str(namespace))
+        return 0 if edges is None else max(0, len(edges) - 1)

@@ -1,10 +1,12 @@
-"""Requests from a broker to other brokers: their credentials and TLS."""
+"""Requests from a broker to other brokers: their credentials, TLS, and bounded answers."""
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+
+import aiohttp
 
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
@@ -38,3 +40,11 @@ class Calls:
                 "lets brokers ask each other so"
             )
         return broker.web_url
+
+
+async def body_of(answer: aiohttp.ClientResponse, bytes_max: int) -> bytes | None:
+    """The body of an answer; None if it is longer, of which no more is read."""
+    body = bytearray()
+    while len(body) <= bytes_max and (more := await answer.content.readany()):
+        body += more
+    return bytes(body) if len(body) <= bytes_max else None

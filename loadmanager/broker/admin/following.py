@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 from yarl import URL
 
-from loadmanager.broker.admin.calls import Calls
+from loadmanager.broker.admin.calls import Calls, body_of
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError, said
@@ -129,10 +129,8 @@ class Following:
 
 
 async def _whole(answer: aiohttp.ClientResponse, url: URL) -> web.Response:
-    body = await answer.content.read(ANSWER_BYTES_MAX + 1)
-    while len(body) <= ANSWER_BYTES_MAX and (more := await answer.content.readany()):
-        body += more
-    if len(body) > ANSWER_BYTES_MAX:
+    body = await body_of(answer, ANSWER_BYTES_MAX)
+    if body is None:
         return failed(502, f"the answer of {url.origin()} is too long to be passed on")
     headers = _headers(answer)
     if answer.status == 307:

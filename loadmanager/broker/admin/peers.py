@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 from yarl import URL
 
-from loadmanager.broker.admin.calls import Calls
+from loadmanager.broker.admin.calls import Calls, body_of
 from loadmanager.broker.admin.models_pulsar import MergedHere, ReleasedShown
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name
@@ -31,6 +31,9 @@ CHANGES_TIMEOUT_S = 5.0
 CONNECTIONS_MAX = 64
 EPOCH_MAX = 10**16
 TEXT_MAX = 300
+"""Characters of a reason that are told."""
+ANSWER_BYTES_MAX = 64 * 1024
+"""More than an answer with the longest names has."""
 BUNDLES_BYTES_MAX = 64 * 1024 * 1024
 T = TypeVar("T")
 
@@ -157,24 +160,25 @@ def _epoch(request: web.Request) -> int | None:
     return epoch or None
 
 
-def _decoded(broker: BrokerAddress, text: str, kind: type[T]) -> T:
+def _decoded(broker: BrokerAddress, body: bytes, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(text, type=kind)
+        return msgspec.json.decode(body, type=kind)
     except ValueError as error:
         raise OperationalError(f"{broker.broker_id} gave no usable answer: {error}") from None
 
 
-def _release_in(broker: BrokerAddress, text: str) -> Released | None:
-    answer = _decoded(broker, text, _Release)
+def _release_in(broker: BrokerAddress, body: bytes) -> Released | None:
+    answer = _decoded(broker, body, _Release)
     return Released(answer.clients, answer.pause_ms, answer.life) if answer.released else None
 
 
-def _reason(text: str) -> str:
-    """The reason in an error's document; another text is returned as it is."""
+def _reason(body: bytes) -> str:
+    """The reason in an error's document, or another text as it is; cut to `TEXT_MAX`."""
     try:
-        return msgspec.json.decode(text, type=_Refusal).reason
+        text = msgspec.json.decode(body, type=_Refusal).reason
     except ValueError:
-        return text
+        text = body.decode(errors="replace")
+    return text[:TEXT_MAX]
 
 
 class HttpPeers:
@@ -212,18 +216,18 @@ class HttpPeers:
     async def last_release(self, broker: BrokerAddress, bundle: str) -> Released | None:
         """Ask a broker for its last release of a bundle."""
         url = URL(f"{self._calls.url(broker)}{PATH}/{bundle}/released")
-        _, text = await self._ask(broker, url, {}, ACQUIRE_TIMEOUT_S, method="GET")
-        return _release_in(broker, text)
+        _, body = await self._ask(broker, url, {}, ACQUIRE_TIMEOUT_S, method="GET")
+        return _release_in(broker, body)
 
     async def served_bundles(
         self, broker: BrokerAddress, bundle: str | None = None
     ) -> Mapping[str, int]:
         """Ask a broker which bundles it serves."""
         url, query = URL(self._calls.url(broker) + PATH), {"bundle": bundle} if bundle else {}
-        _, text = await self._ask(
-            broker, url, query, ACQUIRE_TIMEOUT_S, method="GET", text_max=BUNDLES_BYTES_MAX
+        _, body = await self._ask(
+            broker, url, query, ACQUIRE_TIMEOUT_S, method="GET", bytes_max=BUNDLES_BYTES_MAX
         )
-        return _decoded(broker, text, dict[str, int])
+        return _decoded(broker, body, dict[str, int])
 
     async def split_bundle(
         self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None
@@ -235,7 +239,7 @@ class HttpPeers:
             {"unload": "true" if unload else "false"},
             epoch,
             self._release_timeout_s(),
-            text_max=BUNDLES_BYTES_MAX,
+            bytes_max=BUNDLES_BYTES_MAX,
         )
         return _decoded(owner, answer, list[str])
 
@@ -265,7 +269,7 @@ class HttpPeers:
         url = f"{self._calls.url(owner)}{TOPICS}/{topic}/close"
         query = {"force": "true" if force else "false"}
         try:
-            status, text = await self._ask(
+            status, body = await self._ask(
                 owner, URL(url, encoded=True), query, self._release_timeout_s()
             )
         except OperationalError as error:
@@ -273,8 +277,8 @@ class HttpPeers:
                 f"{topic} is deleted, but its owner may still serve it: {error}"
             ) from None
         if status == 409:
-            raise ConflictError(text)
-        return text == "true"
+            raise ConflictError(_reason(body))
+        return body == b"true"
 
     async def _post(
         self,
@@ -284,19 +288,19 @@ class HttpPeers:
         epoch: int | None,
         timeout_s: float,
         *,
-        text_max: int = TEXT_MAX,
-    ) -> str:
+        bytes_max: int = ANSWER_BYTES_MAX,
+    ) -> bytes:
         query = query if epoch is None else {**query, "epoch": str(epoch)}
-        status, text = await self._ask(
+        status, body = await self._ask(
             broker,
             URL(f"{self._calls.url(broker)}{PATH}/{path}"),
             query,
             timeout_s,
-            text_max=text_max,
+            bytes_max=bytes_max,
         )
         if status == 409:
-            raise OperationalError(f"{broker.broker_id} answered {status}: {_reason(text)}")
-        return text
+            raise OperationalError(f"{broker.broker_id} answered {status}: {_reason(body)}")
+        return body
 
     async def _ask(
         self,
@@ -306,9 +310,9 @@ class HttpPeers:
         timeout_s: float,
         *,
         method: str = "POST",
-        text_max: int = TEXT_MAX,
+        bytes_max: int = ANSWER_BYTES_MAX,
         document: object = None,
-    ) -> tuple[int, str]:
+    ) -> tuple[int, bytes]:
         try:
             async with (
                 asyncio.timeout(timeout_s),
@@ -321,12 +325,17 @@ class HttpPeers:
                     ssl=self._calls.tls(),
                 ) as answer,
             ):
-                text = (await answer.text())[:text_max]
+                body = await body_of(answer, bytes_max)
+                if body is None:
+                    raise OperationalError(
+                        f"{broker.broker_id} answered {answer.status} with more than {bytes_max} "
+                        "bytes"
+                    )
                 if answer.status >= 300 and answer.status != 409:
                     raise OperationalError(
-                        f"{broker.broker_id} answered {answer.status}: {_reason(text)}"
+                        f"{broker.broker_id} answered {answer.status}: {_reason(body)}"
                     )
-                return answer.status, text
+                return answer.status, body
         except TimeoutError:
             raise OperationalError(
                 f"{broker.broker_id} did not answer within {timeout_s:g} s"

@@ -13,7 +13,8 @@ import structlog
 from aiohttp import web
 from yarl import URL
 
-from loadmanager.broker.admin.calls import Calls
+from loadmanager.broker.admin.calls import Calls, body_of
+from loadmanager.broker.admin.following import ANSWER_BYTES_MAX
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.broker.ports.topics import TopicHost
 from loadmanager.kit.errors import NotFoundError, OperationalError, said
@@ -146,7 +147,12 @@ class TopicOwners:
                 headers=self._calls.headers(),
                 ssl=self._calls.tls(),
             ) as answer:
-                return answer.status, await answer.text()
+                raw = await body_of(answer, ANSWER_BYTES_MAX)
+                if raw is None:
+                    raise OperationalError(
+                        f"the answer of {lookup.broker.broker_id} for {topic} is too long"
+                    )
+                return answer.status, raw.decode(errors="replace")
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise OperationalError(
                 f"{lookup.broker.broker_id} did not answer for {topic}: {said(error)}"

@@ -13,9 +13,10 @@ import structlog
 
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
-from loadmanager.kit.errors import BadInputError, CorruptDataError, NotFoundError, OperationalError
+from loadmanager.kit.errors import BadInputError, CorruptDataError, NotFoundError
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import Corrupt, Document, read_object, update, with_field
+from loadmanager.kit.metadata.once import Once
 from loadmanager.kit.metadata.store import Change, ChangeKind, Store
 from loadmanager.kit.names import NamespaceName, TopicName, check_part
 from loadmanager.limits.broker import BrokerThrottling
@@ -103,6 +104,10 @@ class Limits:
         self._rules = rules
         in_force.listen(self._on_settings)
         self._namespaces_read: set[NamespaceName] = set()
+        """The namespaces whose limits are in force."""
+        self._reading: set[NamespaceName] = set()
+        """The namespaces that are read for the first time."""
+        self._once: Once[NamespaceName, None] = Once()
 
     # Reading
 
@@ -124,28 +129,33 @@ class Limits:
             await self._read_dynamic()
         elif path.startswith(f"{paths.POLICIES}/"):
             await self._read_namespaces(
-                [
-                    namespace
-                    for namespace in self._namespaces_read
-                    if paths.policies(namespace) == path
-                ]
+                [namespace for namespace in self._followed() if paths.policies(namespace) == path]
             )
 
+    def _followed(self) -> set[NamespaceName]:
+        """The namespaces whose changes count, also while they are read for the first time."""
+        return self._namespaces_read | self._reading
+
     async def opening(self, namespace: NamespaceName) -> None:
-        """A topic is about to open: read the limits of its namespace, unless that was done."""
+        """A topic is about to open: read the limits of its namespace, unless that was done.
+
+        Topics that open together wait for one reading. Raises `OperationalError`.
+        """
         if namespace not in self._namespaces_read:
-            self._namespaces_read.add(namespace)
-            try:
-                await self._read_namespaces([namespace])
-            except OperationalError:
-                self._namespaces_read.discard(namespace)
-                raise
+            await self._once.run(namespace, lambda: self._read_first(namespace))
+
+    async def _read_first(self, namespace: NamespaceName) -> None:
+        self._reading.add(namespace)
+        try:
+            await self._read_namespaces([namespace])
+        finally:
+            self._reading.discard(namespace)
 
     async def _read_all(self) -> None:
         await self._read_dynamic()
         names = await self._store.children(paths.RESOURCE_GROUPS)
         await self._read_groups(sorted({*names, *self._throttling.groups}))
-        await self._read_namespaces(sorted(self._namespaces_read))
+        await self._read_namespaces(sorted(self._followed()))
         await self._read_topics(await self._policy_paths())
 
     async def _policy_paths(self) -> list[str]:
@@ -163,15 +173,16 @@ class Limits:
             await self._store.get_many([paths.policies(name) for name in namespaces]),
             strict=True,
         ):
-            if node is None:
-                # deleted; a later namespace of this name is read when a topic opens
-                self._namespaces_read.discard(namespace)
             policies = self._corrupt.object_of(node, "policy", paths.policies(namespace))
             self._throttling.set_namespace_policies(
                 str(namespace), policies, self._clock.monotonic_ns()
             )
             if self._rules is not None:
                 self._rules.set_policies(str(namespace), policies)
+            if node is not None:
+                self._namespaces_read.add(namespace)
+            else:  # deleted; a later namespace of this name is read when a topic opens
+                self._namespaces_read.discard(namespace)
         self._changed()
 
     async def _read_topics(self, policy_paths: list[str]) -> None:

@@ -89,3 +89,7 @@ class ClusterReader(Protocol):
     async def boundaries(self, namespace: str) -> list[str]:
         """The boundaries of a namespace's bundles, as Pulsar spells them."""
         ...
+
+    async def boundaries_if_any(self, namespace: str) -> list[str] | None:
+        """The same; None for a namespace that does not exist."""
+        ...

@@ -147,3 +147,8 @@ class AdminReader:
         return answers.bundle_boundaries(
             await self._client.get(f"{V2}/namespaces/{namespace}/bundles", at)
         )
+
+    async def boundaries_if_any(self, namespace: str) -> list[str] | None:
+        """See the port."""
+        raw = await self._client.get_if_any(f"{V2}/namespaces/{namespace}/bundles")
+        return None if raw is None else answers.bundle_boundaries(raw)

@@ -25,6 +25,8 @@ from loadmanager.kit.reason import Reason
 from loadmanager.kit.units import MIB
 
 TOPICS_MIN = 2
+BROKERS_MIN = 2
+"""Pulsar's rule: a broker without another one does not split."""
 
 Topics = Mapping[str, Mapping[str, HashedTopic]]
 """Bundle → topic → its load."""
@@ -48,13 +50,36 @@ def modular(
     rates are long-term averages.
 
     `topics` are the loads of each bundle's topics; None if only the owners know them, who then
-    choose the boundaries. `bundle_counts` is the number of bundles of each namespace, 0 for one
-    without boundaries.
+    choose the boundaries. `bundle_counts` is the number of bundles of each of
+    `namespaces_to_count`, 0 for one without boundaries.
     """
     chosen = _ChosenSplits(settings, topics, bundle_counts)
-    if len(snapshot.available) < 2:
-        # Pulsar's rule
+    if len(snapshot.available) < BROKERS_MIN:
         return Splits((), (Skip("cluster", "NoOtherBroker", "there is one broker, or none"),))
+    for bundle, stats, too_big in _exceeding(snapshot, settings):
+        chosen.choose(bundle, stats, too_big)
+    return chosen.result()
+
+
+def namespaces_to_count(snapshot: ClusterSnapshot, settings: SplitSettings) -> list[str]:
+    """The namespaces whose number of bundles `modular` needs, in order of their names: those of
+    bundles that exceed a threshold and that a split can help.
+    """
+    if len(snapshot.available) < BROKERS_MIN:
+        return []
+    return sorted(
+        {
+            split_bundle_name(bundle)[0]
+            for bundle, stats, _ in _exceeding(snapshot, settings)
+            if stats.topics >= TOPICS_MIN
+        }
+    )
+
+
+def _exceeding(
+    snapshot: ClusterSnapshot, settings: SplitSettings
+) -> Iterator[tuple[str, NamespaceBundleStats, _TooBig]]:
+    """The bundles that exceed a threshold by their long-term averages, in order of their names."""
     for broker, bundle, stats in _reported(snapshot):
         if snapshot.owners.get(bundle, broker) != broker:
             continue
@@ -64,8 +89,7 @@ def modular(
         )
         too_big = _too_big(stats, rate, throughput, settings)
         if too_big is not None:
-            chosen.choose(bundle, stats, too_big)
-    return chosen.result()
+            yield bundle, stats, too_big
 
 
 def extensible(
@@ -202,14 +226,14 @@ class _ChosenSplits:
         count, bundles_max = self._counts.get(namespace), self._settings.bundles_max
         if bundle in self.splits:
             return (), Reason("AlreadyPlanned", "two brokers report it")
+        if stats.topics < TOPICS_MIN:
+            text = f"{reason}, but one topic carries it; partition the topic"
+            return (), Reason("Unsplittable", text)
         if count == 0:
             return (), Reason("NoBoundaries", f"{namespace} is gone, or cannot be read")
         count = count or 0
         if count >= bundles_max:
             return (), Reason("MaxBundles", f"{namespace} has {bundles_text(count)}")
-        if stats.topics < TOPICS_MIN:
-            text = f"{reason}, but one topic carries it; partition the topic"
-            return (), Reason("Unsplittable", text)
         if self._topics is None:
             return (), None
         algorithm = self._settings.algorithm
