@@ -433,19 +433,11 @@ class Writer:
         """Write the pieces of these segments again, and make them durable. Returns those that are,
         and why others are not.
         """
+        if not paths:
+            return [], None
         with self._changing:
             failures = {path: journal.doubtful.get(path) for path in paths}
-        raw = self._disk.read(journal.path, 0, journal.size) if paths else b""
-        errors, synced = dict[str, OSError](), list[str]()
-        for _, _, pieces in read_batches(journal.path, raw):
-            for place, data in pieces:
-                if place.path in failures and place.path not in errors:
-                    try:
-                        self._disk.write(place.path, place.offset, data, create=False)
-                    except FileNotFoundError:
-                        pass
-                    except OSError as error:
-                        errors[place.path] = error
+        errors, synced = self._write_again(journal, failures), list[str]()
         for path, failure in failures.items():
             try:
                 if path not in errors:
@@ -453,10 +445,26 @@ class Writer:
                     synced.append(path)
             except OSError as error:
                 errors[path] = error
-                continue
             finally:
                 self._disk.release(path)
             with self._changing:  # unless a sync has failed meanwhile
                 if path not in errors and journal.doubtful.get(path) == failure:
                     journal.doubtful.pop(path, None)
         return synced, next(iter(errors.values()), None)
+
+    def _write_again(self, journal: Journal, paths: Collection[str]) -> dict[str, OSError]:
+        """Returns what cannot be written. Also pieces of a commit that failed are, if the device
+        has them as a whole: another process may have found them, and have stored a part of them.
+        """
+        errors = dict[str, OSError]()
+        raw = self._disk.read_stored(journal.path, self._disk.size(journal.path))
+        for _, _, pieces in read_batches(journal.path, raw):
+            for place, data in pieces:
+                if place.path in paths and place.path not in errors:
+                    try:
+                        self._disk.write(place.path, place.offset, data, create=False)
+                    except FileNotFoundError:
+                        pass
+                    except OSError as error:
+                        errors[place.path] = error
+        return errors

@@ -44,8 +44,11 @@ class Holes(Random):
 
     def __init__(self, *lost: int) -> None:
         super().__init__(0)
-        self._lost = lost
-        self._sectors = 0
+        self.lose(*lost)
+
+    def lose(self, *lost: int) -> None:
+        """Leave out these ones of the next sectors."""
+        self._lost, self._sectors = lost, 0
 
     def random(self) -> float:
         """Whether the next sector is written."""
@@ -196,6 +199,36 @@ async def test_of_what_was_sent_together_the_later_ones_are_not_stored_alone() -
         segments, end_id = await process.open(7, [Run(1, 0, storage.writer)], 0)
         assert ABSENT not in segments[0].offsets
         assert ids(segments[0]) == {"p": end_id - 1}
+
+
+async def test_a_failed_commit_that_another_broker_has_found_is_not_stored_in_part() -> None:
+    """The device has all of it, but the sync of what the other one has brought to the segment fails
+    for its beginning. The journal goes after that.
+    """
+    rng = Holes()
+    failing = Failing(rng)
+    storage, other = failing.storage(), failing.storage()
+    batch = {}
+    for number in (7, 8, 9):
+        segments, _ = await storage.open(number, [], 0)
+        log = a_log(segments)
+        for entry_id in range(2):
+            log.append(bytes(2000), 1, 0, "p", entry_id)
+        batch[number] = log.take()[0]
+    failing.next = (".journal", EIO)
+    with pytest.raises(OperationalError):
+        await storage.append(batch)
+    rng.lose(1)
+    failing.next = (SEGMENT, EIO)
+    runs = [Run(1, 0, storage.writer)]
+    with pytest.raises(OperationalError):
+        await other.open(7, runs, 0)
+    for _ in range(2):
+        await storage.sync()
+    assert not any(path.endswith(".journal") for path in failing.files.content)
+    segments, end_id = await other.open(7, runs, 0)
+    assert (end_id, ids(segments[0])) == (2, {"p": 1})
+    assert ABSENT not in segments[0].offsets
 
 
 async def test_a_segment_that_cannot_be_stored_costs_its_own_log_only() -> None:
