@@ -293,7 +293,7 @@ class Storages:
         if "all" in self._failing:
             return self._failing["all"]
         error = self._failing.pop(call, 0)
-        if call == "sync" and self._faults and self.rng.random() < self._sync_fails:
+        if call in ("sync", "sync_names") and self._faults and self.rng.random() < self._sync_fails:
             error = EIO
         if call == "sync" and path == self._bad:
             self.counts["syncs of a bad file"] += 1

@@ -91,8 +91,10 @@ class Disk(Protocol):
         """Delete a file, if it exists."""
         ...
 
-    def make_folder(self, folder: str) -> None:
-        """Create a folder, durably, unless it exists."""
+    def make_folder(self, folder: str, *, begins: bool = False) -> None:
+        """Create a folder, durably, unless it exists. With `begins`, it may have been created by a
+        process that could not make its name durable.
+        """
         ...
 
     def remove_folder(self, folder: str) -> None:

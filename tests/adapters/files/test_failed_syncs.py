@@ -59,8 +59,8 @@ class Holes(Random):
 class Failing:
     """Files on which one sync fails, of the next file with this name's end."""
 
-    def __init__(self, rng: Random | None = None) -> None:
-        self.files = SharedFiles(rng=rng or Nothing())
+    def __init__(self, rng: Random | None = None, *, strict_names: bool = False) -> None:
+        self.files = SharedFiles(strict_names=strict_names, rng=rng or Nothing())
         self.files.trouble = self._trouble
         self.next: tuple[str, int] | None = None
 
@@ -408,3 +408,45 @@ async def test_a_journal_does_not_stay_for_a_topic_that_was_deleted(tmp_path: Pa
     for worker in workers:
         worker.close()
     assert not journals(tmp_path)
+
+
+async def test_the_folder_of_a_new_topic_is_durable_whoever_has_made_it() -> None:
+    """A broker has made it, and could not make its name durable; another one opens the topic."""
+    files = SharedFiles(strict_names=True)
+    fails = [""]
+    files.trouble = lambda call, path: EIO * (call == "sync_names" and path in fails)
+    first, second = (LogFiles(MemoryDisk(files), inline) for _ in range(2))
+    with pytest.raises(OperationalError):
+        await first.open(7, [], 0)
+    fails.clear()
+    segments, _ = await second.open(7, [], 0)
+    log = a_log(segments)
+    await commit(second, log, b"with a receipt")
+    files.lose_power(keep=0)
+    storage = LogFiles(MemoryDisk(files), inline)
+    segments, end_id = await storage.open(7, [Run(1, 0, second.writer)], 0)
+    assert (end_id, await content(storage, segments)) == (1, [b"with a receipt"])
+
+
+async def test_the_name_of_a_journal_is_durable_before_others_bring_it_to_a_segment() -> None:
+    """A commit has failed, but the device has all of it; of what another broker has brought to the
+    segment, the beginning is lost. The journal must still be there after a loss of power.
+    """
+    rng = Holes()
+    failing = Failing(rng, strict_names=True)
+    storage, other = failing.storage(direct_max=0), failing.storage()
+    segments, _ = await storage.open(7, [], 0)
+    log = a_log(segments)
+    failing.next = (".journal", EIO)
+    with pytest.raises(OperationalError):
+        await commit(storage, log, bytes(2000), bytes(2000))
+    rng.lose(1)
+    failing.next = (SEGMENT, EIO)
+    runs = [Run(1, 0, storage.writer)]
+    with pytest.raises(OperationalError):
+        await other.open(7, runs, 0)
+    failing.files.sync_names(f"{7:016x}")
+    failing.files.lose_power(keep=0)
+    segments, end_id = await failing.storage().open(7, runs, 0)
+    assert (end_id, ids(segments[0])) == (2, {"p": 1})
+    assert ABSENT not in segments[0].offsets
