@@ -135,10 +135,17 @@ class OtherWriters:
         return written
 
     def _stored(self, path: str, begin: int = 0) -> bytes:
-        """What the device has of a journal. What only memory has of it, since a commit failed, may
-        be gone when it is read once more, after a part of its pieces has become durable.
+        """What the device has of a journal. What only memory has of it, since a commit failed, or
+        before it does, may be gone when it is read once more, after a part of its pieces has become
+        durable. So it is synced; if that fails, the device has what it will have.
         """
-        return self._disk.read_stored(path, self._disk.size(path), begin)
+        size = self._disk.size(path)
+        if begin >= size:
+            return b""
+        with suppress(OSError):
+            self._disk.sync(path)
+        self._disk.release(path)
+        return self._disk.read_stored(path, size, begin)
 
     def _write(self, place: Place, data: bytes) -> int:
         """Write a piece. What is not there was deleted; a new segment's name may have been lost."""

@@ -450,3 +450,45 @@ async def test_the_name_of_a_journal_is_durable_before_others_bring_it_to_a_segm
     segments, end_id = await failing.storage().open(7, runs, 0)
     assert (end_id, ids(segments[0])) == (2, {"p": 1})
     assert ABSENT not in segments[0].offsets
+
+
+async def test_a_commit_is_not_stored_in_part_that_another_broker_finds_before_it_fails() -> None:
+    """It reads the journal when that is written, and not synced."""
+    rng = Holes()
+    failing = Failing(rng)
+    storage, other = failing.storage(direct_max=0), failing.storage()
+    segments, _ = await storage.open(7, [], 0)
+    log = a_log(segments)
+    runs = [Run(1, 0, storage.writer)]
+    log.append(bytes(2000), 1, 0, "p", 0)
+    log.append(bytes(2000), 1, 0, "p", 1)
+    pieces, _, _ = log.take()
+    failed = []
+
+    def trouble(call: str, path: str) -> int:
+        """The sync of the journal fails, just after the other broker has found it; and so does that
+        of the segment, before.
+        """
+        if call != "sync" or len(failed) == 2:
+            return 0
+        if not failed:
+            failed.append(path)
+            with pytest.raises(OperationalError):
+                other.open(7, runs, 0).send(None)
+            rng.lose(*range(1, 20))
+            return EIO
+        if path == SEGMENT:
+            failed.append(path)
+            rng.lose(1)
+            return EIO
+        return 0
+
+    failing.files.trouble = trouble
+    with pytest.raises(OperationalError):
+        await storage.append({7: pieces})
+    assert failed[1] == SEGMENT
+    for _ in range(2):
+        await storage.sync()
+    segments, end_id = await other.open(7, runs, 0)
+    assert (end_id, ids(segments[0])) == (2, {"p": 1})
+    assert ABSENT not in segments[0].offsets
