@@ -1,9 +1,10 @@
 """The storage alone, on a disk that is as mean as one can be.
 
 Two or three brokers open logs, append, read, close, trim, take each other's logs, clear journals,
-are killed, crash and lose power; syncs fail once and lie afterwards, pages are evicted, writes and
-syncs find no room, the share goes away. The threads of the storages run one at a time, and any of
-them may go on between two calls of the disk; a broker may end there, too. A seed fixes everything.
+are killed, crash and lose power; syncs fail once and lie afterwards, those of one file fail for
+long, pages are evicted, writes and syncs find no room, the share goes away. The threads of the
+storages run one at a time, and any of them may go on between two calls of the disk; a broker may
+end there, too. A seed fixes everything.
 
 Whatever happens, every opening finds every entry that has a receipt, or that an earlier opening has
 found, with its content; nobody gets a receipt whose log another broker has opened without that
@@ -38,6 +39,7 @@ STEPS = 120
 UID_BYTES = 12
 OPENINGS_MAX = 100
 """Each file may have one failure that the next sync tells of."""
+KINDS = ("end", "power", "evict", "back", "sync", "full", "room", "away", "bad")
 PASSED_OVER = frozenset({"lock", "make_folder", "holds", "exists"})
 """Calls between which no other thread goes on: they hold a lock, or change nothing."""
 
@@ -264,6 +266,8 @@ class Storages:
         self._sync_fails = rng.choice((0.0, 0.02, 0.1, 0.3))
         self._failing: dict[str, int] = {}
         """Calls of the disk that fail now."""
+        self._bad = ""
+        """A file that cannot be synced for long."""
         self._faults = True
         self._names = self._uids = 0
         self.brokers = [Broker(self, f"b{n}") for n in range(rng.choice((2, 2, 3)))]
@@ -289,7 +293,10 @@ class Storages:
         if "all" in self._failing:
             return self._failing["all"]
         error = self._failing.pop(call, 0)
-        if call == "sync" and self._faults and self.rng.random() < self._sync_fails:
+        if call in ("sync", "sync_names") and self._faults and self.rng.random() < self._sync_fails:
+            error = EIO
+        if call == "sync" and path == self._bad:
+            self.counts["syncs of a bad file"] += 1
             error = EIO
         if error and call == "sync":
             self.counts["failed syncs"] += 1
@@ -373,9 +380,7 @@ class Storages:
         while running():
             for _ in range(rng.randint(1, 400)):
                 await asyncio.sleep(0)
-            kind = rng.choice(
-                ("end", "end", "power", "evict", "evict", "back", "sync", "full", "room", "away")
-            )
+            kind = rng.choices(KINDS, (2, 1, 2, 1, 1, 1, 1, 1, 1))[0]
             if kind == "end":
                 rng.choice(self.brokers).end()
             elif kind == "power":
@@ -394,6 +399,9 @@ class Storages:
                 self._failing["sync"] = rng.choice((EIO, ENOSPC, EDQUOT))
             elif kind == "full":
                 self._failing["write"] = ENOSPC
+            elif kind == "bad":
+                segments = [path for path in sorted(self.files.files) if path.endswith(".log")]
+                self._bad = rng.choice(segments) if segments and not self._bad else ""
             else:
                 await self._for_a_while(kind)
 
@@ -416,6 +424,7 @@ class Storages:
         await asyncio.gather(*living, trouble)
         self._faults = False
         self._failing.clear()
+        self._bad = ""
         for ends in (self.files.lose_power, lambda: None):
             for broker in self.brokers:
                 broker.disk.kill()

@@ -64,10 +64,10 @@ class DirectoryDisk:
         found = opened[path] = os.open(target, os.O_WRONLY | flags, FILE_MODE)
         return found
 
-    def make_folder(self, folder: str) -> None:
+    def make_folder(self, folder: str, *, begins: bool = False) -> None:
         """See `writers.Disk`."""
         target = self._root / folder
-        if folder in self._unnamed or not target.exists():
+        if begins or folder in self._unnamed or not target.exists():
             self._unnamed[folder] = None
             make_folder(target)
             for parent in target.parents:

@@ -64,7 +64,7 @@ class EarlierRuns:
     def find(self, log_id: int, runs: Sequence[Run], first_id: int, me: str) -> Found:
         """End the last of a log's runs, unless the writer `me` wrote it, and find the segments."""
         folder = f"{log_id:016x}"
-        self._disk.make_folder(folder)
+        self._disk.make_folder(folder, begins=not runs)
         if runs and runs[-1].writer != me:
             self._end_run(log_id, runs[-1])
         elif not runs and self.segments(log_id):

@@ -40,7 +40,7 @@ from loadmanager.broker.ports.log import Batch, Run, UnansweredError
 from loadmanager.broker.storage.commit_journal import Place, closed_path, index_path, segment_path
 from loadmanager.broker.storage.earlier_runs import EarlierRuns, Found
 from loadmanager.broker.storage.other_writers import OtherWriters
-from loadmanager.broker.storage.writers import JOURNAL_BYTES, Buffer, Disk, Writer
+from loadmanager.broker.storage.writers import JOURNAL_BYTES, Buffer, Disk, Journal, Writer
 from loadmanager.kit.errors import OperationalError
 
 WORKERS = 8
@@ -80,7 +80,7 @@ class LogFiles:
         self._syncs, self._timeout_s = syncs, timeout_s
         self._journal_bytes, self._direct_max = journal_bytes, direct_max
         self._unsynced: dict[str, None] = {}
-        self._buffer = Buffer(disk)
+        self._buffer = Buffer(disk, self._failed)
         self._names = names
         self._own = Writer(disk, names(), journal_bytes)
         self._others = OtherWriters(disk)
@@ -191,8 +191,8 @@ class LogFiles:
         for log_id in batch:
             if log_id in self._scanned and log_id not in fenced:
                 self._unindexed[log_id] = self._scanned.pop(log_id)
-        while len(self._own.retired) >= RETIRED_MAX and await self._clear_journal():
-            pass
+        while len(due := [found for found in self._own.retired if not found.waits]) >= RETIRED_MAX:
+            await self._clear_journal(due[0])
         found: set[int] = fenced
         return found
 
@@ -204,9 +204,10 @@ class LogFiles:
             for log_id, some in batch.items()
             for piece in some
         ]
-        if self._buffer.full:
-            self._buffer.flush(None)
-        spoilt = self._spoilt((place, place.offset) for place, piece in pieces if piece.data)
+        self._buffer.make_room()
+        spoilt = self._refuse(batch)
+        pieces = [(place, piece) for place, piece in pieces if place.log_id not in spoilt]
+        spoilt |= self._spoilt((place, place.offset) for place, piece in pieces if piece.data)
         pieces = [(place, piece) for place, piece in pieces if place.log_id not in spoilt]
         touched = {place.path: None for place, piece in pieces if piece.data}
         if journaled := self._syncs() and not self._goes_directly(
@@ -237,6 +238,18 @@ class LogFiles:
         self._count(pieces, time.perf_counter() - began_s, sync_s if self._syncs() else 0.0)
         runs = {log_id: some[-1].segment.run for log_id, some in batch.items() if some}
         return self._ended(runs) | spoilt, {} if self._syncs() else touched
+
+    def _failed(self, path: str) -> None:
+        """A segment could not be written."""
+        self._own.doubt(path)
+
+    def _refuse(self, batch: Batch) -> set[int]:
+        """The logs of a batch that are not written, because too many journals wait for them."""
+        refused = self._own.refused()
+        for log_id in (found := refused.keys() & batch.keys()):
+            file = refused[log_id]
+            log.error("a file cannot be synced; its topic is closed until it can be", file=file)
+        return found
 
     def _goes_directly(self, touched: Collection[str], pieces: Iterable[Piece]) -> bool:
         """True if a commit goes straight to its segments: few, and a record for each, or a sector.
@@ -322,8 +335,13 @@ class LogFiles:
             await self._in_thread(CLEARER, partial(self._sync, list(unsynced)))
         if self._own.unsure:
             await self._in_thread(COMMITTER, partial(self._own.retire, only_full=True))
-        while self._own.retired and await self._clear_journal():
-            pass
+        bad, failed = set[str](), None
+        for journal in list(self._own.retired):
+            if bad.isdisjoint(journal.doubtful):  # else it cannot be cleared now
+                failed = await self._clear_journal(journal) or failed
+                bad |= journal.doubtful.keys()
+        if failed is not None:
+            raise failed
 
     async def flush(self) -> None:
         """Write to the segments what only the journal has so far, and the indexes of segments that
@@ -334,9 +352,17 @@ class LogFiles:
 
     async def _flush(self, paths: Sequence[str]) -> None:
         waiting = [path for path in paths if path in self._buffer]
+        failed: OperationalError | None = None
         for start in range(0, len(waiting), FLUSHED_AT_ONCE):
             some = waiting[start : start + FLUSHED_AT_ONCE]
-            await self._in_thread(COMMITTER, partial(self._buffer.flush, some))
+            try:
+                await self._in_thread(COMMITTER, partial(self._buffer.flush, some))
+            except UnansweredError:
+                raise
+            except OperationalError as error:
+                failed = error
+        if failed is not None:
+            raise failed
 
     def _sync(self, paths: Sequence[str]) -> None:
         failed: OSError | None = None
@@ -349,22 +375,29 @@ class LogFiles:
         if failed is not None:
             raise failed
 
-    async def _clear_journal(self) -> bool:
-        """Delete the oldest journal, once its segments are durable. Marks of later openings are
-        looked for before: such an opening may have synced a segment of it, with a failure; then
-        this returns false, and the next turn tries again.
+    async def _clear_journal(self, journal: Journal) -> OperationalError | None:
+        """Delete a journal, once its segments are durable. Marks of later openings are looked for
+        before: such an opening may have synced a segment of it, with a failure. Returns why the
+        journal cannot be cleared now; the next turn tries again.
         """
         own = self._own
-        journal = own.retired[0]
-        await self._flush(list(journal.segments))
-        await self._in_thread(CLEARER, partial(own.clear, journal))
-        await self._in_thread(COMMITTER, self._look)
-        if journal.doubtful or own is not self._own:
-            return False
-        await self._in_thread(CLEARER, partial(self._disk.remove, journal.path))
-        if own.retired and own.retired[0] is journal:
-            del own.retired[0]
-        return True
+        try:
+            await self._flush(list(journal.segments))
+            synced, failed = await self._in_thread(CLEARER, partial(own.clear, journal))
+            await self._in_thread(COMMITTER, self._look)
+            if own is not self._own:
+                return OperationalError("others have ended this storage")
+            if own.cleared(journal, synced):
+                await self._in_thread(CLEARER, partial(self._disk.remove, journal.path))
+                own.forget(journal)
+        except UnansweredError:
+            raise
+        except OperationalError as error:
+            if own is not self._own:
+                raise
+            journal.waits = True
+            return error
+        return OperationalError(f"a file cannot be synced: {failed}") if failed else None
 
     async def recover(self) -> None:
         """Bring the journals of processes that have ended into their segments."""

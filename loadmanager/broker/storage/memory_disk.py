@@ -72,7 +72,7 @@ class SharedFiles:
 
     def __init__(self, *, strict_names: bool = False, rng: Random | None = None) -> None:
         self.files: dict[str, _File] = {}
-        self.folders: set[str] = set()
+        self.folders: set[str] = {""}
         self.room = -1
         self.trouble: Callable[[str, str], int] = _no_trouble
         """Asked before each call of a disk, with its name and path: the number of the error that
@@ -81,10 +81,10 @@ class SharedFiles:
         self.locks: dict[str, MemoryDisk] = {}
         self._strict = strict_names
         self._rng = rng or Random(0)  # noqa: S311 - which sectors of a failed sync are written
-        self._named: dict[str, _File] = {}
-        """The names that the device has."""
-        self._changes: list[tuple[str, _File | None]] = []
-        """Names that were given or taken (None), in order, and are not durable."""
+        self._named: dict[str, _File | None] = {}
+        """The names that the device has; None: of folders."""
+        self._changes: list[tuple[str, _File | None, bool]] = []
+        """Names that were given or taken (false), in order, and are not durable."""
 
     @property
     def content(self) -> dict[str, bytearray]:
@@ -94,12 +94,25 @@ class SharedFiles:
     def name(self, path: str, file: _File) -> None:
         """Give a file a name, which is not durable yet."""
         self.files[path] = file
-        self._changes.append((path, file))
+        self._changes.append((path, file, True))
 
     def drop(self, path: str) -> None:
         """Take a name away, not durably yet."""
         if self.files.pop(path, None) is not None:
-            self._changes.append((path, None))
+            self._changes.append((path, None, False))
+
+    def make_folder(self, folder: str) -> None:
+        """Create a folder and those that it is in, not durably yet."""
+        if folder not in self.folders:
+            self.make_folder(folder.rpartition("/")[0])
+            self.folders.add(folder)
+            self._changes.append((folder, None, True))
+
+    def remove_folder(self, folder: str) -> None:
+        """Delete a folder, not durably yet."""
+        if folder in self.folders:
+            self.folders.discard(folder)
+            self._changes.append((folder, None, False))
 
     def change(self, path: str, change: Callable[[bytearray], None]) -> None:
         """Damage a file, on the device and in memory."""
@@ -110,19 +123,19 @@ class SharedFiles:
 
     def sync_names(self, folder: str | None) -> None:
         """Make the names of a folder durable, or all of them."""
-        left = list[tuple[str, _File | None]]()
-        for path, file in self._changes:
+        left = list[tuple[str, _File | None, bool]]()
+        for path, file, given in self._changes:
             if folder in (None, path.rpartition("/")[0]):
-                self._apply(path, file)
+                self._apply(path, file, given=given)
             else:
-                left.append((path, file))
+                left.append((path, file, given))
         self._changes = left
 
-    def _apply(self, path: str, file: _File | None) -> None:
-        if file is None:
-            self._named.pop(path, None)
-        else:
+    def _apply(self, path: str, file: _File | None, *, given: bool) -> None:
+        if given:
             self._named[path] = file
+        else:
+            self._named.pop(path, None)
 
     def sync(self, path: str, *, fails: bool) -> None:
         """Write to the device what was written to a file, or, if it fails, any sectors of it."""
@@ -169,15 +182,16 @@ class SharedFiles:
             disk.crashed = True
         changes, self._changes = self._changes, []
         survives = dict[str, bool]()
-        for path, named in changes:
+        for path, named, given in changes:
             folder = path.rpartition("/")[0] if self._strict else ""
             if survives.setdefault(folder, True):  # in the order in which they were made
                 chance = keep if keep is not None else 0.8
                 survives[folder] = self._rng.random() < chance
             if survives[folder]:
-                self._apply(path, named)
-        files = dict.fromkeys([*self.files.values(), *self._named.values()])
-        for file in files:
+                self._apply(path, named, given=given)
+        before = list(self.files.values())
+        self._find_names()
+        for file in dict.fromkeys([*before, *self.files.values()]):
             for write in file.unsynced:
                 if keep is None:
                     _put(file.stored, write.offset, self._part(file, write))
@@ -185,8 +199,18 @@ class SharedFiles:
                     _put(file.stored, write.offset, write.data)
             file.unsynced.clear()
             file.seen[:] = file.stored
-        self.files = dict(self._named)
         self.locks.clear()
+
+    def _find_names(self) -> None:
+        """What is in a folder without a name is lost."""
+        self.files, self.folders = {}, {""}
+        for path, file in sorted(self._named.items(), key=lambda item: item[0]):
+            if path.rpartition("/")[0] not in self.folders:
+                del self._named[path]
+            elif file is None:
+                self.folders.add(path)
+            else:
+                self.files[path] = file
 
 
 class MemoryDisk:
@@ -197,17 +221,20 @@ class MemoryDisk:
         self._here = threading.local()
         self._new: set[str] = set()
         """Files whose first byte it has written, and whose names it has not synced."""
+        self._unnamed: set[str] = set()
+        """Folders that it has made, and whose names it has not synced."""
         self.crashed = False
 
     def write(self, path: str, offset: int, data: bytes, *, create: bool = True) -> None:
         """Write to a file. Raises `OSError` when the disk is full, after a part."""
         self._check("write", path)
+        if create:
+            self.make_folder(path.rpartition("/")[0])
         file = self._files.files.get(path)
         if file is None:
             if not create:
                 raise FileNotFoundError(2, "No such file", path)
             file = _File()
-            self._files.folders.add(path.rpartition("/")[0])
             self._files.name(path, file)
         self._handle(path, file)
         if offset == 0:
@@ -241,7 +268,7 @@ class MemoryDisk:
             raise OSError(EIO, "writing has failed since the last sync")
         self._files.sync(path, fails=False)
         if path in self._new:
-            self._files.sync_names(path.rpartition("/")[0])
+            self.sync_names(path.rpartition("/")[0])
             self._new.discard(path)
 
     def _handle(self, path: str, file: _File) -> _Handle:
@@ -263,6 +290,7 @@ class MemoryDisk:
         file = _File(bytearray(data))
         if data:
             file.unsynced.append(_Write(self, 0, data))
+        self._files.make_folder(path.rpartition("/")[0])
         self._files.name(path, file)
 
     def read(self, path: str, offset: int = 0, size: int = -1) -> bytes:
@@ -315,15 +343,22 @@ class MemoryDisk:
         self._check("remove", path)
         self._files.drop(path)
 
-    def make_folder(self, folder: str) -> None:
+    def make_folder(self, folder: str, *, begins: bool = False) -> None:
         """Create a folder, durably."""
         self._check("make_folder", folder)
-        self._files.folders.add(folder)
+        if begins or folder in self._unnamed or folder not in self._files.folders:
+            self._unnamed.add(folder)
+            self._files.make_folder(folder)
+            parent = folder
+            while parent:
+                parent = parent.rpartition("/")[0]
+                self.sync_names(parent)
+            self._unnamed.discard(folder)
 
     def remove_folder(self, folder: str) -> None:
-        """Delete a folder, durably."""
+        """Delete a folder."""
         self._check("remove_folder", folder)
-        self._files.folders.discard(folder)
+        self._files.remove_folder(folder)
 
     def lock(self, path: str) -> bool:
         """Lock a file until the machine crashes."""
@@ -333,7 +368,10 @@ class MemoryDisk:
             return False
         self._files.locks[path] = self
         if path not in self._files.files:
-            self._files.folders.add(path.rpartition("/")[0])
+            folder = path.rpartition("/")[0]
+            if folder not in self._files.folders:
+                self._unnamed.add(folder)  # durable before anything is in it that must be
+                self._files.make_folder(folder)
             self._files.name(path, _File())
         return True
 

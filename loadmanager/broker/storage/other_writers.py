@@ -106,10 +106,15 @@ class OtherWriters:
     def _bring(self, writer: str, folder: str, log_id: int) -> int:
         """Write the pieces of a log of a writer that lives. A journal that has gone meanwhile is
         not needed: the writer has synced the segments, after it saw the end of this run.
+
+        The names of journals are made durable before: if the writer could not do that, its commit
+        failed; but of what is brought to a segment, a part may become durable.
         """
         pieces, written = self._pieces.setdefault(writer, _Pieces()), 0
         journals = self._journals(folder)
         pieces.keep(journals)
+        if not pieces.read.keys() >= set(journals):
+            self._disk.sync_names(folder)
         for name in journals:
             path, begin = f"{folder}/{name}", pieces.read.get(name, 0)
             with suppress(FileNotFoundError):
@@ -130,10 +135,17 @@ class OtherWriters:
         return written
 
     def _stored(self, path: str, begin: int = 0) -> bytes:
-        """What the device has of a journal. What only memory has of it, since a commit failed, may
-        be gone when it is read once more, after a part of its pieces has become durable.
+        """What the device has of a journal. What only memory has of it, since a commit failed, or
+        before it does, may be gone when it is read once more, after a part of its pieces has become
+        durable. So it is synced; if that fails, the device has what it will have.
         """
-        return self._disk.read_stored(path, self._disk.size(path), begin)
+        size = self._disk.size(path)
+        if begin >= size:
+            return b""
+        with suppress(OSError):
+            self._disk.sync(path)
+        self._disk.release(path)
+        return self._disk.read_stored(path, size, begin)
 
     def _write(self, place: Place, data: bytes) -> int:
         """Write a piece. What is not there was deleted; a new segment's name may have been lost."""
@@ -148,6 +160,7 @@ class OtherWriters:
         journals stay.
         """
         segments, failed, size = dict[str, None](), dict[str, OSError](), 0
+        self._disk.sync_names(folder)  # see `_bring`
         for name in self._journals(folder):
             size += self._apply(f"{folder}/{name}", segments, failed)
         for path in segments:

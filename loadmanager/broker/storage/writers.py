@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -25,6 +25,10 @@ WRITERS = "writers"
 JOURNAL_BYTES = 16 * 1024 * 1024
 BUFFER_BYTES = 4 * 1024 * 1024
 """So much waits in memory to be written to segments."""
+WAITING_MAX = 4
+"""With so many journals that could not be cleared, the logs that they wait for are refused."""
+JOURNALS_MAX = 64
+"""With so many, all are: it is not a few files that cannot be synced."""
 FENCES_MAX = 100_000
 """Ends of runs that a writer remembers; those of long ago have no lease any more."""
 
@@ -87,8 +91,10 @@ class Disk(Protocol):
         """Delete a file, if it exists."""
         ...
 
-    def make_folder(self, folder: str) -> None:
-        """Create a folder, durably, unless it exists."""
+    def make_folder(self, folder: str, *, begins: bool = False) -> None:
+        """Create a folder, durably, unless it exists. With `begins`, it may have been created by a
+        process that could not make its name durable.
+        """
         ...
 
     def remove_folder(self, folder: str) -> None:
@@ -112,11 +118,12 @@ class Disk(Protocol):
 
 class Buffer:
     """Data that is in a journal but not in its segments yet. The thread that commits uses it; other
-    threads may ask whether a segment is in it.
+    threads may ask whether a segment is in it. `failed` is told of segments that cannot be
+    written.
     """
 
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
+    def __init__(self, disk: Disk, failed: Callable[[str], None]) -> None:
+        self._disk, self._failed = disk, failed
         self._pieces: dict[str, list[bytes]] = {}
         self._offsets: dict[str, int] = {}
         self._size = 0
@@ -124,10 +131,14 @@ class Buffer:
     def __contains__(self, path: str) -> bool:
         return path in self._pieces
 
-    @property
-    def full(self) -> bool:
-        """True if the buffer must be flushed before more is added."""
-        return self._size >= BUFFER_BYTES
+    def make_room(self) -> None:
+        """Flush the buffer if it is full, before more is added."""
+        if self._size >= BUFFER_BYTES:
+            try:
+                self.flush(None)
+            except OSError:
+                if self._size >= BUFFER_BYTES:
+                    raise
 
     def add(self, path: str, offset: int, data: bytes) -> None:
         """Keep a piece, which follows the one before in its segment."""
@@ -144,14 +155,22 @@ class Buffer:
 
     def flush(self, paths: Iterable[str] | None) -> None:
         """Write what is kept of some segments, or of all. What cannot be written is kept, and so is
-        that of a log whose folder is not there: in a new one, nobody would look for it.
+        that of a log whose folder is not there: in a new one, nobody would look for it. An error is
+        raised when all others are written.
         """
+        failed: OSError | None = None
         for path in self.paths() if paths is None else paths:
             pieces = self._pieces.get(path)
-            if pieces and self._disk.exists(path.partition("/")[0]):
-                data = b"".join(pieces)
-                self._disk.write(path, self._offsets[path], data)
-                self._forget(path, len(data))
+            try:
+                if pieces and self._disk.exists(path.partition("/")[0]):
+                    data = b"".join(pieces)
+                    self._disk.write(path, self._offsets[path], data)
+                    self._forget(path, len(data))
+            except OSError as error:
+                failed = error
+                self._failed(path)
+        if failed is not None:
+            raise failed
 
     def _forget(self, path: str, size: int) -> None:
         del self._pieces[path], self._offsets[path]
@@ -176,11 +195,13 @@ class Journal:
     size: int = 0
     """Bytes that are durable. Behind them may be what a failed commit left."""
     segments: dict[str, None] = field(default_factory=dict)
-    """Segments that have pieces in it, and may lack them."""
+    """Segments that have pieces in it, and may lack them. When there are none, it may go."""
     doubtful: dict[str, int] = field(default_factory=dict)
     """Segments of which a sync failed after its pieces were written to them; the number of the
     failure.
     """
+    waits: bool = False
+    """Whether it could not be cleared when that was tried last."""
 
 
 class Writer:
@@ -358,30 +379,94 @@ class Writer:
         for journal in list(self.retired):
             with self._changing:
                 paths = [path for path in journal.doubtful if path.startswith(folder)]
-            self._rewrite(journal, paths)
+            _, failed = self._rewrite(journal, paths)
+            if failed is not None:
+                raise failed
 
-    def clear(self, journal: Journal) -> None:
-        """Make the segments of a journal durable."""
+    def refused(self) -> dict[int, str]:
+        """Logs that are not written until they have been opened again, with a segment for which too
+        many journals wait. Raises `OSError` when that does not help any more.
+        """
+        with self._changing:
+            waiting = [journal for journal in self.retired if journal.waits]
+            if len(waiting) >= JOURNALS_MAX:
+                problem = f"{len(waiting)} journals wait for files that cannot be synced"
+                raise OSError(errno.EIO, problem)
+            if len(waiting) < WAITING_MAX:
+                return {}
+            paths = [path for journal in waiting for path in journal.doubtful]
+        return {int(path.partition("/")[0], 16): path for path in paths}
+
+    def clear(self, journal: Journal) -> tuple[list[str], OSError | None]:
+        """Make the segments of a journal durable. Returns those that are, unless somebody else has
+        been told of a failure (`look`), and why others are not.
+        """
         with self._changing:
             doubtful, paths = list(journal.doubtful), list(journal.segments)
-        self._rewrite(journal, doubtful)
+        synced, failed = self._rewrite(journal, doubtful)
         for path in paths:
             if path not in doubtful:
-                self.sync(path)
-                self._disk.release(path)
+                try:
+                    self.sync(path)
+                    synced.append(path)
+                except OSError as error:  # the others are synced
+                    failed = error
+                finally:
+                    self._disk.release(path)
+        return synced, failed
 
-    def _rewrite(self, journal: Journal, paths: Sequence[str]) -> None:
+    def cleared(self, journal: Journal, synced: Iterable[str]) -> bool:
+        """Segments were synced, and marks were looked for since: the journal needs not stay for
+        those that are not in doubt. True if it needs not stay at all.
+        """
+        with self._changing:
+            for path in synced:
+                if path not in journal.doubtful:
+                    journal.segments.pop(path, None)
+            journal.waits = bool(journal.segments)
+            return not journal.waits
+
+    def forget(self, journal: Journal) -> None:
+        """A journal was deleted."""
+        with self._changing:
+            self.retired = [other for other in self.retired if other is not journal]
+
+    def _rewrite(self, journal: Journal, paths: Sequence[str]) -> tuple[list[str], OSError | None]:
+        """Write the pieces of these segments again, and make them durable. Returns those that are,
+        and why others are not.
+        """
+        if not paths:
+            return [], None
         with self._changing:
             failures = {path: journal.doubtful.get(path) for path in paths}
-        raw = self._disk.read(journal.path, 0, journal.size) if paths else b""
+        errors, synced = self._write_again(journal, failures), list[str]()
+        for path, failure in failures.items():
+            try:
+                if path not in errors:
+                    self.sync(path)
+                    synced.append(path)
+            except OSError as error:
+                errors[path] = error
+            finally:
+                self._disk.release(path)
+            with self._changing:  # unless a sync has failed meanwhile
+                if path not in errors and journal.doubtful.get(path) == failure:
+                    journal.doubtful.pop(path, None)
+        return synced, next(iter(errors.values()), None)
+
+    def _write_again(self, journal: Journal, paths: Collection[str]) -> dict[str, OSError]:
+        """Returns what cannot be written. Also pieces of a commit that failed are, if the device
+        has them as a whole: another process may have found them, and have stored a part of them.
+        """
+        errors = dict[str, OSError]()
+        raw = self._disk.read_stored(journal.path, self._disk.size(journal.path))
         for _, _, pieces in read_batches(journal.path, raw):
             for place, data in pieces:
-                if place.path in failures:
-                    with suppress(FileNotFoundError):
+                if place.path in paths and place.path not in errors:
+                    try:
                         self._disk.write(place.path, place.offset, data, create=False)
-        for path, failure in failures.items():
-            self.sync(path)
-            self._disk.release(path)
-            with self._changing:  # unless a sync has failed meanwhile
-                if journal.doubtful.get(path) == failure:
-                    journal.doubtful.pop(path, None)
+                    except FileNotFoundError:
+                        pass
+                    except OSError as error:
+                        errors[place.path] = error
+        return errors

@@ -124,3 +124,5 @@ def test_a_new_folder_is_durable_only_once_its_name_is(tmp_path: Path) -> None:
     assert synced == [str(tmp_path / "a"), str(tmp_path)]
     disk.make_folder("a/b")
     assert len(synced) == 2
+    disk.make_folder("a/b", begins=True)
+    assert len(synced) == 4

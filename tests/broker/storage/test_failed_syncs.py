@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from errno import EDQUOT, EIO, ENOSPC
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from broker.messaging.test_segments import a_log, ids
+from structlog.testing import capture_logs
 
 from loadmanager.broker.messaging.segments import ABSENT, SegmentIndex, entries_in
 from loadmanager.broker.messaging.stored_log import StoredLog
 from loadmanager.broker.ports.log import Run
-from loadmanager.broker.storage.log_files import LogFiles
+from loadmanager.broker.storage.disk import DirectoryDisk
+from loadmanager.broker.storage.log_files import THREADS, LogFiles
 from loadmanager.broker.storage.memory_disk import MemoryDisk, SharedFiles
+from loadmanager.broker.storage.writers import JOURNALS_MAX, WAITING_MAX
 from loadmanager.kit.errors import CorruptDataError, OperationalError
+from loadmanager.kit.files.worker import Worker
 
 SEGMENT = f"{7:016x}/00000001-{0:016x}.log"
 
@@ -38,8 +44,11 @@ class Holes(Random):
 
     def __init__(self, *lost: int) -> None:
         super().__init__(0)
-        self._lost = lost
-        self._sectors = 0
+        self.lose(*lost)
+
+    def lose(self, *lost: int) -> None:
+        """Leave out these ones of the next sectors."""
+        self._lost, self._sectors = lost, 0
 
     def random(self) -> float:
         """Whether the next sector is written."""
@@ -50,8 +59,8 @@ class Holes(Random):
 class Failing:
     """Files on which one sync fails, of the next file with this name's end."""
 
-    def __init__(self, rng: Random | None = None) -> None:
-        self.files = SharedFiles(rng=rng or Nothing())
+    def __init__(self, rng: Random | None = None, *, strict_names: bool = False) -> None:
+        self.files = SharedFiles(strict_names=strict_names, rng=rng or Nothing())
         self.files.trouble = self._trouble
         self.next: tuple[str, int] | None = None
 
@@ -75,11 +84,11 @@ async def commit(storage: LogFiles, log: StoredLog, *tails: bytes) -> None:
     log.stored(end_id, size)
 
 
-async def content(storage: LogFiles, segments: list[SegmentIndex]) -> list[bytes]:
+async def content(storage: LogFiles, segments: list[SegmentIndex], log_id: int = 7) -> list[bytes]:
     """What can be read of a log."""
     found = []
     for segment in segments:
-        data = await storage.read(7, segment, 0, segment.size)
+        data = await storage.read(log_id, segment, 0, segment.size)
         found += [entry.tail for entry in entries_in(data)]
     return found
 
@@ -192,6 +201,36 @@ async def test_of_what_was_sent_together_the_later_ones_are_not_stored_alone() -
         assert ids(segments[0]) == {"p": end_id - 1}
 
 
+async def test_a_failed_commit_that_another_broker_has_found_is_not_stored_in_part() -> None:
+    """The device has all of it, but the sync of what the other one has brought to the segment fails
+    for its beginning. The journal goes after that.
+    """
+    rng = Holes()
+    failing = Failing(rng)
+    storage, other = failing.storage(), failing.storage()
+    batch = {}
+    for number in (7, 8, 9):
+        segments, _ = await storage.open(number, [], 0)
+        log = a_log(segments)
+        for entry_id in range(2):
+            log.append(bytes(2000), 1, 0, "p", entry_id)
+        batch[number] = log.take()[0]
+    failing.next = (".journal", EIO)
+    with pytest.raises(OperationalError):
+        await storage.append(batch)
+    rng.lose(1)
+    failing.next = (SEGMENT, EIO)
+    runs = [Run(1, 0, storage.writer)]
+    with pytest.raises(OperationalError):
+        await other.open(7, runs, 0)
+    for _ in range(2):
+        await storage.sync()
+    assert not any(path.endswith(".journal") for path in failing.files.content)
+    segments, end_id = await other.open(7, runs, 0)
+    assert (end_id, ids(segments[0])) == (2, {"p": 1})
+    assert ABSENT not in segments[0].offsets
+
+
 async def test_a_segment_that_cannot_be_stored_costs_its_own_log_only() -> None:
     """The process that wrote it has ended, and its journal covers other logs, too."""
     failing = Failing()
@@ -219,3 +258,237 @@ async def test_a_segment_that_cannot_be_stored_costs_its_own_log_only() -> None:
     for number in (7, 8, 9):
         segments, end_id = await other.open(number, runs, 0)
         assert (end_id, ids(segments[0])) == (1, {"p": 0})
+
+
+class BadFile:
+    """Topics of one process, where files cannot be written or synced for long. Journals are full
+    after each commit.
+    """
+
+    def __init__(self, *calls: str, bad: str = SEGMENT, topics: int = 5) -> None:
+        self.files = SharedFiles(rng=Nothing())
+        self.calls = set(calls)
+        self.files.trouble = lambda call, path: EIO * (call in self.calls and path.endswith(bad))
+        self.storage = LogFiles(MemoryDisk(self.files), inline, journal_bytes=10)
+        self.logs: dict[int, StoredLog] = {}
+        self.sent: dict[int, list[bytes]] = {number: [] for number in range(5, 5 + topics)}
+        self.runs: dict[int, list[Run]] = {number: [] for number in self.sent}
+
+    @property
+    def journals(self) -> int:
+        """How many there are."""
+        return sum(path.endswith(".journal") for path in self.files.content)
+
+    async def open(self, *numbers: int) -> None:
+        """Open topics, perhaps once more; all messages with a receipt are found."""
+        for number in numbers:
+            segments, end_id = await self.storage.open(number, self.runs[number], 0)
+            assert await content(self.storage, segments, number) == self.sent[number]
+            run = len(self.runs[number]) + 1
+            self.runs[number].append(Run(run, end_id, self.storage.writer))
+            self.logs[number] = a_log(segments, run=run)
+
+    async def commit(self) -> set[int]:
+        """A message to each topic that is open, and what is done now and then. Returns the topics
+        that were refused.
+        """
+        batch, ends, tails = {}, {}, {}
+        for number, log in self.logs.items():
+            tails[number] = b"%d of topic %d" % (log.next_id, number)
+            log.append(tails[number], 1, 0, "p", log.next_id)
+            batch[number], *ends[number] = log.take()
+        refused = await self.storage.append(batch)
+        for number in refused:
+            del self.logs[number]
+        for number, log in self.logs.items():
+            log.stored(*ends[number])
+            self.sent[number].append(tails[number])
+        with suppress(OperationalError):
+            await self.storage.sync()
+        return refused
+
+    async def check(self) -> None:
+        """After a loss of power, the messages with a receipt are there."""
+        self.files.lose_power(keep=0)
+        storage = LogFiles(MemoryDisk(self.files), inline)
+        for number, sent in self.sent.items():
+            segments, _ = await storage.open(number, self.runs[number], 0)
+            assert await content(storage, segments, number) == sent
+
+
+async def test_a_file_that_is_never_synced_fails_no_commit_of_others() -> None:
+    """Its topic is not used any more; its journal stays, and the later ones go."""
+    bad = BadFile("sync")
+    await bad.open(*bad.sent)
+    await bad.commit()
+    del bad.logs[7]
+    for _ in range(50):
+        assert await bad.commit() == set()
+        assert bad.journals <= 2
+    bad.calls.clear()
+    await bad.check()
+
+
+@pytest.mark.parametrize("calls", [("sync",), ("write",), ("sync", "write")])
+async def test_a_topic_is_refused_for_which_too_many_journals_wait(calls: tuple[str, ...]) -> None:
+    """Only this one is; it comes back when its file can be synced again."""
+    bad = BadFile(*calls)
+    await bad.open(*bad.sent)
+    refused = []
+    with capture_logs() as logs:
+        for _ in range(50):
+            refused += await bad.commit()
+            assert bad.journals <= 2 * WAITING_MAX
+    assert refused == [7]
+    assert [entry["file"] for entry in logs if entry["log_level"] == "error"] == [SEGMENT]
+    with pytest.raises(OperationalError):
+        await bad.open(7)
+    bad.calls.clear()
+    await bad.open(7)
+    for _ in range(2 * WAITING_MAX):
+        assert await bad.commit() == set()
+    assert bad.journals == 0
+    await bad.check()
+
+
+async def test_the_journals_stay_few_however_many_files_cannot_be_synced() -> None:
+    """One topic after the other is written to, none of whose files can be synced."""
+    bad = BadFile("sync", bad=".log", topics=4 * JOURNALS_MAX)
+    failed = 0
+    with capture_logs():
+        for first in range(5, 5 + len(bad.sent), 4):
+            bad.logs.clear()
+            await bad.open(*range(first, first + 4))
+            try:
+                for _ in range(WAITING_MAX):
+                    await bad.commit()
+            except OperationalError:
+                failed += 1
+            assert bad.journals <= JOURNALS_MAX + 2
+    assert failed
+    bad.calls.clear()
+    await bad.storage.sync()
+    assert bad.journals == 0
+    await bad.open(*bad.sent)
+    await bad.commit()
+    await bad.check()
+
+
+def journals(folder: Path) -> list[Path]:
+    """The journals of all writers."""
+    return list(folder.glob("writers/*/*.journal"))
+
+
+async def test_a_journal_does_not_stay_for_a_topic_that_was_deleted(tmp_path: Path) -> None:
+    """Whoever tried to sync its file does not keep it open."""
+
+    def fdatasync(found: int) -> None:
+        if ".log" in Path(f"/proc/self/fd/{found}").readlink().name:
+            raise OSError(EIO, "trouble")
+
+    workers = [Worker(f"storage-{number}") for number in range(THREADS)]
+    storage = LogFiles(
+        DirectoryDisk(tmp_path, fdatasync=fdatasync),
+        lambda number, call: workers[number].run(call),
+        journal_bytes=10,
+    )
+    batch = {}
+    for number in (7, 8, 9):
+        segments, _ = await storage.open(number, [], 0)
+        log = a_log(segments)
+        log.append(b"with a receipt", 1, 0, "p", 0)
+        batch[number] = log.take()[0]
+    assert await storage.append(batch) == set()
+    with pytest.raises(OperationalError):
+        await storage.sync()
+    assert journals(tmp_path)
+    for number in (7, 8, 9):
+        await storage.delete(number)
+    await storage.sync()
+    for worker in workers:
+        worker.close()
+    assert not journals(tmp_path)
+
+
+async def test_the_folder_of_a_new_topic_is_durable_whoever_has_made_it() -> None:
+    """A broker has made it, and could not make its name durable; another one opens the topic."""
+    files = SharedFiles(strict_names=True)
+    fails = [""]
+    files.trouble = lambda call, path: EIO * (call == "sync_names" and path in fails)
+    first, second = (LogFiles(MemoryDisk(files), inline) for _ in range(2))
+    with pytest.raises(OperationalError):
+        await first.open(7, [], 0)
+    fails.clear()
+    segments, _ = await second.open(7, [], 0)
+    log = a_log(segments)
+    await commit(second, log, b"with a receipt")
+    files.lose_power(keep=0)
+    storage = LogFiles(MemoryDisk(files), inline)
+    segments, end_id = await storage.open(7, [Run(1, 0, second.writer)], 0)
+    assert (end_id, await content(storage, segments)) == (1, [b"with a receipt"])
+
+
+async def test_the_name_of_a_journal_is_durable_before_others_bring_it_to_a_segment() -> None:
+    """A commit has failed, but the device has all of it; of what another broker has brought to the
+    segment, the beginning is lost. The journal must still be there after a loss of power.
+    """
+    rng = Holes()
+    failing = Failing(rng, strict_names=True)
+    storage, other = failing.storage(direct_max=0), failing.storage()
+    segments, _ = await storage.open(7, [], 0)
+    log = a_log(segments)
+    failing.next = (".journal", EIO)
+    with pytest.raises(OperationalError):
+        await commit(storage, log, bytes(2000), bytes(2000))
+    rng.lose(1)
+    failing.next = (SEGMENT, EIO)
+    runs = [Run(1, 0, storage.writer)]
+    with pytest.raises(OperationalError):
+        await other.open(7, runs, 0)
+    failing.files.sync_names(f"{7:016x}")
+    failing.files.lose_power(keep=0)
+    segments, end_id = await failing.storage().open(7, runs, 0)
+    assert (end_id, ids(segments[0])) == (2, {"p": 1})
+    assert ABSENT not in segments[0].offsets
+
+
+async def test_a_commit_is_not_stored_in_part_that_another_broker_finds_before_it_fails() -> None:
+    """It reads the journal when that is written, and not synced."""
+    rng = Holes()
+    failing = Failing(rng)
+    storage, other = failing.storage(direct_max=0), failing.storage()
+    segments, _ = await storage.open(7, [], 0)
+    log = a_log(segments)
+    runs = [Run(1, 0, storage.writer)]
+    log.append(bytes(2000), 1, 0, "p", 0)
+    log.append(bytes(2000), 1, 0, "p", 1)
+    pieces, _, _ = log.take()
+    failed = []
+
+    def trouble(call: str, path: str) -> int:
+        """The sync of the journal fails, just after the other broker has found it; and so does that
+        of the segment, before.
+        """
+        if call != "sync" or len(failed) == 2:
+            return 0
+        if not failed:
+            failed.append(path)
+            with pytest.raises(OperationalError):
+                other.open(7, runs, 0).send(None)
+            rng.lose(*range(1, 20))
+            return EIO
+        if path == SEGMENT:
+            failed.append(path)
+            rng.lose(1)
+            return EIO
+        return 0
+
+    failing.files.trouble = trouble
+    with pytest.raises(OperationalError):
+        await storage.append({7: pieces})
+    assert failed[1] == SEGMENT
+    for _ in range(2):
+        await storage.sync()
+    segments, end_id = await other.open(7, runs, 0)
+    assert (end_id, ids(segments[0])) == (2, {"p": 1})
+    assert ABSENT not in segments[0].offsets
