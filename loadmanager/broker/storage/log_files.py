@@ -227,10 +227,7 @@ class LogFiles:
             )
         sync_s = time.perf_counter() - began_s
         finished = [(place, piece) for place, piece in pieces if piece.finished]
-        for place, _ in finished:
-            self._buffer.flush([place.path])
-            self._own.sync(place.path)
-            self._disk.release(place.path)
+        self._own.finish(self._buffer, [(place, piece.finished) for place, piece in pieces])
         self._own.retire(only_full=True)
         self._look()
         for place, piece in finished:
@@ -491,5 +488,5 @@ class LogFiles:
 
         self._scanned.pop(log_id, None)
         self._unindexed.pop(log_id, None)
-        await self._in_thread(COMMITTER, lambda: self._buffer.drop(log_id))
+        await self._in_thread(COMMITTER, lambda: self._buffer.drop(self._buffer.paths(log_id)))
         await self._release(await self._for_log(log_id, delete))

@@ -181,10 +181,11 @@ class Buffer:
         prefix = "" if log_id is None else f"{log_id:016x}/"
         return [path for path in list(self._pieces) if path.startswith(prefix)]
 
-    def drop(self, log_id: int) -> None:
-        """Forget what is kept of a log."""
-        for path in self.paths(log_id):
-            self._forget(path, sum(len(piece) for piece in self._pieces[path]))
+    def drop(self, paths: Iterable[str]) -> None:
+        """Forget what is kept of some segments."""
+        for path in paths:
+            if path in self:
+                self._forget(path, sum(len(piece) for piece in self._pieces[path]))
 
 
 @dataclass(slots=True)
@@ -359,6 +360,24 @@ class Writer:
             self.failures += 1
             self.doubt(path)
             raise
+
+    def finish(self, buffer: Buffer, places: Iterable[tuple[Place, bool]]) -> None:
+        """Make the segments durable that a commit has finished. What is behind one of which that
+        fails has no receipt: only who brings the journal to both of them writes it.
+        """
+        failed = dict[int, OSError]()
+        for place, finished in places:
+            if place.log_id in failed:
+                buffer.drop([place.path])
+            elif finished:
+                try:
+                    buffer.flush([place.path])
+                    self.sync(place.path)
+                except OSError as error:
+                    failed[place.log_id] = error
+                self._disk.release(place.path)
+        if failed:
+            raise next(iter(failed.values()))
 
     def settle(self, path: str) -> bool:
         """A segment was synced, and nothing more is written to it: if it is not in doubt, it needs

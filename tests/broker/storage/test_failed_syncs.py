@@ -492,3 +492,21 @@ async def test_a_commit_is_not_stored_in_part_that_another_broker_finds_before_i
     segments, end_id = await other.open(7, runs, 0)
     assert (end_id, ids(segments[0])) == (2, {"p": 1})
     assert ABSENT not in segments[0].offsets
+
+
+async def test_nothing_is_stored_behind_a_segment_whose_end_is_not() -> None:
+    """A commit finishes a segment, whose sync fails; another broker, which has listed the journals
+    before there was this one, finds the next segment.
+    """
+    failing = Failing()
+    storage = failing.storage(direct_max=0)
+    segments, _ = await storage.open(7, [], 0)
+    log = a_log(segments, entries_max=1)
+    failing.next = (SEGMENT, EIO)
+    with pytest.raises(OperationalError):
+        await commit(storage, log, b"first", b"second")
+    await storage.flush()
+    found = [path for path in failing.files.content if path.endswith(".log")]
+    assert found == [SEGMENT]
+    segments, end_id = await storage.open(7, [Run(1, 0, storage.writer)], 0)
+    assert (end_id, ids(segments[0])) == (1, {"p": 0})
