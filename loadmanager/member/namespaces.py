@@ -5,7 +5,8 @@ Pulsar's `NamespaceBundleFactory` and `NamespaceResources`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -27,7 +28,13 @@ from loadmanager.kit.errors import (
     NotFoundError,
 )
 from loadmanager.kit.metadata import paths
-from loadmanager.kit.metadata.documents import Corrupt, read_object, update, write_object
+from loadmanager.kit.metadata.documents import (
+    ATTEMPTS_MAX,
+    Corrupt,
+    read_object,
+    update,
+    write_object,
+)
 from loadmanager.kit.metadata.store import (
     Change,
     ChangeKind,
@@ -46,6 +53,9 @@ from loadmanager.member.settings import NAMESPACE_BUNDLES_MAX, BrokerSettings
 
 SPLIT_ATTEMPTS_MAX = 7
 """How often a split is tried when other writers change the policies meanwhile (Pulsar's limit)."""
+
+RESOURCE_GROUP = "resource_group_name"
+"""The field of the policies that attaches a namespace to a resource group (Pulsar's)."""
 
 DELETED = "deleted"
 """The field of the policies that marks a namespace as deleted (Pulsar's)."""
@@ -179,21 +189,33 @@ class Namespaces:
         }
 
     async def create_tenant(self, name: str, info: Mapping[str, Any]) -> None:
-        """Create or replace a tenant."""
-        stored = {
-            "adminRoles": list(info.get("adminRoles") or []),
-            "allowedClusters": list(info.get("allowedClusters") or []),
-        }
-        await self._store.put(
-            f"{paths.POLICIES}/{check_part(name, 'tenant')}", write_object(stored)
-        )
+        """Store a new tenant; raises `ConflictError` if there is one of that name."""
+        path = f"{paths.POLICIES}/{check_part(name, 'tenant')}"
+        if not await self._store.create(path, _tenant(info)):
+            raise ConflictError("Tenant already exist")
         self.names.created(name)
+
+    async def update_tenant(self, name: str, info: Mapping[str, Any]) -> None:
+        """Replace a tenant's record, also a corrupt one.
+
+        Raises `NotFoundError`, or `ConflictError` after `ATTEMPTS_MAX` conflicts.
+        """
+        path = f"{paths.POLICIES}/{check_part(name, 'tenant')}"
+        for _ in range(ATTEMPTS_MAX):
+            node = await self._store.get(path)
+            if node is None:
+                raise NotFoundError(f"Tenant {name} does not exist")
+            with suppress(VersionConflictError):
+                await self._store.put(path, _tenant(info), version=node.version)
+                return
+        raise ConflictError(f"Concurrent modification of the tenant {name}")
 
     async def delete_tenant(self, name: str) -> None:
         """Delete a tenant; raises `NotFoundError`, or `ConflictError` while it has namespaces."""
         if await self.namespaces(name):
             raise ConflictError(f"Tenant {name} still has namespaces: delete them first")
-        await self._store.delete(f"{paths.POLICIES}/{name}")
+        if not await self._store.delete(f"{paths.POLICIES}/{name}"):
+            raise NotFoundError(f"Tenant {name} does not exist")
 
     # Namespaces
 
@@ -204,18 +226,11 @@ class Namespaces:
             raise NotFoundError(f"Tenant {tenant} does not exist")
         return [f"{tenant}/{name}" for name in await self._store.children(root)]
 
-    async def every_namespace(self) -> list[NamespaceName]:
-        """All namespaces of all tenants, including corrupt ones."""
-        return [
-            NamespaceName(tenant, name)
-            for tenant in await self.tenants()
-            for name in await self._store.children(f"{paths.POLICIES}/{tenant}")
-        ]
-
     async def create_namespace(self, namespace: NamespaceName, policies: Mapping[str, Any]) -> None:
         """Store a new namespace.
 
-        Raises `NotFoundError` (tenant), `ConflictError` (exists), `BadInputError` (bundles).
+        Raises `NotFoundError` (tenant), `ConflictError` (exists), `BadInputError` (bundles, or a
+        resource group that does not exist).
         """
         await self._require_room(namespace)
         boundaries = self._requested_boundaries(policies.get("bundles"))
@@ -232,17 +247,32 @@ class Namespaces:
             "namespaceAntiAffinityGroup": None,
         }
         await self._store.create(f"{paths.LOCAL_POLICIES}/{namespace.tenant}", b"")
-        try:
-            await self._store.commit(
-                [
-                    Create(paths.policies(namespace), write_object(stored)),
-                    Create(paths.local_policies(namespace), write_object(local)),
-                ]
-            )
-        except VersionConflictError:
-            raise ConflictError(f"Namespace {namespace} exists already") from None
+        await self._commit_new(
+            namespace,
+            [
+                Create(paths.policies(namespace), write_object(stored)),
+                Create(paths.local_policies(namespace), write_object(local)),
+            ],
+            stored.get(RESOURCE_GROUP),
+        )
         self.names.created(namespace.tenant, namespace.name)
         log.info("namespace created", namespace=str(namespace), bundles=len(boundaries) - 1)
+
+    async def _commit_new(
+        self, namespace: NamespaceName, operations: list[Operation], group: str | None
+    ) -> None:
+        """Store the records of a new namespace, which is attached to a resource group, if any."""
+        for _ in range(ATTEMPTS_MAX):
+            attach = [] if group is None else [await attaching(self._store, group)]
+            try:
+                await self._store.commit([*operations, *attach])
+            except VersionConflictError:
+                if not attach or await self._store.get(paths.policies(namespace)) is not None:
+                    raise ConflictError(f"Namespace {namespace} exists already") from None
+                await self._require_room(namespace)
+            else:
+                return
+        raise ConflictError(f"Concurrent modification of the resource group {group}")
 
     async def _require_room(self, namespace: NamespaceName) -> None:
         """Raise `BadInputError` if the tenant is full, `NotFoundError` if it does not exist."""
@@ -281,11 +311,15 @@ class Namespaces:
         }
 
     async def update_policies(
-        self, namespace: NamespaceName, change: Callable[[dict[str, Any]], dict[str, Any]]
+        self,
+        namespace: NamespaceName,
+        change: Callable[[dict[str, Any]], dict[str, Any]],
+        *,
+        also: Callable[[], Awaitable[Operation]] | None = None,
     ) -> None:
         """Change the policies by compare-and-set; a field with the value None is removed.
 
-        `change` may be called several times. Raises `NotFoundError`.
+        `change` may be called several times; `also`: see `update`. Raises `NotFoundError`.
         """
 
         def changed(policies: dict[str, Any]) -> dict[str, Any]:
@@ -293,7 +327,7 @@ class Namespaces:
                 raise NotFoundError(f"Namespace {namespace} does not exist")
             return {field: value for field, value in change(policies).items() if value is not None}
 
-        await update(self._store, paths.policies(namespace), changed)
+        await update(self._store, paths.policies(namespace), changed, also=also)
 
     async def mark_deleted(self, namespace: NamespaceName) -> None:
         """Mark a namespace as deleted, so that no broker can acquire its bundles.
@@ -394,6 +428,37 @@ class Namespaces:
         """Read the boundaries from the store next time."""
         self._generation += 1
         self._bundles.pop(namespace, None)
+
+
+async def every_namespace(store: Store) -> list[NamespaceName]:
+    """All namespaces of all tenants, including corrupt ones."""
+    return [
+        NamespaceName(tenant, name)
+        for tenant in await store.children(paths.POLICIES)
+        for name in await store.children(f"{paths.POLICIES}/{tenant}")
+    ]
+
+
+async def attaching(store: Store, group: str) -> Operation:
+    """An operation for the transaction that attaches a namespace to a resource group. It changes
+    the group's version: who looked for attached namespaces before cannot delete the group.
+
+    Raises `BadInputError` if the group does not exist.
+    """
+    path = paths.resource_group(check_part(group, "resource group"))
+    node = await store.get(path)
+    if node is None:
+        raise BadInputError(f"Resource group {group} does not exist")
+    return Put(path, node.value, node.version)
+
+
+def _tenant(info: Mapping[str, Any]) -> bytes:
+    return write_object(
+        {
+            "adminRoles": list(info.get("adminRoles") or []),
+            "allowedClusters": list(info.get("allowedClusters") or []),
+        }
+    )
 
 
 def _absent(namespace: NamespaceName) -> NotFoundError:

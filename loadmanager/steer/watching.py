@@ -116,9 +116,15 @@ class Watching:
         """Read the leader's settings: above all, whether Pulsar moves bundles itself. Returns
         whether they could be read.
         """
+        return await self._read_settings_and(owns=False)
+
+    async def _read_settings_and(self, *, owns: bool) -> bool:
+        """Read the leader and its settings, and those of each broker if they are wanted, or if one
+        of them balances by settings of its own.
+        """
         await self._part("leader", self._read_leader)
         read = await self._part("settings", self._read_settings)
-        if any(self.picture.own.values()):
+        if owns or any(self.picture.own.values()):
             await self._read_owns()
         return read
 
@@ -130,9 +136,7 @@ class Watching:
         """Read Pulsar's settings, its leader and the policies; where bundles may be moved, which
         brokers balance by settings of their own.
         """
-        await self.read_settings()
-        if self.settings.value.mode in (APPROVE, ACT):
-            await self._read_owns()
+        await self._read_settings_and(owns=self.settings.value.mode in (APPROVE, ACT))
         if self.picture.cluster:
             everything = partial(self._read_policies, None)
             await self._part("policies", everything)

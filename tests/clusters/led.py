@@ -28,6 +28,7 @@ from loadmanager.kit.conf import Live
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import Corrupt
 from loadmanager.kit.metadata.leader import Leader
+from loadmanager.kit.metadata.memory import MemoryTree
 from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.tasks import Scope, Steps
@@ -269,10 +270,11 @@ async def led_fleet(
     clock: Clock | None = None,
     strategies: StrategySettings | None = None,
     extensible: bool = False,
+    tree: MemoryTree | None = None,
 ) -> AsyncIterator[Led]:
     """A running fleet with a leader."""
     records = range(brokers if extensible else 0)
-    async with a_fleet(brokers, bundles, records) as fleet, Scope("policies") as scope:
+    async with a_fleet(brokers, bundles, records, tree) as fleet, Scope("policies") as scope:
         led = Led(fleet, clock or LoopClock(), extensible=extensible)
         if strategies is not None:
             led.strategies.set(strategies)

@@ -251,9 +251,15 @@ class Broker:
 class Fleet:
     """Several brokers over one tree, whose `Peers` call each other directly."""
 
-    def __init__(self, count: int, scope: Scope, extensible: Container[int] = ()) -> None:
+    def __init__(
+        self,
+        count: int,
+        scope: Scope,
+        extensible: Container[int] = (),
+        tree: MemoryTree | None = None,
+    ) -> None:
         self.scope = scope
-        self.tree = MemoryTree()
+        self.tree = tree or MemoryTree()
         self.brokers = [
             Broker(self, index, extensible=index in extensible) for index in range(count)
         ]
@@ -335,13 +341,16 @@ class Fleet:
 
 @asynccontextmanager
 async def a_fleet(
-    count: int = 2, bundles: int = 4, extensible: Container[int] = ()
+    count: int = 2,
+    bundles: int = 4,
+    extensible: Container[int] = (),
+    tree: MemoryTree | None = None,
 ) -> AsyncIterator[Fleet]:
     """A running fleet with the namespace public/default; some brokers run the extensible manager,
     by their numbers.
     """
     async with Scope("fleet") as scope:
-        fleet = Fleet(count, scope, extensible)
+        fleet = Fleet(count, scope, extensible, tree)
         for broker in fleet.brokers:
             await broker.start(scope)
         first = fleet.brokers[0].namespaces

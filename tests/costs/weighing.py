@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Callable
 
 
-def alive(kind: type) -> int:
-    """The number of objects of a class that something refers to."""
+def alive(*kinds: type) -> dict[str, int]:
+    """The number of objects of each class that something refers to."""
     gc.collect()
-    return sum(type(found) is kind for found in gc.get_objects())
+    counts = Counter(map(type, gc.get_objects()))
+    return {kind.__name__: counts[kind] for kind in kinds}
 
 
 def left_by(act: Callable[[], object], *kinds: type) -> dict[str, int]:
     """Run `act`; return how many more objects of each class there are afterwards."""
-    before = {kind: alive(kind) for kind in kinds}
+    before = alive(*kinds)
     act()
-    return {kind.__name__: alive(kind) - before[kind] for kind in kinds}
+    return {name: count - before[name] for name, count in alive(*kinds).items()}

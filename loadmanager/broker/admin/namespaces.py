@@ -84,15 +84,18 @@ class NamespaceRoutes:
         name = request.match_info["tenant"]
         if name in await self._use.namespaces.tenants():
             raise ConflictError("Tenant already exist")
-        return await self._write_tenant(request)
+        await self._use.namespaces.create_tenant(name, await self._tenant_in(request))
+        return web.Response(status=204)
 
     @operation(body=Tenant)
     async def update_tenant(self, request: web.Request) -> web.Response:
         """Change a tenant; body as for creating it."""
-        await self._use.namespaces.tenant(request.match_info["tenant"])
-        return await self._write_tenant(request)
+        name = request.match_info["tenant"]
+        await self._use.namespaces.tenant(name)
+        await self._use.namespaces.update_tenant(name, await self._tenant_in(request))
+        return web.Response(status=204)
 
-    async def _write_tenant(self, request: web.Request) -> web.Response:
+    async def _tenant_in(self, request: web.Request) -> Document:
         name, info = request.match_info["tenant"], await body_object(request)
         check_part(name, "tenant")
         for field in ("adminRoles", "allowedClusters"):
@@ -103,8 +106,7 @@ class NamespaceRoutes:
             raise BadInputError("Clusters can not be empty")
         if not set(info["allowedClusters"]).issubset(await self._use.namespaces.clusters()):
             raise BadInputError("Clusters do not exist")
-        await self._use.namespaces.create_tenant(name, info)
-        return web.Response(status=204)
+        return info
 
     @operation(also={409: "it has namespaces"})
     async def delete_tenant(self, request: web.Request) -> web.Response:

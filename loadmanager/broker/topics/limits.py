@@ -7,25 +7,36 @@ clients at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import structlog
 
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
-from loadmanager.kit.errors import BadInputError, CorruptDataError, NotFoundError
+from loadmanager.kit.errors import (
+    BadInputError,
+    ConflictError,
+    CorruptDataError,
+    NotFoundError,
+)
 from loadmanager.kit.metadata import paths
-from loadmanager.kit.metadata.documents import Corrupt, Document, read_object, update, with_field
+from loadmanager.kit.metadata.documents import (
+    ATTEMPTS_MAX,
+    Corrupt,
+    Document,
+    read_object,
+    update,
+    with_field,
+)
 from loadmanager.kit.metadata.once import Once
-from loadmanager.kit.metadata.store import Change, ChangeKind, Store
+from loadmanager.kit.metadata.store import Change, ChangeKind, Store, VersionConflictError
 from loadmanager.kit.names import NamespaceName, TopicName, check_part
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.policies import ResourceGroup, applied, is_set, plain, stored
 from loadmanager.limits.report import broker_report, held_report, topic_report
 from loadmanager.limits.settings import ThrottlingSettings
-from loadmanager.member.namespaces import Namespaces
-
-GROUP_FIELD = "resource_group_name"
+from loadmanager.member.namespaces import RESOURCE_GROUP, Namespaces, attaching, every_namespace
 
 log = structlog.get_logger("limits")
 
@@ -252,7 +263,7 @@ class Limits:
 
     async def namespace_group(self, namespace: NamespaceName) -> str | None:
         """The resource group that a namespace is attached to. Raises `NotFoundError`."""
-        group = (await self._namespaces.policies(namespace)).get(GROUP_FIELD)
+        group = (await self._namespaces.policies(namespace)).get(RESOURCE_GROUP)
         return group if isinstance(group, str) else None
 
     async def set_namespace_group(self, namespace: NamespaceName, group: str | None) -> None:
@@ -260,14 +271,10 @@ class Limits:
 
         Raises `NotFoundError`, or `BadInputError` for a missing group.
         """
-        if (
-            group is not None
-            and await self._store.get(paths.resource_group(check_part(group, "resource group")))
-            is None
-        ):
-            raise BadInputError(f"Resource group {group} does not exist")
         await self._namespaces.update_policies(
-            namespace, lambda policies: {**policies, GROUP_FIELD: group}
+            namespace,
+            lambda policies: {**policies, RESOURCE_GROUP: group},
+            also=None if group is None else lambda: attaching(self._store, group),
         )
         log.info("resource group of a namespace changed", namespace=str(namespace), group=group)
 
@@ -333,12 +340,18 @@ class Limits:
         """Delete a resource group; raises `NotFoundError`, or `BadInputError` while a namespace is
         attached to it.
         """
-        await self.resource_group(name)
-        attached = await self._attached_to(name)
-        if attached:
-            raise BadInputError(f"Resource group {name} is in use by {', '.join(attached)}")
-        await self._store.delete(paths.resource_group(name))
-        log.info("resource group deleted", group=name)
+        path = paths.resource_group(check_part(name, "resource group"))
+        for _ in range(ATTEMPTS_MAX):
+            node = await self._store.get(path)
+            if node is None:
+                raise NotFoundError(f"Resource group {name} does not exist")
+            if attached := await self._attached_to(name):
+                raise BadInputError(f"Resource group {name} is in use by {', '.join(attached)}")
+            with suppress(VersionConflictError):  # changed, or attached meanwhile
+                await self._store.delete(path, version=node.version)
+                log.info("resource group deleted", group=name)
+                return
+        raise ConflictError(f"Concurrent modification of the resource group {name}")
 
     def dynamic_names(self) -> list[str]:
         """Keys that may be changed on running brokers."""
@@ -381,11 +394,11 @@ class Limits:
 
     async def _attached_to(self, group: str) -> list[str]:
         """Namespaces of a resource group. Corrupt policies name no group."""
-        names = await self._namespaces.every_namespace()
+        names = await every_namespace(self._store)
         policy_paths = [paths.policies(name) for name in names]
         nodes = await self._store.get_many(policy_paths)
         return [
             str(name)
             for name, path, node in zip(names, policy_paths, nodes, strict=True)
-            if self._corrupt.object_of(node, "policy", path).get(GROUP_FIELD) == group
+            if self._corrupt.object_of(node, "policy", path).get(RESOURCE_GROUP) == group
         ]

@@ -31,11 +31,11 @@ async def initialize_cluster(values: Mapping[str, str], namespaces: Mapping[str,
         catalogue = Namespaces(store, Live(broker))
         for name, bundles in namespaces.items():
             namespace = NamespaceName.parse(name)
-            if namespace.tenant not in await catalogue.tenants():
+            with suppress(ConflictError):  # it exists from an earlier start
                 await catalogue.create_tenant(
                     namespace.tenant, {"allowedClusters": [broker.cluster_name]}
                 )
-            with suppress(ConflictError):  # it exists from an earlier start
+            with suppress(ConflictError):
                 await catalogue.create_namespace(namespace, {"bundles": {"numBundles": bundles}})
 
 

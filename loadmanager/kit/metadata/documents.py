@@ -16,7 +16,7 @@ Code that keeps a cache leaves out the corrupt object and goes on; `Corrupt` log
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -24,7 +24,7 @@ import msgspec
 import structlog
 
 from loadmanager.kit.errors import BadInputError, ConflictError, CorruptDataError
-from loadmanager.kit.metadata.store import Node, Store, VersionConflictError
+from loadmanager.kit.metadata.store import Node, Operation, Put, Store, VersionConflictError
 from loadmanager.kit.nesting import STORED_LEVELS_MAX, nests_deeper
 
 ATTEMPTS_MAX = 7
@@ -145,12 +145,17 @@ def write_object(document: Mapping[str, Any]) -> bytes:
 
 
 async def update(
-    store: Store, path: str, change: Callable[[dict[str, Any]], dict[str, Any]]
+    store: Store,
+    path: str,
+    change: Callable[[dict[str, Any]], dict[str, Any]],
+    *,
+    also: Callable[[], Awaitable[Operation]] | None = None,
 ) -> None:
     """Change an object by compare-and-set; a missing node counts as an empty object.
 
-    `change` may be called several times. Raises `ConflictError` after `ATTEMPTS_MAX` conflicts with
-    other writers, and `CorruptDataError` for a corrupt object.
+    `change` may be called several times, and `also`, which makes an operation of the same
+    transaction on another node. Raises `ConflictError` after `ATTEMPTS_MAX` conflicts with other
+    writers, and `CorruptDataError` for a corrupt object.
     """
     for _ in range(ATTEMPTS_MAX):
         node = await store.get(path)
@@ -162,7 +167,10 @@ async def update(
         with stored(path):  # an object that is not too deep to read may be too deep to write
             value = write_object(changed)
         try:
-            await store.put(path, value, version=node.version)
+            if also is None:
+                await store.put(path, value, version=node.version)
+            else:
+                await store.commit([Put(path, value, node.version), await also()])
         except VersionConflictError:
             continue
         return

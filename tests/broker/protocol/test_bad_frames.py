@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
 from system.cluster import Cluster, wait_for
 from system.raw import TOPIC, Raw, a_send
@@ -16,6 +17,7 @@ from system.raw import TOPIC, Raw, a_send
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import encode
 
+CLIENTS = 10
 pytestmark = [pytest.mark.zookeeper, pytest.mark.system]
 
 
@@ -75,24 +77,28 @@ def test_bad_frames_end_the_connection(cluster: Cluster, data: bytes) -> None:
 
 
 def test_truncated_frame(cluster: Cluster) -> None:
-    """A client that goes away in the middle of a frame leaves nothing behind: no connection, no
-    producer, and no part of the message.
+    """Clients that go away in the middle of a frame leave nothing behind: no connection, no
+    producer, no part of the message, and no open file.
     """
     name = "public/default/truncated"
 
     def stats() -> Any:
         return cluster.get(0, f"/admin/v2/persistent/{name}/stats")
 
+    broker = psutil.Process(cluster.pid(0))
     before = connections(cluster)
-    with Raw("127.0.0.1", cluster.pulsar_port) as raw:
-        raw.greet()
-        raw.produce(f"persistent://{name}")
-        raw.send(a_send(0)[:-3])
-        assert len(stats()["publishers"]) == 1
-        assert connections(cluster) > 0
+    files = broker.num_fds()
+    for _ in range(CLIENTS):
+        with Raw("127.0.0.1", cluster.pulsar_port) as raw:
+            raw.greet()
+            raw.produce(f"persistent://{name}")
+            raw.send(a_send(0)[:-3])
+            assert stats()["publishers"]
+            assert connections(cluster) > 0
     wait_for(lambda: not stats()["publishers"], "the producer is gone", 10)
     wait_for(lambda: connections(cluster) <= before, "the connection is gone", 10)
     assert (stats()["msgInCounter"], stats()["storageSize"]) == (0, 0)
+    wait_for(lambda: broker.num_fds() < files + CLIENTS, "their files are closed", 10)
 
 
 def connections(cluster: Cluster) -> int:

@@ -65,7 +65,7 @@ async def secured(checks: Verifier | None = None, **values: str) -> AsyncIterato
     async with a_cluster({**VALUES, **values}, verifier=checks or verifier()) as cluster:
         namespaces = cluster.brokers[0].use.namespaces
         await namespaces.update_policies(NS, lambda policies: {**policies, FIELD: GRANTS})
-        await namespaces.create_tenant(NS.tenant, {"adminRoles": ["boss"]})
+        await namespaces.update_tenant(NS.tenant, {"adminRoles": ["boss"]})
         await cluster.brokers[0].serve(TOPIC)
         yield cluster
 

@@ -40,7 +40,9 @@ async def test_tenants(brokers: list[UseCases]) -> None:
         "adminRoles": ["root"],
         "allowedClusters": ["standalone"],
     }
-    await use.namespaces.create_tenant("acme", {})
+    with pytest.raises(ConflictError, match="already exist"):
+        await use.namespaces.create_tenant("acme", {})
+    await use.namespaces.update_tenant("acme", {})
     assert await use.namespaces.tenant("acme") == {"adminRoles": [], "allowedClusters": []}
     assert "acme" in await use.namespaces.tenants()
     with pytest.raises(ConflictError):
