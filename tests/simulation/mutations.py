@@ -220,13 +220,25 @@ MUTATIONS = (
         (
             Edit(
                 "kit/zookeeper/heartbeat.py",
-                4,
-                "self.lease.prove(sent_s, timeout_s * LEASE_FRACTION)",
+                3,
+                "self.lease.prove(proven_s, timeout_s * LEASE_FRACTION)",
                 "self.lease.prove(self._answered_s, timeout_s * LEASE_FRACTION)",
             ),
         ),
         test="kit/zookeeper/test_heartbeat.py::"
         "test_the_lease_counts_from_the_sending_of_a_heartbeat",
+    ),
+    Mutation(
+        "a heartbeat after a pause proves what the leader has not heard of",
+        (
+            Edit(
+                "kit/zookeeper/heartbeat.py",
+                3,
+                "proven_s = min(sent_s, max(known_s) + timeout_s / HEARTBEATS_PER_TIMEOUT)",
+                "proven_s = sent_s",
+            ),
+        ),
+        test="kit/zookeeper/test_lease_after_pause.py",
     ),
     _one(
         "a lock is taken whatever the boundaries are",
