@@ -538,10 +538,17 @@ MUTATIONS = (
     ),
     _storage(
         "a journal is deleted before its segments are synced",
-        "broker/storage/log_files.py",
-        2,
-        "await self._in_thread(CLEARER, partial(own.clear, journal))",
-        "pass",
+        "broker/storage/writers.py",
+        3,
+        """
+        if path not in doubtful:
+            try:
+                self.sync(path)
+        """,
+        """
+        if path not in doubtful:
+            try:
+        """,
     ),
     _storage(
         "a journal of a process that has ended is deleted before its segments are synced",
@@ -569,13 +576,13 @@ MUTATIONS = (
                 "broker/storage/log_files.py",
                 2,
                 """
-                if self._buffer.full:
-                    self._buffer.flush(None)
+                self._buffer.make_room()
+                spoilt = self._refuse(batch)
                 """,
                 """
                 self._look()
-                if self._buffer.full:
-                    self._buffer.flush(None)
+                self._buffer.make_room()
+                spoilt = self._refuse(batch)
                 """,
             ),
         ),
