@@ -115,7 +115,7 @@ MANY_METHODS = {
     "broker/storage/log_files.py:LogFiles": 13,
     "broker/storage/memory_disk.py:MemoryDisk": 19,
     "broker/storage/writers.py:Disk": 17,
-    "broker/storage/writers.py:Writer": 17,
+    "broker/storage/writers.py:Writer": 18,
     "broker/topics/access.py:BrokerAccess": 14,
     "broker/topics/directory.py:TopicDirectory": 15,
     "broker/topics/limits.py:Limits": 19,
