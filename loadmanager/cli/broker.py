@@ -15,7 +15,7 @@ EXAMPLES = """examples:
   loadmanager broker --set metadataStoreUrl=zk:zk1:2181,zk2:2181/pulsar --set clusterName=east
 
 SIGTERM releases the bundles, closes the connections and ends the broker within
-brokerShutdownTimeoutMs; a second signal ends it at once.
+brokerShutdownTimeoutMs; a second signal, after a second, ends it at once.
 Exit status: 0 stopped, 1 failed, 2 the settings are wrong.
 """
 

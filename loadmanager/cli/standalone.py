@@ -17,7 +17,7 @@ EXAMPLES = """examples:
   loadmanager standalone --config broker.conf --data-dir /var/lib/loadmanager
 
 Brokers and ZooKeeper are started again when they die; a broker that an operator stops is not.
-Ctrl-C stops everything cleanly; a second Ctrl-C stops at once.
+Ctrl-C stops everything cleanly; a second one, after a second, stops at once.
 """
 BROKERS_MAX = 64
 OWN_OPTIONS = {

@@ -176,6 +176,50 @@ def test_a_cluster_that_starts(tmp_path: Path, sign: str) -> None:
     assert alive == []
 
 
+@pytest.mark.zookeeper
+def test_a_signal_that_comes_twice_at_once_is_one(tmp_path: Path) -> None:
+    """`timeout` and service managers signal a process and its group: the broker stops in order."""
+    first = free_ports(3)
+    command = [*LOADMANAGER, "standalone", "--brokers", "1", "--data-dir", str(tmp_path / "data")]
+    for number, option in enumerate(("--pulsar-port", "--http-port", "--zookeeper-port")):
+        command += [option, str(first + number)]
+    with started(command, tmp_path, start_new_session=True) as (process, log):
+        wait_for(lambda: '"event": "ready"' in log.read_text(), "it is ready", LONG_S)
+        for number in (signal.SIGTERM, signal.SIGINT):  # two of one kind may become one
+            os.killpg(process.pid, number)
+        assert process.wait(LONG_S) == 0, log.read_text()
+        assert '"event": "stopped"' in log.read_text()
+        assert "did not end in order" not in log.read_text()
+
+
+SIGNALS = """
+import asyncio, os, signal, sys
+from loadmanager.kit.system.ending import Ending
+
+async def main(ending, wanted):
+    heard = []
+    ending.listen(lambda: heard.append(1))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        os.kill(os.getpid(), number)
+        while signal.sigpending() or not heard:
+            await asyncio.sleep(0.001)
+    while len(heard) < wanted:
+        await asyncio.sleep(0.001)
+    return len(heard)
+
+with Ending(lambda: 3600.0, same_s=float(sys.argv[1])) as ending:
+    print(asyncio.run(main(ending, int(sys.argv[2]))), flush=True)
+"""
+
+
+@pytest.mark.parametrize(("same_s", "heard"), [(3600.0, 1), (0.0, 2)])
+def test_a_later_signal_is_heard(same_s: float, heard: int) -> None:
+    """Whoever presses Ctrl-C again after a moment wants it at once; a copy wants nothing new."""
+    command = [sys.executable, "-c", SIGNALS, str(same_s), str(heard)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG_S, check=True)
+    assert done.stdout.split() == [str(heard)]
+
+
 PARENT = """
 import subprocess, sys, time
 child = subprocess.Popen(sys.argv[1:])

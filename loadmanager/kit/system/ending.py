@@ -24,6 +24,10 @@ import structlog
 NUMBERS = (signal.SIGTERM, signal.SIGINT)
 ANSWER_S = 10.0
 """The loop must run within this after a signal."""
+SAME_S = 1.0
+"""A further signal within this is the same request: `timeout`, say, signals a process and then its
+group, with the process in it.
+"""
 TELL_S = 2.0
 """The process ends after this even if its last log line is not written: its pipe may be full."""
 
@@ -68,8 +72,14 @@ class Ending:
     `within_s` says how long an orderly end may take; after that the process is ended.
     """
 
-    def __init__(self, within_s: Callable[[], float], *, answer_s: float = ANSWER_S) -> None:
-        self._within_s, self._answer_s = within_s, answer_s
+    def __init__(
+        self,
+        within_s: Callable[[], float],
+        *,
+        answer_s: float = ANSWER_S,
+        same_s: float = SAME_S,
+    ) -> None:
+        self._within_s, self._answer_s, self._same_s = within_s, answer_s, same_s
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_signal: Callable[[], object] = lambda: None
         self._closed = False
@@ -129,6 +139,8 @@ class Ending:
             again = signal.sigtimedwait(NUMBERS, max(left_s - time.monotonic(), 0))
             if self._closed:
                 return
+            if again is not None and time.monotonic() < began_s + self._same_s:
+                continue
             still = self._answered < self._asked
             if again is not None and not still:
                 self._tell(number)
