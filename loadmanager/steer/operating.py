@@ -70,11 +70,10 @@ class FleetOperations(Operations):
             document["paused"] = {"until": self.hold.breaker.until_ms, "note": str(reason)}
         return document
 
-    async def pause(self, seconds: float | None, note: str = "") -> dict[str, Any] | None:
+    async def resume(self) -> bool:
         """See the base class. The end of a pause also closes the circuit breaker."""
-        if seconds is None:
-            self.acting.resume()
-        return await Operations.pause(self, seconds, note)
+        was_open = self.acting.resume()
+        return await Operations.resume(self) or was_open
 
 
 class NoMerging:
