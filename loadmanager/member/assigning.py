@@ -27,22 +27,17 @@ from loadmanager.engine.strategies.plan_document import (
     refusals,
 )
 from loadmanager.engine.strategies.registry import EXTENSIBLE_PLACEMENT
-from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.clock import Clock
-from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.names import NamespaceName
-from loadmanager.leader.brokers import Brokers
 from loadmanager.leader.decisions import Decisions
-from loadmanager.leader.leading import Leading
-from loadmanager.leader.wishes import OperatorWishes
-from loadmanager.member.namespaces import Namespaces
+from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ownership import Ownership
-from loadmanager.member.placement_policies import PlacementPolicies
 from loadmanager.member.ports.lookup import Lookup
 from loadmanager.member.state_records import StateRecords
 
+Observe = Callable[[int, int, Plan], None]
+"""Called with the epoch, the cycle and the plan of decisions."""
 PLACEMENTS_MAX = 3
 """A search that chose so often in vain fails; the client asks again."""
 
@@ -55,18 +50,12 @@ class Assigning:
 
     records: StateRecords
     ownership: Ownership
-    namespaces: Namespaces
-    brokers: Brokers
-    leading: Leading
-    policies: PlacementPolicies
-    wishes: OperatorWishes
     view: ClusterView
-    strategies: Live[StrategySettings]
-    clock: Clock
+    base: Base
+    cluster: Cluster
     rng: cycle.Rng
-    self_address: BrokerAddress
     decisions: Decisions
-    observe: Callable[[int, int, Plan], None]
+    observe: Observe
     """Called with the epoch, the cycle (0) and the plan of each placement."""
     placed: int = 0
     """Bundles that this broker placed; `unplaced`: without finding a broker."""
@@ -75,9 +64,9 @@ class Assigning:
 
     async def find(self, bundle: str) -> Lookup:
         """The owner of a bundle. Raises `OperationalError` if there is none in time."""
-        until_s = self.clock.monotonic_s() + self.records.in_flight_s
+        until_s = self.base.clock.monotonic_s() + self.records.in_flight_s
         placements = 0
-        while (left_s := until_s - self.clock.monotonic_s()) > 0:
+        while (left_s := until_s - self.base.clock.monotonic_s()) > 0:
             record = self.records.cache.record(bundle)
             if self._in_transit(record):
                 await self.records.cache.until(
@@ -100,18 +89,18 @@ class Assigning:
         if record is None or record.state not in IN_FLIGHT:
             return False
         if record.state is UnitState.ASSIGNING:
-            return record.dst_broker in self.brokers.registered
+            return record.dst_broker in self.cluster.brokers.registered
         return record.owner is not None and self.records.lives(*record.owner)
 
     async def _owned_by(self, bundle: str, address: BrokerAddress) -> Lookup:
-        if address == self.self_address and not self.ownership.served(bundle):
+        if address == self.base.me and not self.ownership.served(bundle):
             address = (await self.ownership.acquire(bundle, "its session owns it")).address
-            if address == self.self_address and not self.ownership.served(bundle):
+            if address == self.base.me and not self.ownership.served(bundle):
                 raise OperationalError(
                     f"Namespace bundle {bundle} is being unloaded: an earlier session of this "
                     "broker owns it until it expires"
                 )
-        if address != self.self_address and address.broker_id not in self.brokers.registered:
+        if address != self.base.me and address.broker_id not in self.cluster.brokers.registered:
             raise OperationalError(
                 f"Namespace bundle {bundle} is being unloaded: its owner {address.broker_id} is "
                 "not registered"
@@ -121,7 +110,7 @@ class Assigning:
     async def _place(self, bundle: str) -> None:
         """Choose a broker and have it take the bundle, unless somebody else decides meanwhile."""
         namespace, span = split_bundle_name(bundle)
-        boundaries = await self.namespaces.bundles(NamespaceName.parse(namespace))
+        boundaries = await self.cluster.namespaces.bundles(NamespaceName.parse(namespace))
         boundaries.require(span)
         choice = self._choose(bundle)
         if choice.broker is None:
@@ -130,20 +119,20 @@ class Assigning:
                 f"Failed to acquire ownership of {bundle}: no broker qualifies: "
                 f"{refusals(choice.rejected)}"
             )
-        self.view.placed(bundle, choice.broker, self.clock.now_ms())
+        self.view.placed(bundle, choice.broker, self.base.clock.now_ms())
         if not await self._assign(bundle, choice.broker, boundaries.version):
             self.view.not_placed(bundle)
             return
         self.placed += 1
         reason = placement_reason(choice.candidates, choice.rejected)
-        epoch = self.leading.epoch
+        epoch = self.cluster.leading.epoch
         self.decisions.remember("place", partial(placement_document, choice), epoch=epoch, cycle=0)
         self.observe(epoch, 0, Plan(EXTENSIBLE_PLACEMENT.name, placements=(choice,)))
         log.info("bundle assigned", bundle=bundle, to=choice.broker, reason=reason)
 
     async def _assign(self, bundle: str, broker_id: str, boundaries_version: int) -> bool:
         """Have a broker take a bundle; False if another broker decided: follow it."""
-        if broker_id != self.self_address.broker_id:
+        if broker_id != self.base.me.broker_id:
             return await self.records.assign(bundle, broker_id, boundaries_version)
         try:
             owner = await self.ownership.acquire(bundle, "placed by this broker")
@@ -152,10 +141,10 @@ class Assigning:
             if self._in_transit(self.records.cache.record(bundle)):
                 return False
             raise
-        return owner.address == self.self_address
+        return owner.address == self.base.me
 
     def _choose(self, bundle: str) -> Placement:
-        settings = self.strategies.value
+        settings = self.base.strategies.value
         (choice,), self._memories = cycle.place(
             self.snapshot(), [bundle], settings, self._memories, self.rng
         )
@@ -163,7 +152,7 @@ class Assigning:
 
     def choose_all(self, bundles: list[str]) -> list[Placement]:
         """Choose brokers for many bundles; each choice counts for the next."""
-        settings = self.strategies.value
+        settings = self.base.strategies.value
         choices, self._memories = cycle.place(
             self.snapshot(passing=False), bundles, settings, self._memories, self.rng
         )
@@ -171,14 +160,16 @@ class Assigning:
 
     def snapshot(self, *, passing: bool = True) -> ClusterSnapshot:
         """The cluster as this broker sees it now."""
-        settings = self.strategies.value
+        settings = self.base.strategies.value
         return self.view.snapshot(
-            self.clock.now_ms(),
+            self.base.clock.now_ms(),
             settings,
-            isolation_policies=self.policies.isolation,
-            anti_affinity_groups=self.policies.groups,
-            failure_domains=self.policies.domains,
-            versions=versions_of(self.brokers.reports) if settings.prefer_later_versions else {},
-            wishes=self.wishes.now(),
+            isolation_policies=self.cluster.policies.isolation,
+            anti_affinity_groups=self.cluster.policies.groups,
+            failure_domains=self.cluster.policies.domains,
+            versions=versions_of(self.cluster.brokers.reports)
+            if settings.prefer_later_versions
+            else {},
+            wishes=self.cluster.wishes.now(),
             passing=passing,
         )

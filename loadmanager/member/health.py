@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata import paths
-from loadmanager.kit.metadata.store import Store
-from loadmanager.leader.brokers import Brokers
-from loadmanager.leader.leading import Leading
+from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ownership import Ownership
 
 
@@ -17,16 +14,14 @@ from loadmanager.member.ownership import Ownership
 class Health:
     """The checks behind Pulsar's health and readiness endpoints."""
 
-    self_address: BrokerAddress
-    store: Store
+    base: Base
+    cluster: Cluster
     ownership: Ownership
-    brokers: Brokers
-    leading: Leading
 
     def ready(self) -> bool:
         """True if this broker is registered, knows a leader and takes lookups."""
-        registered = self.self_address.broker_id in self.brokers.registered
-        return self.ownership.accepting and registered and self.leading.leader is not None
+        registered = self.base.me.broker_id in self.cluster.brokers.registered
+        return self.ownership.accepting and registered and self.cluster.leading.leader is not None
 
     async def check(self) -> None:
         """Write to the store and read the value back.
@@ -35,8 +30,8 @@ class Health:
         """
         if not self.ownership.accepting:
             raise OperationalError("this broker is stopping")
-        path = f"{paths.HEALTH}/{self.self_address.broker_id}"
-        version = await self.store.put(path, b"")
-        node = await self.store.get(path)
+        path = f"{paths.HEALTH}/{self.base.me.broker_id}"
+        version = await self.base.store.put(path, b"")
+        node = await self.base.store.get(path)
         if node is None or node.version < version:
             raise OperationalError("the metadata store lost a write")

@@ -24,10 +24,8 @@ from loadmanager.engine.load.reports import (
 )
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.ownership.state_records import StateRecord, UnitState
-from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.from_reports import load_data, top_bundles
 from loadmanager.kit.clock import Clock
-from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import BadInputError, CorruptDataError
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import Corrupt
@@ -39,9 +37,8 @@ from loadmanager.kit.metadata.store import (
     delete_below,
 )
 from loadmanager.leader.brokers import RATE_MAX, check_bundles
-from loadmanager.member.placement_policies import PlacementPolicies
+from loadmanager.member.base import Base, Cluster
 from loadmanager.member.reporter import Reporter, percent_change
-from loadmanager.member.settings import BrokerSettings
 
 TOP_BUNDLES_MAX = 1_000
 """At most so many bundles are published, whatever is configured: a node holds 1 MB."""
@@ -51,20 +48,14 @@ TOP_BUNDLES_MAX = 1_000
 class LoadPublisher:
     """Publishes this broker's load data when it changed enough, or is old."""
 
-    store: Store
+    base: Base
+    cluster: Cluster
     reporter: Reporter
-    policies: PlacementPolicies
-    clock: Clock
-    broker_id: str
-    settings: Live[BrokerSettings]
-    strategies: Live[StrategySettings]
     _averages: tuple[float, float] | None = None
     _last: BrokerLoadData | None = None
     """The load data published last."""
     _published_s: float = -math.inf
     _top: bytes = b""
-    epoch: Callable[[], int] = lambda: 0
-    """The epoch of the present term: a new leader gets new load data."""
     _published_in: tuple[int, int] = (0, 0)
     """Session and epoch."""
 
@@ -74,34 +65,34 @@ class LoadPublisher:
             return
         left = record.state in (UnitState.RELEASING, UnitState.SPLITTING)
         came = record.state is UnitState.OWNED
-        if (left and record.source_broker == self.broker_id) or (
-            came and record.dst_broker == self.broker_id
+        if (left and record.source_broker == self.base.broker_id) or (
+            came and record.dst_broker == self.base.broker_id
         ):
             self._averages, self._last = None, None
 
     async def tick(self) -> None:
         """Advance the averages, and publish what is due."""
-        report, strategies = self.reporter.report, self.strategies.value
-        data = load_data(report, strategies, self._averages, self.clock.now_ms())
+        report, strategies = self.reporter.report, self.base.strategies.value
+        data = load_data(report, strategies, self._averages, self.base.clock.now_ms())
         self._averages = (data.weighted_max_ema, data.msg_throughput_ema)
-        now_in = (self.store.session_id, self.epoch())
+        now_in = (self.base.store.session_id, self.cluster.leading.epoch)
         new = self._published_in != now_in
         if new or self._due(data):
-            data.reported_at = self.clock.now_ms()
-            path = f"{paths.LOAD_DATA}/{self.broker_id}"
+            data.reported_at = self.base.clock.now_ms()
+            path = f"{paths.LOAD_DATA}/{self.base.broker_id}"
             if not await self._write(path, msgspec.json.encode(data)):
                 return
-            self._last, self._published_s = data, self.clock.monotonic_s()
+            self._last, self._published_s = data, self.base.clock.monotonic_s()
         top = msgspec.json.encode(self._busiest())
         if new or top != self._top:
-            if not await self._write(f"{paths.TOP_BUNDLES}/{self.broker_id}", top):
+            if not await self._write(f"{paths.TOP_BUNDLES}/{self.base.broker_id}", top):
                 return
             self._top = top
         self._published_in = now_in
 
     def _due(self, data: BrokerLoadData) -> bool:
-        settings, last = self.settings.value, self._last
-        age_s = self.clock.monotonic_s() - self._published_s
+        settings, last = self.base.broker.value, self._last
+        age_s = self.base.clock.monotonic_s() - self._published_s
         if last is None or age_s > settings.report_interval_max_minutes * 60:
             return True
         change = max(
@@ -119,29 +110,31 @@ class LoadPublisher:
 
     def _busiest(self) -> TopBundlesLoadData:
         """The busiest bundles of this broker."""
-        limit = self.strategies.value.bundles_in_report_max
+        limit = self.base.strategies.value.bundles_in_report_max
         count = TOP_BUNDLES_MAX if limit < 0 else min(limit, TOP_BUNDLES_MAX)
         policies = ClusterSnapshot(
             now_ms=0,
             reports={},
-            isolation_policies=self.policies.isolation,
-            anti_affinity_groups=self.policies.groups,
+            isolation_policies=self.cluster.policies.isolation,
+            anti_affinity_groups=self.cluster.policies.groups,
         )
-        return top_bundles(policies, self.reporter.report.last_stats, self.strategies.value, count)
+        return top_bundles(
+            policies, self.reporter.report.last_stats, self.base.strategies.value, count
+        )
 
     async def _write(self, path: str, value: bytes) -> bool:
         """Write an ephemeral node of this session; False while an earlier session has it."""
-        session_id = self.store.session_id
-        if await self.store.create(path, value, ephemeral=True):
+        session_id = self.base.store.session_id
+        if await self.base.store.create(path, value, ephemeral=True):
             return True
-        node = await self.store.get(path)
+        node = await self.base.store.get(path)
         try:
             if node is not None and node.ephemeral_owner == session_id:
-                await self.store.put(path, value, version=node.version)
+                await self.base.store.put(path, value, version=node.version)
                 return True
             if node is not None and node.ephemeral_owner == 0:
-                await delete_below(self.store, path)
-                await self.store.delete(path, version=node.version)
+                await delete_below(self.base.store, path)
+                await self.base.store.delete(path, version=node.version)
         except VersionConflictError:
             pass
         return False

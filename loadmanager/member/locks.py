@@ -12,7 +12,7 @@ The owner of a bundle is the broker whose session holds the ephemeral node `/nam
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
@@ -22,7 +22,7 @@ from loadmanager.engine.ownership.state_records import StateRecord, decode_recor
 from loadmanager.kit.addresses import BrokerAddress, listeners_document, read_listeners
 from loadmanager.kit.errors import CorruptDataError, OperationalError
 from loadmanager.kit.metadata import paths
-from loadmanager.kit.metadata.documents import Corrupt, read_object, write_object
+from loadmanager.kit.metadata.documents import read_object, write_object
 from loadmanager.kit.metadata.sessions import SessionMark, absent, in_session, session_over
 from loadmanager.kit.metadata.store import (
     Change,
@@ -32,14 +32,12 @@ from loadmanager.kit.metadata.store import (
     Delete,
     Node,
     Operation,
-    Store,
     VersionConflictError,
     delete_below,
 )
 from loadmanager.kit.names import NamespaceName
-from loadmanager.leader.ports.peers import Peers
+from loadmanager.member.base import Base, Cluster
 from loadmanager.member.claims import Owner
-from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.owners import owner_in, text_of
 
 CACHED_OWNERS_MAX = 500_000
@@ -56,27 +54,13 @@ class Locks:
     only if no live session owns the bundle by a state record; the transaction proves it.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        namespaces: Namespaces,
-        self_address: BrokerAddress,
-        corrupt: Corrupt,
-        peers: Peers,
-        *,
-        address: Callable[[str], BrokerAddress | None] = lambda _: None,
-    ) -> None:
-        self._peers = peers
-        self._address = address
-        self._store = store
-        self._corrupt = corrupt
-        self._namespaces = namespaces
-        self._self = self_address
+    def __init__(self, base: Base, cluster: Cluster) -> None:
+        self._base, self._cluster = base, cluster
         self._owners: dict[str, Owner] = {}
         self._generation = 0
         self._parents: set[NamespaceName] = set()
         """Namespaces whose parent node of locks exists."""
-        self._mark = SessionMark(store)
+        self._mark = SessionMark(base.store)
         self._records_exist = False
         """Whether a broker of the extensible manager was here; learned from a refused lock."""
 
@@ -93,7 +77,7 @@ class Locks:
         if bundle is not None:
             self._owners.pop(bundle, None)
             if change.kind is ChangeKind.DELETED:
-                self._corrupt.mended(change.path)
+                self._base.corrupt.mended(change.path)
         elif change.kind is ChangeKind.DELETED:
             self._parents.clear()
 
@@ -120,12 +104,12 @@ class Locks:
         if cached is not None:
             return cached
         generation, path = self._generation, paths.lock(bundle)
-        node = await self._store.get(path)
+        node = await self._base.store.get(path)
         if node is None or node.ephemeral_owner == 0:
             # No session would ever delete a persistent node in a lock's place: `take` replaces it.
-            self._corrupt.mended(path)
+            self._base.corrupt.mended(path)
             return await self._owner_by_record(bundle) if self._records_exist else None
-        with self._corrupt.counted("lock", path):
+        with self._base.corrupt.counted("lock", path):
             owner = _owner_of(node, path)
         if generation == self._generation:
             if len(self._owners) >= CACHED_OWNERS_MAX:
@@ -143,10 +127,10 @@ class Locks:
         `OperationalError` if the boundaries no longer have that version.
         """
         namespace = NamespaceName.parse(split_bundle_name(bundle)[0])
-        path, session_id = paths.lock(bundle), self._store.session_id
+        path, session_id = paths.lock(bundle), self._base.store.session_id
         await self._mark.make()
         if namespace not in self._parents:
-            await self._store.create(f"{paths.LOCKS}/{namespace}", b"")
+            await self._base.store.create(f"{paths.LOCKS}/{namespace}", b"")
             self._parents.add(namespace)
         self.forget(bundle)
         boundaries = Check(paths.local_policies(namespace), boundaries_version)
@@ -154,25 +138,25 @@ class Locks:
         if no_record is None:
             return None
         try:
-            return await self._store.commit([boundaries, *no_record, self.creation(bundle)])
+            return await self._base.store.commit([boundaries, *no_record, self.creation(bundle)])
         except VersionConflictError:
-            node = await self._store.get(path)
+            node = await self._base.store.get(path)
             if await self._learned_of_records(unless=node):
                 return await self.take(bundle, boundaries_version)
             if node is None:
-                self._namespaces.forget(namespace)
+                self._cluster.namespaces.forget(namespace)
                 self._parents.discard(namespace)
                 raise OperationalError(
                     f"Namespace bundle {bundle} is being unloaded (its namespace was "
                     "split or deleted)"
                 ) from None
-        if node.ephemeral_owner not in (0, self._store.session_id):
+        if node.ephemeral_owner not in (0, self._base.store.session_id):
             return None
         if node.ephemeral_owner == 0:
             log.warning("a lock that no session holds is replaced", path=path)
-            await delete_below(self._store, path)
+            await delete_below(self._base.store, path)
         try:
-            return await self._store.commit(
+            return await self._base.store.commit(
                 [
                     in_session(session_id),
                     boundaries,
@@ -198,16 +182,16 @@ class Locks:
         """
         if self._records_exist or unless is not None:
             return False
-        self._records_exist = await self._store.get(paths.UNIT_STATES) is not None
+        self._records_exist = await self._base.store.get(paths.UNIT_STATES) is not None
         return self._records_exist
 
     async def _record(self, bundle: str) -> tuple[StateRecord | None, int]:
         """The state record of a bundle, and its version. Raises `CorruptDataError`."""
         path = paths.unit_state(bundle)
-        node = await self._store.get(path)
+        node = await self._base.store.get(path)
         if node is None:
             return None, 0
-        with self._corrupt.counted("state", path):
+        with self._base.corrupt.counted("state", path):
             record = decode_record(node.value)
         return record, node.version
 
@@ -216,9 +200,9 @@ class Locks:
         if record is None or record.owner is None:
             return None
         broker_id, session_id = record.owner
-        if await self._store.get(paths.session(session_id)) is None:
+        if await self._base.store.get(paths.session(session_id)) is None:
             return None
-        known = self._address(broker_id)
+        known = self._cluster.brokers.address(broker_id)
         return Owner(known or BrokerAddress(broker_id, "", f"http://{broker_id}"), session_id)
 
     async def _no_record(self, bundle: str) -> list[Operation] | None:
@@ -228,11 +212,11 @@ class Locks:
         path = paths.unit_state(bundle)
         record, version = await self._record(bundle)
         if record is None:
-            await self._store.create(path.rpartition("/")[0], b"")
+            await self._base.store.create(path.rpartition("/")[0], b"")
             return absent(path)
         if record.owner is None:
             return [Check(path, version)]
-        if await self._store.get(paths.session(record.owner[1])) is not None:
+        if await self._base.store.get(paths.session(record.owner[1])) is not None:
             return None
         return [Check(path, version), *session_over(record.owner[1])]
 
@@ -240,7 +224,7 @@ class Locks:
 
     def creation(self, bundle: str) -> Create:
         """The operation that creates our lock of a bundle."""
-        return Create(paths.lock(bundle), _lock_value(self._self), ephemeral=True)
+        return Create(paths.lock(bundle), _lock_value(self._base.me), ephemeral=True)
 
     async def renew_session(self) -> None:
         """Create the session's own node again, which an operator may have deleted."""
@@ -262,9 +246,9 @@ class Locks:
         """
         if not again or await self.holds(bundle, token):
             try:
-                await self._store.commit([in_session(session_id), Delete(paths.lock(bundle))])
+                await self._base.store.commit([in_session(session_id), Delete(paths.lock(bundle))])
             except VersionConflictError:  # the lock or the session is gone
-                if session_id == self._store.session_id and await self.held_in_session(bundle):
+                if session_id == self._base.store.session_id and await self.held_in_session(bundle):
                     await self.renew_session()
                     raise OperationalError(
                         f"the lock of {bundle} could not be deleted in this session"
@@ -275,16 +259,16 @@ class Locks:
         self, bundle: str, destination: BrokerAddress, *, epoch: int | None
     ) -> None:
         """Have the destination acquire a bundle whose lock was deleted."""
-        await self._peers.acquire_bundle(destination, bundle, epoch=epoch)
+        await self._base.peers.acquire_bundle(destination, bundle, epoch=epoch)
 
     async def holds(self, bundle: str, token: int) -> bool:
         """True if this session holds the lock with this token."""
-        return self._is_ours(await self._store.get(paths.lock(bundle)), token)
+        return self._is_ours(await self._base.store.get(paths.lock(bundle)), token)
 
     async def held_in_session(self, bundle: str) -> int | None:
         """The token of a lock that this session holds, or None."""
-        node = await self._store.get(paths.lock(bundle))
-        ours = node is not None and node.ephemeral_owner == self._store.session_id
+        node = await self._base.store.get(paths.lock(bundle))
+        ours = node is not None and node.ephemeral_owner == self._base.store.session_id
         return node.created_txid if node is not None and ours else None
 
     async def split_operations(
@@ -306,8 +290,8 @@ class Locks:
 
         Restores the value of a lock that is ours but was overwritten.
         """
-        missing, value = [], _lock_value(self._self)
-        nodes = await self._store.get_many([paths.lock(bundle) for bundle in held])
+        missing, value = [], _lock_value(self._base.me)
+        nodes = await self._base.store.get_many([paths.lock(bundle) for bundle in held])
         for (bundle, token), node in zip(held.items(), nodes, strict=True):
             if node is None or not self._is_ours(node, token):
                 missing.append(bundle)
@@ -318,13 +302,13 @@ class Locks:
                 )
                 # After a conflict another notification follows.
                 with contextlib.suppress(VersionConflictError):
-                    await self._store.put(paths.lock(bundle), value, version=node.version)
+                    await self._base.store.put(paths.lock(bundle), value, version=node.version)
         return missing
 
     def _is_ours(self, node: Node | None, token: int) -> bool:
         return (
             node is not None
-            and node.ephemeral_owner == self._store.session_id
+            and node.ephemeral_owner == self._base.store.session_id
             and node.created_txid == token
         )
 

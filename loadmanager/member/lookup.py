@@ -15,20 +15,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.clock import Clock
-from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata.once import Once
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.tasks import sleep
-from loadmanager.leader.brokers import Brokers
-from loadmanager.leader.leading import Leading
+from loadmanager.member.base import Base, Cluster
 from loadmanager.member.claims import Owner
-from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.ownership import Ownership
 from loadmanager.member.ports.lookup import Lookup
-from loadmanager.member.settings import BrokerSettings
 
 LEADER_WAIT_S = 5.0
 LEADER_POLL_S = 0.05
@@ -54,12 +48,8 @@ class Lookups:
     """Answers lookups; concurrent lookups of one bundle share one search."""
 
     ownership: Ownership
-    namespaces: Namespaces
-    brokers: Brokers
-    leading: Leading
-    self_address: BrokerAddress
-    clock: Clock
-    settings: Live[BrokerSettings]
+    base: Base
+    cluster: Cluster
     search: Search | None = None
     """None: the modular manager, in which the leader places bundles."""
     pending: int = 0
@@ -84,7 +74,7 @@ class Lookups:
 
     def known(self, topic: TopicName) -> Lookup | None:
         """The answer, if the topic's bundle and its owner are in memory. Raises `NotFoundError`."""
-        bundle = self.namespaces.known_bundle_of(topic)
+        bundle = self.cluster.namespaces.known_bundle_of(topic)
         owner = None if bundle is None else self.ownership.cached_owner(bundle)
         if owner is None:
             return None
@@ -93,7 +83,7 @@ class Lookups:
         return Lookup(owner)
 
     def _took(self, began_s: float) -> None:
-        took_s = self.clock.monotonic_s() - began_s
+        took_s = self.base.clock.monotonic_s() - began_s
         self.took_s_total += took_s
         self.took_s.append(took_s)
 
@@ -102,14 +92,14 @@ class Lookups:
         known = self.known(topic)
         if known is not None:
             return known
-        lookups_max = self.settings.value.lookups_max
+        lookups_max = self.base.broker.value.lookups_max
         if self.pending >= lookups_max:
             self.failures += 1
             raise OperationalError(f"too many lookups in progress ({lookups_max})")
         self.pending += 1
-        began_s = self.clock.monotonic_s()
+        began_s = self.base.clock.monotonic_s()
         try:
-            bundle = await self.namespaces.bundle_of(topic)
+            bundle = await self.cluster.namespaces.bundle_of(topic)
             answer = await self._shared_search(bundle, authoritative)
         except BaseException:
             self.failures += 1
@@ -140,12 +130,12 @@ class Lookups:
         return await self._ask_leader(bundle)
 
     def _ours_but_idle(self, owner: Owner, bundle: str) -> bool:
-        return owner.address == self.self_address and not self.ownership.served(bundle)
+        return owner.address == self.base.me and not self.ownership.served(bundle)
 
     def _owned_by(self, owner: Owner, bundle: str) -> Lookup:
         if (
-            owner.address.broker_id not in self.brokers.registered
-            and owner.address != self.self_address
+            owner.address.broker_id not in self.cluster.brokers.registered
+            and owner.address != self.base.me
         ):
             raise OperationalError(
                 f"Namespace bundle {bundle} is being unloaded: its owner "
@@ -163,13 +153,13 @@ class Lookups:
         return self._owned_by(owner, bundle)
 
     async def _ask_leader(self, bundle: str) -> Lookup:
-        wait_until_s = self.clock.monotonic_s() + LEADER_WAIT_S
-        while self.clock.monotonic_s() < wait_until_s:
-            if self.leading.load_manager is not None:
-                return await self._place(bundle, self.leading.load_manager.place)
-            leader = self.leading.leader
-            address = self.brokers.address(leader.broker_id) if leader else None
-            if address is not None and address != self.self_address:
+        wait_until_s = self.base.clock.monotonic_s() + LEADER_WAIT_S
+        while self.base.clock.monotonic_s() < wait_until_s:
+            if self.cluster.leading.load_manager is not None:
+                return await self._place(bundle, self.cluster.leading.load_manager.place)
+            leader = self.cluster.leading.leader
+            address = self.cluster.brokers.address(leader.broker_id) if leader else None
+            if address is not None and address != self.base.me:
                 return Lookup(address, redirect=True, authoritative=False)
             await sleep(LEADER_POLL_S)
         raise OperationalError(
@@ -183,9 +173,9 @@ class Lookups:
             self.unplaced += 1
             raise
         self.placed += 1
-        if broker_id == self.self_address.broker_id:
+        if broker_id == self.base.me.broker_id:
             return await self._acquire(bundle, "placed by the leader")
-        address = self.brokers.address(broker_id)
+        address = self.cluster.brokers.address(broker_id)
         if address is None:
             raise OperationalError(
                 f"Failed to acquire ownership of {bundle}: {broker_id} is gone; try again"

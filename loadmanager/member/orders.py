@@ -11,8 +11,8 @@ from loadmanager.engine.ownership.states import LifeCause
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.names import NamespaceName
-from loadmanager.leader.leading import Leading
 from loadmanager.leader.ports.mover import Released
+from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.splitting import Splitting
@@ -23,8 +23,8 @@ from loadmanager.member.unloading import Unloading
 class Orders:
     """Carries out orders. `epoch` is that of the leader's term; None: an operator's request."""
 
-    self_address: BrokerAddress
-    leading: Leading
+    base: Base
+    cluster: Cluster
     ownership: Ownership
     unloading: Unloading
     splitting: Splitting
@@ -32,9 +32,9 @@ class Orders:
 
     async def acquire(self, bundle: str, *, epoch: int | None = None) -> None:
         """Acquire a bundle. Raises `OperationalError` when another broker owns it."""
-        self.leading.check(epoch)
+        self.cluster.leading.check(epoch)
         owner = await self.ownership.acquire(bundle, "transferred", LifeCause.of_order(epoch))
-        if owner.address != self.self_address:
+        if owner.address != self.base.me:
             raise OperationalError(f"{bundle} is owned by {owner.address.broker_id}")
 
     async def release(
@@ -45,7 +45,7 @@ class Orders:
         epoch: int | None = None,
     ) -> Released | None:
         """Unload a bundle; see `Unloading.release`."""
-        self.leading.check(epoch)
+        self.cluster.leading.check(epoch)
         reason = "admin" if epoch is None else "leader"
         return await self.unloading.release(bundle, destination, reason, epoch=epoch)
 
@@ -58,7 +58,7 @@ class Orders:
 
         Raises `ConflictError` unless both are owned here, and neighbours, the lower one first.
         """
-        self.leading.check(epoch)
+        self.cluster.leading.check(epoch)
         return await self.ownership.merge(left, right, "admin" if epoch is None else "leader")
 
     def served(self, bundle: str | None) -> dict[str, int]:
@@ -76,7 +76,7 @@ class Orders:
 
         Raises `OperationalError` when another broker owns it.
         """
-        self.leading.check(epoch)
+        self.cluster.leading.check(epoch)
         children = await self.splitting.split(
             namespace, bundle_range, unload=unload, automatic=True
         )

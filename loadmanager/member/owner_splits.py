@@ -21,13 +21,10 @@ from loadmanager.engine.strategies.plan_document import (
 from loadmanager.engine.strategies.splitting import threshold
 from loadmanager.engine.strategies.splitting.algorithms import HashedTopic
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
-from loadmanager.kit.clock import Clock
-from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.names import NamespaceName, is_system_namespace
 from loadmanager.leader.decisions import Decisions
-from loadmanager.leader.leading import Leading
-from loadmanager.member.namespaces import Namespaces
+from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.traffic import bundle_traffic
@@ -42,12 +39,9 @@ class OwnerSplits:
     """Looks at the served bundles at intervals."""
 
     ownership: Ownership
-    namespaces: Namespaces
     hosting: Hosting
-    leading: Leading
-    clock: Clock
-    broker_id: str
-    settings: Live[SplitSettings]
+    base: Base
+    cluster: Cluster
     decisions: Decisions
     observe: Callable[[int, int, Plan], None]
     """Called with the epoch, the cycle (0) and the plan."""
@@ -55,7 +49,7 @@ class OwnerSplits:
 
     async def tick(self) -> None:
         """Split every bundle that exceeded a threshold in enough checks in a row."""
-        settings = self.settings.value
+        settings = self.base.settings.live(SplitSettings).value
         if not settings.enabled:
             return
         stats = await bundle_traffic(self.hosting)
@@ -66,27 +60,30 @@ class OwnerSplits:
         ]
         names = sorted({split_bundle_name(top.bundle_name)[0] for top in served})
         counts = {
-            name: await self.namespaces.bundle_count(NamespaceName.parse(name)) for name in names
+            name: await self.cluster.namespaces.bundle_count(NamespaceName.parse(name))
+            for name in names
         }
         snapshot = ClusterSnapshot(
-            now_ms=self.clock.now_ms(),
+            now_ms=self.base.clock.now_ms(),
             extensible=True,
             reports={},
-            load_data={self.broker_id: BrokerLoadData()},
-            top_bundles={self.broker_id: TopBundlesLoadData(top_bundles_load_data=served)},
+            load_data={self.base.broker_id: BrokerLoadData()},
+            top_bundles={self.base.broker_id: TopBundlesLoadData(top_bundles_load_data=served)},
         )
         chosen, self._memories = threshold.extensible(
             snapshot, settings, _Topics(self.hosting), counts, self._memories
         )
         if chosen.splits or chosen.skipped:
             self.observe(
-                self.leading.epoch, 0, Plan(STRATEGY, splits=chosen.splits, skipped=chosen.skipped)
+                self.cluster.leading.epoch,
+                0,
+                Plan(STRATEGY, splits=chosen.splits, skipped=chosen.skipped),
             )
         for split in chosen.splits:
             await self._split(split)
 
     async def _split(self, split: Split) -> None:
-        epoch, me = self.leading.epoch, self.broker_id
+        epoch, me = self.cluster.leading.epoch, self.base.broker_id
         decision = self.decisions.remember(
             "split", lambda: split_decision(split, me), epoch=epoch, cycle=0
         )

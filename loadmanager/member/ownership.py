@@ -30,12 +30,12 @@ import structlog
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.ownership.states import BundleLife, BundleState, LifeCause, Transition
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalError
 from loadmanager.kit.metadata import paths
-from loadmanager.kit.metadata.store import Change, ChangeKind, Store
+from loadmanager.kit.metadata.store import Change, ChangeKind
 from loadmanager.kit.names import NamespaceName
-from loadmanager.kit.tasks import Scope, sleep
+from loadmanager.kit.tasks import sleep
+from loadmanager.member.base import Base
 from loadmanager.member.claims import RETRY_FIRST_S, RETRY_MAX_S, Claims, Owner
 from loadmanager.member.lives import Lives
 from loadmanager.member.namespaces import Namespaces
@@ -56,26 +56,20 @@ class Ownership:
 
     def __init__(
         self,
+        base: Base,
         *,
-        store: Store,
         namespaces: Namespaces,
         hosting: Hosting,
         claims: Claims,
-        clock: Clock,
-        scope: Scope,
-        self_address: BrokerAddress,
         observe: Callable[[Transition], None],
     ) -> None:
-        self._store = store
+        self._base = base
         self._namespaces = namespaces
         self._hosting = hosting
-        self._clock = clock
-        self._scope = scope
-        self._self = self_address
         self._claims = claims
         self._lives = Lives(observe)
         self._split_transaction = SplitTransaction(
-            store=store,
+            store=base.store,
             namespaces=namespaces,
             hosting=hosting,
             claims=claims,
@@ -100,7 +94,7 @@ class Ownership:
 
     @property
     def _proven(self) -> bool:
-        return self._store.lease.held(self._clock.monotonic_s())
+        return self._base.store.lease.held(self._base.clock.monotonic_s())
 
     def owned(self) -> list[str]:
         """Bundles that this broker serves, sorted."""
@@ -124,9 +118,9 @@ class Ownership:
     def cached_owner(self, bundle: str) -> BrokerAddress | None:
         """The owner, if it is this broker or in the cache; does not read the store."""
         if self.served(bundle):
-            return self._self
+            return self._base.me
         owner = self._claims.cached_owner(bundle)
-        return owner.address if owner and owner.session_id != self._store.session_id else None
+        return owner.address if owner and owner.session_id != self._base.store.session_id else None
 
     async def owner(self, bundle: str) -> Owner | None:
         """The owner, or None; see `Claims.owner`."""
@@ -159,7 +153,7 @@ class Ownership:
             self._lives.lock_changed(bundle)
 
     def _spawn_verify(self, lives: list[BundleLife]) -> None:
-        self._scope.spawn(self._verify(lives), "verify-claims")
+        self._base.scope.spawn(self._verify(lives), "verify-claims")
 
     def on_boundaries(self, change: Change) -> None:
         """Process a change below /admin: an operator may have edited boundaries by hand."""
@@ -173,7 +167,7 @@ class Ownership:
             life for life in self._lives.all() if split_bundle_name(life.bundle)[0] in namespaces
         ]
         if lives:
-            self._scope.spawn(self._verify_ranges(lives), "verify-ranges")
+            self._base.scope.spawn(self._verify_ranges(lives), "verify-ranges")
 
     async def _verify_ranges(self, lives: list[BundleLife]) -> None:
         """Release bundles without a range of their namespace: others may own parts of them."""
@@ -217,7 +211,7 @@ class Ownership:
         self._hosting.fence_bundle(life.bundle, life.token)
         life.cause = LifeCause.LOSS
         self._lives.become(life, BundleState.FREE, reason)
-        self._scope.spawn(self._close(life, None, CLOSE_TIMEOUT_S), f"close {life.bundle}")
+        self._base.scope.spawn(self._close(life, None, CLOSE_TIMEOUT_S), f"close {life.bundle}")
 
     async def _close(
         self, life: BundleLife, destination: BrokerAddress | None, timeout_s: float
@@ -250,7 +244,7 @@ class Ownership:
 
     def settled(self) -> dict[str, int]:
         """See `Lives.settled`; of this session."""
-        return self._lives.settled(self._store.session_id)
+        return self._lives.settled(self._base.store.session_id)
 
     # Acquire
 
@@ -265,11 +259,13 @@ class Ownership:
         if pending is not None:
             await asyncio.shield(pending)
         elif not self.served(bundle):
-            await self._scope.finish(f"acquire {bundle}", self._acquire_once, bundle, reason, cause)
+            await self._base.scope.finish(
+                f"acquire {bundle}", self._acquire_once, bundle, reason, cause
+            )
         if self.served(bundle):
-            return Owner(self._self, self._store.session_id)
+            return Owner(self._base.me, self._base.store.session_id)
         owner = await self.owner(bundle)
-        if owner is None or owner.session_id == self._store.session_id:
+        if owner is None or owner.session_id == self._base.store.session_id:
             raise OperationalError(f"Failed to acquire ownership of {bundle}; look it up again")
         return owner
 
@@ -297,7 +293,7 @@ class Ownership:
                 f"Failed to acquire ownership of {bundle}: this broker is stopping or "
                 "has no session"
             )
-        life, session_id = BundleLife(bundle, cause=cause), self._store.session_id
+        life, session_id = BundleLife(bundle, cause=cause), self._base.store.session_id
         self._lives.become(life, BundleState.ASSIGNING, reason)
         try:
             token = await self._claims.take(bundle, boundaries.version)
@@ -306,7 +302,7 @@ class Ownership:
             raise
         if life.over:
             return
-        if token is None or session_id != self._store.session_id or not self._proven:
+        if token is None or session_id != self._base.store.session_id or not self._proven:
             self._lives.end(
                 life,
                 "another broker owns it, or is to"
@@ -385,7 +381,7 @@ class Ownership:
             raise ConflictError(f"{bundle} is in transit here ({life.state.value}); try again")
         try:
             async with asyncio.timeout(timeout_s + RELEASE_TIMEOUT_S):
-                return await self._scope.finish(f"release {bundle}", work)
+                return await self._base.scope.finish(f"release {bundle}", work)
         except TimeoutError:
             problem = "its claim could not be given up in time; this broker goes on trying"
             raise OperationalError(f"{bundle} is not released yet: {problem}") from None
@@ -395,15 +391,15 @@ class Ownership:
 
         Otherwise it would stay until the next lookup, or the end of the session.
         """
-        session_id = self._store.session_id
+        session_id = self._base.store.session_id
         if (
             await self._claims.held_in_session(bundle) is None
-            or session_id != self._store.session_id
+            or session_id != self._base.store.session_id
             or self._lives.reserved(bundle)
         ):
             return None
         # While the bundle has this life, `acquire` refuses it.
-        life = BundleLife(bundle, session_id=self._store.session_id, cause=cause)
+        life = BundleLife(bundle, session_id=self._base.store.session_id, cause=cause)
         self._lives.become(life, BundleState.ASSIGNING, f"idle claim: {reason}")
         await self._give_back(life)
         self._lives.end(life, reason)
@@ -422,7 +418,7 @@ class Ownership:
         if life.state is not BundleState.OWNED:
             return None  # lost before this task began
         life.cause = cause
-        started_s = self._clock.monotonic_s()
+        started_s = self._base.clock.monotonic_s()
         self._hosting.fence_bundle(life.bundle, life.token)
         self._lives.become(
             life,
@@ -438,7 +434,7 @@ class Ownership:
         if life.over:
             return None  # the session was lost: everything was fenced and closed
         handed_to = await self._hand_over(life, destination, epoch)
-        pause_ms = (self._clock.monotonic_s() - started_s) * 1000
+        pause_ms = (self._base.clock.monotonic_s() - started_s) * 1000
         self._lives.end(
             life, reason, destination=handed_to.broker_id if handed_to else None, pause_ms=pause_ms
         )
@@ -467,7 +463,7 @@ class Ownership:
     async def _hand_over(
         self, life: BundleLife, destination: BrokerAddress | None, epoch: int | None
     ) -> BrokerAddress | None:
-        if destination is None or destination == self._self:
+        if destination is None or destination == self._base.me:
             return None
         try:
             await self._claims.hand_over(life.bundle, destination, epoch=epoch)
@@ -492,10 +488,10 @@ class Ownership:
             raise ConflictError(f"{bundle} is not owned here, or is being moved")
         self._require_proof()
         work = partial(self._split_transaction.run, life, new_boundaries, reason)
-        return await self._scope.finish(f"split {bundle}", work)
+        return await self._base.scope.finish(f"split {bundle}", work)
 
     async def merge(self, left: str, right: str, reason: str) -> str:
         """Replace two neighbours of ours by one bundle; returns its name."""
         self._require_proof()
         work = partial(self._split_transaction.merging.run, left, right, reason)
-        return await self._scope.finish(f"merge {left}", work)
+        return await self._base.scope.finish(f"merge {left}", work)

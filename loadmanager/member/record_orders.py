@@ -8,15 +8,11 @@ from functools import partial
 
 from loadmanager.engine.ownership.state_records import StateRecord, UnitState
 from loadmanager.engine.ownership.states import BundleState, LifeCause
-from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalError
-from loadmanager.kit.metadata.store import Store
-from loadmanager.kit.tasks import Scope, Steps, sleep
-from loadmanager.leader.brokers import Brokers
+from loadmanager.kit.tasks import sleep
+from loadmanager.member.base import Base, Cluster
 from loadmanager.member.claims import RETRY_FIRST_S, RETRY_MAX_S
 from loadmanager.member.ownership import Ownership
-from loadmanager.member.settings import BrokerSettings
 from loadmanager.member.state_records import StateRecords
 
 TAKES_AT_ONCE_MAX = 64
@@ -28,25 +24,11 @@ class RecordOrders:
     """Follows the records; one task a bundle carries out what they order, and tries again."""
 
     def __init__(
-        self,
-        *,
-        store: Store,
-        records: StateRecords,
-        ownership: Ownership,
-        brokers: Brokers,
-        scope: Scope,
-        steps: Steps,
-        self_address: BrokerAddress,
-        settings: Live[BrokerSettings],
+        self, base: Base, cluster: Cluster, records: StateRecords, ownership: Ownership
     ) -> None:
-        self._store = store
+        self._base, self._cluster = base, cluster
         self._records = records
         self._ownership = ownership
-        self._brokers = brokers
-        self._scope = scope
-        self._steps = steps
-        self._self = self_address
-        self._settings = settings
         self._working: set[str] = set()
         self._takes = asyncio.Semaphore(TAKES_AT_ONCE_MAX)
 
@@ -59,19 +41,19 @@ class RecordOrders:
             return
         if self._order(record) is not None and bundle not in self._working:
             self._working.add(bundle)
-            self._scope.spawn(self._work(bundle), f"obey {bundle}")
-        if record.state is UnitState.RELEASING and record.dst_broker == self._self.broker_id:
-            self._scope.spawn(self._prepare(bundle), f"prepare {bundle}")
+            self._base.scope.spawn(self._work(bundle), f"obey {bundle}")
+        if record.state is UnitState.RELEASING and record.dst_broker == self._base.me.broker_id:
+            self._base.scope.spawn(self._prepare(bundle), f"prepare {bundle}")
 
     @property
     def _me(self) -> tuple[str, int]:
-        return self._self.broker_id, self._store.session_id
+        return self._base.me.broker_id, self._base.store.session_id
 
     def _order(self, record: StateRecord | None) -> Order | None:
         """Return the order that a record gives this broker; None: it gives none."""
         if record is None:
             return None
-        if record.state is UnitState.ASSIGNING and record.dst_broker == self._self.broker_id:
+        if record.state is UnitState.ASSIGNING and record.dst_broker == self._base.me.broker_id:
             return self._take
         if record.state is UnitState.RELEASING and record.owner == self._me:
             return self._release
@@ -85,7 +67,7 @@ class RecordOrders:
                 order = self._order(record)
                 if order is None or record is None:
                     return
-                await self._steps.run("obey", partial(order, bundle, record))
+                await self._base.steps.run("obey", partial(order, bundle, record))
                 if self._records.cache.record(bundle) is record:
                     await sleep(wait_s)  # it failed, or something else must end before
                     wait_s = min(wait_s * 2, RETRY_MAX_S)
@@ -109,17 +91,19 @@ class RecordOrders:
             await self._records.decline(bundle)
 
     async def _release(self, bundle: str, record: StateRecord) -> None:
-        destination = self._brokers.address(record.dst_broker) if record.dst_broker else None
+        destination = (
+            self._cluster.brokers.address(record.dst_broker) if record.dst_broker else None
+        )
         try:
             await self._ownership.release(
                 bundle,
                 reason="leader",
                 destination=destination,
-                timeout_s=self._settings.value.bundle_unload_timeout_ms / 1000,
+                timeout_s=self._base.broker.value.bundle_unload_timeout_ms / 1000,
                 cause=LifeCause.LEADER,
             )
         except ConflictError:
             return  # it is being opened or split: try again
 
     async def _prepare(self, bundle: str) -> None:
-        await self._steps.run("prepare", partial(self._records.prepare, bundle))
+        await self._base.steps.run("prepare", partial(self._records.prepare, bundle))

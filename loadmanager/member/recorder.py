@@ -16,17 +16,14 @@ from loadmanager.engine.history.records import (
 from loadmanager.engine.load.usage import max_weighted_usage
 from loadmanager.engine.moves.move import Move
 from loadmanager.engine.strategies.plan import Plan
-from loadmanager.engine.strategies.settings import StrategySettings
-from loadmanager.kit.clock import Clock
-from loadmanager.kit.conf import Live
 from loadmanager.kit.history.port import History
 from loadmanager.kit.tasks import sleep
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.limit import Limit
+from loadmanager.member.base import Base
 from loadmanager.member.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting, TopicTraffic
 from loadmanager.member.reporter import Reporter
-from loadmanager.member.settings import BrokerSettings
 
 AT_ONCE = 200
 """Bundles or limits recorded before other tasks get their turn."""
@@ -38,43 +35,49 @@ class Recorder:
     """Samples loads and limits at intervals; records decisions as they are made."""
 
     history: History
-    broker_id: str
-    clock: Clock
+    base: Base
     reporter: Reporter
     hosting: Hosting
     ownership: Ownership
     throttling: BrokerThrottling
-    strategies: Live[StrategySettings]
-    settings: Live[BrokerSettings]
     _sampled_s: float = field(init=False)
     _counters: dict[Limit, tuple[int, int, int, float]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin the first interval now."""
-        self._sampled_s = self.clock.monotonic_s()
+        self._sampled_s = self.base.clock.monotonic_s()
 
     def on_plan(self, epoch: int, cycle: int, plan: Plan) -> None:
         """The leader, which is this broker, decided."""
         self.history.append(
-            *decisions(self.clock.now_ms(), self.broker_id, plan, epoch=epoch, cycle=cycle)
+            *decisions(
+                self.base.clock.now_ms(), self.base.broker_id, plan, epoch=epoch, cycle=cycle
+            )
         )
 
     def on_move(self, epoch: int, cycle: int, move: Move) -> None:
         """A move that the leader, which is this broker, carried out has ended."""
-        now_ms = self.clock.now_ms()
-        self.history.append(move_record(now_ms, self.broker_id, move, epoch=epoch, cycle=cycle))
+        now_ms = self.base.clock.now_ms()
+        self.history.append(
+            move_record(now_ms, self.base.broker_id, move, epoch=epoch, cycle=cycle)
+        )
 
     async def sample(self) -> None:
         """Record loads and limits since the last sample."""
-        now_ms = self.clock.now_ms()
-        now_s = self.clock.monotonic_s()  # the wall clock may step back
+        now_ms = self.base.clock.now_ms()
+        now_s = self.base.clock.monotonic_s()  # the wall clock may step back
         interval_ms, self._sampled_s = max(round((now_s - self._sampled_s) * 1000), 1), now_s
         report = self.reporter.report
-        usage = max_weighted_usage(report, self.strategies.value.weights)
+        usage = max_weighted_usage(report, self.base.strategies.value.weights)
         faults = sorted(fault.sensor for fault in self.reporter.faults)
         self.history.append(
             broker_load(
-                now_ms, self.broker_id, report, usage=usage, interval_ms=interval_ms, faults=faults
+                now_ms,
+                self.base.broker_id,
+                report,
+                usage=usage,
+                interval_ms=interval_ms,
+                faults=faults,
             )
         )
         await self._topics(now_ms, interval_ms)
@@ -83,13 +86,13 @@ class Recorder:
         for start in range(0, len(stats), AT_ONCE):
             part = dict(stats[start : start + AT_ONCE])
             self.history.append(
-                *bundle_loads(now_ms, self.broker_id, part, interval_ms=interval_ms)
+                *bundle_loads(now_ms, self.base.broker_id, part, interval_ms=interval_ms)
             )
             await sleep(0)  # other tasks get their turn
 
     async def _topics(self, now_ms: int, interval_ms: int) -> None:
         """Record the topics with most traffic."""
-        count = self.settings.value.history_topics_max
+        count = self.base.broker.value.history_topics_max
         busiest: list[tuple[float, str, str, TopicTraffic]] = []
         looked_at = 0
         for bundle in self.ownership.owned():
@@ -107,7 +110,7 @@ class Recorder:
             *(
                 TopicLoad(
                     ts=now_ms,
-                    broker=self.broker_id,
+                    broker=self.base.broker_id,
                     interval_ms=interval_ms,
                     topic=topic,
                     bundle=bundle,
@@ -129,7 +132,7 @@ class Recorder:
         for index, limit in enumerate(list(self.throttling.limits())):
             if index % AT_ONCE == AT_ONCE - 1:
                 await sleep(0)
-            figures = limit.snapshot(self.clock.monotonic_ns())
+            figures = limit.snapshot(self.base.clock.monotonic_ns())
             counters[limit] = now = (
                 figures.messages,
                 figures.size_bytes,
@@ -140,7 +143,7 @@ class Recorder:
             self.history.append(
                 Throttle(
                     ts=now_ms,
-                    broker=self.broker_id,
+                    broker=self.base.broker_id,
                     interval_ms=interval_ms,
                     level=figures.level,
                     limit=figures.name,

@@ -6,7 +6,6 @@ With many bundles the report is shortened, so that it fits into a node.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -20,24 +19,20 @@ from loadmanager.engine.load.reports import (
     ResourceUsage,
 )
 from loadmanager.engine.load.usage import exponential_average, max_weighted_usage
-from loadmanager.engine.strategies.settings import StrategySettings
-from loadmanager.kit.addresses import BrokerAddress, listeners_document
-from loadmanager.kit.clock import Clock
-from loadmanager.kit.conf import Live
+from loadmanager.kit.addresses import listeners_document
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.store import (
     VALUE_BYTES_MAX,
     Node,
-    Store,
     VersionConflictError,
     delete_below,
 )
 from loadmanager.kit.sampler import Reading, Sampler, SensorFault, SystemUsage
 from loadmanager.kit.tasks import sleep
 from loadmanager.kit.units import MIB
+from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
-from loadmanager.member.settings import BrokerSettings
 from loadmanager.member.traffic import bundle_traffic
 
 REGISTER_POLL_S = 0.2
@@ -64,17 +59,12 @@ class _Published:
 class Reporter:
     """Registers the broker with its report, and keeps the report current."""
 
-    store: Store
+    base: Base
+    cluster: Cluster
     hosting: Hosting
     ownership: Ownership
     sampler: Sampler
-    clock: Clock
-    settings: Live[BrokerSettings]
-    strategies: Live[StrategySettings]
-    self_address: BrokerAddress
     version: str
-    epoch: Callable[[], int] = lambda: 0
-    """The epoch of the present term: a new leader gets a new report."""
     extensible: bool = False
     """Whether the registration is that of the extensible manager, without the report."""
     published: bytes = b"{}"
@@ -93,7 +83,7 @@ class Reporter:
 
     def __post_init__(self) -> None:
         """Remember when this broker started."""
-        self._started_ms = self.clock.now_ms()
+        self._started_ms = self.base.clock.now_ms()
 
     @property
     def faults(self) -> tuple[SensorFault, ...]:
@@ -130,24 +120,28 @@ class Reporter:
         it expires, or that of another broker with the same name until that broker stops.
         """
         self._published = None
-        path = paths.broker(self.self_address.broker_id)
-        began_s, warnings = self.clock.monotonic_s(), 0
+        path = paths.broker(self.base.me.broker_id)
+        began_s, warnings = self.base.clock.monotonic_s(), 0
         while not self._leaving:
             await self._build()
-            if self._leaving or await self.store.create(path, self._encode(), ephemeral=True):
+            if self._leaving or await self.base.store.create(path, self._encode(), ephemeral=True):
                 break
-            node = await self.store.get(path)
+            node = await self.base.store.get(path)
             if node is not None and await self._refreshed(path, node):
                 break
-            waited_s = self.clock.monotonic_s() - began_s
+            waited_s = self.base.clock.monotonic_s() - began_s
             if warnings == 0 and node is not None:
                 warnings = 1
                 log.warning(
                     "waiting for an earlier session of this broker to expire",
                     path=path,
-                    timeout_s=self.store.session_timeout_s,
+                    timeout_s=self.base.store.session_timeout_s,
                 )
-            elif warnings == 1 and node is not None and waited_s > 2 * self.store.session_timeout_s:
+            elif (
+                warnings == 1
+                and node is not None
+                and waited_s > 2 * self.base.store.session_timeout_s
+            ):
                 warnings = 2
                 log.error(
                     "another broker runs under this broker's name; stop it, or give this one "
@@ -162,19 +156,19 @@ class Reporter:
     async def unregister(self) -> None:
         """Delete the registration for good: no more bundles are placed here."""
         self._leaving, self._published = True, None
-        path = paths.broker(self.self_address.broker_id)
-        node = await self.store.get(path)
-        if node is not None and node.ephemeral_owner == self.store.session_id:
-            await self.store.delete(path)
+        path = paths.broker(self.base.me.broker_id)
+        node = await self.base.store.get(path)
+        if node is not None and node.ephemeral_owner == self.base.store.session_id:
+            await self.base.store.delete(path)
 
     async def tick(self) -> None:
         """Publish the report if a figure changed enough, or if the last report is old."""
         await self._build()
         if self._published is None or self.extensible or not self._due(self._published):
             return
-        path = paths.broker(self.self_address.broker_id)
-        node = await self.store.get(path)
-        if node is None or node.ephemeral_owner != self.store.session_id:
+        path = paths.broker(self.base.me.broker_id)
+        node = await self.base.store.get(path)
+        if node is None or node.ephemeral_owner != self.base.store.session_id:
             log.error("this broker's registration is gone; registering again", path=path)
             await self.register()
         elif await self._refreshed(path, node):
@@ -187,29 +181,30 @@ class Reporter:
         expired meanwhile, a plain write would create a persistent node, which would keep this
         broker from registering.
         """
-        if node.ephemeral_owner not in (0, self.store.session_id):
+        if node.ephemeral_owner not in (0, self.base.store.session_id):
             return False
         try:
             if node.ephemeral_owner == 0:
-                await delete_below(self.store, path)
-                await self.store.delete(path, version=node.version)
+                await delete_below(self.base.store, path)
+                await self.base.store.delete(path, version=node.version)
                 return False
-            await self.store.put(path, self._encode(), version=node.version)
+            await self.base.store.put(path, self._encode(), version=node.version)
         except VersionConflictError:
             return False
         return True
 
     def _due(self, before: _Published) -> bool:
-        settings, report = self.settings.value, self.report
-        if self.epoch() != before.epoch:
+        settings, report = self.base.broker.value, self.report
+        if self.cluster.leading.epoch != before.epoch:
             return True
-        if self.clock.monotonic_s() - before.at_s > settings.report_interval_max_minutes * 60:
+        if self.base.clock.monotonic_s() - before.at_s > settings.report_interval_max_minutes * 60:
             return True
         change = max(
             percent_change(before.rate, report.rate),
             percent_change(before.throughput, report.throughput),
             percent_change(before.bundles, report.num_bundles),
-            100 * abs(before.usage - max_weighted_usage(report, self.strategies.value.weights)),
+            100
+            * abs(before.usage - max_weighted_usage(report, self.base.strategies.value.weights)),
         )
         return change > settings.report_threshold_percent
 
@@ -219,10 +214,10 @@ class Reporter:
         host = self.hosting.usage()
         manager = Manager.EXTENSIBLE if self.extensible else Manager.MODULAR
         report = LocalBrokerData(
-            web_service_url=self.self_address.web_url or None,
-            web_service_url_tls=self.self_address.web_url_tls or None,
-            pulsar_service_url=self.self_address.service_url or None,
-            pulsar_service_url_tls=self.self_address.service_url_tls or None,
+            web_service_url=self.base.me.web_url or None,
+            web_service_url_tls=self.base.me.web_url_tls or None,
+            pulsar_service_url=self.base.me.service_url or None,
+            pulsar_service_url_tls=self.base.me.service_url_tls or None,
             cpu=_usage(self._usage.cpu),
             memory=_usage(self._usage.memory),
             direct_memory=ResourceUsage(
@@ -230,15 +225,15 @@ class Reporter:
             ),
             bandwidth_in=_usage(self._usage.bandwidth_in),
             bandwidth_out=_usage(self._usage.bandwidth_out),
-            last_update=self.clock.now_ms(),
+            last_update=self.base.clock.now_ms(),
             last_stats={bundle: stats.get(bundle) or NamespaceBundleStats() for bundle in owned},
             num_bundles=len(owned),
             bundles=owned,
             last_bundle_gains=sorted(set(owned) - self._reported_bundles),
             last_bundle_losses=sorted(self._reported_bundles - set(owned)),
             broker_version_string=self.version,
-            broker_id=self.self_address.broker_id,
-            advertised_listeners=listeners_document(self.self_address.listeners),
+            broker_id=self.base.me.broker_id,
+            advertised_listeners=listeners_document(self.base.me.listeners),
             load_manager_class_name=manager.value,
             start_timestamp=self._started_ms,
         )
@@ -251,7 +246,7 @@ class Reporter:
             report.num_consumers += bundle_stats.consumer_count
             report.num_producers += bundle_stats.producer_count
         self.report = report
-        strategies = self.strategies.value
+        strategies = self.base.strategies.value
         self.usage_average = exponential_average(
             None if math.isnan(self.usage_average) else self.usage_average,
             max_weighted_usage(report, strategies.weights),
@@ -285,14 +280,14 @@ class Reporter:
     def _remember(self) -> None:
         report = self.report
         self._reported_bundles = set(report.bundles)
-        usage = max_weighted_usage(report, self.strategies.value.weights)
+        usage = max_weighted_usage(report, self.base.strategies.value.weights)
         self._published = _Published(
-            self.clock.monotonic_s(),
+            self.base.clock.monotonic_s(),
             report.rate,
             report.throughput,
             int(report.num_bundles),
             usage,
-            self.epoch(),
+            self.cluster.leading.epoch,
         )
 
 

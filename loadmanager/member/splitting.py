@@ -27,15 +27,12 @@ from loadmanager.engine.strategies.splitting.algorithms import (
 )
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import BadInputError, ConflictError
 from loadmanager.kit.names import NamespaceName
-from loadmanager.leader.brokers import Brokers
-from loadmanager.member.namespaces import Namespaces
+from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting, TopicTraffic
 from loadmanager.member.ports.topics import TopicNames
-from loadmanager.member.settings import BrokerSettings
 
 LARGEST, HOT = "LARGEST", "HOT"
 
@@ -46,14 +43,11 @@ log = structlog.get_logger("splitting")
 class Splitting:
     """Splits bundles of this broker."""
 
-    namespaces: Namespaces
     topics: TopicNames
     ownership: Ownership
     hosting: Hosting
-    brokers: Brokers
-    self_address: BrokerAddress
-    settings: Live[SplitSettings]
-    broker: Live[BrokerSettings]
+    base: Base
+    cluster: Cluster
 
     async def choose(self, namespace: NamespaceName, wanted: str) -> str:
         """The range of the bundle to split, whoever owns it: `wanted`, unless that is LARGEST (most
@@ -63,7 +57,7 @@ class Splitting:
         """
         if wanted not in (LARGEST, HOT):
             return wanted
-        bundles = await self.namespaces.bundles(namespace)
+        bundles = await self.cluster.namespaces.bundles(namespace)
         weights: dict[str, tuple[float, float]] = {}
         if wanted == LARGEST:
             served = [topic for name in bundles.names for topic in self.hosting.topics(name)]
@@ -73,7 +67,7 @@ class Splitting:
         else:
             reported = {
                 bundle: stats
-                for report in self.brokers.reports.values()
+                for report in self.cluster.brokers.reports.values()
                 for bundle, stats in report.last_stats.items()
             }
             present = self.hosting.bundle_stats()
@@ -105,7 +99,7 @@ class Splitting:
         Pulsar says nothing then.
         """
         _require_algorithm(algorithm)
-        bundles = await self.namespaces.bundles(namespace)
+        bundles = await self.cluster.namespaces.bundles(namespace)
         span = bundles.require(bundle_range)
         bundle = bundle_name(str(namespace), str(span))
         if not span.splittable:
@@ -113,7 +107,7 @@ class Splitting:
         elsewhere = await self._other_owner(bundle)
         if elsewhere is not None:
             return elsewhere
-        settings = self.settings.value
+        settings = self.base.settings.live(SplitSettings).value
         algorithm = algorithm or settings.algorithm
         recorded = not automatic and algorithm != RANGE  # that one does not look at topics
         topics = await self._topics(namespace, bundle, span, recorded=recorded)
@@ -143,14 +137,14 @@ class Splitting:
                     reason="split",
                     cause=LifeCause.SPLIT,
                     destination=None,
-                    timeout_s=self.broker.value.bundle_unload_timeout_ms / 1000,
+                    timeout_s=self.base.broker.value.bundle_unload_timeout_ms / 1000,
                 )
         return children
 
     async def _other_owner(self, bundle: str) -> BrokerAddress | None:
         """A bundle's owner; None for this broker, which acquires it if need be."""
         owner = await self.ownership.owner(bundle)
-        if owner is not None and owner.address != self.self_address:
+        if owner is not None and owner.address != self.base.me:
             return owner.address
         if owner is None:
             await self.ownership.acquire(bundle, "to be split", LifeCause.SPLIT)

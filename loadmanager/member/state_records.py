@@ -19,17 +19,14 @@ from loadmanager.engine.load.manager import Manager
 from loadmanager.engine.ownership import state_records as records
 from loadmanager.engine.ownership.state_records import StateRecord, UnitState
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.clock import Clock
-from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.sessions import SessionMark, absent, in_session, session_over
-from loadmanager.kit.metadata.store import Change, Check, Operation, Store
+from loadmanager.kit.metadata.store import Change, Check, Operation
 from loadmanager.kit.names import NamespaceName
-from loadmanager.leader.brokers import Brokers
+from loadmanager.member.base import Base, Cluster
 from loadmanager.member.claims import Owner
 from loadmanager.member.locks import Locks
-from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.settings import StateSettings
 from loadmanager.member.state_cache import StateCache, Stored, Writes
 
@@ -44,27 +41,12 @@ class StateRecords:
     `locks` knows the owners among modular brokers.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        cache: StateCache,
-        locks: Locks,
-        namespaces: Namespaces,
-        brokers: Brokers,
-        clock: Clock,
-        self_address: BrokerAddress,
-        settings: Live[StateSettings],
-    ) -> None:
-        self._store = store
+    def __init__(self, base: Base, cluster: Cluster, cache: StateCache, locks: Locks) -> None:
+        self._base, self._cluster = base, cluster
+        self._settings = base.settings.live(StateSettings)
         self.cache = cache
         self._locks = locks
-        self._namespaces = namespaces
-        self._brokers = brokers
-        self._clock = clock
-        self._self = self_address
-        self._settings = settings
-        self._mark = SessionMark(store)
+        self._mark = SessionMark(base.store)
         self._parents: set[str] = set()
         """Namespaces whose parent nodes of records and locks exist."""
 
@@ -88,8 +70,8 @@ class StateRecords:
     def lives(self, broker_id: str | None, session_id: int) -> bool:
         """True if a broker is registered in this session, as far as this broker knows."""
         return (
-            session_id == self._store.session_id != 0
-            or self._brokers.sessions.get(broker_id or "") == session_id
+            session_id == self._base.store.session_id != 0
+            or self._cluster.brokers.sessions.get(broker_id or "") == session_id
         )
 
     def cached_owner(self, bundle: str) -> Owner | None:
@@ -114,15 +96,15 @@ class StateRecords:
             broker_id, session_id = record.owner
             if (
                 self.lives(broker_id, session_id)
-                or await self._store.get(paths.session(session_id)) is not None
+                or await self._base.store.get(paths.session(session_id)) is not None
             ):
                 return Owner(self._address(broker_id), session_id)
         return await self._locks.owner(bundle)
 
     def _address(self, broker_id: str) -> BrokerAddress:
-        if broker_id == self._self.broker_id:
-            return self._self
-        known = self._brokers.address(broker_id)
+        if broker_id == self._base.me.broker_id:
+            return self._base.me
+        known = self._cluster.brokers.address(broker_id)
         return known or BrokerAddress(broker_id, "", f"http://{broker_id}")
 
     # Taking
@@ -131,15 +113,15 @@ class StateRecords:
         """Become the owner of a bundle that nobody owns, or that is assigned to this broker."""
         for attempt in range(ATTEMPTS_MAX):
             await self._prepare(bundle)
-            session_id = self._store.session_id
+            session_id = self._base.store.session_id
             stored = await self._stored(bundle, again=attempt > 0)
-            taking = self._assignment(bundle, stored, self._self.broker_id, ours=True)
+            taking = self._assignment(bundle, stored, self._base.me.broker_id, ours=True)
             if taking is None:
                 return None
             writes, conditions = taking
             assert writes.record is not None
             if writes.record.state is UnitState.ASSIGNING:
-                writes.become(records.owned(writes.record, session_id, self._clock.now_ms()))
+                writes.become(records.owned(writes.record, session_id, self._base.clock.now_ms()))
             token = await self._commit(
                 [in_session(session_id), self._boundaries(bundle, boundaries_version), *conditions],
                 writes,
@@ -150,7 +132,7 @@ class StateRecords:
                 await self.decline(bundle)
                 return None
             await self.renew_session()
-        self._namespaces.forget(_namespace(bundle))
+        self._cluster.namespaces.forget(_namespace(bundle))
         raise OperationalError(
             f"Failed to acquire ownership of {bundle}: its record, its session or its namespace "
             "changed meanwhile; look it up again"
@@ -168,7 +150,7 @@ class StateRecords:
         done = await self._commit([boundaries, *conditions], writes)
         if done is None:
             await self.cache.fresh(bundle)
-            self._namespaces.forget(_namespace(bundle))
+            self._cluster.namespaces.forget(_namespace(bundle))
         return done is not None
 
     def _assignment(
@@ -192,7 +174,7 @@ class StateRecords:
             if state is UnitState.ASSIGNING:
                 if ours and record.dst_broker == broker_id:
                     return writes, conditions
-                if record.dst_broker in self._brokers.registered:
+                if record.dst_broker in self._cluster.brokers.registered:
                     return None
             # else: written by hand, without a session
         elif ours and state is UnitState.OWNED and record.owner == self._me:
@@ -207,7 +189,7 @@ class StateRecords:
 
     @property
     def _me(self) -> tuple[str, int]:
-        return self._self.broker_id, self._store.session_id
+        return self._base.me.broker_id, self._base.store.session_id
 
     async def decline(self, bundle: str) -> None:
         """Free a bundle that is assigned to this broker, which does not take it."""
@@ -215,22 +197,22 @@ class StateRecords:
         record = None if stored is None else stored.record
         if record is None or record.state is not UnitState.ASSIGNING:
             return
-        if record.dst_broker == self._self.broker_id:
+        if record.dst_broker == self._base.me.broker_id:
             writes = Writes(bundle, stored)
-            writes.become(records.freed(record, self._clock.now_ms(), force=True))
+            writes.become(records.freed(record, self._base.clock.now_ms(), force=True))
             await self._commit([], writes)
 
     async def prepare(self, bundle: str) -> None:
         """Do what can be done before the present owner gives up a bundle that comes here."""
-        await self._namespaces.bundles(_namespace(bundle))
+        await self._cluster.namespaces.bundles(_namespace(bundle))
         await self._prepare(bundle)
 
     async def _prepare(self, bundle: str) -> None:
         await self._mark.make()
         namespace = str(_namespace(bundle))
         if namespace not in self._parents:
-            await self._store.create(f"{paths.UNIT_STATES}/{namespace}", b"")
-            await self._store.create(f"{paths.LOCKS}/{namespace}", b"")
+            await self._base.store.create(f"{paths.UNIT_STATES}/{namespace}", b"")
+            await self._base.store.create(f"{paths.LOCKS}/{namespace}", b"")
             self._parents.add(namespace)
 
     def _boundaries(self, bundle: str, version: int) -> Check:
@@ -266,7 +248,7 @@ class StateRecords:
         if (
             await self._commit([in_session(session_id)], self._release(bundle, stored, destination))
             is None
-            and session_id == self._store.session_id
+            and session_id == self._base.store.session_id
         ):
             stored = await self.cache.fresh(bundle)
             if stored is not None and _owned_in(stored.record, session_id):
@@ -275,11 +257,11 @@ class StateRecords:
 
     def _release(self, bundle: str, stored: Stored, destination: BrokerAddress | None) -> Writes:
         """The changes by which the owner gives up a bundle."""
-        writes, now_ms = Writes(bundle, stored), self._clock.now_ms()
+        writes, now_ms = Writes(bundle, stored), self._base.clock.now_ms()
         record = writes.record
         assert record is not None
         to = destination.broker_id if destination is not None else None
-        if to == self._self.broker_id or not self._follows_records(to):
+        if to == self._base.me.broker_id or not self._follows_records(to):
             to = None
         if record.state is UnitState.SPLITTING:
             writes.become(records.freed(record, now_ms, force=True))
@@ -296,7 +278,7 @@ class StateRecords:
 
     def _follows_records(self, broker_id: str | None) -> bool:
         """True if a live broker runs this load manager."""
-        report = self._brokers.reports.get(broker_id or "")
+        report = self._cluster.brokers.reports.get(broker_id or "")
         return (
             report is not None and Manager.of(report.load_manager_class_name) is not Manager.MODULAR
         )
@@ -328,7 +310,7 @@ class StateRecords:
     async def held_in_session(self, bundle: str) -> int | None:
         """The transaction of the last change of a record by which this session owns a bundle."""
         stored = await self.cache.fresh(bundle)
-        owned = stored is not None and _owned_in(stored.record, self._store.session_id)
+        owned = stored is not None and _owned_in(stored.record, self._base.store.session_id)
         return stored.txid if stored is not None and owned else None
 
     async def missing(self, held: dict[str, int]) -> list[str]:
@@ -336,7 +318,7 @@ class StateRecords:
         missing = []
         await self.cache.read(list(held))
         for bundle in held:
-            stored, session_id = self.cache.get(bundle), self._store.session_id
+            stored, session_id = self.cache.get(bundle), self._base.store.session_id
             if stored is None or not _owned_in(stored.record, session_id):
                 missing.append(bundle)
             elif stored.corrupt or (
@@ -352,12 +334,12 @@ class StateRecords:
         if record.state is UnitState.RELEASING:
             writes.become(records.releasing(record, record.dst_broker, self._now_ms, force=True))
         else:
-            writes.become(records.kept(record, self._self.broker_id, session_id, self._now_ms))
+            writes.become(records.kept(record, self._base.me.broker_id, session_id, self._now_ms))
         await self._commit([in_session(session_id)], writes)  # after a conflict, it is read again
 
     @property
     def _now_ms(self) -> int:
-        return self._clock.now_ms()
+        return self._base.clock.now_ms()
 
     async def split_operations(
         self, parent: str, children: Sequence[str], session_id: int
@@ -401,7 +383,7 @@ class StateRecords:
         writes = Writes(bundle, await self.cache.fresh(bundle))
         if writes.record is not None:
             writes.remove()
-        writes.become(records.child(self._self.broker_id, session_id, self._now_ms))
+        writes.become(records.child(self._base.me.broker_id, session_id, self._now_ms))
         return [*writes.operations]
 
     async def renew_session(self) -> None:

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.engine.load.usage import max_usage
-from loadmanager.kit.clock import Clock
-from loadmanager.kit.metadata.documents import KINDS, Corrupt
-from loadmanager.kit.metadata.store import Store
+from loadmanager.kit.metadata.documents import KINDS
 from loadmanager.kit.tasks import LoopBusy
 from loadmanager.kit.telemetry import Metric, Sample, counter, gauge
 from loadmanager.leader.decision_telemetry import Counts
 from loadmanager.leader.decision_telemetry import samples as decision_samples
-from loadmanager.leader.leading import Leading
+from loadmanager.member.base import Base, Cluster
 from loadmanager.member.lookup import Lookups
 from loadmanager.member.ownership import Ownership
 from loadmanager.member.pauses import Pauses
@@ -135,23 +133,20 @@ def bundle_samples(traffic: Mapping[str, NamespaceBundleStats]) -> Iterator[Samp
 class BrokerTelemetry:
     """Reads the present samples of one broker."""
 
+    base: Base
+    cluster: Cluster
     reporter: Reporter
     lookups: Lookups
     ownership: Ownership
     hosting: Hosting
-    leading: Leading
-    store: Store
     busy: LoopBusy
     counts: Counts
     session_keeper: SessionKeeper
     wellness: Wellness
-    corrupt: Corrupt
     watch_failures: Callable[[], int]
     steps: Sequence[Mapping[str, int]]
     """Step → contained failures: of this broker, and of its terms as leader."""
     expose_bundles: bool
-    rejected_settings: Callable[[], int]
-    clock: Clock
     pauses: Pauses
     version: str
 
@@ -176,7 +171,7 @@ class BrokerTelemetry:
             yield USAGES[name].sample(usage.percent, "loadBalancing")
         yield RESOURCE_USAGE.sample(max_usage(report), "loadBalancing", "max")
         yield RESOURCE_USAGE.sample(self.reporter.usage_average, "loadBalancing", "max_ema")
-        yield from decision_samples(self.counts, self.lookups.placements, self.leading)
+        yield from decision_samples(self.counts, self.lookups.placements, self.cluster.leading)
         yield SPLITS.sample(self.ownership.splits, "bundlesSplit")
         yield from self.pauses.samples()
         failing = {fault.sensor for fault in self.reporter.faults}
@@ -208,23 +203,23 @@ class BrokerTelemetry:
 
     def _stored_data(self) -> Iterator[Sample]:
         for kind in KINDS:
-            yield CORRUPT_DATA.sample(self.corrupt.counts.get(kind, 0), kind)
+            yield CORRUPT_DATA.sample(self.base.corrupt.counts.get(kind, 0), kind)
         yield WATCH_FAILURES.sample(self.watch_failures())
         for failures in self.steps:
             for step, count in sorted(failures.items()):
                 yield STEP_FAILURES.sample(count, step)
 
     def _session(self) -> Iterator[Sample]:
-        lease_s = self.store.lease.valid_until_s - self.clock.monotonic_s()
+        lease_s = self.base.store.lease.valid_until_s - self.base.clock.monotonic_s()
         yield LEASE_SECONDS.sample(max(0.0, lease_s))
         yield UNWELL.sample(2 if self.wellness.given_up else int(bool(self.wellness.reason)))
         yield UNLEASED.sample(self.session_keeper.kept)
         yield FENCED.sample(self.session_keeper.fenced_times)
-        yield LEADER.sample(self.leading.load_manager is not None)
+        yield LEADER.sample(self.cluster.leading.load_manager is not None)
         yield LOOP_BUSY.sample(self.busy.fraction)
         yield LOOP_LAG.sample(self.busy.lag_s)
-        yield REJECTED_DYNAMIC.sample(self.rejected_settings())
-        now_ms, made_ms = self.clock.now_ms(), self.reporter.report.last_update
+        yield REJECTED_DYNAMIC.sample(len(self.base.settings.rejected))
+        now_ms, made_ms = self.base.clock.now_ms(), self.reporter.report.last_update
         yield TIME.sample(now_ms / 1000)
         yield REPORT_AGE.sample(max(0.0, (now_ms - made_ms) / 1000) if made_ms else 0.0)
         yield INFO.sample(1, self.version)

@@ -7,18 +7,13 @@ from dataclasses import dataclass, replace
 
 from loadmanager.engine.bundles.ranges import bundle_name
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import ConflictError, OperationalError
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.tasks import for_each
-from loadmanager.leader.brokers import Brokers
-from loadmanager.leader.leading import Leading
 from loadmanager.leader.ports.mover import Released
-from loadmanager.leader.ports.peers import Peers
-from loadmanager.member.namespaces import Namespaces
+from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
-from loadmanager.member.settings import BrokerSettings
 
 AT_ONCE_MAX = 20
 """How many bundles are unloaded at once for one request."""
@@ -28,20 +23,16 @@ AT_ONCE_MAX = 20
 class Unloading:
     """Releases bundles of this broker, and asks other brokers to release theirs."""
 
-    settings: Live[BrokerSettings]
-    self_address: BrokerAddress
-    namespaces: Namespaces
+    base: Base
+    cluster: Cluster
     ownership: Ownership
-    brokers: Brokers
-    leading: Leading
-    peers: Peers
     hosting: Hosting
     released: Callable[[str], Released | None]
     """What is known of a bundle's last release here; see `OwnershipLog.released`."""
 
     async def namespace(self, namespace: NamespaceName) -> None:
         """Unload all bundles of a namespace, `AT_ONCE_MAX` at once."""
-        bundles = await self.namespaces.bundles(namespace)
+        bundles = await self.cluster.namespaces.bundles(namespace)
         await self.all_of(bundles.names, f"unload of namespace {namespace}")
 
     async def all_of(self, bundles: Sequence[str], reason: str) -> None:
@@ -60,41 +51,43 @@ class Unloading:
         `destination` is a brokerId or its web URL. Raises `ConflictError` when it is not an active
         broker, or when the bundle does not exist.
         """
-        bundles = await self.namespaces.bundles(namespace)
+        bundles = await self.cluster.namespaces.bundles(namespace)
         bundle = bundle_name(str(namespace), str(bundles.require(bundle_range)))
         if destination:
             return await self._to(bundle, destination.partition("://")[2] or destination)
         owner = await self.ownership.owner(bundle)
         if owner is None:
             return None
-        if owner.address != self.self_address:
+        if owner.address != self.base.me:
             return owner.address
         await self.release(bundle, None, "admin")
         return None
 
     async def _to(self, bundle: str, destination: str) -> BrokerAddress | None:
-        if self.brokers.address(destination) is None:
+        if self.cluster.brokers.address(destination) is None:
             raise ConflictError(
                 f"Destination broker {destination} is not active: the brokers are "
-                f"{', '.join(sorted(self.brokers.reports))}"
+                f"{', '.join(sorted(self.cluster.brokers.reports))}"
             )
-        if self.leading.load_manager is None:
-            leader = self.leading.leader
-            if leader is None or leader.broker_id == self.self_address.broker_id:
+        if self.cluster.leading.load_manager is None:
+            leader = self.cluster.leading.leader
+            if leader is None or leader.broker_id == self.base.me.broker_id:
                 raise OperationalError("The leader is not known yet; try again")
-            return self.brokers.of_leader(leader)
-        assert self.leading.operations is not None  # `Leading` gets it before the load manager
-        await self.leading.operations.move(bundle, destination)
+            return self.cluster.brokers.of_leader(leader)
+        assert (
+            self.cluster.leading.operations is not None
+        )  # `Leading` gets it before the load manager
+        await self.cluster.leading.operations.move(bundle, destination)
         return None
 
     async def _anywhere(self, bundle: str, reason: str) -> None:
         owner = await self.ownership.owner(bundle)
         if owner is None:
             return
-        if owner.address == self.self_address:  # served, or an idle lock
+        if owner.address == self.base.me:  # served, or an idle lock
             await self.release(bundle, None, reason)
         else:
-            await self.peers.release_bundle(owner.address, bundle, None, epoch=None)
+            await self.base.peers.release_bundle(owner.address, bundle, None, epoch=None)
 
     async def release(
         self,
@@ -109,7 +102,7 @@ class Unloading:
         `epoch` as in `leader.ports.peers.Peers`. Raises `ConflictError` while the bundle is in
         transit.
         """
-        timeout_s = self.settings.value.bundle_unload_timeout_ms / 1000
+        timeout_s = self.base.broker.value.bundle_unload_timeout_ms / 1000
         clients = self.hosting.clients(bundle)
         closed = await self.ownership.release(
             bundle, reason=reason, destination=destination, timeout_s=timeout_s, epoch=epoch

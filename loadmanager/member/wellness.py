@@ -21,12 +21,10 @@ from dataclasses import dataclass, field
 import structlog
 
 from loadmanager.engine.load.wishes import Cordon
-from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.metadata import paths
-from loadmanager.kit.metadata.store import Store, VersionConflictError
-from loadmanager.leader.brokers import Brokers
-from loadmanager.leader.wishes import OperatorWishes
+from loadmanager.kit.metadata.store import VersionConflictError
+from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ports.hosting import Hosting, SelfChecking
 
 STEP_S = 2.0
@@ -92,12 +90,9 @@ class Recovery:
 class Wellness:
     """Watches whether this broker is well; `step` is called each `STEP_S`."""
 
-    broker_id: str
-    store: Store
+    base: Base
+    cluster: Cluster
     hosting: Hosting
-    brokers: Brokers
-    wishes: OperatorWishes
-    clock: Clock
     bundles: Callable[[], int]
     """How many this broker owns."""
     started_ms: Callable[[], float]
@@ -114,26 +109,26 @@ class Wellness:
 
     def lost_lease(self) -> None:
         """The session could not be proven, or the loop stood still: once for both together."""
-        now_s = self.clock.monotonic_s()
+        now_s = self.base.clock.monotonic_s()
         if not self._losses_s or now_s - self._losses_s[-1] > STALL_S:
             self._losses_s.append(now_s)
 
     async def pulse(self) -> None:
         """Notice that the loop stood still; called each `STEP_S`, and waits for nothing."""
-        now_s = self.clock.monotonic_s()
+        now_s = self.base.clock.monotonic_s()
         if now_s - self._pulse_s - STEP_S > STALL_S:
             self.lost_lease()
         self._pulse_s = now_s
 
     async def step(self) -> None:
         """Look how this broker is, and do what follows."""
-        now_s = self.clock.monotonic_s()
+        now_s = self.base.clock.monotonic_s()
         trouble = self._stutters()
         self._recovery.stepped(now_s)
         if trouble:
             self._recovery.bad(now_s)
         elif trouble := await self._host_trouble():
-            now_s = self.clock.monotonic_s()
+            now_s = self.base.clock.monotonic_s()
             self._recovery.bad(now_s)
         elif self._recovery.over(now_s):
             await self._be_well()
@@ -154,8 +149,8 @@ class Wellness:
         """What others suffer, this broker may, too, without having noticed: it tries."""
         if not isinstance(self.hosting, SelfChecking):
             return ""
-        others = (await self._said()).keys() - {self.broker_id}
-        return await self.hosting.trouble(tries=bool(others & self.brokers.registered))
+        others = (await self._said()).keys() - {self.base.broker_id}
+        return await self.hosting.trouble(tries=bool(others & self.cluster.brokers.registered))
 
     async def _be_unwell(self, now_s: float) -> None:
         if self._said_s is None:
@@ -166,22 +161,22 @@ class Wellness:
             await self._give_up()
 
     async def _give_up(self) -> None:
-        registered = self.brokers.registered
-        unwell = (set(await self._said()) | {self.broker_id}) & registered
-        well = registered - unwell - self.wishes.cordons.keys()
+        registered = self.cluster.brokers.registered
+        unwell = (set(await self._said()) | {self.base.broker_id}) & registered
+        well = registered - unwell - self.cluster.wishes.cordons.keys()
         if not well or 2 * len(unwell) > len(registered):
             return
-        if self.broker_id in self.wishes.cordons:
+        if self.base.broker_id in self.cluster.wishes.cordons:
             return  # an operator knows better
         total = self.bundles()
         cordon = Cordon(
-            self.clock.now_ms(),
+            self.base.clock.now_ms(),
             drain=True,
             total=total,
             note=NOTE + self.reason,
             until_restart_of=int(self.started_ms()),
         )
-        await self.wishes.cordon(self.broker_id, cordon, [])
+        await self.cluster.wishes.cordon(self.base.broker_id, cordon, [])
         self.given_up = True
         log.error(
             "this broker is not well, and gives its bundles to others",
@@ -197,9 +192,9 @@ class Wellness:
         """
         if self._cleaned and self._said_s is None and not self.given_up:
             return
-        cordon = self.wishes.cordons.get(self.broker_id)
+        cordon = self.cluster.wishes.cordons.get(self.base.broker_id)
         if cordon is not None and cordon.note.startswith(NOTE):
-            await self.wishes.cordon(self.broker_id, None, [])
+            await self.cluster.wishes.cordon(self.base.broker_id, None, [])
         if self.given_up:
             self.given_up = False
             log.info("this broker is well again, and takes bundles", was=self.reason)
@@ -208,24 +203,26 @@ class Wellness:
 
     async def _said(self) -> dict[str, int]:
         """The brokers that say they are not well."""
-        node = await self.store.get(paths.UNWELL)
+        node = await self.base.store.get(paths.UNWELL)
         return {} if node is None else _read(node.value)
 
     async def _say(self, *, unwell: bool) -> None:
         """Raises `LoadManagerError`; the next step tries again."""
-        node = await self.store.get(paths.UNWELL)
+        node = await self.base.store.get(paths.UNWELL)
         before = {} if node is None else _read(node.value)
-        said = {name: since for name, since in before.items() if name in self.brokers.registered}
-        said.pop(self.broker_id, None)
+        said = {
+            name: since for name, since in before.items() if name in self.cluster.brokers.registered
+        }
+        said.pop(self.base.broker_id, None)
         if unwell:
-            said[self.broker_id] = self.clock.now_ms()
+            said[self.base.broker_id] = self.base.clock.now_ms()
         if said == before:
             return
         value = json.dumps({"unwell": said}).encode()
         try:
             if node is not None:
-                await self.store.put(paths.UNWELL, value, version=node.version)
-            elif not await self.store.create(paths.UNWELL, value):
+                await self.base.store.put(paths.UNWELL, value, version=node.version)
+            elif not await self.base.store.create(paths.UNWELL, value):
                 raise VersionConflictError(f"{paths.UNWELL} was created meanwhile")
         except VersionConflictError as error:
             raise LoadManagerError(f"another broker changed {paths.UNWELL}") from error

@@ -46,11 +46,11 @@ from loadmanager.leader.plans import Plans
 from loadmanager.leader.ports.mover import Released
 from loadmanager.leader.preferred import Preferred
 from loadmanager.leader.wishes import OperatorWishes
-from loadmanager.member.leading.extensible_term import PublishedFeed
 from loadmanager.member.leading.term import Feed
 from loadmanager.member.load_data import LoadStore
 from loadmanager.member.owners import stored_owner
 from loadmanager.member.placement_policies import PlacementPolicies
+from loadmanager.member.published_feed import PublishedFeed
 
 
 class Led:

@@ -7,12 +7,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from loadmanager.broker.topics.topics import Topics
 from loadmanager.engine.bundles.ranges import BundleRange
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.engine.ownership.states import Transition
+from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import OperationalError
@@ -26,16 +28,20 @@ from loadmanager.kit.tasks import Scope, Steps
 from loadmanager.leader.brokers import Brokers
 from loadmanager.leader.leading import Leading
 from loadmanager.leader.ports.mover import Released
+from loadmanager.leader.wishes import OperatorWishes
+from loadmanager.member.base import Base, Cluster
 from loadmanager.member.locks import Locks
 from loadmanager.member.lookup import Lookups
 from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.ownership import Ownership
+from loadmanager.member.placement_policies import PlacementPolicies
 from loadmanager.member.ports.hosting import HostUsage, TopicTraffic
 from loadmanager.member.record_orders import RecordOrders
 from loadmanager.member.settings import BrokerSettings, StateSettings
 from loadmanager.member.state_cache import StateCache
 from loadmanager.member.state_records import StateRecords
 
+Leaf = TypeVar("Leaf")
 NS = NamespaceName("public", "default")
 
 
@@ -130,6 +136,23 @@ class Tenant:
         return HostUsage(0, 1 << 20, 0, 0)
 
 
+class Leaves:
+    """Settings as a test sets them; every other leaf has its defaults."""
+
+    def __init__(self, *leaves: object) -> None:
+        self._leaves: dict[type, Live[Any]] = {type(leaf): Live(leaf) for leaf in leaves}
+        self.rejected: dict[str, str] = {}
+
+    def live(self, kind: type[Leaf]) -> Live[Leaf]:
+        """See `member.base.SettingsInForce`."""
+        return self._leaves.setdefault(kind, Live(kind()))
+
+    def strategies_with(self, changes: Mapping[str, str]) -> StrategySettings:
+        """Those in force: nobody asks for others."""
+        assert not changes
+        return self.live(StrategySettings).value
+
+
 class Broker:
     """One broker's parts."""
 
@@ -146,45 +169,39 @@ class Broker:
         self.brokers = Brokers(self.store, clock)
         self.namespaces = Namespaces(self.store, settings)
         self.topics = Topics(self.store, self.namespaces, settings)
-        locks = Locks(
-            self.store,
-            self.namespaces,
-            self.address,
-            Corrupt(),
-            fleet,
-            address=self.brokers.address,
+        self.cluster = Cluster(
+            brokers=self.brokers,
+            namespaces=self.namespaces,
+            policies=PlacementPolicies(self.store, "standalone"),
+            wishes=OperatorWishes(self.store, clock, Corrupt()),
+            leading=self.leading,
         )
+        self.base = Base(
+            me=self.address,
+            store=self.store,
+            clock=clock,
+            peers=fleet,
+            scope=fleet.scope,
+            steps=Steps(),
+            corrupt=Corrupt(),
+            settings=Leaves(settings.value, StateSettings(in_flight_ms=2_000)),
+        )
+        locks = Locks(self.base, self.cluster)
         self.cache = StateCache(self.store, clock, Corrupt())
         self.extensible = extensible
-        self.records = StateRecords(
-            store=self.store,
-            cache=self.cache,
-            locks=locks,
-            namespaces=self.namespaces,
-            brokers=self.brokers,
-            clock=clock,
-            self_address=self.address,
-            settings=Live(StateSettings(in_flight_ms=2_000)),
-        )
+        self.records = StateRecords(self.base, self.cluster, self.cache, locks)
         self.ownership = Ownership(
-            store=self.store,
+            self.base,
             namespaces=self.namespaces,
             hosting=self.tenant,
             claims=self.records if extensible else locks,
-            clock=clock,
-            scope=fleet.scope,
-            self_address=self.address,
             observe=self.steps.append,
         )
-        self.lookups = Lookups(
-            ownership=self.ownership,
-            namespaces=self.namespaces,
-            brokers=self.brokers,
-            leading=self.leading,
-            self_address=self.address,
-            clock=clock,
-            settings=settings,
-        )
+        self.lookups = Lookups(base=self.base, cluster=self.cluster, ownership=self.ownership)
+
+    def with_settings(self, *leaves: object) -> Base:
+        """What its parts stand on, with these settings."""
+        return replace(self.base, settings=Leaves(*leaves))
 
     async def start(self, scope: Scope) -> None:
         """Connect, watch, register."""
@@ -214,16 +231,8 @@ class Broker:
         await self.store.create(paths.broker(self.address.broker_id), value, ephemeral=True)
 
     async def _follow_records(self, scope: Scope) -> list[Watcher]:
-        orders = RecordOrders(
-            store=self.store,
-            records=self.records,
-            ownership=self.ownership,
-            brokers=self.brokers,
-            scope=scope,
-            steps=Steps(),
-            self_address=self.address,
-            settings=Live(BrokerSettings()),
-        )
+        base = replace(self.base, scope=scope)
+        orders = RecordOrders(base, self.cluster, self.records, self.ownership)
         self.cache.listeners.append(orders.on_record)
         self.cache.on_resync.append(self.ownership.verify_all)
         await self.store.create(paths.UNIT_STATES, b"")

@@ -136,14 +136,14 @@ class Running:
     @property
     def load_manager(self) -> LoadManagement:
         """The leader's load manager, on the broker that leads."""
-        load_manager = self.parts._leading.load_manager
+        load_manager = self.parts.member.cluster.leading.load_manager
         assert load_manager is not None
         return load_manager
 
     @property
     def operations(self) -> LeaderOperations:
         """The operators' API of the leader."""
-        operations = self.parts._leading.operations
+        operations = self.parts.member.cluster.leading.operations
         assert operations is not None
         return operations
 

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from clusters.counting_store import CountingStore, CountingTree
@@ -16,8 +17,6 @@ from limits.driven import DrivenClock, a_broker
 from member.test_reporting import FixedSampler, a_reporter
 
 from loadmanager.engine.load.reports import NamespaceBundleStats
-from loadmanager.engine.strategies.settings import StrategySettings
-from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import NotFoundError
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.names import NamespaceName, TopicName
@@ -70,7 +69,7 @@ async def test_a_report() -> None:
         await broker.store.delete(paths.broker(broker.address.broker_id))
         for span in (await broker.namespaces.bundles(NS)).ranges:
             await broker.acquire(f"{NS}/{span}")
-        reporter.settings.set(BrokerSettings(report_interval_max_minutes=60))
+        reporter.base.broker.set(BrokerSettings(report_interval_max_minutes=60))
         await reporter.sample()
         await reporter.register()
         store = counts_of(broker)
@@ -98,15 +97,12 @@ async def test_a_recorder() -> None:
         reporter = a_reporter(broker, FixedSampler())
         await reporter._build()
         recorder = Recorder(
+            base=replace(broker.base, clock=clock),
             history=history,
-            broker_id=broker.address.broker_id,
-            clock=clock,
             reporter=reporter,
             hosting=broker.tenant,
             ownership=broker.ownership,
             throttling=throttling,
-            strategies=Live(StrategySettings()),
-            settings=Live(BrokerSettings()),
         )
         rate = {"publishRate": plain(PublishRate(messages_per_s=1, bytes_per_s=-1))}
         for number in range(20):

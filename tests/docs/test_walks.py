@@ -120,9 +120,9 @@ async def test_one_load_report(manager: str) -> None:
         await second.store.__aenter__()
         await second.parts.start()
         await until(lambda: len(first.use.brokers.registered) == 2)
-        bundle = await first.use.directory.namespaces.bundle_of(TOPIC)
+        bundle = await first.use.namespaces.bundle_of(TOPIC)
         with reached(named(1, manager)) as calls:
-            await second.parts._reporter.sample()
+            await second.parts.member.reporter.sample()
             await second.use.orders.acquire(bundle)
             await until(lambda: follow(calls, before))
             await first.load_manager.shed()

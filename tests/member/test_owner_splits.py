@@ -7,7 +7,6 @@ from clusters.members import NS, LoopClock, a_fleet
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
-from loadmanager.kit.conf import Live
 from loadmanager.leader.decisions import Decisions
 from loadmanager.member.owner_splits import STRATEGY, OwnerSplits
 
@@ -21,13 +20,10 @@ async def test_a_split_has_its_figures_and_its_outcome() -> None:
         broker.tenant.stats[bundle] = NamespaceBundleStats(topics=2, msg_rate_in=50.0)
         observed: list[Plan] = []
         splits = OwnerSplits(
+            base=broker.with_settings(SplitSettings(msg_rate_max=40, hits_min=0)),
+            cluster=broker.cluster,
             ownership=broker.ownership,
-            namespaces=broker.namespaces,
             hosting=broker.tenant,
-            leading=broker.leading,
-            clock=LoopClock(),
-            broker_id=broker.address.broker_id,
-            settings=Live(SplitSettings(msg_rate_max=40, hits_min=0)),
             decisions=Decisions(LoopClock()),
             observe=lambda _epoch, _cycle, plan: observed.append(plan),
         )

@@ -273,7 +273,7 @@ async def test_the_opening_of_an_old_life_leaves_the_new_life_alone() -> None:
         gate, broker.tenant.opening = broker.tenant.opening, None
         broker.store.resume()
         # The old attempt is still in progress; nevertheless a new one can begin.
-        new = await broker.ownership._scope.finish(
+        new = await broker.ownership._base.scope.finish(
             "second", broker.ownership._acquire, BUNDLE, "second", LifeCause.LOOKUP
         )
         assert new is None

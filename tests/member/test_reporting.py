@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import msgspec
 import structlog
@@ -13,8 +14,6 @@ from loadmanager.engine.load.reports import (
     NamespaceBundleStats,
     decode_local_broker_data,
 )
-from loadmanager.engine.strategies.settings import StrategySettings
-from loadmanager.kit.conf import Live
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.sampler import Reading, SensorFault, SystemUsage
 from loadmanager.member.reporter import Reporter, shorten
@@ -54,15 +53,13 @@ class SetClock(LoopClock):
 
 def a_reporter(broker: Broker, sampler: FixedSampler, clock: LoopClock | None = None) -> Reporter:
     """A reporter over a broker's parts."""
+    base = broker.with_settings(BrokerSettings(report_interval_max_minutes=0.02))
     return Reporter(
-        store=broker.store,
+        base=replace(base, clock=clock or LoopClock()),
+        cluster=broker.cluster,
         hosting=broker.tenant,
         ownership=broker.ownership,
         sampler=sampler,
-        clock=clock or LoopClock(),
-        settings=Live(BrokerSettings(report_interval_max_minutes=0.02)),
-        strategies=Live(StrategySettings()),
-        self_address=broker.address,
         version="1",
     )
 

@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from clusters.members import NS, Broker, Fleet, LoopClock, a_fleet
+from clusters.members import NS, Broker, Fleet, a_fleet
 
 from loadmanager.engine.ownership import state_records as records
 from loadmanager.engine.ownership.state_records import StateRecord, UnitState, encode_record
 from loadmanager.engine.ownership.states import BundleState
 from loadmanager.engine.strategies.plan import Placement
-from loadmanager.kit.conf import Live
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.store import Create, Put
 from loadmanager.kit.tasks import Scope, Steps
@@ -232,16 +232,13 @@ def a_monitor(
     leader: Broker, scope: Scope, placer: Placer, placed: list[str] | None = None, **settings: Any
 ) -> StateMonitor:
     """The monitor of a leader, without a term."""
+    base = leader.with_settings(StateSettings(**{"in_flight_ms": 2_000, **settings}))
     return StateMonitor(
-        store=leader.store,
+        base=replace(base, scope=scope, steps=Steps()),
+        cluster=leader.cluster,
         cache=leader.cache,
-        brokers=leader.brokers,
         placer=placer,
-        clock=LoopClock(),
-        settings=Live(StateSettings(**{"in_flight_ms": 2_000, **settings})),
         checks=(),
-        scope=scope,
-        steps=Steps(),
         lives=leader.records.lives,
         placed=lambda bundle, _: None if placed is None else placed.append(bundle),
     )

@@ -144,7 +144,8 @@ class Operators:
         leading = [
             process
             for process in self.cluster.processes()
-            if process.parts is not None and process.parts._leading.load_manager is not None
+            if process.parts is not None
+            and process.parts.member.cluster.leading.load_manager is not None
         ]
         return leading[0] if leading else None
 
@@ -545,7 +546,9 @@ class Operators:
         }
         chosen = policy if rng.random() < 0.7 else None
         self._request(
-            rng, "isolation", lambda parts: parts.policies.set_isolation_policy("p", chosen)
+            rng,
+            "isolation",
+            lambda parts: parts.member.cluster.policies.set_isolation_policy("p", chosen),
         )
 
     def dynamic(self, rng: random.Random) -> None:

@@ -438,7 +438,7 @@ def _problems(cluster: Cluster) -> list[str]:
     leading = [
         process.machine.name
         for process in cluster.processes()
-        if process.parts is not None and process.parts._leading.load_manager
+        if process.parts is not None and process.parts.member.cluster.leading.load_manager
     ]
     if len(leading) != len({process.extensible for process in cluster.processes()}):
         problems.append(f"brokers that lead: {leading}")

@@ -75,7 +75,7 @@ class Run:
     def cordoned(self) -> set[str]:
         """The brokers that are cordoned, as the store has it."""
         process = next(p for p in self.cluster.processes() if not p.machine.paused)
-        return set(process.parts._wishes.cordons)  # type: ignore[union-attr]
+        return set(process.parts.member.cluster.wishes.cordons)  # type: ignore[union-attr]
 
     def served_since(self, since_s: float) -> bool:
         """True if every topic had a receipt since then."""
@@ -111,7 +111,7 @@ def test_a_broken_disk_moves_the_bundles(seed: int, extensible: bool) -> None:
         mended_s = run.world.now_s
         run.until(lambda: not run.cordoned(), 3 * WELL_S)
         assert run.world.now_s - mended_s >= WELL_S - 10.0
-        run.until(lambda: not victim.parts.wellness.given_up, 10.0)  # type: ignore[union-attr]
+        run.until(lambda: not victim.parts.member.wellness.given_up, 10.0)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("broken", [2, 3])

@@ -1,30 +1,64 @@
-"""Requests from a broker to other brokers: their credentials, TLS, and bounded answers."""
+"""Requests from a broker to other brokers: one pool of connections, their credentials and TLS,
+bounded answers, and one way to say why there is none.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import ssl
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import aiohttp
+import msgspec
+from yarl import URL
 
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.errors import OperationalError, said
 from loadmanager.kit.listener import Tls
 
+CONNECTIONS_MAX = 128
+"""To all brokers; what waits for one is within the time that the request may take."""
+SILENCE_S = 60.0
+"""A stream of events is never silent for so long: it has heartbeats."""
 
-@dataclass(frozen=True, slots=True)
+
+class UnansweredError(OperationalError):
+    """A broker gave no answer that can be used."""
+
+    def __init__(self, broker: BrokerAddress, reason: str, *, late: bool = False) -> None:
+        super().__init__(f"{broker.broker_id} {reason}")
+        self.reason = reason
+        """Without the broker's name."""
+        self.late = late
+        """Whether it may still answer."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A whole answer."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+
 class Calls:
-    """The headers, the address and the TLS of requests to other brokers."""
+    """Asks other brokers over HTTP."""
 
-    headers: Callable[[], dict[str, str]] = dict
-    """Prove who this broker is. Raises `OperationalError` when it cannot now."""
-    context: Tls | None = None
-    """None: without TLS."""
+    def __init__(
+        self, headers: Callable[[], dict[str, str]] = dict, context: Tls | None = None
+    ) -> None:
+        """`headers` prove who this broker is, and raise `OperationalError` when they cannot now;
+        `context`: None is without TLS.
+        """
+        self._headers, self._context = headers, context
+        self._session: aiohttp.ClientSession | None = None
 
-    def tls(self) -> ssl.SSLContext | bool:
-        """For aiohttp's `ssl`."""
-        return True if self.context is None else self.context.value
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
 
     def url(self, broker: BrokerAddress) -> str:
         """The base of a broker's URLs.
@@ -32,7 +66,7 @@ class Calls:
         Raises `OperationalError` when the broker does not serve what was chosen: what is meant for
         TLS is never sent without.
         """
-        if self.context is not None:
+        if self._context is not None:
             return broker.web(secure=True)
         if not broker.web_url:
             raise OperationalError(
@@ -41,10 +75,86 @@ class Calls:
             )
         return broker.web_url
 
+    async def ask(
+        self,
+        broker: BrokerAddress,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        timeout_s: float,
+        bytes_max: int,
+        document: object = None,
+        redirects: bool = False,
+    ) -> Answer:
+        """The answer of a broker, whatever its status is. `path` is encoded; `redirects` are
+        followed if wanted.
 
-async def body_of(answer: aiohttp.ClientResponse, bytes_max: int) -> bytes | None:
-    """The body of an answer; None if it is longer, of which no more is read."""
+        Raises `UnansweredError`, and `OperationalError` when nothing can be asked.
+        """
+        url = URL(self.url(broker) + path, encoded=True).update_query(query or {})
+        with _named(broker, timeout_s):
+            async with (
+                asyncio.timeout(timeout_s),
+                self._request(
+                    method, url, self._headers(), json=document, allow_redirects=redirects
+                ) as answer,
+            ):
+                return await whole(broker, answer, bytes_max)
+
+    @asynccontextmanager
+    async def repeated(
+        self,
+        broker: BrokerAddress,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        timeout_s: float,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send somebody's request on, with their headers; `timeout_s`: until its answer begins. No
+        redirect is followed. Raises as `ask`.
+        """
+        with _named(broker, timeout_s):
+            silence = aiohttp.ClientTimeout(total=None, sock_read=SILENCE_S)
+            sent = self._request(
+                method, url, headers, data=body, allow_redirects=False, timeout=silence
+            )
+            async with asyncio.timeout(timeout_s):
+                answer = await sent.__aenter__()
+        try:
+            yield answer
+        finally:
+            await sent.__aexit__(None, None, None)
+
+    def _request(
+        self, method: str, url: URL, headers: Mapping[str, str], **more: Any
+    ) -> aiohttp.client._RequestContextManager:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX),
+                timeout=aiohttp.ClientTimeout(total=None),
+            )
+        secure: ssl.SSLContext | bool = True if self._context is None else self._context.value
+        return self._session.request(method, url, headers=headers, ssl=secure, **more)
+
+
+async def whole(broker: BrokerAddress, answer: aiohttp.ClientResponse, bytes_max: int) -> Answer:
+    """All of an answer. Raises `UnansweredError` if it is longer, of which no more is read."""
     body = bytearray()
     while len(body) <= bytes_max and (more := await answer.content.readany()):
         body += more
-    return bytes(body) if len(body) <= bytes_max else None
+    if len(body) > bytes_max:
+        raise UnansweredError(broker, f"answered {answer.status} with more than {bytes_max} bytes")
+    return Answer(answer.status, bytes(body), answer.headers)
+
+
+@contextmanager
+def _named(broker: BrokerAddress, timeout_s: float) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError:
+        raise UnansweredError(broker, f"did not answer within {timeout_s:g} s", late=True) from None
+    except (aiohttp.ClientError, OSError) as error:
+        raise UnansweredError(broker, f"cannot be reached: {said(error)}") from None

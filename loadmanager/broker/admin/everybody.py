@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import aiohttp
 import msgspec
 
-from loadmanager.broker.admin.calls import Calls
+from loadmanager.broker.admin.calls import Calls, UnansweredError
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.errors import OperationalError, said
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.tasks import for_each
 
 BROKERS_ASKED_MAX = 200
 ASKED_AT_ONCE = 16
@@ -38,14 +37,8 @@ class Everybody:
 
     def __init__(self, use: UseCases, calls: Calls) -> None:
         self._use, self._calls = use, calls
-        self._session: aiohttp.ClientSession | None = None
         self._first = 0
         """The broker to begin the next round with."""
-
-    async def close(self) -> None:
-        """Close the connections to other brokers."""
-        if self._session is not None:
-            await self._session.close()
 
     async def ask(
         self,
@@ -70,7 +63,7 @@ class Everybody:
                 return own()
             return await self._asked(broker, method, path, {**(query or {}), "local": "true"})
 
-        told = await self._use.for_each(addresses, one, ASKED_AT_ONCE)
+        told = await for_each(addresses, one, ASKED_AT_ONCE)
         answers = Answers({}, {}, len(names) - len(addresses))
         for address, answer in zip(addresses, told, strict=True):
             if isinstance(answer, OperationalError):
@@ -83,30 +76,15 @@ class Everybody:
         self, broker: BrokerAddress, method: str, path: str, query: dict[str, str]
     ) -> Any:
         """A broker's answer, or the error that there is instead."""
-        if self._session is None:
-            self._session = aiohttp.ClientSession()
         try:
-            async with (
-                asyncio.timeout(ANSWER_TIMEOUT_S),
-                self._session.request(
-                    method,
-                    self._calls.url(broker) + path,
-                    params=query,
-                    headers=self._calls.headers(),
-                    ssl=self._calls.tls(),
-                    allow_redirects=False,
-                ) as answer,
-            ):
-                raw = await answer.content.read(ANSWER_BYTES_MAX)
-                while len(raw) < ANSWER_BYTES_MAX and (more := await answer.content.readany()):
-                    raw += more
-                if answer.status != 200:
-                    return OperationalError(f"answered {answer.status}")
-                return msgspec.json.decode(raw)
-        except TimeoutError:
-            return OperationalError(f"did not answer within {ANSWER_TIMEOUT_S:g} s")
-        except (aiohttp.ClientError, OSError) as error:
-            return OperationalError(f"cannot be reached: {said(error)}")
+            answer = await self._calls.ask(
+                broker, method, path, query, timeout_s=ANSWER_TIMEOUT_S, bytes_max=ANSWER_BYTES_MAX
+            )
+            if answer.status != 200:
+                return OperationalError(f"answered {answer.status}")
+            return msgspec.json.decode(answer.body)
+        except UnansweredError as error:
+            return OperationalError(error.reason)
         except OperationalError as error:
             return error
         except (ValueError, RecursionError) as error:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 import aiohttp
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 from yarl import URL
 
-from loadmanager.broker.admin.calls import Calls, body_of
+from loadmanager.broker.admin.calls import Calls, UnansweredError, whole
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError, said
@@ -31,8 +30,6 @@ TIMEOUT_S = 60.0
 """A move that an operator waits for may take so long."""
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 EVENTS = "text/event-stream"
-SILENCE_S = 60.0
-"""A stream of events is never silent for so long: it has heartbeats."""
 PASSED_ON = ("Authorization", "X-Original-Principal", "Content-Type", "Accept", "Last-Event-ID")
 TOLD = ("Content-Type", "WWW-Authenticate", "Retry-After", "Cache-Control", "X-Accel-Buffering")
 """Headers of the other broker's answer that are passed back."""
@@ -45,12 +42,6 @@ class Following:
         self._use = use
         self._calls = calls
         self._streams = streams
-        self._session: aiohttp.ClientSession | None = None
-
-    async def close(self) -> None:
-        """Close the connections to other brokers."""
-        if self._session is not None:
-            await self._session.close()
 
     def middleware(self) -> Middleware:
         """Repeats a request elsewhere if its answer is a redirect and it wants that followed."""
@@ -73,14 +64,19 @@ class Following:
         if broker is None:
             return failed(502, f"{where} is not a broker of this cluster")
         body = await raw_body(request)
+        passed = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
         try:
             url = URL(self._calls.url(broker)).join(url.relative())
-            async with AsyncExitStack() as stack:
+            repeated = self._calls.repeated(
+                broker, request.method, url, passed, body, timeout_s=TIMEOUT_S
+            )
+            async with repeated as answer:
+                if answer.content_type == EVENTS:
+                    return await self._passed_on(request, answer)
                 async with asyncio.timeout(TIMEOUT_S):
-                    answer = await stack.enter_async_context(self._ask(request, url, body))
-                    if answer.content_type != EVENTS:
-                        return await _whole(answer, url)
-                return await self._passed_on(request, answer)
+                    return await _whole(broker, answer, url)
+        except UnansweredError as error:
+            return failed(504 if error.late else 502, str(error))
         except OperationalError as error:
             return failed(502, str(error))
         except TimeoutError:
@@ -94,23 +90,6 @@ class Following:
         known = [brokers.address(broker_id) for broker_id in brokers.registered]
         known += [] if leader is None else [brokers.of_leader(leader)]
         return next((it for it in known if it and base in (it.web_url, it.web_url_tls)), None)
-
-    def _ask(
-        self, request: web.Request, url: URL, body: bytes
-    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=None, sock_read=SILENCE_S)
-            )
-        passed = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
-        return self._session.request(
-            request.method,
-            url,
-            data=body,
-            headers=passed,
-            ssl=self._calls.tls(),
-            allow_redirects=False,
-        )
 
     async def _passed_on(
         self, request: web.Request, answer: aiohttp.ClientResponse
@@ -128,10 +107,8 @@ class Following:
             return response
 
 
-async def _whole(answer: aiohttp.ClientResponse, url: URL) -> web.Response:
-    body = await body_of(answer, ANSWER_BYTES_MAX)
-    if body is None:
-        return failed(502, f"the answer of {url.origin()} is too long to be passed on")
+async def _whole(broker: BrokerAddress, answer: aiohttp.ClientResponse, url: URL) -> web.Response:
+    body = (await whole(broker, answer, ANSWER_BYTES_MAX)).body
     headers = _headers(answer)
     if answer.status == 307:
         headers["Location"] = str(url.join(URL(answer.headers["Location"], encoded=True)))

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-import aiohttp
 import msgspec
 from aiohttp import web
-from yarl import URL
 
-from loadmanager.broker.admin.calls import Calls, body_of
+from loadmanager.broker.admin.calls import Calls
 from loadmanager.broker.admin.models_pulsar import MergedHere, ReleasedShown
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.errors import ConflictError, OperationalError, said
+from loadmanager.kit.errors import ConflictError, OperationalError
 from loadmanager.kit.http.answers import TOPIC, flag, namespace_of, topic_of, whole
 from loadmanager.kit.http.operation import FORCE, Query, operation
 from loadmanager.kit.names import TopicName
@@ -28,7 +25,6 @@ TOPICS = "/loadmanager/v1/peers/topics"
 CHANGES = "/loadmanager/v1/peers/changes"
 ACQUIRE_TIMEOUT_S = 5.0
 CHANGES_TIMEOUT_S = 5.0
-CONNECTIONS_MAX = 64
 EPOCH_MAX = 10**16
 TEXT_MAX = 300
 """Characters of a reason that are told."""
@@ -182,21 +178,10 @@ def _reason(body: bytes) -> str:
 
 
 class HttpPeers:
-    """Implements `leader.ports.peers.Peers` over HTTP, with one pool of connections."""
+    """Implements `leader.ports.peers.Peers` over HTTP."""
 
-    def __init__(
-        self,
-        *,
-        release_timeout_s: Callable[[], float],
-        calls: Calls | None = None,
-    ) -> None:
-        self._release_timeout_s = release_timeout_s
-        self._calls = calls or Calls()
-        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX))
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._session.close()
+    def __init__(self, calls: Calls, *, release_timeout_s: Callable[[], float]) -> None:
+        self._calls, self._release_timeout_s = calls, release_timeout_s
 
     async def release_bundle(
         self,
@@ -215,17 +200,17 @@ class HttpPeers:
 
     async def last_release(self, broker: BrokerAddress, bundle: str) -> Released | None:
         """Ask a broker for its last release of a bundle."""
-        url = URL(f"{self._calls.url(broker)}{PATH}/{bundle}/released")
-        _, body = await self._ask(broker, url, {}, ACQUIRE_TIMEOUT_S, method="GET")
+        path = f"{PATH}/{bundle}/released"
+        _, body = await self._ask(broker, path, {}, ACQUIRE_TIMEOUT_S, method="GET")
         return _release_in(broker, body)
 
     async def served_bundles(
         self, broker: BrokerAddress, bundle: str | None = None
     ) -> Mapping[str, int]:
         """Ask a broker which bundles it serves."""
-        url, query = URL(self._calls.url(broker) + PATH), {"bundle": bundle} if bundle else {}
+        query = {"bundle": bundle} if bundle else {}
         _, body = await self._ask(
-            broker, url, query, ACQUIRE_TIMEOUT_S, method="GET", bytes_max=BUNDLES_BYTES_MAX
+            broker, PATH, query, ACQUIRE_TIMEOUT_S, method="GET", bytes_max=BUNDLES_BYTES_MAX
         )
         return _decoded(broker, body, dict[str, int])
 
@@ -259,19 +244,16 @@ class HttpPeers:
 
     async def tell_changes(self, leader: BrokerAddress, changes: Sequence[dict[str, Any]]) -> None:
         """Tell the leader of changes."""
-        url = URL(self._calls.url(leader) + CHANGES)
-        await self._ask(leader, url, {}, CHANGES_TIMEOUT_S, document=list(changes))
+        await self._ask(leader, CHANGES, {}, CHANGES_TIMEOUT_S, document=list(changes))
 
     async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
         """Ask the owner to close a topic."""
         name = TopicName.parse(topic)
         topic = f"{name.domain}/{name.namespace}/{quote(name.local, safe='')}"
-        url = f"{self._calls.url(owner)}{TOPICS}/{topic}/close"
+        path = f"{TOPICS}/{topic}/close"
         query = {"force": "true" if force else "false"}
         try:
-            status, body = await self._ask(
-                owner, URL(url, encoded=True), query, self._release_timeout_s()
-            )
+            status, body = await self._ask(owner, path, query, self._release_timeout_s())
         except OperationalError as error:
             raise OperationalError(
                 f"{topic} is deleted, but its owner may still serve it: {error}"
@@ -292,11 +274,7 @@ class HttpPeers:
     ) -> bytes:
         query = query if epoch is None else {**query, "epoch": str(epoch)}
         status, body = await self._ask(
-            broker,
-            URL(f"{self._calls.url(broker)}{PATH}/{path}"),
-            query,
-            timeout_s,
-            bytes_max=bytes_max,
+            broker, f"{PATH}/{path}", query, timeout_s, bytes_max=bytes_max
         )
         if status == 409:
             raise OperationalError(f"{broker.broker_id} answered {status}: {_reason(body)}")
@@ -305,7 +283,7 @@ class HttpPeers:
     async def _ask(
         self,
         broker: BrokerAddress,
-        url: URL,
+        path: str,
         query: dict[str, str],
         timeout_s: float,
         *,
@@ -313,32 +291,17 @@ class HttpPeers:
         bytes_max: int = ANSWER_BYTES_MAX,
         document: object = None,
     ) -> tuple[int, bytes]:
-        try:
-            async with (
-                asyncio.timeout(timeout_s),
-                self._session.request(
-                    method,
-                    url,
-                    params=query,
-                    json=document,
-                    headers=self._calls.headers(),
-                    ssl=self._calls.tls(),
-                ) as answer,
-            ):
-                body = await body_of(answer, bytes_max)
-                if body is None:
-                    raise OperationalError(
-                        f"{broker.broker_id} answered {answer.status} with more than {bytes_max} "
-                        "bytes"
-                    )
-                if answer.status >= 300 and answer.status != 409:
-                    raise OperationalError(
-                        f"{broker.broker_id} answered {answer.status}: {_reason(body)}"
-                    )
-                return answer.status, body
-        except TimeoutError:
+        answer = await self._calls.ask(
+            broker,
+            method,
+            path,
+            query,
+            timeout_s=timeout_s,
+            bytes_max=bytes_max,
+            document=document,
+        )
+        if answer.status >= 300 and answer.status != 409:
             raise OperationalError(
-                f"{broker.broker_id} did not answer within {timeout_s:g} s"
-            ) from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise OperationalError(f"{broker.broker_id} cannot be reached: {said(error)}") from None
+                f"{broker.broker_id} answered {answer.status}: {_reason(answer.body)}"
+            )
+        return answer.status, answer.body

@@ -7,7 +7,8 @@ from aiohttp import web
 
 from loadmanager.broker.admin.everybody import Everybody
 from loadmanager.broker.admin.models_revoking import Disconnected, RefusedToken, TokenWanted
-from loadmanager.broker.admin.use_cases import RefusedTokens, UseCases
+from loadmanager.broker.admin.use_cases import UseCases
+from loadmanager.broker.topics.refused_tokens import RefusedTokens
 from loadmanager.kit.http.answers import RefusedError, flag
 from loadmanager.kit.http.operation import Query, body_as, operation
 

@@ -96,7 +96,7 @@ class AdminServer:
         )
         self._answers = Counter[int]()
         self._refusals = None if access is None else Refusals("http")
-        calls = calls or Calls()
+        self._calls = calls = calls or Calls()
         streams = Streams()
         self._following = Following(use, calls, streams)
         application = web.Application(
@@ -186,5 +186,4 @@ class AdminServer:
     async def stop(self) -> None:
         """Stop, once the requests in progress are answered."""
         await self._serving.stop()
-        for part in (self._owners, self._everybody, self._following):
-            await part.close()
+        await self._calls.close()

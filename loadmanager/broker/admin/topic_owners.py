@@ -7,19 +7,18 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
-import aiohttp
 import msgspec
 import structlog
 from aiohttp import web
-from yarl import URL
 
-from loadmanager.broker.admin.calls import Calls, body_of
+from loadmanager.broker.admin.calls import Calls, UnansweredError
 from loadmanager.broker.admin.following import ANSWER_BYTES_MAX
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.broker.ports.topics import TopicHost
-from loadmanager.kit.errors import NotFoundError, OperationalError, said
+from loadmanager.kit.errors import NotFoundError, OperationalError
 from loadmanager.kit.http.answers import ElsewhereError, RefusedError, body, flag, topic_of
 from loadmanager.kit.names import TopicName
+from loadmanager.kit.tasks import for_each
 
 log = structlog.get_logger("admin")
 PARTITION_TIMEOUT_S = 30.0
@@ -47,13 +46,7 @@ class TopicOwners:
     def __init__(self, use: UseCases, calls: Calls) -> None:
         self._use = use
         self._calls = calls
-        self._session: aiohttp.ClientSession | None = None
         self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
-
-    async def close(self) -> None:
-        """Close the connections to other brokers."""
-        if self._session is not None:
-            await self._session.close()
 
     @property
     def host(self) -> TopicHost:
@@ -126,34 +119,25 @@ class TopicOwners:
             async with self._asking:
                 return await self._ask(request, topic, "/".join(path_here), document)
 
-        return await self._use.for_each(topics, ask, ASKED_AT_ONCE)
+        return await for_each(topics, ask, ASKED_AT_ONCE)
 
     async def _ask(
         self, request: web.Request, topic: TopicName, path: str, document: object
     ) -> tuple[int, str]:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=PARTITION_TIMEOUT_S)
-            )
         lookup = await self._use.directory.lookup(topic)
-        url = URL(self._calls.url(lookup.broker) + path, encoded=True)
         authoritative = "true" if lookup.authoritative else "false"
         method = "GET" if request.method == "HEAD" else request.method  # the bodies are needed
         try:
-            async with self._session.request(
+            answer = await self._calls.ask(
+                lookup.broker,
                 method,
-                url.update_query({**request.query, "authoritative": authoritative}),
-                json=document,
-                headers=self._calls.headers(),
-                ssl=self._calls.tls(),
-            ) as answer:
-                raw = await body_of(answer, ANSWER_BYTES_MAX)
-                if raw is None:
-                    raise OperationalError(
-                        f"the answer of {lookup.broker.broker_id} for {topic} is too long"
-                    )
-                return answer.status, raw.decode(errors="replace")
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise OperationalError(
-                f"{lookup.broker.broker_id} did not answer for {topic}: {said(error)}"
-            ) from None
+                path,
+                {**request.query, "authoritative": authoritative},
+                timeout_s=PARTITION_TIMEOUT_S,
+                bytes_max=ANSWER_BYTES_MAX,
+                document=document,
+                redirects=True,
+            )
+        except UnansweredError as error:
+            raise OperationalError(f"{error}, for {topic}") from None
+        return answer.status, answer.body.decode(errors="replace")

@@ -8,16 +8,12 @@ from dataclasses import dataclass
 
 from loadmanager.broker.topics.directory import TopicDirectory
 from loadmanager.broker.topics.topics import Topics
-from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.kit.names import NamespaceName, TopicName
 from loadmanager.kit.tasks import for_each, sleep
-from loadmanager.leader.ports.peers import Peers
-from loadmanager.member.namespaces import Namespaces
+from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
-from loadmanager.member.settings import BrokerSettings
 from loadmanager.member.unloading import Unloading
 
 ATTEMPTS_MAX = 5
@@ -30,15 +26,13 @@ AT_ONCE_MAX = 20
 class Deleting:
     """Deletes the records, and tells the owners of the bundles to close the topics."""
 
-    settings: Live[BrokerSettings]
-    self_address: BrokerAddress
-    namespaces: Namespaces
+    base: Base
+    cluster: Cluster
     topics: Topics
     directory: TopicDirectory
     ownership: Ownership
     unloading: Unloading
     hosting: Hosting
-    peers: Peers
 
     async def namespace(self, namespace: NamespaceName, *, force: bool) -> None:
         """Delete a namespace: mark it as deleted, unload its bundles, then delete the records.
@@ -47,7 +41,7 @@ class Deleting:
         namespace stays marked, and deleting it again goes on from there. Raises `ConflictError`
         while the namespace has topics, unless forced.
         """
-        if force and not self.settings.value.delete_namespace_force:
+        if force and not self.base.broker.value.delete_namespace_force:
             raise BadInputError(
                 "Broker doesn't allow forced deletion of namespaces: set "
                 "forceDeleteNamespaceAllowed=true"
@@ -56,12 +50,12 @@ class Deleting:
         with contextlib.suppress(NotFoundError):
             if not force and await self.directory.topics_of_namespace(namespace, "ALL"):
                 raise ConflictError(f"Cannot delete non empty namespace {namespace}")
-        await self.namespaces.mark_deleted(namespace)
+        await self.cluster.namespaces.mark_deleted(namespace)
         for _ in range(ATTEMPTS_MAX):
-            bundles = await self.namespaces.claimed_bundles(namespace)
+            bundles = await self.cluster.namespaces.claimed_bundles(namespace)
             if not bundles:
                 await self.topics.delete_logs(namespace)
-                await self.namespaces.delete_namespace(namespace)
+                await self.cluster.namespaces.delete_namespace(namespace)
                 return
             await self.unloading.all_of(bundles, f"namespace {namespace} is deleted")
             await sleep(POLL_S)  # until bundles in transit can be unloaded
@@ -102,10 +96,10 @@ class Deleting:
         )
 
     async def _close_anywhere(self, topic: TopicName, *, force: bool) -> bool:
-        bundle = await self.namespaces.bundle_of(topic)
+        bundle = await self.cluster.namespaces.bundle_of(topic)
         if self.ownership.served(bundle):
             return self.hosting.close_topic(str(topic), force=force)
         owner = await self.ownership.owner(bundle)
-        if owner is None or owner.address == self.self_address:
+        if owner is None or owner.address == self.base.me:
             return False
-        return await self.peers.close_topic(owner.address, str(topic), force=force)
+        return await self.base.peers.close_topic(owner.address, str(topic), force=force)

@@ -12,13 +12,11 @@ from loadmanager.broker.topics.schemas import Schemas
 from loadmanager.broker.topics.topics import Topics
 from loadmanager.engine.ownership.states import BundleState
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata.lease import Lease
-from loadmanager.kit.metadata.store import Store
 from loadmanager.kit.names import NamespaceName, TopicName
+from loadmanager.member.base import Base, Cluster
 from loadmanager.member.lookup import Lookups
-from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.ports.lookup import Lookup
@@ -29,21 +27,24 @@ from loadmanager.member.session_keeper import SessionKeeper
 class TopicDirectory:
     """Implements `broker.ports.directory.Directory`."""
 
-    store: Store
-    self_address: BrokerAddress
+    base: Base
+    cluster: Cluster
     session_keeper: SessionKeeper
-    namespaces: Namespaces
     topics: Topics
     schemas: Schemas
     ownership: Ownership
     lookups: Lookups
     limits: Limits
-    clock: Clock
     hosting: Hosting
 
     @property
+    def self_address(self) -> BrokerAddress:
+        """See the port."""
+        return self.base.me
+
+    @property
     def lease(self) -> Lease:
-        return self.store.lease
+        return self.base.store.lease
 
     def fence(self) -> None:
         """Fence all bundles and the leadership at once."""
@@ -51,7 +52,7 @@ class TopicDirectory:
 
     @property
     def _proven(self) -> bool:
-        return self.lease.held(self.clock.monotonic_s())
+        return self.lease.held(self.base.clock.monotonic_s())
 
     async def lookup(self, topic: TopicName, *, authoritative: bool = False) -> Lookup:
         if not self._proven:  # at once, while the store is silent
@@ -69,12 +70,12 @@ class TopicDirectory:
         """
         if not self._proven:
             return None
-        bundle = await self.namespaces.bundle_of(topic)
+        bundle = await self.cluster.namespaces.bundle_of(topic)
         if self.ownership.served(bundle):
             return bundle
         if self.ownership.state(bundle) not in (BundleState.ASSIGNING, BundleState.OPENING):
             owner = await self.ownership.owner(bundle)
-            if owner is None or owner.session_id != self.store.session_id:
+            if owner is None or owner.session_id != self.base.store.session_id:
                 return None
         try:
             await self.ownership.acquire(bundle, "this session holds the lock")

@@ -10,9 +10,8 @@ from typing import Any
 from loadmanager.broker.settings import KEYS
 from loadmanager.broker.wiring.outside import Outside
 from loadmanager.leader.audit import AuditLog
-from loadmanager.leader.brokers import Brokers
 from loadmanager.leader.events import Events
-from loadmanager.leader.leading import Leading
+from loadmanager.member.base import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +19,18 @@ class Telling:
     """Tells those who listen at the leader of changes."""
 
     outside: Outside
-    leading: Leading
-    brokers: Brokers
+    cluster: Cluster
     events: Events
 
     async def tell(self, changes: Sequence[dict[str, Any]]) -> bool:
         """Tell the leader; False if there is none now. Raises `OperationalError`."""
-        leader = self.leading.leader
+        leader = self.cluster.leading.leader
         if leader is None:
             return False
         if leader.broker_id == self.outside.me.broker_id:
             self.listeners(changes)
         else:
-            await self.outside.peers.tell_changes(self.brokers.of_leader(leader), changes)
+            await self.outside.peers.tell_changes(self.cluster.brokers.of_leader(leader), changes)
         return True
 
     def listeners(self, changes: Sequence[dict[str, Any]]) -> None:

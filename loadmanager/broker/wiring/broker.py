@@ -221,7 +221,7 @@ class _Broker:
         broker = settings.live(BrokerSettings)
         calls = self._build_calls(tls)
         peers = HttpPeers(
-            release_timeout_s=lambda: broker.value.bundle_unload_timeout_ms / 1000, calls=calls
+            calls, release_timeout_s=lambda: broker.value.bundle_unload_timeout_ms / 1000
         )
         clock, busy = SystemClock(), LoopBusy()
         history = self._build_history(me, clock)
@@ -279,7 +279,7 @@ class _Broker:
                         await history.close()
                 scope.cancel()
         finally:
-            await peers.close()
+            await calls.close()
 
     def _build_calls(self, tls: TlsContexts) -> Calls:
         credentials = BrokerCredentials(self._settings.leaf(BrokerClientSettings))

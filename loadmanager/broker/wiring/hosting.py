@@ -10,13 +10,11 @@ from loadmanager.broker.messaging.settings import MessagingSettings, StorageSett
 from loadmanager.broker.settings.live import LiveSettings
 from loadmanager.broker.topics.access import AccessSettings, BrokerAccess
 from loadmanager.broker.topics.limit_telemetry import samples as limit_samples
-from loadmanager.broker.topics.limits import Limits
 from loadmanager.broker.topics.refused_tokens import RefusedTokens
 from loadmanager.broker.topics.topics import Topics
 from loadmanager.broker.wiring.outside import (
     AuthenticatesClients,
     DisconnectsRoles,
-    HostsTopics,
     Outside,
     Service,
     SharesTopics,
@@ -34,7 +32,6 @@ from loadmanager.kit.metrics.settings import MetricsSettings
 from loadmanager.kit.tasks import Scope
 from loadmanager.kit.telemetry import Sample
 from loadmanager.limits.broker import BrokerThrottling
-from loadmanager.limits.settings import ThrottlingSettings
 from loadmanager.member.namespaces import Namespaces
 
 log = structlog.get_logger("hosting")
@@ -77,13 +74,8 @@ def build_hosting(
     outside: Outside,
     scope: Scope,
     throttling: BrokerThrottling,
-    *,
-    access: BrokerAccess | None,
-    audit: Audit,
 ) -> Service:
-    """The service, with its storage, its access checks and the audit log if it takes them, as our
-    broker does.
-    """
+    """The service, with its storage if it takes one, as our broker does."""
     hosting = outside.service(
         settings.live(MessagingSettings),
         clock=outside.clock,
@@ -93,6 +85,11 @@ def build_hosting(
     )
     if outside.storage is not None and isinstance(hosting, StoresTopics):
         hosting.store_in(outside.storage, settings.live(StorageSettings))
+    return hosting
+
+
+def connect(hosting: Service, access: BrokerAccess | None, audit: Audit) -> None:
+    """Give the service its access checks and the audit log if it takes them, as our broker does."""
     if isinstance(hosting, TellsChanges):
         hosting.tell_changes(audit)
     if access is not None:
@@ -104,37 +101,12 @@ def build_hosting(
                 "authenticationEnabled",
                 service=type(hosting).__name__,
             )
-    return hosting
 
 
 def share_topics(topics: Topics, hosting: Service) -> None:
     """Have a namespace create topics only while it has its share of the broker's."""
     if isinstance(hosting, SharesTopics):
         topics.check_new = hosting.memory.check_new_topic
-
-
-def build_limits(
-    hosting: Service,
-    throttling: BrokerThrottling,
-    settings: LiveSettings,
-    store: Store,
-    namespaces: Namespaces,
-    *,
-    clock: Clock,
-    corrupt: Corrupt,
-) -> Limits:
-    """Build what knows the limits of namespaces and topics."""
-    return Limits(
-        store,
-        namespaces,
-        throttling,
-        settings,
-        clock=clock,
-        in_force=settings.live(ThrottlingSettings),
-        changed=hosting.limits_changed,
-        corrupt=corrupt,
-        rules=hosting.rules if isinstance(hosting, HostsTopics) else None,
-    )
 
 
 def hosting_samples(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from loadmanager.broker.messaging.memory import TopicMemory
@@ -15,19 +15,13 @@ from loadmanager.broker.ports.log import Storage
 from loadmanager.broker.ports.topics import TopicHost
 from loadmanager.broker.protocol.server import BrokerServer
 from loadmanager.broker.topics.limits import MessageRules
-from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.audit import Audit
-from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
-from loadmanager.kit.history.port import History
 from loadmanager.kit.listener import Tls
-from loadmanager.kit.metadata.store import Store
-from loadmanager.kit.sampler import OwnTraffic, Sampler
 from loadmanager.kit.security.identity import Verifier
-from loadmanager.kit.tasks import LoopBusy
 from loadmanager.kit.telemetry import Detail, Sample
-from loadmanager.leader.ports.peers import Peers
 from loadmanager.member.ports.hosting import Hosting
+from loadmanager.member.world import World
 
 
 class Service(Hosting, Protocol):
@@ -118,22 +112,11 @@ class SharesTopics(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
+class Outside(World):
     """The objects that a broker takes from outside."""
 
-    me: BrokerAddress
-    """Where clients and other brokers reach this broker."""
-    store: Store
-    clock: Clock
-    peers: Peers
-    sampler: Callable[[OwnTraffic], Sampler]
-    """Makes the sampler of CPU, memory and NIC."""
-    version: str
     stop: Callable[[int], None]
     """Called when an operator stops this broker: unload at most so many bundles/s (0: any)."""
-    history: History | None = None
-    busy: LoopBusy = field(default_factory=LoopBusy)
-    """Measures how busy the event loop is; the caller runs it."""
     service: Callable[..., Service] = BrokerServer
     """Makes what hosts the bundles; called with the arguments of `BrokerServer`."""
     connections_cap: int = 0
@@ -142,5 +125,3 @@ class Outside:
     """Where persistent topics are stored; None: they are kept in memory."""
     verifier: Verifier | None = None
     """Checks what clients prove themselves with; None: they need not."""
-    seed: int = 0
-    """The seed of the leader's random numbers, together with the epoch of the term."""

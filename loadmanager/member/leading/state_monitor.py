@@ -15,13 +15,11 @@ from loadmanager.engine.load.reports import LocalBrokerData
 from loadmanager.engine.ownership import state_records as records
 from loadmanager.engine.ownership.state_records import IN_FLIGHT, StateRecord, UnitState
 from loadmanager.engine.strategies.plan import Placement
-from loadmanager.kit.clock import Clock
-from loadmanager.kit.conf import Live
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.sessions import session_over
-from loadmanager.kit.metadata.store import OPERATIONS_MAX, Check, Operation, Store
-from loadmanager.kit.tasks import Scope, Steps, sleep
-from loadmanager.leader.brokers import Brokers
+from loadmanager.kit.metadata.store import OPERATIONS_MAX, Check, Operation
+from loadmanager.kit.tasks import sleep
+from loadmanager.member.base import Base, Cluster
 from loadmanager.member.settings import StateSettings
 from loadmanager.member.state_cache import StateCache, Stored, Writes
 
@@ -47,15 +45,11 @@ class Placer(Protocol):
 class StateMonitor:
     """Repairs records during one term."""
 
-    store: Store
+    base: Base
+    cluster: Cluster
     cache: StateCache
-    brokers: Brokers
     placer: Placer
-    clock: Clock
-    settings: Live[StateSettings]
     checks: Sequence[Check]
-    scope: Scope
-    steps: Steps
     lives: Callable[[str | None, int], bool]
     """Whether a broker is registered in a session."""
     placed: Callable[[str, str], None]
@@ -70,24 +64,24 @@ class StateMonitor:
 
     async def follow_brokers(self) -> None:
         """Assign the bundles of brokers that died, until cancelled."""
-        self.brokers.listeners.append(self._on_broker)
+        self.cluster.brokers.listeners.append(self._on_broker)
         self._wake.set()
         try:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                await self.steps.run("orphans", self.reassign)
+                await self.base.steps.run("orphans", self.reassign)
         finally:
-            self.brokers.listeners.remove(self._on_broker)
+            self.cluster.brokers.listeners.remove(self._on_broker)
 
     async def reassign(self) -> None:
         """Assign every bundle whose owner's session is over, or whose destination is gone."""
         orphans, suspects = await self._orphans()
         if suspects:
-            self.scope.spawn(self._look_again(), "suspects")
+            self.base.scope.spawn(self._look_again(), "suspects")
         if not orphans:
             return
-        began_s = self.clock.monotonic_s()
+        began_s = self.base.clock.monotonic_s()
         left = dict(orphans)
         for _ in range(ROUNDS_MAX):
             await self._assign_batches(left)
@@ -96,8 +90,8 @@ class StateMonitor:
                 break
         for bundle, stored in left.items():
             await self._assign_batches({bundle: stored})
-        assigned_s = self.clock.monotonic_s() - began_s
-        self.scope.spawn(self._tell(orphans, began_s, assigned_s), "tell-orphans")
+        assigned_s = self.base.clock.monotonic_s() - began_s
+        self.base.scope.spawn(self._tell(orphans, began_s, assigned_s), "tell-orphans")
 
     async def _look_again(self) -> None:
         await sleep(SUSPECTS_S)
@@ -120,10 +114,12 @@ class StateMonitor:
                     suspects.setdefault(record.owner[1], {})[bundle] = stored
             elif (
                 record.state is UnitState.ASSIGNING
-                and record.dst_broker not in self.brokers.registered
+                and record.dst_broker not in self.cluster.brokers.registered
             ) or record.state in (UnitState.OWNED, UnitState.RELEASING, UnitState.SPLITTING):
                 orphans[bundle] = stored
-        nodes = await self.store.get_many([paths.session(session_id) for session_id in suspects])
+        nodes = await self.base.store.get_many(
+            [paths.session(session_id) for session_id in suspects]
+        )
         living = False
         for of_session, node in zip(suspects.values(), nodes, strict=True):
             if node is None:
@@ -155,10 +151,10 @@ class StateMonitor:
         writes = Writes(bundle, stored)
         assert stored.record is not None
         if broker_id is None:
-            writes.become(records.freed(stored.record, self.clock.now_ms(), force=True))
+            writes.become(records.freed(stored.record, self.base.clock.now_ms(), force=True))
         else:
             writes.become(
-                records.assigned(stored.record, broker_id, self.clock.now_ms(), force=True)
+                records.assigned(stored.record, broker_id, self.base.clock.now_ms(), force=True)
             )
         return writes
 
@@ -176,14 +172,14 @@ class StateMonitor:
 
     async def _tell(self, orphans: dict[str, Stored], began_s: float, assigned_s: float) -> None:
         """Log how many bundles were assigned again, and how long it took until they were owned."""
-        until_s = began_s + self.settings.value.in_flight_ms / 1000
+        until_s = began_s + self.base.settings.live(StateSettings).value.in_flight_ms / 1000
 
         def served(record: StateRecord | None) -> bool:
             return record is None or record.state is not UnitState.ASSIGNING
 
         owned = 0
         for bundle in orphans:
-            left_s = max(0.0, until_s - self.clock.monotonic_s())
+            left_s = max(0.0, until_s - self.base.clock.monotonic_s())
             owned += await self.cache.until(bundle, served, left_s)
         log.warning(
             "the bundles of brokers that died were assigned again",
@@ -191,7 +187,7 @@ class StateMonitor:
             bundles=len(orphans),
             owned_again=owned,
             assigned_s=round(assigned_s, 3),
-            took_s=round(self.clock.monotonic_s() - began_s, 3),
+            took_s=round(self.base.clock.monotonic_s() - began_s, 3),
         )
 
     # The monitor
@@ -199,8 +195,14 @@ class StateMonitor:
     async def monitor(self) -> None:
         """Repair what got stuck, and remove old records."""
         await self.reassign()
-        now_s, in_flight_s = self.clock.monotonic_s(), self.settings.value.in_flight_ms / 1000
-        oldest_ms = self.clock.now_ms() - self.settings.value.tombstone_delay_s * 1000
+        now_s, in_flight_s = (
+            self.base.clock.monotonic_s(),
+            self.base.settings.live(StateSettings).value.in_flight_ms / 1000,
+        )
+        oldest_ms = (
+            self.base.clock.now_ms()
+            - self.base.settings.live(StateSettings).value.tombstone_delay_s * 1000
+        )
         old: list[Writes] = []
         for bundle, stored in self.cache.all():
             record = stored.record
@@ -234,8 +236,8 @@ class StateMonitor:
             other = choice.broker if choice.broker != record.dst_broker else None
             writes = self._assigned(bundle, stored, other)
         elif record.state is UnitState.RELEASING:
-            to = record.dst_broker if record.dst_broker in self.brokers.registered else None
-            writes.become(records.releasing(record, to, self.clock.now_ms(), force=True))
+            to = record.dst_broker if record.dst_broker in self.cluster.brokers.registered else None
+            writes.become(records.releasing(record, to, self.base.clock.now_ms(), force=True))
         else:
             return  # the owner restores it
         done = await self.cache.commit(conditions, [writes])
@@ -245,7 +247,7 @@ class StateMonitor:
             bundle=bundle,
             state="corrupt" if stored.corrupt else record.state.value,
             now=writes.state.value,
-            stuck_s=round(self.clock.monotonic_s() - stored.since_s, 1),
+            stuck_s=round(self.base.clock.monotonic_s() - stored.since_s, 1),
         )
 
 

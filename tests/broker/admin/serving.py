@@ -86,7 +86,7 @@ class Served:
     async def depose(self) -> None:
         """The leader resigns, and no broker stands again."""
         for broker in self.brokers:
-            await broker.parts._election.resign()
+            await broker.parts.member._election.resign()
         await until(lambda: all(broker.use.leading.leader is None for broker in self.brokers))
 
     def url(self, index: int = 0) -> str:
@@ -186,8 +186,8 @@ async def serving(
     served_by, asked_by = tls or (None, None)
     async with AsyncExitStack() as stack:
         calls = Calls(lambda: credentials, asked_by)
-        peers = HttpPeers(release_timeout_s=lambda: 5, calls=calls)
-        stack.push_async_callback(peers.close)
+        peers = HttpPeers(calls, release_timeout_s=lambda: 5)
+        stack.push_async_callback(calls.close)
         cluster = await stack.enter_async_context(
             a_cluster(values, addresses=addresses, peers=peers, verifier=verifier)
         )

@@ -214,7 +214,7 @@ async def test_brokers_ask_each_other_with_their_token() -> None:
         assert answer.status == 307
         assert answer.headers["Location"].startswith(served.url(1) + path)
         assert (await served.ask("PUT", path, at=1)).status == 204
-        released = await served.brokers[0].parts._outside.peers.served_bundles(
+        released = await served.brokers[0].parts.member.base.peers.served_bundles(
             served.brokers[1].address
         )
         assert released == {}
@@ -360,7 +360,7 @@ async def test_a_stream_ends_when_its_listener_may_no_longer_listen() -> None:
         await answer.content.readline()
         settings = served.brokers[0].settings.live(AccessSettings)
         settings.set(replace(settings.value, superusers=("another",)))
-        served.brokers[0].parts._events.publish("x", dict)
+        served.brokers[0].parts.member.events.publish("x", dict)
         async with asyncio.timeout(5):
             await answer.content.read()
 

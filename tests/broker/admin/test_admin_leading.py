@@ -50,7 +50,7 @@ async def hot_broker(values: dict[str, str] | None = None) -> AsyncIterator[Serv
 async def uses(served: Served, percent: float) -> None:
     """Broker 1 uses so much of its CPU, and the leader knows."""
     served.brokers[1].sampler.cpu_percent = percent
-    await served.brokers[1].parts._reporter.sample()
+    await served.brokers[1].parts.member.reporter.sample()
 
     async def usage() -> Any:
         brokers = (await served.get(f"{V1}/cluster"))["brokers"]
@@ -373,7 +373,7 @@ async def test_events() -> None:
 async def test_a_listener_that_goes_is_forgotten() -> None:
     """So that it does not count any more."""
     async with serving(1) as served:
-        hub = served.brokers[0].parts._events
+        hub = served.brokers[0].parts.member.events
         timeout = aiohttp.ClientTimeout(total=60)
         async with served.session.get(f"{served.url()}{V1}/events", timeout=timeout) as answer:
             await answer.content.readline()
@@ -412,7 +412,7 @@ async def test_one_address_takes_not_all_streams() -> None:
 async def test_a_stream_that_is_passed_on_ends_with_the_term() -> None:
     """And with its reader: the leader forgets a reader that went away from another broker."""
     async with serving(2) as served:
-        hub = served.brokers[0].parts._events
+        hub = served.brokers[0].parts.member.events
         url = f"{served.url(1)}{V1}/events"
         async with served.session.get(url, headers={FOLLOW: "true"}) as answer:
             await answer.content.readline()

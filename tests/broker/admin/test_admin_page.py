@@ -136,7 +136,7 @@ async def test_following_goes_to_brokers_only() -> None:
     async with serving(2) as served:
         leader = served.brokers[1].use.leading.leader
         assert leader is not None
-        served.brokers[1].parts._leading.leader = type(leader)(
+        served.brokers[1].parts.member.cluster.leading.leader = type(leader)(
             broker_id="127.0.0.1:1", service_url="http://127.0.0.1:1", epoch=leader.epoch
         )
         answer = await served.ask("GET", "/loadmanager/v1/heat", at=1, headers=FOLLOWING)

@@ -359,7 +359,7 @@ async def test_a_namespace_that_is_made_again_has_no_limits_from_before(served: 
     again = NamespaceName.parse("acme/again")
     first = served.brokers[0]
     for rate in (7, 9):
-        await first.parts._namespaces.create_namespace(again, {})
+        await first.parts.member.cluster.namespaces.create_namespace(again, {})
         await first.parts.limits.opening(again)
         await first.parts.limits.set_namespace_limit(
             again, "publishMaxMessageRate", {"publishThrottlingRateInMsg": rate}
@@ -370,8 +370,8 @@ async def test_a_namespace_that_is_made_again_has_no_limits_from_before(served: 
                 one is not first or str(rate) in str(one.throttling.namespace_policies(str(again)))
             ),
         )
-        await first.parts._namespaces.mark_deleted(again)
-        await first.parts._namespaces.delete_namespace(again)
+        await first.parts.member.cluster.namespaces.mark_deleted(again)
+        await first.parts.member.cluster.namespaces.delete_namespace(again)
         await on_all(
             served,
             lambda one: one is not first or one.throttling.namespace_policies(str(again)) == {},

@@ -110,7 +110,8 @@ async def test_a_broker_that_is_not_the_one(tmp_path: Path) -> None:
             (stranger.client(), True),
             (_careless(authority), False),
         ):
-            peers = HttpPeers(release_timeout_s=lambda: 5, calls=Calls(dict, context))
+            calls = Calls(dict, context)
+            peers = HttpPeers(calls, release_timeout_s=lambda: 5)
             try:
                 asked = peers.served_bundles(owner)
                 if refused:
@@ -119,7 +120,7 @@ async def test_a_broker_that_is_not_the_one(tmp_path: Path) -> None:
                 else:
                     assert set(await asked) == {FIRST}
             finally:
-                await peers.close()
+                await calls.close()
         plain = BrokerAddress(owner.broker_id, "", "http://127.0.0.1:1")
         with pytest.raises(OperationalError, match="has no webServicePortTls"):
             Calls(dict, authority.client()).url(plain)

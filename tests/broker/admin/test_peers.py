@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 from broker.admin.serving import serving
 
+from loadmanager.broker.admin.calls import Calls
 from loadmanager.broker.admin.peers import ANSWER_BYTES_MAX, TEXT_MAX, HttpPeers
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import ConflictError, OperationalError
@@ -24,7 +25,8 @@ LEFT, RIGHT, WHOLE = (
 async def test_a_merge_of_long_names_is_reported_as_done() -> None:
     """Tenant and namespace have 2,000 characters together."""
     async with serving(1) as served:
-        (broker,), peers = served.brokers, HttpPeers(release_timeout_s=lambda: 5)
+        (broker,), calls = served.brokers, Calls()
+        peers = HttpPeers(calls, release_timeout_s=lambda: 5)
         tenant = NAMESPACE.partition("/")[0]
         for path, body in (
             (f"tenants/{tenant}", {"allowedClusters": ["standalone"]}),
@@ -35,7 +37,7 @@ async def test_a_merge_of_long_names_is_reported_as_done() -> None:
             await peers.acquire_bundle(broker.address, bundle, epoch=None)
         assert await peers.merge_bundles(broker.address, LEFT, RIGHT, epoch=None) == WHOLE
         assert await peers.served_bundles(broker.address) == {WHOLE: 0}
-        await peers.close()
+        await calls.close()
 
 
 class Answering:
@@ -67,11 +69,12 @@ async def asking(answering: Answering) -> AsyncIterator[tuple[HttpPeers, BrokerA
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     host, port = runner.addresses[0][:2]
-    peers = HttpPeers(release_timeout_s=lambda: 5)
+    calls = Calls()
+    peers = HttpPeers(calls, release_timeout_s=lambda: 5)
     try:
         yield peers, BrokerAddress("other:8080", "", f"http://{host}:{port}")
     finally:
-        await peers.close()
+        await calls.close()
         await runner.cleanup()
 
 

@@ -174,7 +174,7 @@ async def test_a_list_that_cannot_be_read() -> None:
         assert (await served.ask("PUT", f"{REFUSED}/leaked")).status == 204
         await until(lambda: "leaked" in access_of(served).refused)
         await broker.store.put(paths.REFUSED_TOKENS, b"[")
-        await until(lambda: paths.REFUSED_TOKENS in broker.parts._corrupt.paths)
+        await until(lambda: paths.REFUSED_TOKENS in broker.parts.member.base.corrupt.paths)
         assert "leaked" in access_of(served).refused
 
 

@@ -13,7 +13,6 @@ from loadmanager.broker.admin.calls import Calls
 from loadmanager.broker.admin.topic_owners import ASKED_AT_ONCE, TopicOwners
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.names import TopicName
-from loadmanager.kit.tasks import for_each
 
 TOPIC = TopicName.parse("persistent://public/default/many")
 
@@ -41,13 +40,14 @@ async def test_all_requests_together_ask_for_a_few_partitions_at_a_time() -> Non
         async def lookup(_topic: TopicName) -> Any:
             return found
 
-        use = SimpleNamespace(directory=SimpleNamespace(lookup=lookup), for_each=for_each)
-        owners = TopicOwners(use, Calls())  # type: ignore[arg-type]
+        use = SimpleNamespace(directory=SimpleNamespace(lookup=lookup))
+        calls = Calls()
+        owners = TopicOwners(use, calls)  # type: ignore[arg-type]
         path = "/admin/v2/persistent/public/default/many/stats"
         topics = [TOPIC.partition_name(index) for index in range(50)]
         answers = await asyncio.gather(
             *(owners.ask_each(make_mocked_request("GET", path), topics) for _ in range(4))
         )
-        await owners.close()
+        await calls.close()
     assert [[status for status, _ in some] for some in answers] == [[200] * 50] * 4
     assert most <= ASKED_AT_ONCE

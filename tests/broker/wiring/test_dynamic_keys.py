@@ -137,7 +137,7 @@ async def shed_by_policy(cluster: Cluster) -> Observe:
         },
         "unload_scope": "none",
     }
-    await cluster.brokers[0].parts.policies.set_isolation_policy("all", policy)
+    await cluster.brokers[0].parts.member.cluster.policies.set_isolation_policy("all", policy)
     return await shed()(cluster)
 
 
@@ -233,7 +233,7 @@ async def a_queue(cluster: Cluster) -> Moves:
     """The leader's queue; hot:1 and p:1 only report."""
     await reported(cluster, "hot:1", BUNDLES)
     await reported(cluster, "p:1")
-    operations = cluster.brokers[0].parts._leading.operations
+    operations = cluster.brokers[0].parts.member.cluster.leading.operations
     assert isinstance(operations, Operations)
     return operations.moves
 
@@ -303,9 +303,9 @@ async def first_cycle(cluster: Cluster) -> Observe:
     broker = cluster.brokers[0]
     for name in ("one:1", "two:1", "three:1"):
         await cluster.report(name)
-    await broker.parts._election.resign(campaign_again=True)
-    await until(lambda: broker.parts._leading.load_manager is None)
-    await until(lambda: broker.parts._leading.load_manager is not None)
+    await broker.parts.member._election.resign(campaign_again=True)
+    await until(lambda: broker.parts.member.cluster.leading.load_manager is None)
+    await until(lambda: broker.parts.member.cluster.leading.load_manager is not None)
     load_manager = broker.load_manager
     assert isinstance(load_manager, LoadManager)
     return _value(lambda: load_manager.cycles > 0)
@@ -379,7 +379,7 @@ async def candidates_of_a_group(cluster: Cluster) -> Observe:
     """Brokers for a namespace of an anti-affinity group, another one of which is in the eastern
     domain.
     """
-    policies, served = cluster.brokers[0].parts.policies, await a_namespace(cluster)
+    policies, served = cluster.brokers[0].parts.member.cluster.policies, await a_namespace(cluster)
     await policies.set_anti_affinity_group(served, "g")
     await policies.set_failure_domain("east", ["p:1", "p:2"])
     await policies.set_failure_domain("west", ["b0:8080"])
@@ -403,7 +403,7 @@ async def candidates_of_a_group(cluster: Cluster) -> Observe:
 
 async def _members(cluster: Cluster) -> list[str]:
     """The namespaces of the group, as the leader knows them."""
-    groups = cluster.brokers[0].parts.policies.groups
+    groups = cluster.brokers[0].parts.member.cluster.policies.groups
     return sorted(namespace for namespace, group in groups.items() if group == "g")
 
 

@@ -10,6 +10,7 @@ import pytest
 from broker.admin.serving import serving
 from clusters.running import NS, a_client, eventually
 
+from loadmanager.broker.admin.calls import Calls
 from loadmanager.broker.admin.peers import HttpPeers
 from loadmanager.broker.settings.live import REJECTED
 from loadmanager.kit.addresses import BrokerAddress
@@ -25,7 +26,8 @@ async def test_a_peer_closes_a_deleted_topic() -> None:
     be reached is named.
     """
     async with serving(1) as served:
-        (broker,), peers = served.brokers, HttpPeers(release_timeout_s=lambda: 5)
+        (broker,), calls = served.brokers, Calls()
+        peers = HttpPeers(calls, release_timeout_s=lambda: 5)
         address = broker.address
         await broker.serve(TOPIC)
         async with a_client(await broker.listen()) as client:
@@ -43,12 +45,13 @@ async def test_a_peer_closes_a_deleted_topic() -> None:
             await peers.close_topic(
                 BrokerAddress("x", "", "http://127.0.0.1:1"), str(TOPIC), force=True
             )
-        await peers.close()
+        await calls.close()
 
 
 async def test_a_peer_that_is_silent_or_gone() -> None:
     """The text names the broker, and how long it was waited for."""
-    peers, never = HttpPeers(release_timeout_s=lambda: 0.01), asyncio.Event()
+    calls, never = Calls(), asyncio.Event()
+    peers = HttpPeers(calls, release_timeout_s=lambda: 0.01)
 
     async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await never.wait()
@@ -62,7 +65,7 @@ async def test_a_peer_that_is_silent_or_gone() -> None:
         never.set()
     with pytest.raises(OperationalError, match=r"^slow:1 cannot be reached: .*connect"):
         await peers.release_bundle(address, f"{NS}/0x0_0x1", None, epoch=None)
-    await peers.close()
+    await calls.close()
 
 
 async def test_what_operators_see_of_settings() -> None:

@@ -90,7 +90,7 @@ async def test_a_client_that_comes_before_its_broker_has_heard_that_it_owns_the_
     """Other brokers may hear of it first, and tell clients. The topic is opened once it is true."""
     async with a_cluster({"loadManagerClassName": manager}) as cluster:
         (broker,) = cluster.brokers
-        bundle = await broker.use.directory.namespaces.bundle_of(TOPIC)
+        bundle = await broker.use.namespaces.bundle_of(TOPIC)
         async with asyncio.TaskGroup() as tasks:
             acquiring = tasks.create_task(broker.use.orders.acquire(bundle))
             while broker.use.ownership.state(bundle) is BundleState.FREE:
@@ -218,7 +218,7 @@ async def test_concurrent_limits_of_a_namespace_are_not_lost() -> None:
         )
         assert [await limits[0].namespace_limit(NS, field) for field in fields] == rates
         other = {"other": rates[1]}
-        await cluster.brokers[0].parts._namespaces.update_policies(
+        await cluster.brokers[0].parts.member.cluster.namespaces.update_policies(
             NS, lambda policies: {**policies, fields[0]: {**policies[fields[0]], **other}}
         )
         await limits[1].set_namespace_limit(NS, fields[0], None)

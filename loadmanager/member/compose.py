@@ -1,0 +1,312 @@
+"""A member of a cluster: how its parts are built, started and stopped.
+
+It takes everything outside it from a `World`, and opens no socket and reads no clock of its own.
+Several complete members can therefore run in one process, on virtual time, over a store in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from loadmanager.engine.load.manager import Manager
+from loadmanager.engine.load.reports import LocalBrokerData
+from loadmanager.engine.moves.move import Move
+from loadmanager.engine.strategies.plan import Plan
+from loadmanager.kit.metadata import paths
+from loadmanager.kit.metadata.documents import Corrupt
+from loadmanager.kit.metadata.election import StoreElection
+from loadmanager.kit.metadata.store import Store
+from loadmanager.kit.metadata.watching import Watcher
+from loadmanager.kit.metrics.settings import MetricsSettings
+from loadmanager.kit.sampler import OwnTraffic
+from loadmanager.kit.system.settings import SamplerSettings
+from loadmanager.kit.tasks import Interval, Scope, Steps, every, retrying
+from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
+from loadmanager.leader.brokers import Brokers
+from loadmanager.leader.decision_telemetry import Counts
+from loadmanager.leader.events import Events
+from loadmanager.leader.leading import Leading
+from loadmanager.leader.wishes import OperatorWishes
+from loadmanager.limits.broker import BrokerThrottling
+from loadmanager.member.base import Base, Cluster, SettingsInForce
+from loadmanager.member.extensible import ExtensibleManager
+from loadmanager.member.health import Health
+from loadmanager.member.leading.leadership import Leadership
+from loadmanager.member.leading.term import Leads, RunningManager, lead
+from loadmanager.member.lookup import Lookups
+from loadmanager.member.modular import ModularManager
+from loadmanager.member.namespaces import Namespaces
+from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership_log import OwnershipLog
+from loadmanager.member.placement_policies import PlacementPolicies
+from loadmanager.member.ports.hosting import Hosting
+from loadmanager.member.recorder import Recorder
+from loadmanager.member.reporter import Reporter
+from loadmanager.member.session_keeper import SessionKeeper
+from loadmanager.member.stopping import stop
+from loadmanager.member.telemetry import BrokerTelemetry
+from loadmanager.member.unloading import Unloading
+from loadmanager.member.wellness import STEP_S, Wellness
+from loadmanager.member.world import World
+
+
+class Member:
+    """The constructor builds the parts, `prepare` and `join` run them, `stop` ends the member.
+
+    `documents`: the store as operators' requests write to it. `stats_interval_s`: over how long the
+    host measures traffic.
+    """
+
+    def __init__(
+        self,
+        base: Base,
+        world: World,
+        hosting: Hosting,
+        throttling: BrokerThrottling,
+        *,
+        documents: Store,
+        stats_interval_s: Callable[[], float],
+    ) -> None:
+        self.base, self._world, self._hosting = base, world, hosting
+        self.events = Events()
+        self._counts = Counts()
+        self._watchers: list[Watcher] = []
+        self.cluster = self._build_cluster(documents)
+        self.manager = self._build_manager()
+        self.ownership_log = OwnershipLog(
+            broker_id=base.broker_id,
+            clock=base.clock,
+            lease=base.store.lease,
+            history=world.history,
+        )
+        self.ownership = Ownership(
+            base,
+            namespaces=self.cluster.namespaces,
+            hosting=hosting,
+            claims=self.manager.claims,
+            observe=self.ownership_log.on_transition,
+        )
+        self.reporter = self._build_reporter()
+        self.manager.connect(self.ownership, self.reporter, hosting)
+        self.lookups = Lookups(
+            base=base, cluster=self.cluster, ownership=self.ownership, search=self.manager.search
+        )
+        self._recorder = self._build_recorder(throttling)
+        self._election = StoreElection(
+            base.store,
+            base.clock,
+            broker_id=base.broker_id,
+            web_url=base.me.web_url or base.me.web_url_tls,
+            corrupt=base.corrupt,
+            on_leader=self.cluster.leading.learn_of,
+            path=self.manager.leader_path,
+        )
+        self.wellness = Wellness(
+            base=base,
+            cluster=self.cluster,
+            hosting=hosting,
+            bundles=lambda: len(self.ownership.owned()),
+            started_ms=lambda: self.reporter.report.start_timestamp,
+        )
+        self.session_keeper = self._build_session_keeper()
+        self.cluster.brokers.listeners.append(self._on_broker)
+        leads = self._build_leads(stats_interval_s)
+        self._leadership = Leadership(
+            self._election,
+            self.cluster.leading,
+            lambda term, scope, steps: lead(leads, term, scope, steps),
+            base.clock,
+        )
+        self.unloading = Unloading(
+            base=base,
+            cluster=self.cluster,
+            ownership=self.ownership,
+            hosting=hosting,
+            released=self.ownership_log.released,
+        )
+        self.health = Health(base=base, cluster=self.cluster, ownership=self.ownership)
+        self.telemetry = self._build_telemetry()
+
+    def _build_cluster(self, documents: Store) -> Cluster:
+        base, leading = self.base, Leading()
+        return Cluster(
+            brokers=Brokers(
+                base.store, base.clock, base.corrupt, leads=lambda: leading.load_manager is not None
+            ),
+            namespaces=Namespaces(documents, base.broker, base.corrupt),
+            policies=PlacementPolicies(documents, base.broker.value.cluster_name, base.corrupt),
+            wishes=OperatorWishes(documents, base.clock, base.corrupt),
+            leading=leading,
+        )
+
+    def _build_manager(self) -> RunningManager:
+        manager = Manager.of(self.base.strategies.value.load_manager_class)
+        if manager is Manager.EXTENSIBLE:
+            return ExtensibleManager(self.base, self.cluster, self._on_plan)
+        return ModularManager(self.base, self.cluster)
+
+    def _build_reporter(self) -> Reporter:
+        world = self._world
+        own = OwnTraffic(
+            lambda: self._hosting.usage().bytes_in_total,
+            lambda: self._hosting.usage().bytes_out_total,
+            lambda: world.busy.fraction,
+        )
+        return Reporter(
+            base=self.base,
+            cluster=self.cluster,
+            hosting=self._hosting,
+            ownership=self.ownership,
+            sampler=world.sampler(own),
+            version=world.version,
+            extensible=self.extensible,
+        )
+
+    @property
+    def extensible(self) -> bool:
+        """Whether the extensible manager runs."""
+        return self.manager.manager is Manager.EXTENSIBLE
+
+    def _build_recorder(self, throttling: BrokerThrottling) -> Recorder | None:
+        if self._world.history is None:
+            return None
+        return Recorder(
+            base=self.base,
+            history=self._world.history,
+            reporter=self.reporter,
+            hosting=self._hosting,
+            ownership=self.ownership,
+            throttling=throttling,
+        )
+
+    def _build_session_keeper(self) -> SessionKeeper:
+        session = self.base.settings.live(ZooKeeperSettings).value
+        keeper = SessionKeeper(
+            store=self.base.store,
+            hosting=self._hosting,
+            ownership=self.ownership,
+            clock=self.base.clock,
+            register=self.reporter.register,
+            on_lost=self._election.session_lost,
+            end_when_lost=session.session_expired_policy == "shutdown",
+        )
+        keeper.on_unproven = self.wellness.lost_lease
+        return keeper
+
+    def _build_leads(self, stats_interval_s: Callable[[], float]) -> Leads:
+        return Leads(
+            base=self.base,
+            cluster=self.cluster,
+            manager=self.manager,
+            history=self._world.history,
+            events=self.events,
+            stats_interval_s=stats_interval_s,
+            observe=self._on_plan,
+            observe_move=self._on_move,
+        )
+
+    def _build_telemetry(self) -> BrokerTelemetry:
+        base = self.base
+        return BrokerTelemetry(
+            base=base,
+            cluster=self.cluster,
+            reporter=self.reporter,
+            lookups=self.lookups,
+            ownership=self.ownership,
+            hosting=self._hosting,
+            busy=self._world.busy,
+            counts=self._counts,
+            session_keeper=self.session_keeper,
+            wellness=self.wellness,
+            expose_bundles=base.settings.live(MetricsSettings).value.bundles,
+            watch_failures=lambda: sum(watcher.failures for watcher in self._watchers),
+            steps=(base.steps.failures, self._leadership.failures),
+            pauses=self.ownership_log.pauses,
+            version=self._world.version,
+        )
+
+    # Life
+
+    async def prepare(self, watchers: Sequence[Watcher]) -> None:
+        """Fill the caches: from now on, questions can be answered. `watchers`: the host's."""
+        store = self.base.store
+        self._watchers = [
+            *watchers,
+            Watcher(store, paths.BROKERS, self.cluster.brokers.on_change),
+            Watcher(store, self._election.path, self._election.on_change),
+            Watcher(store, paths.WISHES, self.cluster.wishes.on_change),
+            *self.manager.watchers(),
+        ]
+        for watcher in self._watchers:
+            self.base.scope.spawn(watcher.run(), f"watch{watcher.root.replace('/', '-')}")
+        await self.base.steps.run("sample", self.reporter.sample)
+        for watcher in self._watchers:
+            await watcher.synced.wait()
+        await self.manager.prepare()
+
+    async def join(self) -> None:
+        """Register this member, so that it gets work, and start its periodic steps."""
+        scope, broker, steps = self.base.scope, self.base.broker, self.base.steps
+        scope.spawn(self.session_keeper.watch_lease(), "lease")
+        scope.spawn(self.session_keeper.watch_session(), "session")
+        await self.manager.begin()
+        await retrying(self.reporter.register, "register")
+        scope.spawn(self.session_keeper.keep_registered(), "registration")
+        scope.spawn(self._leadership.follow(), "follow-leader")
+        scope.spawn(self._leadership.run(), "leadership")
+        sampling = Interval(
+            self.base.settings.live(SamplerSettings), lambda sampler: sampler.interval_minutes * 60
+        )
+        reporting = Interval(broker, lambda settings: settings.report_interval_min_ms / 1000)
+        recording = Interval(broker, lambda settings: settings.history_interval_s)
+        first_s = min(1.0, sampling())
+        scope.spawn(
+            every(sampling, self.reporter.sample, "sample", steps, first_after_s=first_s), "sample"
+        )
+        scope.spawn(every(reporting, self.reporter.tick, "report", steps), "report")
+        if broker.value.unwell_gives_up:
+            for step, name in ((self.wellness.step, "wellness"), (self.wellness.pulse, "pulse")):
+                scope.spawn(every(lambda: STEP_S, step, name, steps), name)
+        if self._recorder is not None:
+            scope.spawn(every(recording, self._recorder.sample, "record", steps), "record")
+
+    async def stop(self, unloads_per_s_max: int, hang_up: Callable[[], Awaitable[None]]) -> None:
+        """Stop gracefully; see `member.stopping`."""
+        await stop(
+            ownership=self.ownership,
+            reporter=self.reporter,
+            election=self._election,
+            hang_up=hang_up,
+            clock=self.base.clock,
+            settings=self.base.broker,
+            unloads_per_s_max=unloads_per_s_max,
+        )
+
+    def _on_broker(self, broker_id: str, report: LocalBrokerData | None) -> None:
+        if report is None and broker_id == self.base.broker_id:
+            self.session_keeper.verify_registration()  # it was deleted or overwritten
+
+    def _on_plan(self, epoch: int, cycle: int, plan: Plan) -> None:
+        if self._recorder is not None:
+            self._recorder.on_plan(epoch, cycle, plan)
+        self._counts.on_plan(plan)
+
+    def _on_move(self, epoch: int, cycle: int, move: Move) -> None:
+        if self._recorder is not None:
+            self._recorder.on_move(epoch, cycle, move)
+        self._counts.on_move(move)
+
+
+def base_of(world: World, settings: SettingsInForce, scope: Scope) -> Base:
+    """What the parts of a member stand on."""
+    return Base(
+        me=world.me,
+        store=world.store,
+        clock=world.clock,
+        peers=world.peers,
+        scope=scope,
+        steps=Steps(),
+        corrupt=Corrupt(),
+        settings=settings,
+        seed=world.seed,
+    )
