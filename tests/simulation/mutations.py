@@ -509,6 +509,15 @@ MUTATIONS = (
         "return self._disk.read_stored(path, size)",
         "return self._disk.read_stored(path, 1 << 40)",
     ),
+    _in_test(
+        "a commit that is under way while its run is ended counts as damaged",
+        "broker/storage/earlier_runs.py",
+        2,
+        "if others and flaws.lost:",
+        "if False:",
+        "broker/storage/test_failed_syncs.py::"
+        "test_a_commit_is_not_stored_in_part_whose_segment_another_broker_reads_first",
+    ),
     _storage(
         "of two openings at once, both leave their indexes",
         "broker/storage/log_files.py",

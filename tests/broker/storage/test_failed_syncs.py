@@ -510,3 +510,34 @@ async def test_nothing_is_stored_behind_a_segment_whose_end_is_not() -> None:
     assert found == [SEGMENT]
     segments, end_id = await storage.open(7, [Run(1, 0, storage.writer)], 0)
     assert (end_id, ids(segments[0])) == (1, {"p": 0})
+
+
+async def test_a_commit_is_not_stored_in_part_whose_segment_another_broker_reads_first() -> None:
+    """A commit is under way when another broker ends its run and reads the journals. The journal of
+    the commit is written after that, and the sync of its segment leaves out the first message.
+    """
+    rng = Holes()
+    failing = Failing(rng)
+    storage, other = failing.storage(direct_max=0), failing.storage()
+    segments, _ = await storage.open(7, [], 0)
+    log = a_log(segments, entries_max=2)
+    for entry_id in range(3):
+        log.append(bytes(2000), 1, 0, "p", entry_id)
+    batch = {7: log.take()[0]}
+    failed = []
+
+    def trouble(call: str, path: str) -> int:
+        """The other broker has read the journals, and reads the segments next."""
+        if call == "names" and path == f"{7:016x}" and not failed:
+            failed.append(path)
+            rng.lose(1)
+            failing.next = (SEGMENT, EIO)
+            with pytest.raises(OperationalError):
+                storage.append(batch).send(None)
+        return failing._trouble(call, path)
+
+    failing.files.trouble = trouble
+    segments, end_id = await other.open(7, [Run(1, 0, storage.writer)], 0)
+    assert failed
+    assert not any(ABSENT in segment.offsets for segment in segments)
+    assert (end_id, ids(segments[-1])) == (3, {"p": 2})
