@@ -518,6 +518,18 @@ MUTATIONS = (
         "broker/storage/test_failed_syncs.py::"
         "test_a_commit_is_not_stored_in_part_whose_segment_another_broker_reads_first",
     ),
+    _in_test(
+        "a commit that failed is not brought to its segments before its journal goes",
+        "broker/storage/writers.py",
+        3,
+        """
+        for path in {place.path: None for place, _ in pieces}:
+            self.doubt(path)  # others may find what the device has of it
+        """,
+        "",
+        "broker/storage/test_failed_syncs.py::"
+        "test_a_failed_commit_is_not_stored_in_part_whose_journal_another_broker_has_read",
+    ),
     _storage(
         "of two openings at once, both leave their indexes",
         "broker/storage/log_files.py",

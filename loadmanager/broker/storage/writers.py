@@ -188,6 +188,20 @@ class Buffer:
                 self._forget(path, sum(len(piece) for piece in self._pieces[path]))
 
 
+def write_piece(disk: Disk, place: Place, data: bytes) -> int:
+    """Write a piece of a journal to its segment; returns its bytes. What is not there was deleted,
+    unless the piece is its first one: it was not written yet, or its name was lost.
+    """
+    begins = place.offset == 0
+    if begins and not disk.exists(place.path.partition("/")[0]):
+        return 0
+    try:
+        disk.write(place.path, place.offset, data, create=begins)
+    except FileNotFoundError:
+        return 0
+    return len(data)
+
+
 @dataclass(slots=True)
 class Journal:
     """A journal of this storage."""
@@ -290,6 +304,8 @@ class Writer:
             self._disk.write(journal.path, journal.size, data)
             self._disk.sync(journal.path)
         except OSError:
+            for path in {place.path: None for place, _ in pieces}:
+                self.doubt(path)  # others may find what the device has of it
             self.retire()  # nothing is read behind what is torn
             raise
         journal.size += len(data)
@@ -391,9 +407,7 @@ class Writer:
             return True
 
     def mend(self, log_id: int) -> None:
-        """Write the pieces of a log's segments that are in doubt again, as far as these exist, and
-        make them durable.
-        """
+        """Write the pieces of a log's segments that are in doubt again, and make them durable."""
         folder = f"{log_id:016x}/"
         for journal in list(self.retired):
             with self._changing:
@@ -477,15 +491,14 @@ class Writer:
         """Returns what cannot be written. Also pieces of a commit that failed are, if the device
         has them as a whole: another process may have found them, and have stored a part of them.
         """
-        errors = dict[str, OSError]()
-        raw = self._disk.read_stored(journal.path, self._disk.size(journal.path))
+        errors, raw = dict[str, OSError](), b""
+        with suppress(FileNotFoundError):  # its first commit failed
+            raw = self._disk.read_stored(journal.path, self._disk.size(journal.path))
         for _, _, pieces in read_batches(journal.path, raw):
             for place, data in pieces:
                 if place.path in paths and place.path not in errors:
                     try:
-                        self._disk.write(place.path, place.offset, data, create=False)
-                    except FileNotFoundError:
-                        pass
+                        write_piece(self._disk, place, data)
                     except OSError as error:
                         errors[place.path] = error
         return errors

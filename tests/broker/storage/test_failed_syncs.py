@@ -541,3 +541,36 @@ async def test_a_commit_is_not_stored_in_part_whose_segment_another_broker_reads
     assert failed
     assert not any(ABSENT in segment.offsets for segment in segments)
     assert (end_id, ids(segments[-1])) == (3, {"p": 2})
+
+
+async def test_a_failed_commit_is_not_stored_in_part_whose_journal_another_broker_has_read() -> (
+    None
+):
+    """The device has all of a commit that failed, in two segments that do not exist yet. Just
+    before its writer deletes the journal, another broker brings it to them, and is told that the
+    beginning of the first one is lost.
+    """
+    rng = Holes()
+    failing = Failing(rng)
+    storage, other = failing.storage(direct_max=0), failing.storage()
+    segments, _ = await storage.open(7, [], 0)
+    log = a_log(segments, entries_max=1)
+    failing.next = (".journal", EIO)
+    with pytest.raises(OperationalError):
+        await commit(storage, log, b"first", b"second")
+    runs, deleted = [Run(1, 0, storage.writer)], []
+
+    def trouble(call: str, path: str) -> int:
+        if call == "remove" and path.endswith(".journal") and not deleted:
+            deleted.append(path)
+            rng.lose(1)
+            failing.next = (SEGMENT, EIO)
+            with pytest.raises(OperationalError):
+                other.open(7, runs, 0).send(None)
+        return failing._trouble(call, path)
+
+    failing.files.trouble = trouble
+    await storage.sync()
+    assert deleted[0] not in failing.files.content
+    segments, end_id = await other.open(7, runs, 0)
+    assert (end_id, await content(other, segments)) == (2, [b"first", b"second"])
