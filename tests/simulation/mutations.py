@@ -530,6 +530,18 @@ MUTATIONS = (
         "broker/storage/test_failed_syncs.py::"
         "test_a_failed_commit_is_not_stored_in_part_whose_journal_another_broker_has_read",
     ),
+    _in_test(
+        "what is behind a segment that cannot be synced is not brought before its journal goes",
+        "broker/storage/writers.py",
+        4,
+        """
+        buffer.drop([place.path])
+        self.doubt(place.path)
+        """,
+        "buffer.drop([place.path])",
+        "broker/storage/test_failed_syncs.py::"
+        "test_a_failed_commit_is_not_stored_in_part_whose_journal_another_broker_has_read",
+    ),
     _storage(
         "of two openings at once, both leave their indexes",
         "broker/storage/log_files.py",

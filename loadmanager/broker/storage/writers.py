@@ -379,12 +379,14 @@ class Writer:
 
     def finish(self, buffer: Buffer, places: Iterable[tuple[Place, bool]]) -> None:
         """Make the segments durable that a commit has finished. What is behind one of which that
-        fails has no receipt: only who brings the journal to both of them writes it.
+        fails has no receipt: only who brings the journal to both of them writes it. So it is in
+        doubt, too.
         """
         failed = dict[int, OSError]()
         for place, finished in places:
             if place.log_id in failed:
                 buffer.drop([place.path])
+                self.doubt(place.path)
             elif finished:
                 try:
                     buffer.flush([place.path])

@@ -509,7 +509,7 @@ async def test_nothing_is_stored_behind_a_segment_whose_end_is_not() -> None:
     found = [path for path in failing.files.content if path.endswith(".log")]
     assert found == [SEGMENT]
     segments, end_id = await storage.open(7, [Run(1, 0, storage.writer)], 0)
-    assert (end_id, ids(segments[0])) == (1, {"p": 0})
+    assert (end_id, await content(storage, segments)) == (2, [b"first", b"second"])
 
 
 async def test_a_commit_is_not_stored_in_part_whose_segment_another_broker_reads_first() -> None:
@@ -543,28 +543,29 @@ async def test_a_commit_is_not_stored_in_part_whose_segment_another_broker_reads
     assert (end_id, ids(segments[-1])) == (3, {"p": 2})
 
 
-async def test_a_failed_commit_is_not_stored_in_part_whose_journal_another_broker_has_read() -> (
-    None
-):
-    """The device has all of a commit that failed, in two segments that do not exist yet. Just
-    before its writer deletes the journal, another broker brings it to them, and is told that the
-    beginning of the first one is lost.
+@pytest.mark.parametrize("fails", [".journal", SEGMENT])
+async def test_a_failed_commit_is_not_stored_in_part_whose_journal_another_broker_has_read(
+    fails: str,
+) -> None:
+    """The device has all of a commit that failed, for segments that do not exist yet. Just before
+    its writer deletes the journal, another broker brings it to them, and is told that the beginning
+    of the second one is lost.
     """
     rng = Holes()
     failing = Failing(rng)
     storage, other = failing.storage(direct_max=0), failing.storage()
     segments, _ = await storage.open(7, [], 0)
     log = a_log(segments, entries_max=1)
-    failing.next = (".journal", EIO)
+    failing.next = (fails, EIO)
     with pytest.raises(OperationalError):
-        await commit(storage, log, b"first", b"second")
+        await commit(storage, log, b"first", b"second", b"third")
     runs, deleted = [Run(1, 0, storage.writer)], []
 
     def trouble(call: str, path: str) -> int:
         if call == "remove" and path.endswith(".journal") and not deleted:
             deleted.append(path)
             rng.lose(1)
-            failing.next = (SEGMENT, EIO)
+            failing.next = (f"{1:016x}.log", EIO)
             with pytest.raises(OperationalError):
                 other.open(7, runs, 0).send(None)
         return failing._trouble(call, path)
@@ -573,4 +574,4 @@ async def test_a_failed_commit_is_not_stored_in_part_whose_journal_another_broke
     await storage.sync()
     assert deleted[0] not in failing.files.content
     segments, end_id = await other.open(7, runs, 0)
-    assert (end_id, await content(other, segments)) == (2, [b"first", b"second"])
+    assert (end_id, await content(other, segments)) == (3, [b"first", b"second", b"third"])
