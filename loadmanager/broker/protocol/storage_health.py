@@ -55,7 +55,8 @@ class StorageHealth:
 
     async def trouble(self, *, tries: bool) -> str:
         """Why no topics should be stored through this broker; empty: they may be. A storage that
-        nobody writes to, because it failed, is tried; with `tries`, any, and one failure counts.
+        nobody writes to, because it failed, is tried; with `tries`, any, and one failure counts,
+        also one of just now after which small commits found room.
         """
         if (self._failures or tries) and not self.full and not self._probing:
             self._probing = True
@@ -67,5 +68,6 @@ class StorageHealth:
                 self.went_well()
             finally:
                 self._probing = False
-        bad = self._hung or self._failures >= (1 if tries else FAILURES_MAX)
+        bad = self._hung or self._failures >= FAILURES_MAX
+        bad |= tries and (self._failures > 0 or self.full)
         return f"its storage cannot be written to: {self._why}" if bad else ""

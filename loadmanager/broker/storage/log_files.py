@@ -407,9 +407,14 @@ class LogFiles:
         """See the port."""
 
         def probe() -> None:
+            path = self._own.probe_path
             self._own.begin()
-            self._disk.write(self._own.probe_path, 0, secrets.token_bytes(PROBE_BYTES))
-            self._disk.sync(self._own.probe_path)
+            try:
+                self._disk.write(path, 0, secrets.token_bytes(PROBE_BYTES))
+                self._disk.sync(path)
+            finally:  # a file that is there needs no room
+                self._disk.release(path)
+                self._disk.remove(path)
 
         await self._in_thread(COMMITTER, probe)
 

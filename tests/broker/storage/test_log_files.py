@@ -645,3 +645,15 @@ async def test_a_directory_that_comes_and_goes_leaves_no_files_open(tmp_path: Pa
         counts.append(files_open())
     assert counts[-1] - counts[0] <= 1
     assert len(list((root / "writers").iterdir())) <= 1
+
+
+async def test_a_probe_needs_room_each_time() -> None:
+    """On a full disk, to write over what is there already would prove nothing."""
+    files = SharedFiles()
+    storage = LogFiles(MemoryDisk(files), inline)
+    await storage.probe()
+    files.room = 0
+    with pytest.raises(OperationalError):
+        await storage.probe()
+    files.room = -1
+    await storage.probe()
