@@ -9,7 +9,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -87,16 +87,28 @@ class DirectoryDisk:
         found, view = self._descriptor(path, os.O_CREAT if create else 0), memoryview(data)
         if offset == 0:
             self._new[path] = None
-        while view:
-            written = os.pwrite(found, view, offset)
-            view, offset = view[written:], offset + written
+        with self._names_file(path):
+            while view:
+                written = os.pwrite(found, view, offset)
+                view, offset = view[written:], offset + written
 
     def sync(self, path: str) -> None:
         """See `writers.Disk`."""
-        self._fdatasync(self._descriptor(path, 0))
-        if path in self._new:
-            self._sync_folder((self._root / path).parent)
-            self._new.pop(path, None)
+        with self._names_file(path):
+            self._fdatasync(self._descriptor(path, 0))
+            if path in self._new:
+                self._sync_folder((self._root / path).parent)
+                self._new.pop(path, None)
+
+    @staticmethod
+    @contextmanager
+    def _names_file(path: str) -> Iterator[None]:
+        """Add its file to an error that has none, as those of an open file."""
+        try:
+            yield
+        except OSError as error:
+            error.filename = error.filename or path
+            raise
 
     def sync_names(self, folder: str) -> None:
         """See `writers.Disk`."""

@@ -162,9 +162,9 @@ class EarlierRuns:
 
     def _read_index(self, log_id: int, run: int, first_id: int, bound: int) -> SegmentIndex | None:
         """The index that was left of a segment, if it is whole and has nothing from `bound` on: a
-        later owner gave those ids to others.
+        later owner gave those ids to others. One that cannot be read is as none.
         """
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             path = index_path(segment_path(log_id, run, first_id))
             index = read_index(self._disk.read(path), run)
             if index is not None and index.first_id == first_id and index.end_id <= bound:

@@ -58,6 +58,16 @@ RETIRED_MAX = 4
 log = structlog.get_logger("storage")
 
 
+def _words_of(error: OSError) -> str:
+    """What went wrong, and with which file, if that is known: without the directory, as clients are
+    told, too.
+    """
+    words = error.strerror or str(error)
+    if isinstance(error.filename, str):
+        words += f": {'/'.join(error.filename.split('/')[-2:])}"
+    return words
+
+
 class LogFiles:
     """Implements `broker.ports.log.Storage`. `run` runs a call that may block, in the thread of
     that number; `syncs` tells whether data is made durable before it is acknowledged; `timeout_s`,
@@ -116,7 +126,7 @@ class LogFiles:
                 f"the storage has not answered for {self._timeout_s():g} s"
             ) from None
         except OSError as error:
-            raise OperationalError(f"the storage failed: {error.strerror or error}") from error
+            raise OperationalError(f"the storage failed: {_words_of(error)}") from error
 
     async def _for_log(self, log_id: int, call: Callable[[], Any]) -> Any:
         return await self._in_thread(log_id % WORKERS, call)

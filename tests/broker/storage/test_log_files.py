@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +20,7 @@ from structlog.testing import capture_logs
 from loadmanager.broker.messaging.segments import ABSENT, SegmentIndex, entries_in
 from loadmanager.broker.messaging.stored_log import Rollover, StoredLog
 from loadmanager.broker.ports.log import FencedError, Run, UnansweredError
-from loadmanager.broker.storage.commit_journal import segment_path
+from loadmanager.broker.storage.commit_journal import index_path, segment_path
 from loadmanager.broker.storage.disk import OPEN_MAX, DirectoryDisk
 from loadmanager.broker.storage.log_files import COMMITTER, RETIRED_MAX, LogFiles
 from loadmanager.broker.storage.memory_disk import MemoryDisk, SharedFiles
@@ -657,3 +659,39 @@ async def test_a_probe_needs_room_each_time() -> None:
         await storage.probe()
     files.room = -1
     await storage.probe()
+
+
+async def test_an_error_names_its_file(tmp_path: Path) -> None:
+    """An operator must find it among thousands, whether it cannot be opened or synced."""
+    failing = []
+
+    def fdatasync(descriptor: int) -> None:
+        os.fdatasync(descriptor)
+        if failing:
+            raise OSError(errno.EIO, "Input/output error")
+
+    files = LogFiles(DirectoryDisk(tmp_path, fdatasync=fdatasync), inline)
+    segments, _ = await files.open(7, [], 0)
+    log = a_log(segments)
+    log.append(b"one", 1, 0, "p", 0)
+    failing.append(True)
+    with pytest.raises(OperationalError, match=r"error: 0{15}7/00000001-0{16}\.log$"):
+        await files.append({7: log.take()[0]})
+    path = tmp_path / segment_path(7, 1, 0)
+    path.unlink()
+    path.mkdir()
+    other = LogFiles(DirectoryDisk(tmp_path), inline)
+    with pytest.raises(OperationalError, match=r"directory: 0{15}7/00000001-0{16}\.log$"):
+        await other.open(7, [Run(1, 0, files.writer)], 0)
+
+
+async def test_an_index_that_cannot_be_read_is_as_none(tmp_path: Path) -> None:
+    """The segment has all that it says."""
+    files = LogFiles(DirectoryDisk(tmp_path), inline)
+    segments, _ = await files.open(7, [], 0)
+    log = a_log(segments)
+    log.append(b"one", 1, 0, "p", 0)
+    assert await files.append({7: log.take()[0]}) == set()
+    (tmp_path / index_path(segment_path(7, 1, 0))).mkdir()
+    other = LogFiles(DirectoryDisk(tmp_path), inline)
+    assert (await other.open(7, [Run(1, 0, files.writer)], 0))[1] == 1
