@@ -429,11 +429,19 @@ class LogFiles:
         await self._in_thread(COMMITTER, probe)
 
     async def read(self, log_id: int, segment: SegmentIndex, offset: int, size: int) -> bytes:
-        """See the port."""
+        """See the port. What only the journal has so far comes from memory: on a full disk it could
+        not be brought to the segment, and no consumer would free room.
+        """
         path = segment_path(log_id, segment.run, segment.first_id)
-        await self._flush([path])
-        data: bytes = await self._for_log(log_id, lambda: self._read(path, offset, size))
-        return data
+        begin, kept = offset + size, b""
+        if path in self._buffer:
+            reading = partial(self._buffer.read, path, offset, size)
+            begin, kept = await self._in_thread(COMMITTER, reading)
+        if begin <= offset:
+            return kept
+        written = begin - offset
+        data: bytes = await self._for_log(log_id, lambda: self._read(path, offset, written))
+        return data + kept if len(data) == written else data
 
     def _read(self, path: str, offset: int, size: int) -> bytes:
         try:

@@ -153,6 +153,18 @@ class Buffer:
         """
         return min(self._offsets.get(path, end), end)
 
+    def read(self, path: str, offset: int, size: int) -> tuple[int, bytes]:
+        """Where in a segment begins what is kept of it, at most `offset + size`, and those of the
+        `size` bytes from `offset` on that are kept.
+        """
+        end = offset + size
+        at = self._offsets.get(path, end)
+        begin, found = min(at, end), list[bytes]()
+        for piece in self._pieces.get(path, ()):
+            found.append(piece[max(offset - at, 0) : max(end - at, 0)])
+            at += len(piece)
+        return begin, b"".join(found)
+
     def flush(self, paths: Iterable[str] | None) -> None:
         """Write what is kept of some segments, or of all. What cannot be written is kept, and so is
         that of a log whose folder is not there: in a new one, nobody would look for it. An error is

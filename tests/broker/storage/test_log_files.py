@@ -695,3 +695,25 @@ async def test_an_index_that_cannot_be_read_is_as_none(tmp_path: Path) -> None:
     (tmp_path / index_path(segment_path(7, 1, 0))).mkdir()
     other = LogFiles(DirectoryDisk(tmp_path), inline)
     assert (await other.open(7, [Run(1, 0, files.writer)], 0))[1] == 1
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_full_disk_is_read_from(*, begun: bool) -> None:
+    """What only the journal has of a segment, too, when there is no room to bring it there."""
+    files = SharedFiles()
+    storage = LogFiles(MemoryDisk(files), inline, direct_max=0)
+    segments, _ = await storage.open(7, [], 0)
+    log = a_log(segments)
+    for number in range(4):
+        log.append(b"%d" % number, 1, 0, "p", number)
+        assert await storage.append({7: log.take()[0]}) == set()
+        if begun and number == 1:
+            await storage.flush()
+    files.room = 0
+    segment = log.segments[-1]
+    for entry_id in range(4):
+        at = segment.offsets[entry_id]
+        read = entries_in(await storage.read(7, segment, at, segment.size - at))
+        assert [entry.tail for entry in read] == [b"%d" % n for n in range(entry_id, 4)]
+        some = await storage.read(7, segment, at, 10)
+        assert some == (await storage.read(7, segment, 0, segment.size))[at : at + 10]
