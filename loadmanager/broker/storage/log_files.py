@@ -90,7 +90,7 @@ class LogFiles:
         self._syncs, self._timeout_s = syncs, timeout_s
         self._journal_bytes, self._direct_max = journal_bytes, direct_max
         self._unsynced: dict[str, None] = {}
-        self._buffer = Buffer(disk, self._failed)
+        self._buffer = Buffer(disk, self._failed, self._give_room)
         self._names = names
         self._own = Writer(disk, names(), journal_bytes)
         self._others = OtherWriters(disk)
@@ -223,6 +223,7 @@ class LogFiles:
         if journaled := self._syncs() and not self._goes_directly(
             touched, [piece for _, piece in pieces if piece.data]
         ):
+            self._own.reserve()
             self._own.commit([(place, piece.data) for place, piece in pieces if piece.data])
             for place, piece in pieces:
                 self._buffer.add(place.path, piece.offset, piece.data)
@@ -245,6 +246,9 @@ class LogFiles:
         self._count(pieces, time.perf_counter() - began_s, sync_s if self._syncs() else 0.0)
         runs = {log_id: some[-1].segment.run for log_id, some in batch.items() if some}
         return self._ended(runs) | spoilt, {} if self._syncs() else touched
+
+    def _give_room(self) -> bool:
+        return self._own.give_room()
 
     def _failed(self, path: str) -> None:
         """A segment could not be written."""
@@ -419,6 +423,8 @@ class LogFiles:
         def probe() -> None:
             path = self._own.probe_path
             self._own.begin()
+            if self._syncs():
+                self._own.reserve()
             try:
                 self._disk.write(path, 0, secrets.token_bytes(PROBE_BYTES))
                 self._disk.sync(path)

@@ -16,7 +16,7 @@ import structlog
 from crc32c import crc32c
 
 from loadmanager.broker.storage.commit_journal import Place, is_cut_off, read_batches
-from loadmanager.broker.storage.writers import WRITERS, Disk, write_piece
+from loadmanager.broker.storage.writers import RESERVE, WRITERS, Disk, write_piece
 
 DAMAGED = "damaged"
 """Where journals are kept of which a part cannot be read."""
@@ -152,6 +152,7 @@ class OtherWriters:
         journals stay.
         """
         segments, failed, size = dict[str, None](), dict[str, OSError](), 0
+        self._disk.remove(f"{folder}/{RESERVE}")
         self._disk.sync_names(folder)  # see `_bring`
         for name in self._journals(folder):
             size += self._apply(f"{folder}/{name}", segments, failed)

@@ -25,6 +25,11 @@ WRITERS = "writers"
 JOURNAL_BYTES = 16 * 1024 * 1024
 BUFFER_BYTES = 4 * 1024 * 1024
 """So much waits in memory to be written to segments."""
+RESERVE = "reserve"
+"""The file of a writer that takes room, half of a journal's: as much as what waits in memory may
+need.
+"""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 WAITING_MAX = 4
 """With so many journals that could not be cleared, the logs that they wait for are refused."""
 JOURNALS_MAX = 64
@@ -119,11 +124,13 @@ class Disk(Protocol):
 class Buffer:
     """Data that is in a journal but not in its segments yet. The thread that commits uses it; other
     threads may ask whether a segment is in it. `failed` is told of segments that cannot be
-    written.
+    written; `give_room` may free some on a full disk, and says whether it has.
     """
 
-    def __init__(self, disk: Disk, failed: Callable[[str], None]) -> None:
-        self._disk, self._failed = disk, failed
+    def __init__(
+        self, disk: Disk, failed: Callable[[str], None], give_room: Callable[[], bool]
+    ) -> None:
+        self._disk, self._failed, self._give_room = disk, failed, give_room
         self._pieces: dict[str, list[bytes]] = {}
         self._offsets: dict[str, int] = {}
         self._size = 0
@@ -176,13 +183,21 @@ class Buffer:
             try:
                 if pieces and self._disk.exists(path.partition("/")[0]):
                     data = b"".join(pieces)
-                    self._disk.write(path, self._offsets[path], data)
+                    self._write(path, data)
                     self._forget(path, len(data))
             except OSError as error:
                 failed = error
                 self._failed(path)
         if failed is not None:
             raise failed
+
+    def _write(self, path: str, data: bytes) -> None:
+        try:
+            self._disk.write(path, self._offsets[path], data)
+        except OSError as error:
+            if error.errno not in NO_ROOM or not self._give_room():
+                raise
+            self._disk.write(path, self._offsets[path], data)
 
     def _forget(self, path: str, size: int) -> None:
         del self._pieces[path], self._offsets[path]
@@ -242,7 +257,7 @@ class Writer:
         """Journals that are not written any more, and go when their segments are durable."""
         self._disk, self._journal_bytes = disk, journal_bytes
         self._folder = f"{WRITERS}/{name}"
-        self._begun = False
+        self._begun = self._reserved = False
         self._changing = threading.RLock()
         self._fenced: dict[int, int] = {}
         """Log → the last run that was ended."""
@@ -322,6 +337,32 @@ class Writer:
             raise
         journal.size += len(data)
 
+    def reserve(self) -> None:
+        """Take the room that the segments will need for what is in the journal alone: on a full
+        disk nobody could open their topics, and so free room. Raises `OSError` if there is none.
+        """
+        if self._reserved:
+            return
+        path = f"{self._folder}/{RESERVE}"
+        try:
+            self._disk.write(path, 0, bytes(self._journal_bytes // 2))
+            self._disk.sync(path)
+        except OSError:
+            with suppress(OSError):
+                self._disk.remove(path)
+            raise
+        finally:
+            self._disk.release(path)
+        self._reserved = True
+
+    def give_room(self) -> bool:
+        """Free what was reserved, if it was."""
+        with self._changing:
+            reserved, self._reserved = self._reserved, False
+        if reserved:
+            self._disk.remove(f"{self._folder}/{RESERVE}")
+        return reserved
+
     def _next_journal(self) -> Journal:
         self._number += 1
         return Journal(f"{self._folder}/{self._number - 1:08x}.journal")
@@ -384,9 +425,11 @@ class Writer:
             self._disk.sync(path)
         except FileNotFoundError:
             return
-        except OSError:
+        except OSError as error:
             self.failures += 1
             self.doubt(path)
+            if error.errno in NO_ROOM:
+                self.give_room()
             raise
 
     def finish(self, buffer: Buffer, places: Iterable[tuple[Place, bool]]) -> None:

@@ -25,7 +25,7 @@ from loadmanager.broker.storage.disk import OPEN_MAX, DirectoryDisk
 from loadmanager.broker.storage.log_files import COMMITTER, RETIRED_MAX, LogFiles
 from loadmanager.broker.storage.memory_disk import MemoryDisk, SharedFiles
 from loadmanager.broker.storage.shared_id import SharedId
-from loadmanager.broker.storage.writers import Disk
+from loadmanager.broker.storage.writers import RESERVE, WRITERS, Disk
 from loadmanager.kit.errors import OperationalError
 
 ID = "0123456789abcdef"
@@ -343,7 +343,7 @@ async def test_journals_go_when_their_segments_are_durable(disk: Disk) -> None:
     await write(files, log, b"20")
     assert await tails(files, log.segments) == [b"%d" % number for number in range(21)]
     await files.sync()
-    assert disk.names(f"writers/{files.writer}") == ["lock"]
+    assert disk.names(f"writers/{files.writer}") == ["lock", RESERVE]
 
 
 @pytest.mark.asyncio
@@ -576,6 +576,7 @@ async def test_a_recovery_that_fails_is_made_later() -> None:
     disk = MemoryDisk(shared)
     log, runs = await opened(files := journaled(disk), [])
     await write(files, log, b"a")
+    disk.remove(f"{WRITERS}/{files.writer}/{RESERVE}")
     disk.crash(lambda size: 0)
     files = journaled(MemoryDisk(shared))
     shared.room = 1
@@ -717,3 +718,33 @@ async def test_a_full_disk_is_read_from(*, begun: bool) -> None:
         assert [entry.tail for entry in read] == [b"%d" % n for n in range(entry_id, 4)]
         some = await storage.read(7, segment, at, 10)
         assert some == (await storage.read(7, segment, 0, segment.size))[at : at + 10]
+
+
+async def test_topics_can_be_opened_on_a_full_disk() -> None:
+    """Each message with a receipt has its place in the segments: that room was taken before. The
+    next commit begins with taking it again.
+    """
+    files = SharedFiles()
+    storage = LogFiles(MemoryDisk(files), inline, direct_max=0, journal_bytes=2_000)
+    logs = {}
+    for log_id in range(5):
+        segments, _ = await storage.open(log_id, [], 0)
+        logs[log_id] = a_log(segments)
+    for log in logs.values():
+        log.append(b"with a receipt", 1, 0, "p", 0)
+    assert await storage.append({log_id: log.take()[0] for log_id, log in logs.items()}) == set()
+    files.room = 0
+    logs[0].append(b"without", 1, 0, "p", 1)
+    with pytest.raises(OperationalError, match="No space"):
+        await storage.append({0: logs[0].take()[0]})
+    for log_id in logs:
+        runs = [Run(1, 0, storage.writer)]
+        segments, end_id = await storage.open(log_id, runs, 0)
+        assert end_id == 1
+        other = LogFiles(MemoryDisk(files), inline)
+        assert (await other.open(log_id, runs, 0))[1] == 1
+    files.room = 999
+    with pytest.raises(OperationalError, match="No space"):
+        await storage.probe()
+    files.room = -1
+    await storage.probe()
