@@ -119,7 +119,7 @@ class EarlierRuns:
         stores in another one, the next owner of the topic does not find.
         """
         folder = f"{log_id:016x}"
-        if begins and self.shared_id and self.read_id() != self.shared_id:
+        if begins and self.is_other:
             problem = f"{OTHER_DIRECTORY}echo {self.shared_id} > {SHARED_ID} there"
         elif not begins and not self._disk.exists(folder):
             problem = f"loadManagerStorageDirectory has no folder {folder}; {MISSING}"
@@ -130,6 +130,11 @@ class EarlierRuns:
             log.error("the storage is not what it was", log=log_id, problem=problem)
         self._misses = True
         raise OperationalError(problem)
+
+    @property
+    def is_other(self) -> bool:
+        """True if the directory does not have the id that it had."""
+        return bool(self.shared_id) and self.read_id() != self.shared_id
 
     def read_id(self) -> str | None:
         """The id in the directory."""

@@ -422,6 +422,8 @@ class LogFiles:
 
         def probe() -> None:
             path = self._own.probe_path
+            if self._earlier.is_other:
+                raise OSError(errno.ESTALE, "its directory is another one by now")
             self._own.begin()
             if self._syncs():
                 self._own.reserve()

@@ -748,3 +748,14 @@ async def test_topics_can_be_opened_on_a_full_disk() -> None:
         await storage.probe()
     files.room = -1
     await storage.probe()
+
+
+async def test_a_probe_notices_another_directory(tmp_path: Path) -> None:
+    """The share is not mounted any more: what is written now, no other broker finds."""
+    SharedId(tmp_path).give("0123456789abcdef")
+    storage = LogFiles(DirectoryDisk(tmp_path), inline)
+    await storage.remember_id()
+    await storage.probe()
+    (tmp_path / "shared.id").unlink()
+    with pytest.raises(OperationalError, match="another one by now"):
+        await storage.probe()
