@@ -223,7 +223,7 @@ class LogFiles:
         if journaled := self._syncs() and not self._goes_directly(
             touched, [piece for _, piece in pieces if piece.data]
         ):
-            self._own.reserve()
+            self._own.room.take()
             self._own.commit([(place, piece.data) for place, piece in pieces if piece.data])
             for place, piece in pieces:
                 self._buffer.add(place.path, piece.offset, piece.data)
@@ -248,7 +248,7 @@ class LogFiles:
         return self._ended(runs) | spoilt, {} if self._syncs() else touched
 
     def _give_room(self) -> bool:
-        return self._own.give_room()
+        return self._own.room.give()
 
     def _failed(self, path: str) -> None:
         """A segment could not be written."""
@@ -426,7 +426,7 @@ class LogFiles:
                 raise OSError(errno.ESTALE, "its directory is another one by now")
             self._own.begin()
             if self._syncs():
-                self._own.reserve()
+                self._own.room.take()
             try:
                 self._disk.write(path, 0, secrets.token_bytes(PROBE_BYTES))
                 self._disk.sync(path)

@@ -215,6 +215,39 @@ class Buffer:
                 self._forget(path, sum(len(piece) for piece in self._pieces[path]))
 
 
+class Reserve:
+    """A file that takes the room that segments will need for what is in the journal alone: without
+    it, nobody could open their topics on a full disk, and so free room. The thread that commits
+    takes it, any thread may give it.
+    """
+
+    def __init__(self, disk: Disk, path: str, size: int) -> None:
+        self._disk, self._path, self._size = disk, path, size
+        self._taken = False
+
+    def take(self) -> None:
+        """Take the room, if it is not taken. Raises `OSError` if there is none."""
+        if self._taken:
+            return
+        try:
+            self._disk.write(self._path, 0, bytes(self._size))
+            self._disk.sync(self._path)
+        except OSError:
+            with suppress(OSError):
+                self._disk.remove(self._path)
+            raise
+        finally:
+            self._disk.release(self._path)
+        self._taken = True
+
+    def give(self) -> bool:
+        """Free the room; false if it was not taken."""
+        taken, self._taken = self._taken, False
+        if taken:
+            self._disk.remove(self._path)
+        return taken
+
+
 def write_piece(disk: Disk, place: Place, data: bytes) -> int:
     """Write a piece of a journal to its segment; returns its bytes. What is not there was deleted,
     unless the piece is its first one: it was not written yet, or its name was lost.
@@ -257,7 +290,8 @@ class Writer:
         """Journals that are not written any more, and go when their segments are durable."""
         self._disk, self._journal_bytes = disk, journal_bytes
         self._folder = f"{WRITERS}/{name}"
-        self._begun = self._reserved = False
+        self.room = Reserve(disk, f"{self._folder}/{RESERVE}", journal_bytes // 2)
+        self._begun = False
         self._changing = threading.RLock()
         self._fenced: dict[int, int] = {}
         """Log → the last run that was ended."""
@@ -337,32 +371,6 @@ class Writer:
             raise
         journal.size += len(data)
 
-    def reserve(self) -> None:
-        """Take the room that the segments will need for what is in the journal alone: on a full
-        disk nobody could open their topics, and so free room. Raises `OSError` if there is none.
-        """
-        if self._reserved:
-            return
-        path = f"{self._folder}/{RESERVE}"
-        try:
-            self._disk.write(path, 0, bytes(self._journal_bytes // 2))
-            self._disk.sync(path)
-        except OSError:
-            with suppress(OSError):
-                self._disk.remove(path)
-            raise
-        finally:
-            self._disk.release(path)
-        self._reserved = True
-
-    def give_room(self) -> bool:
-        """Free what was reserved, if it was."""
-        with self._changing:
-            reserved, self._reserved = self._reserved, False
-        if reserved:
-            self._disk.remove(f"{self._folder}/{RESERVE}")
-        return reserved
-
     def _next_journal(self) -> Journal:
         self._number += 1
         return Journal(f"{self._folder}/{self._number - 1:08x}.journal")
@@ -429,7 +437,7 @@ class Writer:
             self.failures += 1
             self.doubt(path)
             if error.errno in NO_ROOM:
-                self.give_room()
+                self.room.give()
             raise
 
     def finish(self, buffer: Buffer, places: Iterable[tuple[Place, bool]]) -> None:
