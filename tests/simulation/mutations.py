@@ -205,8 +205,8 @@ MUTATIONS = (
         "a lock is deleted in whatever session",
         LOCKS,
         4,
-        "await self._store.commit([in_session(session_id), Delete(paths.lock(bundle))])",
-        "await self._store.commit([Delete(paths.lock(bundle))])",
+        "await self._base.store.commit([in_session(session_id), Delete(paths.lock(bundle))])",
+        "await self._base.store.commit([Delete(paths.lock(bundle))])",
         kinds=("isolate", "unload_namespace", "unload"),
     ),
     Mutation(
@@ -244,8 +244,8 @@ MUTATIONS = (
         "a lock is taken whatever the boundaries are",
         LOCKS,
         3,
-        "return await self._store.commit([boundaries, *no_record, self.creation(bundle)])",
-        "return await self._store.commit([*no_record, self.creation(bundle)])",
+        "return await self._base.store.commit([boundaries, *no_record, self.creation(bundle)])",
+        "return await self._base.store.commit([*no_record, self.creation(bundle)])",
         kinds=("dynamic", "split", "unload"),
     ),
     _one(
@@ -253,11 +253,11 @@ MUTATIONS = (
         LOCKS,
         2,
         """
-        if node.ephemeral_owner not in (0, self._store.session_id):
+        if node.ephemeral_owner not in (0, self._base.store.session_id):
             return None
         """,
         """
-        if node.value != _lock_value(self._self):
+        if node.value != _lock_value(self._base.me):
             return None
         """,
     ),
@@ -413,7 +413,7 @@ MUTATIONS = (
         "a namespace is deleted while its bundles can be acquired",
         "broker/topics/deleting.py",
         2,
-        "await self.namespaces.mark_deleted(namespace)",
+        "await self.cluster.namespaces.mark_deleted(namespace)",
     ),
     _extensible(
         "a bundle is taken from a session that lives",
