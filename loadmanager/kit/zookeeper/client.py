@@ -14,6 +14,7 @@ import logging
 import random
 import select
 import socket
+import time
 from collections import defaultdict, namedtuple
 from collections.abc import Callable
 from typing import Any
@@ -192,10 +193,13 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
             **arguments,
         )
         self.granted_timeout_s: float = self._session_timeout / 1000
+        self.connecting_s = 0.0
+        """When the present connection, or the last one, was begun, on the monotonic clock."""
         self._data_watchers = _DataWatchers(self._trees)
         connect = self._connection._connect
 
         def remember_granted(*address: Any) -> tuple[float, float]:
+            self.connecting_s = time.monotonic()
             read_timeout_ms, connect_timeout_ms = connect(*address)
             # kazoo reads for two thirds of the session timeout
             self.granted_timeout_s = read_timeout_ms * 1.5 / 1000

@@ -70,7 +70,8 @@ class Heartbeat:
         self._answered_s = self._monotonic_s()
         self._heard: deque[tuple[float, float]] = deque(maxlen=HEARTBEATS_PER_TIMEOUT)
         """When heartbeats of this connection were sent and answered. The first one stands for the
-        connection itself: then the leader has heard of the session.
+        connection itself: the leader has heard of the session after that was begun, which may be
+        long before this process hears of it.
         """
         self._restart = threading.Event()
         self._stopped = False
@@ -112,7 +113,7 @@ class Heartbeat:
             elif self._connected:
                 self._session_id = session_id or self._session_id
                 self._unanswered = 0
-                self._heard.append((self._monotonic_s(), float("-inf")))
+                self._heard.append((self._client.connecting_s, float("-inf")))
 
     def accept(self, session_id: int) -> None:
         """The event loop has heard which session this is; 0: that it is lost."""

@@ -22,6 +22,7 @@ class Server:
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[Any], None]] = []
+        self.connecting_s = 100.0
 
     def write_nothing_async(self) -> Any:
         """A heartbeat."""
@@ -61,6 +62,24 @@ def test_a_pause_is_not_proven_by_the_heartbeat_after_it(*, held_back: bool) -> 
     beats.beat()
     server.answer()
     assert beats.lease.valid_until_s < last_s + TIMEOUT_S
+    now.s += TIMEOUT_S / 8
+    beats.beat()
+    server.answer()
+    assert beats.lease.valid_until_s == pytest.approx(now.s + TIMEOUT_S * LEASE_FRACTION)
+
+
+def test_a_pause_while_it_connects_is_not_proven() -> None:
+    """The leader heard of the session when the connection was begun; the process stood still, and
+    heard of the connection later.
+    """
+    now = SimpleNamespace(s=100.0 + TIMEOUT_S / 2)
+    server: Any = Server()
+    outage: Any = SimpleNamespace(unanswered=lambda *_, **__: None, answered=lambda _: None)
+    beats = Heartbeat(server, outage, lambda: now.s)
+    beats.on_state(KazooState.CONNECTED, 7)
+    beats.accept(7)
+    server.answer()
+    assert beats.lease.valid_until_s < server.connecting_s + TIMEOUT_S
     now.s += TIMEOUT_S / 8
     beats.beat()
     server.answer()
