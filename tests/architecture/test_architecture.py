@@ -103,7 +103,6 @@ MANY_METHODS = {
     "broker/admin/routes_policies.py:PolicyRoutes": 15,
     "broker/admin/routes_throttling.py:ThrottlingRoutes": 14,
     "broker/admin/topics.py:TopicRoutes": 13,
-    "broker/admin/use_cases.py:Limits": 17,
     "broker/messaging/stored_log.py:StoredLog": 13,
     "broker/messaging/subscription.py:Subscription": 14,
     "broker/messaging/topic.py:Topic": 17,

@@ -74,6 +74,7 @@ class AdminServer:
     def __init__(
         self,
         use: UseCases,
+        calls: Calls,
         *,
         cluster: str,
         version: str,
@@ -82,7 +83,6 @@ class AdminServer:
         connections_cap: int = 0,
         access: Access | None = None,
         authenticate_metrics: bool = False,
-        calls: Calls | None = None,
     ) -> None:
         """`connections_cap`: the most connections that the process can serve; 0: any number.
         `calls`: how this broker asks others.
@@ -96,7 +96,6 @@ class AdminServer:
         )
         self._answers = Counter[int]()
         self._refusals = None if access is None else Refusals("http")
-        self._calls = calls = calls or Calls()
         streams = Streams()
         self._following = Following(use, calls, streams)
         application = web.Application(
@@ -186,4 +185,3 @@ class AdminServer:
     async def stop(self) -> None:
         """Stop, once the requests in progress are answered."""
         await self._serving.stop()
-        await self._calls.close()

@@ -368,6 +368,7 @@ class _Broker:
         )
         admin = AdminServer(
             parts.use_cases,
+            calls,
             cluster=self._broker.cluster_name,
             version=__version__,
             metrics=page.render,
@@ -375,7 +376,6 @@ class _Broker:
             connections_cap=open_files.http_connections_cap(),
             access=parts.access,
             authenticate_metrics=self._settings.leaf(AccessSettings).metrics,
-            calls=calls,
         )
         sources.append(admin.samples)
         return admin
