@@ -29,13 +29,13 @@ from loadmanager.engine.ownership.state_records import REPAIRS, UNIT_TRANSITIONS
 from loadmanager.engine.ownership.states import TRANSITIONS, BundleState
 from loadmanager.engine.strategies import registry
 from loadmanager.kit.http import openapi
-from loadmanager.kit.http.model import Reason
 from loadmanager.kit.http.openapi import COMMON, DAEMON
+from loadmanager.kit.model import Reason
 from loadmanager.kit.settings import KnownKey, spell
 from loadmanager.kit.telemetry import Metric
 from loadmanager.lab.lines import Line
+from loadmanager.steer import documents as fleet_documents
 from loadmanager.steer import settings_file as fleet
-from loadmanager.steer.http import models_fleet
 from loadmanager.steer.http.fleet import FleetServer
 from loadmanager.steer.http.fleet_access import FleetApiSettings, FleetGuard
 
@@ -304,7 +304,7 @@ def fleet_rest() -> str:
     shapes = {
         name: schema
         for name, schema in document["components"]["schemas"].items()
-        if getattr(models_fleet, name, Reason).__module__ == models_fleet.__name__
+        if getattr(fleet_documents, name, Reason).__module__ == fleet_documents.__name__
     }
     common = " ".join(
         f"{status}: {why[:1].lower()}{why[1:].rstrip('.')}."
@@ -393,6 +393,7 @@ def _shapes(schemas: dict[str, Any]) -> Iterator[str]:
             f"`{field}`{'' if field in required else '?'} {_kind(kind)}"
             for field, kind in schema.get("properties", {}).items()
         )
+        fields = fields or _kind(schema)
         text = " ".join(str(schema.get("description", "")).split())
         yield bullet(f"`{name}`: {text} {fields}.")
 

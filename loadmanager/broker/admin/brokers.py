@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from loadmanager.broker.admin.models_pulsar import AddressesShown
+from loadmanager.broker.admin.documents import AddressesShown
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.engine.load.manager import Manager
 from loadmanager.kit.errors import NotFoundError
-from loadmanager.kit.http.answers import failed, redirect_to, whole
+from loadmanager.kit.http.answers import failed, redirect_to, shown, whole
 from loadmanager.kit.http.operation import TEXT, Document, Names, Query, Texts, operation
-from loadmanager.leader.http.models import LeaderBroker
+from loadmanager.leader.documents.cluster import LeaderBroker
 
 UNLOADS_PER_S_MAX = 1_000_000
 HEALTH_TIMEOUT_S = 3.0
@@ -85,7 +85,7 @@ class BrokerRoutes:
         leader = self._use.leading.leader
         if leader is None:
             raise NotFoundError("there is no leader now")
-        return web.json_response({"serviceUrl": leader.service_url, "brokerId": leader.broker_id})
+        return shown(LeaderBroker(service_url=leader.service_url, broker_id=leader.broker_id))
 
     @operation(
         str,

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 import aiohttp
 import msgspec
 from aiohttp import web
+from msgspec import to_builtins
 from yarl import URL
 
 from loadmanager.broker.admin.calls import Calls, body_of
-from loadmanager.broker.admin.models_pulsar import MergedHere, ReleasedShown
+from loadmanager.broker.admin.documents import MergedHere, ReleasedShown
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name
 from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.errors import ConflictError, OperationalError, said
 from loadmanager.kit.http.answers import TOPIC, flag, namespace_of, topic_of, whole
 from loadmanager.kit.http.operation import FORCE, Query, operation
@@ -257,10 +259,10 @@ class HttpPeers:
         """Ask a broker to acquire a bundle."""
         await self._post(broker, f"{bundle}/acquire", {}, epoch, ACQUIRE_TIMEOUT_S)
 
-    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[dict[str, Any]]) -> None:
+    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[ChangeShown]) -> None:
         """Tell the leader of changes."""
         url = URL(self._calls.url(leader) + CHANGES)
-        await self._ask(leader, url, {}, CHANGES_TIMEOUT_S, document=list(changes))
+        await self._ask(leader, url, {}, CHANGES_TIMEOUT_S, document=to_builtins(changes))
 
     async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
         """Ask the owner to close a topic."""

@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 from aiohttp import web
 
-from loadmanager.broker.admin.models_pulsar import FailureDomain
+from loadmanager.broker.admin.documents import FailureDomain
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.engine.policies.isolation import matches_broker
 from loadmanager.kit.errors import BadInputError, CorruptDataError, NotFoundError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from loadmanager.broker.admin.models_pulsar import Partitions
+from loadmanager.broker.admin.documents import Partitions
 from loadmanager.broker.admin.topic_owners import TopicOwners
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.engine.bundles.ranges import split_bundle_name

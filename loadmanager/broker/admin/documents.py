@@ -1,8 +1,9 @@
-"""Some of Pulsar's shapes, as the OpenAPI document has them. Unknown fields are allowed in them."""
+"""What a broker shows beyond what its leader does, and some of Pulsar's shapes."""
 
 from __future__ import annotations
 
-from loadmanager.kit.http.model import Shape
+from loadmanager.kit.model import Model, Shape
+from loadmanager.limits.report import BrokerHolds
 
 
 class Tenant(Shape):
@@ -55,3 +56,34 @@ class MergedHere(Shape):
     """The new bundle."""
 
     merged: str
+
+
+class Disconnected(Shape):
+    """How many connections ended on each broker; why others gave no answer."""
+
+    brokers: dict[str, int]
+    no_answer: dict[str, str]
+
+
+class RefusedToken(Shape):
+    """A token that brokers refuse."""
+
+    since: int
+    until: int | None
+    """When the token ends by itself; null: it stays refused until it is allowed again."""
+    note: str
+
+
+class TokenWanted(Model):
+    """Until when a token is refused, milliseconds since the epoch, and why."""
+
+    until: int | None = None
+    note: str = ""
+
+
+class ThrottledShown(Shape):
+    """The brokers that held somebody; why others gave no answer, and how many were not asked."""
+
+    brokers: dict[str, BrokerHolds]
+    not_asked: int
+    no_answer: dict[str, str]
