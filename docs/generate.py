@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import pkgutil
 import re
 import sys
@@ -41,10 +42,23 @@ from loadmanager.steer.http.fleet_access import FleetApiSettings, FleetGuard
 
 FOLDER = Path(__file__).parent / "reference"
 WIDTH = 100
+OF_THE_PAGE = (
+    "BundleStory",
+    "BundlesShown",
+    "ChangesShown",
+    "ClusterShown",
+    "DecisionsShown",
+    "HeatShown",
+    "MovesShown",
+    "PinShown",
+    "SealedPlan",
+    "ThrottledShown",
+)
+"""The answers that the page at /ui reads."""
 
 
 def pages() -> dict[str, str]:
-    """File name in docs/reference → text."""
+    """File name, from docs/reference → text."""
     return {
         "broker-conf.md": broker_conf(),
         "fleet-conf.md": fleet_conf(),
@@ -55,6 +69,7 @@ def pages() -> dict[str, str]:
         "cli.md": command_line(),
         "history.md": history(),
         "decide.md": lines_of_decide(),
+        "../../ui/openapi.json": page_shapes(),
     }
 
 
@@ -288,6 +303,21 @@ def rest() -> str:
         ),
         "\n".join(_shapes(document["components"]["schemas"])),
     )
+
+
+def page_shapes() -> str:
+    """The answers that the page reads, as JSON, of which its types are made."""
+    document = openapi.document(routes(), version="")
+    known, wanted, schemas = document["components"]["schemas"], [*OF_THE_PAGE], {}
+    while wanted:
+        name = wanted.pop()
+        if name not in schemas:
+            schemas[name] = known[name]
+            wanted += re.findall(r"#/components/schemas/(\w+)", json.dumps(known[name]))
+    info = {"title": document["info"]["title"], "version": ""}
+    parts = {"info": info, "paths": {}, "components": {"schemas": schemas}}
+    shapes = {"openapi": document["openapi"], **parts}
+    return json.dumps(shapes, indent=1, sort_keys=True) + "\n"
 
 
 def fleet_rest() -> str:
@@ -589,7 +619,8 @@ def main() -> int:
         if not (FOLDER / name).exists() or (FOLDER / name).read_text() != text
     ]
     for name in stale:
-        print(f"docs/reference/{name} {'is stale: run `make docs`' if check else 'changed'}")
+        path = (FOLDER / name).resolve().relative_to(FOLDER.parents[1])
+        print(f"{path} {'is stale: run `make docs`' if check else 'changed'}")
         if not check:
             (FOLDER / name).write_text(pages()[name])
     return 1 if check and stale else 0

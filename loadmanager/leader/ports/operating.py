@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, get_args
 
 from loadmanager.engine.load.heat import HeatShown
+from loadmanager.engine.load.quotas import ResourceQuota
 from loadmanager.engine.strategies.plan_document import Drift
 from loadmanager.kit.errors import ConflictError
 from loadmanager.leader.documents.cluster import BundlesShown, ClusterShown, Sort
@@ -172,7 +173,7 @@ class Quotas(Protocol):
     None stands for the bundles without a quota of their own.
     """
 
-    def quota(self, bundle: str | None) -> dict[str, Any]:
+    def quota(self, bundle: str | None) -> ResourceQuota:
         """The quota of a bundle, or the default one."""
         ...
 
