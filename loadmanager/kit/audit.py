@@ -45,6 +45,8 @@ class Asked:
     written: dict[str, Written] = field(default_factory=dict)
     not_told: int = 0
     """Further documents that were written."""
+    idle: bool = False
+    """It was allowed, and there was nothing to change."""
     ended: bool = False
     """Tasks that outlive the request, such as those of a topic that it opened, work for nobody."""
 
@@ -79,6 +81,13 @@ def asking(asked: Asked) -> Iterator[Asked]:
         ASKED.reset(token)
         asked.ended = True
         asked.read.clear()
+
+
+def nothing_changed() -> None:
+    """What this request asked for is so already: it is not told as a change."""
+    asked = ASKED.get()
+    if asked is not None:
+        asked.idle = True
 
 
 class ChangeShown(Shape):

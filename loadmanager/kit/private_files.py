@@ -85,6 +85,15 @@ def open_own(name: str, flags: int, *, folder: int, sizes: Container[int]) -> in
     raise OSError(NOT_OURS, why, name)
 
 
+def others_may_read(path: Path) -> bool:
+    """True if every user of the machine may read a file; its group is not looked at."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(mode) and bool(mode & stat.S_IROTH)
+
+
 def open_own_folder(folder: Path) -> int:
     """The descriptor of a folder that only our user can use; made if it is missing.
 

@@ -13,6 +13,7 @@ from loadmanager.engine.load.wishes import NOTE_MAX, Cordon, Pause, Pin, check_h
 from loadmanager.engine.moves.move import Author, MoveState, PartialOutcome
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.audit import nothing_changed
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.kit.metadata.store import Check
 from loadmanager.leader.documents.moves import (
@@ -136,13 +137,24 @@ class Operations:
 
     async def pause(self, seconds: float | None, note: str = "") -> PauseShown | None:
         """Let no queued move begin for so long; None: go on now. Returns the pause."""
-        pause = None
-        if seconds is not None:
-            pause = Pause(self._until_ms(seconds), _checked(note))
+        if seconds is None:
+            if await self.resume():
+                log.info("moves go on")
+            else:
+                nothing_changed()
+            return None
+        pause = Pause(self._until_ms(seconds), _checked(note))
         await self.moves.wishes.set_pause(pause, self.checks)
         self.moves.wake()
-        log.info("moves paused" if pause else "moves go on", seconds=seconds, note=note)
+        log.info("moves paused", seconds=seconds, note=note)
         return PauseShown.of(pause)
+
+    async def resume(self) -> bool:
+        """End the pause; returns whether there was one."""
+        was_paused = self.moves.wishes.pause() is not None
+        await self.moves.wishes.set_pause(None, self.checks)
+        self.moves.wake()
+        return was_paused
 
     # Pins
 

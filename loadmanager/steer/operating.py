@@ -76,11 +76,10 @@ class FleetOperations(Operations):
             moves.paused = PauseShown(until=self.hold.breaker.until_ms, note=str(reason))
         return moves
 
-    async def pause(self, seconds: float | None, note: str = "") -> PauseShown | None:
+    async def resume(self) -> bool:
         """See the base class. The end of a pause also closes the circuit breaker."""
-        if seconds is None:
-            self.acting.resume()
-        return await Operations.pause(self, seconds, note)
+        was_open = self.acting.resume()
+        return await Operations.resume(self) or was_open
 
 
 class NoMerging:

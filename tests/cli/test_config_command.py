@@ -48,6 +48,19 @@ def test_a_password_in_a_value_is_not_told(
         assert "SEC" not in said
 
 
+@pytest.mark.parametrize("mode", [0o604, 0o640])
+def test_a_secret_that_everybody_can_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: int
+) -> None:
+    """Whoever checks the file is told; a group that may read is the operator's choice."""
+    secret, path = tmp_path / "zookeeper.auth", tmp_path / "broker.conf"
+    secret.write_text("user:password\n")
+    secret.chmod(mode)
+    path.write_text(f"loadManagerZooKeeperAuthFile={secret}\n")
+    assert main(["config", "check", str(path)]) == 0
+    assert (f"chmod o-r {secret}" in capsys.readouterr().out) == (mode == 0o604)
+
+
 def test_check_of_values_that_cannot_act_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -73,6 +73,10 @@ async def test_with_tokens(tmp_path: Path) -> None:
         assert (await asked(session, "PUT", url + PAUSE, token(ADMIN), **order))[0] == 200
         _, text = await asked(session, "GET", f"{url}/loadmanager/v1/changes", token("reader"))
         assert f'"{ADMIN}"' in text
+        for ended in (1, 1):  # the second one ends nothing, and is not told
+            assert (await asked(session, "DELETE", url + PAUSE, token(ADMIN)))[0] == 204
+            _, text = await asked(session, "GET", f"{url}/loadmanager/v1/changes", token("reader"))
+            assert text.count("DELETE") == ended
         assert (await asked(session, "GET", f"{url}/metrics"))[0] == 200
         for path in ("health", "ready"):
             assert (await asked(session, "GET", f"{url}/admin/v2/brokers/{path}"))[0] != 401

@@ -21,6 +21,7 @@ from loadmanager.broker.ports.log import Storage
 from loadmanager.broker.protocol.server import BrokerServer
 from loadmanager.broker.settings import check
 from loadmanager.broker.settings.live import LiveSettings
+from loadmanager.broker.settings.secrets import read_by_others
 from loadmanager.broker.storage.shared_id import SharedDirectory, SharedId
 from loadmanager.broker.storage.storage import DirectoryStorage
 from loadmanager.broker.topics.access import AccessSettings
@@ -186,6 +187,12 @@ class _Broker:
                 log.warning(
                     "settings are ignored; loadmanager config check FILE lists them",
                     keys=unknown_text(self._settings.unknown),
+                )
+            for key, path in read_by_others(self._settings):
+                log.warning(
+                    "every user of this machine can read a secret: chmod o-r",
+                    key=key,
+                    file=str(path),
                 )
             async with ZooKeeperStore(self._settings.leaf(ZooKeeperSettings)) as store:
                 try:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 
 from loadmanager.broker.messaging.settings import StorageSettings
 from loadmanager.broker.settings import KEYS, problems
+from loadmanager.broker.settings.secrets import read_by_others
 from loadmanager.broker.topics.access import AccessSettings
 from loadmanager.cli.doctor.findings import Finding, problem, warning
 from loadmanager.engine.load.manager import Manager
@@ -43,6 +44,9 @@ def check(
             "whoever reaches a port of a broker may do everything",
             "authenticationEnabled=true, or keep the ports within a network that you trust",
         )
+    for key, path in read_by_others(settings):
+        text = f"every user of this machine can read the secret in {path}"
+        yield warning(PART, key, text, f"chmod o-r {path}")
     yield from _strategies(settings)
     yield from _times(settings)
     yield from _bundles(settings, brokers)

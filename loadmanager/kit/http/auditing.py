@@ -46,6 +46,8 @@ def audited(audit: Audit, over: str = "http") -> Middleware:
                     asked.note = "the request failed"
                     audit.changed(asked)
                 raise
+        if asked.idle and not asked.written:
+            return answer
         if answer.status < 300:
             asked.body = request.get(SENT, b"")[:BODY_MAX].decode(errors="replace")
             audit.changed(asked)

@@ -19,10 +19,11 @@ def token_of(parameters: str) -> str:
     if kind == "token":
         return rest
     if kind == "file":
+        path = rest.removeprefix("//")
         try:
-            return read_file(rest.removeprefix("//"), TOKEN_BYTES_MAX).decode().strip()
+            return read_file(path, TOKEN_BYTES_MAX).decode().strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"the token in {rest} cannot be read: {error}") from None
+            raise ConfigError(f"the token in {path} cannot be read: {error}") from None
     raise ConfigError("brokerClientAuthenticationParameters: token:… or file:///path is expected")
 
 

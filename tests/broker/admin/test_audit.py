@@ -120,10 +120,13 @@ async def test_what_is_not_stored() -> None:
 
 
 async def test_without_authentication() -> None:
-    """The role is empty, the address is told. A dry run is no change."""
+    """The role is empty, the address is told. Neither a dry run is a change, nor the end of a pause
+    where there was none.
+    """
     async with serving(1) as served:
         before = await changes(served)
         assert (await served.ask("POST", "/loadmanager/v1/dry-runs", {})).status == 200
+        assert (await served.ask("DELETE", "/loadmanager/v1/moves/pause")).status == 204
         assert await changes(served) == before
         assert {(each["role"], each["address"]) for each in await changes(served)} == {
             ("", "127.0.0.1")

@@ -226,7 +226,7 @@ def test_the_token_of_a_broker(tmp_path: Path) -> None:
     path.write_text("two")
     assert credentials.headers() == {"Authorization": "Bearer two"}
     path.unlink()
-    with pytest.raises(OperationalError, match="cannot be read"):
+    with pytest.raises(OperationalError, match=f"the token in {path} cannot be read"):
         credentials.headers()
     assert token_of("token:three") == "three"
     assert BrokerCredentials(BrokerClientSettings()).headers() == {}
