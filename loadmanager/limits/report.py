@@ -52,6 +52,14 @@ class BrokerHolds(Shape):
     limits_total: int
 
 
+class ThrottledShown(Shape):
+    """The brokers that held somebody; why others gave no answer, and how many were not asked."""
+
+    brokers: dict[str, BrokerHolds]
+    not_asked: int
+    no_answer: dict[str, str]
+
+
 def broker_report(throttling: BrokerThrottling, now_ns: int) -> dict[str, Any]:
     """Every limit of a broker that has a rate, and what pauses its connections."""
     pauses = throttling.pauses

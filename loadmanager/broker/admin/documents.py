@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from loadmanager.kit.model import Model, Shape
-from loadmanager.limits.report import BrokerHolds
 
 
 class Tenant(Shape):
@@ -79,11 +78,3 @@ class TokenWanted(Model):
 
     until: int | None = None
     note: str = ""
-
-
-class ThrottledShown(Shape):
-    """The brokers that held somebody; why others gave no answer, and how many were not asked."""
-
-    brokers: dict[str, BrokerHolds]
-    not_asked: int
-    no_answer: dict[str, str]

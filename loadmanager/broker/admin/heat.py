@@ -6,13 +6,13 @@ import asyncio
 
 from aiohttp import web
 
-from loadmanager.broker.admin.documents import ThrottledShown
 from loadmanager.broker.admin.everybody import Everybody
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.engine.load.heat import BUNDLES_KEPT, HeatShown
 from loadmanager.kit.http.answers import flag, shown
 from loadmanager.kit.http.operation import Query, of_leader, operation
 from loadmanager.leader.http.use import operations
+from loadmanager.limits.report import ThrottledShown
 
 HEAT = "/loadmanager/v1/heat"
 THROTTLED = "/loadmanager/v1/throttled"
