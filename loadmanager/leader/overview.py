@@ -28,7 +28,6 @@ from loadmanager.kit.model import Shape
 from loadmanager.kit.tasks import sleep
 from loadmanager.leader import story
 from loadmanager.leader.documents.cluster import (
-    BrokerLoad,
     BrokerShown,
     BrokerState,
     BundleShown,
@@ -36,13 +35,14 @@ from loadmanager.leader.documents.cluster import (
     ClusterShown,
     LeaderShown,
     MovesCount,
+    ReportShown,
     Resource,
     Resources,
-    Traffic,
+    TrafficShown,
 )
 from loadmanager.leader.documents.decisions import (
-    Average,
-    Averages,
+    AverageShown,
+    AveragesShown,
     BundleStory,
     DecisionShown,
     DecisionsShown,
@@ -126,10 +126,10 @@ class Overview:
             cordon=drain,
             version=None if report is None else report.broker_version_string,
             started_at=int(report.start_timestamp) if report and report.start_timestamp else None,
-            **_fields(BrokerLoad, None if load is None else self._load(load)),
+            **_fields(ReportShown, None if load is None else self._load(load)),
         )
 
-    def _load(self, load: LocalBrokerData | BrokerLoadData) -> BrokerLoad:
+    def _load(self, load: LocalBrokerData | BrokerLoadData) -> ReportShown:
         producers = consumers = None
         if isinstance(load, LocalBrokerData):
             usage, at_ms = max_weighted_usage(load, self.strategies.value.weights), load.last_update
@@ -138,7 +138,7 @@ class Overview:
         else:
             usage, at_ms = load.max_resource_usage, load.updated_at
             bundles, topics = int(load.bundle_count), load.topics
-        return BrokerLoad(
+        return ReportShown(
             **structs.asdict(_traffic(load)),
             usage=usage,
             resources=Resources(
@@ -245,7 +245,7 @@ class Overview:
             topics=None if stats is None else int(stats.topics),
             producers=None if stats is None else int(stats.producer_count),
             consumers=None if stats is None else int(stats.consumer_count),
-            **_fields(Traffic, None if stats is None else _traffic(stats)),
+            **_fields(TrafficShown, None if stats is None else _traffic(stats)),
         )
 
     async def bundle(self, bundle: str, replaced_by: Sequence[str], limit: int) -> BundleStory:
@@ -259,7 +259,7 @@ class Overview:
             replaced_by=list(replaced_by),
             average=None
             if averages is None
-            else Averages(
+            else AveragesShown(
                 short_term=_average(averages.short_term_data),
                 long_term=_average(averages.long_term_data),
             ),
@@ -324,8 +324,8 @@ def _fields(kind: type[Shape], part: Shape | None) -> dict[str, Any]:
     return dict.fromkeys(kind.__struct_fields__) if part is None else structs.asdict(part)
 
 
-def _traffic(load: LocalBrokerData | BrokerLoadData | NamespaceBundleStats) -> Traffic:
-    return Traffic(
+def _traffic(load: LocalBrokerData | BrokerLoadData | NamespaceBundleStats) -> TrafficShown:
+    return TrafficShown(
         rate=load.msg_rate_in + load.msg_rate_out,
         throughput=load.msg_throughput_in + load.msg_throughput_out,
         msg_rate_in=load.msg_rate_in,
@@ -335,8 +335,8 @@ def _traffic(load: LocalBrokerData | BrokerLoadData | NamespaceBundleStats) -> T
     )
 
 
-def _average(data: TimeAverageMessageData) -> Average:
-    return Average(rate=data.rate, throughput=data.throughput, samples=int(data.num_samples))
+def _average(data: TimeAverageMessageData) -> AverageShown:
+    return AverageShown(rate=data.rate, throughput=data.throughput, samples=int(data.num_samples))
 
 
 def _resource(used: ResourceUsage) -> Resource:

@@ -9,11 +9,11 @@ from msgspec import structs
 
 from loadmanager.engine.moves.move import Author, Move, MoveState, Outcome
 from loadmanager.leader.documents.cluster import (
-    BrokerLoad,
     BrokerShown,
     ClusterShown,
     LeaderShown,
     MovesCount,
+    ReportShown,
     Resource,
     Resources,
 )
@@ -25,7 +25,7 @@ BUNDLE = "acme/orders/0x00000000_0x40000000"
 def a_broker_shown(broker: str = "b1:8080", **changed: Any) -> BrokerShown:
     """A broker that has reported nothing yet."""
     shown = BrokerShown(
-        **dict.fromkeys(BrokerLoad.__struct_fields__),  # type: ignore[arg-type]
+        **dict.fromkeys(ReportShown.__struct_fields__),  # type: ignore[arg-type]
         broker=broker,
         url=f"http://{broker}",
         service_url=None,

@@ -212,13 +212,13 @@ class BrokerRoutes:
         found = {}
         for broker_id in sorted(self._use.brokers.registered):
             if (broker := self._use.brokers.address(broker_id)) is not None:
-                found[broker_id] = {
-                    "webServiceUrl": broker.web_url,
-                    "webServiceUrlTls": broker.web_url_tls,
-                    "pulsarServiceUrl": broker.service_url,
-                    "pulsarServiceUrlTls": broker.service_url_tls,
-                }
-        return web.json_response(found)
+                found[broker_id] = AddressesShown(
+                    web_service_url=broker.web_url,
+                    web_service_url_tls=broker.web_url_tls,
+                    pulsar_service_url=broker.service_url,
+                    pulsar_service_url_tls=broker.service_url_tls,
+                )
+        return shown(found)
 
     @operation(str, media="text/plain; version=0.0.4")
     async def metrics(self, _request: web.Request) -> web.Response:

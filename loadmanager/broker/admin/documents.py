@@ -51,12 +51,6 @@ class ReleasedShown(Shape):
     life: int | None = None
 
 
-class MergedHere(Shape):
-    """The new bundle."""
-
-    merged: str
-
-
 class Disconnected(Shape):
     """How many connections ended on each broker; why others gave no answer."""
 

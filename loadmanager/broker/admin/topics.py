@@ -17,6 +17,7 @@ from loadmanager.kit.http.answers import (
     listener_of,
     namespace_of,
     redirect_to,
+    shown,
     topic_of,
 )
 from loadmanager.kit.http.operation import (
@@ -149,8 +150,8 @@ class TopicRoutes:
             if topic.persistent:
                 raise NotFoundError(f"Topic {topic} not found")
             await self._owners.serve(request, topic)
-        return web.json_response(
-            {"partitions": await self._use.directory.partitions(topic, create=True)}
+        return shown(
+            Partitions(partitions=await self._use.directory.partitions(topic, create=True))
         )
 
     @operation(

@@ -44,7 +44,7 @@ class Resources(Shape):
     bandwidth_out: Resource
 
 
-class Traffic(Shape):
+class TrafficShown(Shape):
     """`rate` and `throughput` are the sums of in and out."""
 
     rate: float | None
@@ -55,7 +55,7 @@ class Traffic(Shape):
     msg_throughput_out: float | None
 
 
-class BrokerLoad(Traffic):
+class ReportShown(TrafficShown):
     """The last report of a broker."""
 
     usage: float | None
@@ -69,7 +69,7 @@ class BrokerLoad(Traffic):
     report_age_ms: int | None
 
 
-class BrokerShown(BrokerLoad):
+class BrokerShown(ReportShown):
     """A broker with its last report."""
 
     broker: str
@@ -113,7 +113,7 @@ class ClusterShown(Shape):
     brokers: list[BrokerShown]
 
 
-class BundleShown(Traffic):
+class BundleShown(TrafficShown):
     """A bundle with its owner and its last reported load."""
 
     bundle: str

@@ -128,7 +128,7 @@ class DecisionsShown(Shape):
     decisions: list[DecisionShown]
 
 
-class Average(Shape):
+class AverageShown(Shape):
     """An average over the last samples of a bundle."""
 
     rate: float
@@ -136,11 +136,11 @@ class Average(Shape):
     samples: int
 
 
-class Averages(Shape):
+class AveragesShown(Shape):
     """The averages that placement and shedding decide from."""
 
-    short_term: Average
-    long_term: Average
+    short_term: AverageShown
+    long_term: AverageShown
 
 
 class BundleStory(BundleShown):
@@ -149,7 +149,7 @@ class BundleStory(BundleShown):
     at: int
     replaced_by: list[str]
     """The bundles that it was split or merged into; empty while it is a bundle."""
-    average: Averages | None
+    average: AveragesShown | None
     pin: PinShown | None
     move: Move | None
     history: list[DecisionShown]
