@@ -58,15 +58,6 @@ class Disconnected(Shape):
     no_answer: dict[str, str]
 
 
-class RefusedToken(Shape):
-    """A token that brokers refuse."""
-
-    since: int
-    until: int | None
-    """When the token ends by itself; null: it stays refused until it is allowed again."""
-    note: str
-
-
 class TokenWanted(Model):
     """Until when a token is refused, milliseconds since the epoch, and why."""
 

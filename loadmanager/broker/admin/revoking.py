@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from loadmanager.broker.admin.documents import Disconnected, RefusedToken, TokenWanted
+from loadmanager.broker.admin.documents import Disconnected, TokenWanted
 from loadmanager.broker.admin.everybody import Everybody
 from loadmanager.broker.admin.use_cases import RefusedTokens, UseCases
+from loadmanager.broker.ports.refused import RefusedToken
 from loadmanager.kit.http.answers import RefusedError, flag, shown
 from loadmanager.kit.http.operation import Query, body_as, operation
 
@@ -61,7 +62,7 @@ class RevokingRoutes:
     @operation(answer=dict[str, RefusedToken], also={501: NOT_ENABLED})
     async def refused(self, _request: web.Request) -> web.Response:
         """The refused tokens: their ids, since when and until when, and why."""
-        return web.json_response(self._tokens().document())
+        return shown(self._tokens().shown())
 
     @operation(body=TokenWanted, body_required=False, also={501: NOT_ENABLED})
     async def refuse(self, request: web.Request) -> web.Response:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from loadmanager.broker.ports.directory import Directory
+from loadmanager.broker.ports.refused import RefusedToken
 from loadmanager.broker.ports.topics import TopicHost
 from loadmanager.engine.bundles.ranges import NamespaceBundles
 from loadmanager.engine.policies.isolation import IsolationPolicy
@@ -173,7 +174,7 @@ class PlacementPolicies(Protocol):
 class RefusedTokens(Protocol):
     """The tokens that are refused before they end."""
 
-    def document(self) -> Document: ...
+    def shown(self) -> dict[str, RefusedToken]: ...
     async def refuse(self, token_id: str, *, until_ms: int | None, note: str) -> None: ...
     async def allow(self, token_id: str) -> None: ...
 

@@ -6,7 +6,8 @@ from urllib.parse import quote
 
 import click
 
-from loadmanager.broker.admin.documents import Disconnected, RefusedToken
+from loadmanager.broker.admin.documents import Disconnected
+from loadmanager.broker.ports.refused import RefusedToken
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed
