@@ -19,7 +19,9 @@ class Model(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=
 
 
 class Shape(msgspec.Struct, rename="camel", kw_only=True):
-    """An answer. Whoever reads it passes over the fields of a later version."""
+    """An answer. Whoever reads it passes over the fields of a later version. A field that is new
+    has a default, for those who read the answers of an earlier one.
+    """
 
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]

@@ -50,7 +50,7 @@ PLAN: dict[str, Any] = {
         {"bundle": BUNDLE, "broker": "b", "candidates": ["b"], "rejected": {"c": "too full"}}
     ],
     "splits": [{"bundle": BUNDLE, "boundaries": ["0x1"], "reason": "r", "why": {"n": "x"}}],
-    "skipped": [{"what": BUNDLE, "code": "C", "reason": "C: why"}],
+    "skipped": [{"what": BUNDLE, "reason": "C: why"}],  # as 0.3.0 tells it
 }
 SEALED = {
     "id": "p",

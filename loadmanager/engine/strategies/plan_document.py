@@ -105,12 +105,12 @@ class SplitShown(Shape):
         )
 
 
-class SkipShown(Shape):
+class SkipShown(Shape, kw_only=True):
     """A refusal: a bundle, a broker or `cluster` stays as it is, and why."""
 
     what: str
-    code: str
-    """One word, for programs; `reason` begins with it."""
+    code: str = ""
+    """One word, for programs; `reason` begins with it. Brokers of version 0.3.0 do not say it."""
     reason: str
 
 
