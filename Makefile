@@ -16,8 +16,8 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 PYTHONS := 3.11 3.12 3.13 3.14
 
 .PHONY: help install install-run install-analysis run demo analyze page fast test test-clients \
-	test-pulsar test-oracle test-oracle-vectors lint coverage mutants matrix dist docs bench proto \
-	broker-conf clean
+	test-pulsar test-oracle test-oracle-vectors lint coverage mutants matrix dist sbom docs bench \
+	proto broker-conf clean
 .DEFAULT_GOAL := help
 
 help:
@@ -42,6 +42,8 @@ help:
 	@echo "make page         build the page at /ui from ui/ into the package (needs Node and npm)"
 	@echo "make docs         reference pages from the code, then docs/ as HTML in docs/_build"
 	@echo "make dist         sdist and wheel in dist/"
+	@echo "make sbom         what a broker installs, as CycloneDX in dist/sbom.json; with"
+	@echo "                  EXTRAS=[analysis] what the nightly job installs"
 	@echo "make bench        measure the cluster and the protocol"
 	@echo "The others install into $(VENV) what they need, and say how much that is:"
 	@echo "make install-run, make install-analysis, make install (everything)"
@@ -140,6 +142,17 @@ dist: install
 	$(BIN)/python -m build
 	$(BIN)/twine check --strict dist/*
 
+# As deploy/Dockerfile installs, by the Python that runs this.
+EXTRAS ?=
+sbom: install
+	$(PYTHON) -m venv --clear .sbom
+	.sbom/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		'.$(EXTRAS)'
+	$(PIP) 'cyclonedx-bom>=7,<8'
+	mkdir -p dist
+	$(BIN)/cyclonedx-py environment .sbom/bin/python --pyproject pyproject.toml \
+		--mc-type application --output-reproducible --output-file dist/sbom.json
+
 page:
 	cd ui && npm ci --ignore-scripts && npm run --silent build
 
@@ -161,4 +174,4 @@ broker-conf: install
 	$(BIN)/loadmanager config template > config/broker.conf
 
 clean:
-	rm -rf $(VENV) .matrix data history build dist docs/_build mutants *.egg-info
+	rm -rf $(VENV) .matrix .sbom data history build dist docs/_build mutants *.egg-info

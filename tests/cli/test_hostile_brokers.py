@@ -598,6 +598,27 @@ def test_nothing_goes_from_https_to_http(
         assert not reached
 
 
+def test_an_address_without_tls_that_is_said_to_have_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A broker that was asked over TLS names a port without TLS as that of another one."""
+    authority, plain = Authority(tmp_path), Seen()
+
+    def named(
+        _method: str, path: str, _headers: dict[str, str]
+    ) -> tuple[int, dict[str, str], bytes]:
+        told: Any = [BROKER]
+        if path.endswith("/addresses"):
+            told = {BROKER: {"webServiceUrl": "", "webServiceUrlTls": f"http://{there}"}}
+        return 200, {}, json.dumps(told).encode()
+
+    with a_server(named, authority.issue("broker")) as here, a_server(plain) as there:
+        options = {"url": f"https://{here}", "tls-trust-certs": str(authority.trust)}
+        assert admin("brokers", "health", **options) == 1
+        assert f"http://{there} has no TLS" in "".join(capsys.readouterr())
+        assert not plain.tokens
+
+
 @pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://h/", "http://[", "", "http://"])
 def test_a_redirect_that_leads_to_no_broker(
     location: str, capsys: pytest.CaptureFixture[str]

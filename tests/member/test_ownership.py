@@ -259,6 +259,21 @@ async def test_the_lock_of_a_bundle_that_cannot_be_opened_is_deleted(error: Exce
         assert await second.acquire(BUNDLE) == second.address
 
 
+async def test_a_bundle_whose_claim_outlives_the_lease_is_not_opened() -> None:
+    """The lease has run out while the claim was taken, and nobody has noticed yet."""
+    async with a_fleet(1) as fleet:
+        (broker,) = fleet.brokers
+        acquiring = asyncio.ensure_future(broker.ownership.acquire(BUNDLE, "test"))
+        while broker.ownership.state(BUNDLE) is not BundleState.ASSIGNING:
+            await asyncio.sleep(0)
+        broker.store.lease.revoke()
+        with pytest.raises(OperationalError, match="look it up again"):
+            await acquiring
+        assert await broker.lock(BUNDLE) is not None
+        assert not broker.tenant.told
+        assert broker.ownership.state(BUNDLE) is BundleState.FREE
+
+
 async def test_the_opening_of_an_old_life_leaves_the_new_life_alone() -> None:
     """The session is lost while the host opens the bundle, and the bundle is acquired again. Then
     the old opening closes its own life only.

@@ -509,6 +509,39 @@ MUTATIONS = (
         "return self._disk.read_stored(path, size)",
         "return self._disk.read_stored(path, 1 << 40)",
     ),
+    _in_test(
+        "a commit that is under way while its run is ended counts as damaged",
+        "broker/storage/earlier_runs.py",
+        2,
+        "if others and flaws.lost:",
+        "if False:",
+        "broker/storage/test_failed_syncs.py::"
+        "test_a_commit_is_not_stored_in_part_whose_segment_another_broker_reads_first",
+    ),
+    _in_test(
+        "a commit that failed is not brought to its segments before its journal goes",
+        "broker/storage/writers.py",
+        3,
+        """
+        for path in {place.path: None for place, _ in pieces}:
+            self.doubt(path)  # others may find what the device has of it
+        """,
+        "",
+        "broker/storage/test_failed_syncs.py::"
+        "test_a_failed_commit_is_not_stored_in_part_whose_journal_another_broker_has_read",
+    ),
+    _in_test(
+        "what is behind a segment that cannot be synced is not brought before its journal goes",
+        "broker/storage/writers.py",
+        4,
+        """
+        buffer.drop([place.path])
+        self.doubt(place.path)
+        """,
+        "buffer.drop([place.path])",
+        "broker/storage/test_failed_syncs.py::"
+        "test_a_failed_commit_is_not_stored_in_part_whose_journal_another_broker_has_read",
+    ),
     _storage(
         "of two openings at once, both leave their indexes",
         "broker/storage/log_files.py",

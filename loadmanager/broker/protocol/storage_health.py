@@ -24,7 +24,7 @@ class StorageHealth:
         self._clock = clock
         self._failures = 0
         self._failed_s = float("-inf")
-        self._hung = False
+        self._hung = self._suspected = False
         self._why = ""
         self._probing = False
 
@@ -47,6 +47,10 @@ class StorageHealth:
                 error=self._why,
             )
 
+    def suspect(self) -> None:
+        """A topic could not be opened: its files may be bad, or the storage."""
+        self._suspected = True
+
     def went_well(self) -> None:
         """It was written to."""
         if self._failures:
@@ -55,10 +59,12 @@ class StorageHealth:
 
     async def trouble(self, *, tries: bool) -> str:
         """Why no topics should be stored through this broker; empty: they may be. A storage that
-        nobody writes to, because it failed, is tried; with `tries`, any, and one failure counts.
+        nobody writes to, because a commit or an opening failed, is tried; with `tries`, any, and
+        one failure counts, also one of just now after which small commits found room.
         """
-        if (self._failures or tries) and not self.full and not self._probing:
-            self._probing = True
+        looks = self._failures or self._suspected or tries
+        if looks and not self.full and not self._probing:
+            self._probing, self._suspected = True, False
             try:
                 await self._storage.probe()
             except LoadManagerError as error:
@@ -67,5 +73,6 @@ class StorageHealth:
                 self.went_well()
             finally:
                 self._probing = False
-        bad = self._hung or self._failures >= (1 if tries else FAILURES_MAX)
+        bad = self._hung or self._failures >= FAILURES_MAX
+        bad |= tries and (self._failures > 0 or self.full)
         return f"its storage cannot be written to: {self._why}" if bad else ""

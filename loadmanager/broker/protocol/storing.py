@@ -355,7 +355,11 @@ class Storing:
         record = records.log or LogRecord(await directory.next_ledger_id(), life)
         if record.life > life:
             raise ConflictError("it was opened in a later life of its bundle")
-        segments, end_id = await self.storage.open(record.log_id, record.runs, record.first_id)
+        try:
+            segments, end_id = await self.storage.open(record.log_id, record.runs, record.first_id)
+        except OperationalError:
+            self.health.suspect()
+            raise
         written = {segment.run for segment in segments}
         runs = [run for run in record.runs if run.number in written]
         number = max((run.number for run in record.runs), default=0) + 1

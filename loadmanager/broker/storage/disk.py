@@ -9,19 +9,25 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
-from loadmanager.kit.private_files import FILE_MODE, make_folder, write_file
+from loadmanager.kit.private_files import make_folder, open_regular, write_file
 
 OPEN_MAX = 500
 """Files that a thread keeps open for writing."""
 READ_BYTES = 1 << 20
 """Bytes of one read that passes over the page cache."""
+NO_SUCH_NAME = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES)
+"""Errors that are those of one name: others in the directory may have none."""
 
 
 class DirectoryDisk:
-    """Implements `writers.Disk` below `root`. Threads may use it at once, each its own files."""
+    """Implements `writers.Disk` below `root`. Threads may use it at once, each its own files.
+
+    What is no regular file is not opened, with an error: the opening of a pipe may wait for ever.
+    """
 
     def __init__(
         self,
@@ -61,7 +67,7 @@ class DirectoryDisk:
             self.make_folder(path.rpartition("/")[0])
         if len(opened) >= OPEN_MAX:
             self.release(next(iter(opened)))
-        found = opened[path] = os.open(target, os.O_WRONLY | flags, FILE_MODE)
+        found = opened[path] = open_regular(str(target), os.O_WRONLY | flags)
         return found
 
     def make_folder(self, folder: str, *, begins: bool = False) -> None:
@@ -81,16 +87,28 @@ class DirectoryDisk:
         found, view = self._descriptor(path, os.O_CREAT if create else 0), memoryview(data)
         if offset == 0:
             self._new[path] = None
-        while view:
-            written = os.pwrite(found, view, offset)
-            view, offset = view[written:], offset + written
+        with self._names_file(path):
+            while view:
+                written = os.pwrite(found, view, offset)
+                view, offset = view[written:], offset + written
 
     def sync(self, path: str) -> None:
         """See `writers.Disk`."""
-        self._fdatasync(self._descriptor(path, 0))
-        if path in self._new:
-            self._sync_folder((self._root / path).parent)
-            self._new.pop(path, None)
+        with self._names_file(path):
+            self._fdatasync(self._descriptor(path, 0))
+            if path in self._new:
+                self._sync_folder((self._root / path).parent)
+                self._new.pop(path, None)
+
+    @staticmethod
+    @contextmanager
+    def _names_file(path: str) -> Iterator[None]:
+        """Add its file to an error that has none, as those of an open file."""
+        try:
+            yield
+        except OSError as error:
+            error.filename = error.filename or path
+            raise
 
     def sync_names(self, folder: str) -> None:
         """See `writers.Disk`."""
@@ -105,7 +123,7 @@ class DirectoryDisk:
         what it has of the file.
         """
         try:
-            found = os.open(self._root / path, os.O_RDONLY | os.O_DIRECT)
+            found = open_regular(str(self._root / path), os.O_RDONLY | os.O_DIRECT)
             try:
                 begin = offset // READ_BYTES * READ_BYTES
                 return b"".join(self._direct(found, size, begin))[offset - begin :]
@@ -114,7 +132,7 @@ class DirectoryDisk:
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-        with (self._root / path).open("rb") as file:
+        with self._reading(path) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             file.seek(offset)
             return file.read(max(size - offset, 0))
@@ -136,9 +154,12 @@ class DirectoryDisk:
 
     def read(self, path: str, offset: int = 0, size: int = -1) -> bytes:
         """See `writers.Disk`."""
-        with (self._root / path).open("rb") as file:
+        with self._reading(path) as file:
             file.seek(offset)
             return file.read(size)
+
+    def _reading(self, path: str) -> BinaryIO:
+        return os.fdopen(open_regular(str(self._root / path), os.O_RDONLY), "rb")
 
     def exists(self, path: str) -> bool:
         """See `writers.Disk`."""
@@ -149,7 +170,9 @@ class DirectoryDisk:
         try:
             found = self._open.get(path)
             status = (self._root / path).stat() if found is None else os.fstat(found)
-        except FileNotFoundError:
+        except OSError as error:
+            if error.errno not in NO_SUCH_NAME:
+                raise
             return False
         return status.st_nlink > 0 and status.st_size >= size
 
@@ -178,7 +201,7 @@ class DirectoryDisk:
     def lock(self, path: str) -> bool:
         """See `writers.Disk`."""
         self.make_folder(path.rpartition("/")[0])
-        found = os.open(self._root / path, os.O_RDWR | os.O_CREAT, FILE_MODE)
+        found = open_regular(str(self._root / path), os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -12,7 +12,6 @@ import structlog
 
 from loadmanager.broker.messaging.segments import (
     ID_MAX,
-    Damage,
     SegmentIndex,
     read_index,
     scan,
@@ -41,6 +40,15 @@ class Found(NamedTuple):
     """Those of which nobody had left an index."""
 
 
+class _Flaws(NamedTuple):
+    """What is wrong with the segments of a log."""
+
+    torn: list[tuple[str, int]]
+    """Segments with an end that was being written, and its bytes."""
+    lost: list[str]
+    """What is not there, or damaged, in words."""
+
+
 class EarlierRuns:
     """The folders of logs, for the threads that open them. `sync` makes a segment durable; `syncs`
     tells whether segments are made durable at all before what they hold is acknowledged.
@@ -62,17 +70,31 @@ class EarlierRuns:
         self.damaged = 0
 
     def find(self, log_id: int, runs: Sequence[Run], first_id: int, me: str) -> Found:
-        """End the last of a log's runs, unless the writer `me` wrote it, and find the segments."""
+        """End the last of a log's runs, unless the writer `me` wrote it, and find the segments.
+
+        A commit that was under way when the run was ended may have brought a part of itself to a
+        segment since the journals were read: it is in a journal as a whole by then. So what seems
+        to be damaged is looked at once more, with the journals.
+        """
         folder = f"{log_id:016x}"
         self._disk.make_folder(folder, begins=not runs)
-        if runs and runs[-1].writer != me:
-            self._end_run(log_id, runs[-1])
-        elif not runs and self.segments(log_id):
+        if not runs and self.segments(log_id):
             problem = f"the folder {folder} of a new topic has messages already; {TAKEN}"
             log.error("a topic cannot be stored here", log=log_id, problem=problem)
             raise OperationalError(problem)
+        others = bool(runs) and runs[-1].writer != me
+        if others:
+            self._end_run(log_id, runs[-1])
+        found, flaws = self._read(log_id, runs, first_id)
+        if others and flaws.lost:
+            self._end_run(log_id, runs[-1])
+            found, flaws = self._read(log_id, runs, first_id)
+        self._report(log_id, flaws)
+        return found
+
+    def _read(self, log_id: int, runs: Sequence[Run], first_id: int) -> tuple[Found, _Flaws]:
         names, segments, end_id = self.segments(log_id), list[SegmentIndex](), first_id
-        scanned = list[SegmentIndex]()
+        scanned, flaws = list[SegmentIndex](), _Flaws([], [])
         bounds = [*(run.first_id for run in runs[1:]), ID_MAX]
         for run, bound in zip(runs, bounds, strict=False):
             found_to = max(run.first_id, first_id)
@@ -80,23 +102,24 @@ class EarlierRuns:
                 if number == run.number and first < bound:
                     index = self._read_index(log_id, number, first, bound)
                     if index is None:
-                        index = self._scan(log_id, number, first, bound)
+                        index = self._scan(log_id, number, first, bound, flaws)
                         scanned.append(index)
                     if index.end_id > first_id and index.offsets:
                         if segments and segments[-1].run == number and end_id != first:
-                            self._report(log_id, f"entries {end_id} to {first - 1} are missing")
+                            flaws.lost.append(f"entries {end_id} to {first - 1} are missing")
                         segments.append(index)
                         end_id = found_to = index.end_id
             if found_to < bound < ID_MAX:
-                self._report(log_id, f"entries {found_to} to {bound - 1} are missing")
-        return Found(segments, max([end_id, *(run.first_id for run in runs)]), scanned)
+                flaws.lost.append(f"entries {found_to} to {bound - 1} are missing")
+        end_id = max([end_id, *(run.first_id for run in runs)])
+        return Found(segments, end_id, scanned), flaws
 
     def require_directory(self, log_id: int, *, begins: bool) -> None:
         """Raise `OperationalError` if the directory is not the one that it was: what a broker
         stores in another one, the next owner of the topic does not find.
         """
         folder = f"{log_id:016x}"
-        if begins and self.shared_id and self.read_id() != self.shared_id:
+        if begins and self.is_other:
             problem = f"{OTHER_DIRECTORY}echo {self.shared_id} > {SHARED_ID} there"
         elif not begins and not self._disk.exists(folder):
             problem = f"loadManagerStorageDirectory has no folder {folder}; {MISSING}"
@@ -107,6 +130,11 @@ class EarlierRuns:
             log.error("the storage is not what it was", log=log_id, problem=problem)
         self._misses = True
         raise OperationalError(problem)
+
+    @property
+    def is_other(self) -> bool:
+        """True if the directory does not have the id that it had."""
+        return bool(self.shared_id) and self.read_id() != self.shared_id
 
     def read_id(self) -> str | None:
         """The id in the directory."""
@@ -139,22 +167,28 @@ class EarlierRuns:
 
     def _read_index(self, log_id: int, run: int, first_id: int, bound: int) -> SegmentIndex | None:
         """The index that was left of a segment, if it is whole and has nothing from `bound` on: a
-        later owner gave those ids to others.
+        later owner gave those ids to others. One that cannot be read is as none.
         """
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             path = index_path(segment_path(log_id, run, first_id))
             index = read_index(self._disk.read(path), run)
             if index is not None and index.first_id == first_id and index.end_id <= bound:
                 return index
         return None
 
-    def _scan(self, log_id: int, run: int, first_id: int, bound: int) -> SegmentIndex:
+    def _scan(
+        self, log_id: int, run: int, first_id: int, bound: int, flaws: _Flaws
+    ) -> SegmentIndex:
         """The index of a segment up to `bound`, by reading all of it."""
         path = segment_path(log_id, run, first_id)
         data = self._durable(path)
         index, damages = scan(data, run, first_id, bound, publish_time_of=publish_time_of)
         for damage in damages:
-            self._report_damage(log_id, path, damage)
+            at, size = damage.offset, damage.size
+            if damage.torn:
+                flaws.torn.append((path, size))
+            else:
+                flaws.lost.append(f"{path} is damaged at byte {at}, {size} bytes long")
         return index
 
     def _durable(self, path: str) -> bytes:
@@ -171,15 +205,14 @@ class EarlierRuns:
         self._disk.sync_names(path.partition("/")[0])
         return self._disk.read_stored(path, size)
 
-    def _report_damage(self, log_id: int, path: str, damage: Damage) -> None:
-        if damage.torn:
-            log.info("a write that was cut off is left out", file=path, bytes=damage.size)
-            return
-        self._report(log_id, f"{path} is damaged at byte {damage.offset}, {damage.size} bytes long")
-
-    def _report(self, log_id: int, problem: str) -> None:
-        self.damaged += 1
-        log.error("stored messages are lost; the others are served", log=log_id, problem=problem)
+    def _report(self, log_id: int, flaws: _Flaws) -> None:
+        for path, size in flaws.torn:
+            log.info("a write that was cut off is left out", file=path, bytes=size)
+        for problem in flaws.lost:
+            self.damaged += 1
+            log.error(
+                "stored messages are lost; the others are served", log=log_id, problem=problem
+            )
 
     def leave_index(self, log_id: int, index: SegmentIndex) -> None:
         """Leave the index of a segment that is durable to its next opening."""

@@ -58,6 +58,16 @@ RETIRED_MAX = 4
 log = structlog.get_logger("storage")
 
 
+def _words_of(error: OSError) -> str:
+    """What went wrong, and with which file, if that is known: without the directory, as clients are
+    told, too.
+    """
+    words = error.strerror or str(error)
+    if isinstance(error.filename, str):
+        words += f": {'/'.join(error.filename.split('/')[-2:])}"
+    return words
+
+
 class LogFiles:
     """Implements `broker.ports.log.Storage`. `run` runs a call that may block, in the thread of
     that number; `syncs` tells whether data is made durable before it is acknowledged; `timeout_s`,
@@ -80,7 +90,7 @@ class LogFiles:
         self._syncs, self._timeout_s = syncs, timeout_s
         self._journal_bytes, self._direct_max = journal_bytes, direct_max
         self._unsynced: dict[str, None] = {}
-        self._buffer = Buffer(disk, self._failed)
+        self._buffer = Buffer(disk, self._failed, self._give_room)
         self._names = names
         self._own = Writer(disk, names(), journal_bytes)
         self._others = OtherWriters(disk)
@@ -116,7 +126,7 @@ class LogFiles:
                 f"the storage has not answered for {self._timeout_s():g} s"
             ) from None
         except OSError as error:
-            raise OperationalError(f"the storage failed: {error.strerror or error}") from error
+            raise OperationalError(f"the storage failed: {_words_of(error)}") from error
 
     async def _for_log(self, log_id: int, call: Callable[[], Any]) -> Any:
         return await self._in_thread(log_id % WORKERS, call)
@@ -213,6 +223,7 @@ class LogFiles:
         if journaled := self._syncs() and not self._goes_directly(
             touched, [piece for _, piece in pieces if piece.data]
         ):
+            self._own.room.take()
             self._own.commit([(place, piece.data) for place, piece in pieces if piece.data])
             for place, piece in pieces:
                 self._buffer.add(place.path, piece.offset, piece.data)
@@ -235,6 +246,9 @@ class LogFiles:
         self._count(pieces, time.perf_counter() - began_s, sync_s if self._syncs() else 0.0)
         runs = {log_id: some[-1].segment.run for log_id, some in batch.items() if some}
         return self._ended(runs) | spoilt, {} if self._syncs() else touched
+
+    def _give_room(self) -> bool:
+        return self._own.room.give()
 
     def _failed(self, path: str) -> None:
         """A segment could not be written."""
@@ -407,18 +421,35 @@ class LogFiles:
         """See the port."""
 
         def probe() -> None:
+            path = self._own.probe_path
+            if self._earlier.is_other:
+                raise OSError(errno.ESTALE, "its directory is another one by now")
             self._own.begin()
-            self._disk.write(self._own.probe_path, 0, secrets.token_bytes(PROBE_BYTES))
-            self._disk.sync(self._own.probe_path)
+            if self._syncs():
+                self._own.room.take()
+            try:
+                self._disk.write(path, 0, secrets.token_bytes(PROBE_BYTES))
+                self._disk.sync(path)
+            finally:  # a file that is there needs no room
+                self._disk.release(path)
+                self._disk.remove(path)
 
         await self._in_thread(COMMITTER, probe)
 
     async def read(self, log_id: int, segment: SegmentIndex, offset: int, size: int) -> bytes:
-        """See the port."""
+        """See the port. What only the journal has so far comes from memory: on a full disk it could
+        not be brought to the segment, and no consumer would free room.
+        """
         path = segment_path(log_id, segment.run, segment.first_id)
-        await self._flush([path])
-        data: bytes = await self._for_log(log_id, lambda: self._read(path, offset, size))
-        return data
+        begin, kept = offset + size, b""
+        if path in self._buffer:
+            reading = partial(self._buffer.read, path, offset, size)
+            begin, kept = await self._in_thread(COMMITTER, reading)
+        if begin <= offset:
+            return kept
+        written = begin - offset
+        data: bytes = await self._for_log(log_id, lambda: self._read(path, offset, written))
+        return data + kept if len(data) == written else data
 
     def _read(self, path: str, offset: int, size: int) -> bytes:
         try:

@@ -98,8 +98,11 @@ class SharedFiles:
 
     def drop(self, path: str) -> None:
         """Take a name away, not durably yet."""
-        if self.files.pop(path, None) is not None:
+        file = self.files.pop(path, None)
+        if file is not None:
             self._changes.append((path, None, False))
+            if self.room >= 0:
+                self.room += len(file.seen)
 
     def make_folder(self, folder: str) -> None:
         """Create a folder and those that it is in, not durably yet."""

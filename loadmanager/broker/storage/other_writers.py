@@ -16,7 +16,7 @@ import structlog
 from crc32c import crc32c
 
 from loadmanager.broker.storage.commit_journal import Place, is_cut_off, read_batches
-from loadmanager.broker.storage.writers import WRITERS, Disk
+from loadmanager.broker.storage.writers import RESERVE, WRITERS, Disk, write_piece
 
 DAMAGED = "damaged"
 """Where journals are kept of which a part cannot be read."""
@@ -131,7 +131,7 @@ class OtherWriters:
             with suppress(FileNotFoundError):
                 data = self._disk.read(f"{folder}/{name}", at, size)
                 if crc32c(data) == checksum:  # else its commit failed, and its pages are gone
-                    written += self._write(place, data)
+                    written += write_piece(self._disk, place, data)
         return written
 
     def _stored(self, path: str, begin: int = 0) -> bytes:
@@ -147,19 +147,12 @@ class OtherWriters:
         self._disk.release(path)
         return self._disk.read_stored(path, size, begin)
 
-    def _write(self, place: Place, data: bytes) -> int:
-        """Write a piece. What is not there was deleted; a new segment's name may have been lost."""
-        target = place.path
-        if not self._disk.exists(target if place.offset else target.partition("/")[0]):
-            return 0
-        self._disk.write(target, place.offset, data)  # whoever syncs it closes it
-        return len(data)
-
     def _recover(self, folder: str) -> tuple[int, dict[str, OSError]]:
         """Returns the segments that cannot be written, too: those of others are durable, and the
         journals stay.
         """
         segments, failed, size = dict[str, None](), dict[str, OSError](), 0
+        self._disk.remove(f"{folder}/{RESERVE}")
         self._disk.sync_names(folder)  # see `_bring`
         for name in self._journals(folder):
             size += self._apply(f"{folder}/{name}", segments, failed)
@@ -183,7 +176,7 @@ class OtherWriters:
                 self._keep_damaged(path, end, damaged)
             for place, data in pieces:
                 try:
-                    written = self._write(place, data)
+                    written = write_piece(self._disk, place, data)
                 except OSError as error:
                     failed[place.path] = error
                     continue
@@ -223,4 +216,5 @@ class OtherWriters:
                 self._disk.remove(f"{folder}/{name}")
         self._disk.remove(f"{folder}/lock")
         self._disk.unlock(f"{folder}/lock")
-        self._disk.remove_folder(folder)
+        with suppress(OSError):  # another opening has left a mark meanwhile: nobody looks for it
+            self._disk.remove_folder(folder)

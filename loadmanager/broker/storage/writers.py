@@ -25,6 +25,11 @@ WRITERS = "writers"
 JOURNAL_BYTES = 16 * 1024 * 1024
 BUFFER_BYTES = 4 * 1024 * 1024
 """So much waits in memory to be written to segments."""
+RESERVE = "reserve"
+"""The file of a writer that takes room, half of a journal's: as much as what waits in memory may
+need.
+"""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 WAITING_MAX = 4
 """With so many journals that could not be cleared, the logs that they wait for are refused."""
 JOURNALS_MAX = 64
@@ -119,11 +124,13 @@ class Disk(Protocol):
 class Buffer:
     """Data that is in a journal but not in its segments yet. The thread that commits uses it; other
     threads may ask whether a segment is in it. `failed` is told of segments that cannot be
-    written.
+    written; `give_room` may free some on a full disk, and says whether it has.
     """
 
-    def __init__(self, disk: Disk, failed: Callable[[str], None]) -> None:
-        self._disk, self._failed = disk, failed
+    def __init__(
+        self, disk: Disk, failed: Callable[[str], None], give_room: Callable[[], bool]
+    ) -> None:
+        self._disk, self._failed, self._give_room = disk, failed, give_room
         self._pieces: dict[str, list[bytes]] = {}
         self._offsets: dict[str, int] = {}
         self._size = 0
@@ -153,6 +160,18 @@ class Buffer:
         """
         return min(self._offsets.get(path, end), end)
 
+    def read(self, path: str, offset: int, size: int) -> tuple[int, bytes]:
+        """Where in a segment begins what is kept of it, at most `offset + size`, and those of the
+        `size` bytes from `offset` on that are kept.
+        """
+        end = offset + size
+        at = self._offsets.get(path, end)
+        begin, found = min(at, end), list[bytes]()
+        for piece in self._pieces.get(path, ()):
+            found.append(piece[max(offset - at, 0) : max(end - at, 0)])
+            at += len(piece)
+        return begin, b"".join(found)
+
     def flush(self, paths: Iterable[str] | None) -> None:
         """Write what is kept of some segments, or of all. What cannot be written is kept, and so is
         that of a log whose folder is not there: in a new one, nobody would look for it. An error is
@@ -164,13 +183,21 @@ class Buffer:
             try:
                 if pieces and self._disk.exists(path.partition("/")[0]):
                     data = b"".join(pieces)
-                    self._disk.write(path, self._offsets[path], data)
+                    self._write(path, data)
                     self._forget(path, len(data))
             except OSError as error:
                 failed = error
                 self._failed(path)
         if failed is not None:
             raise failed
+
+    def _write(self, path: str, data: bytes) -> None:
+        try:
+            self._disk.write(path, self._offsets[path], data)
+        except OSError as error:
+            if error.errno not in NO_ROOM or not self._give_room():
+                raise
+            self._disk.write(path, self._offsets[path], data)
 
     def _forget(self, path: str, size: int) -> None:
         del self._pieces[path], self._offsets[path]
@@ -186,6 +213,53 @@ class Buffer:
         for path in paths:
             if path in self:
                 self._forget(path, sum(len(piece) for piece in self._pieces[path]))
+
+
+class Reserve:
+    """A file that takes the room that segments will need for what is in the journal alone: without
+    it, nobody could open their topics on a full disk, and so free room. The thread that commits
+    takes it, any thread may give it.
+    """
+
+    def __init__(self, disk: Disk, path: str, size: int) -> None:
+        self._disk, self._path, self._size = disk, path, size
+        self._taken = False
+
+    def take(self) -> None:
+        """Take the room, if it is not taken. Raises `OSError` if there is none."""
+        if self._taken:
+            return
+        try:
+            self._disk.write(self._path, 0, bytes(self._size))
+            self._disk.sync(self._path)
+        except OSError:
+            with suppress(OSError):
+                self._disk.remove(self._path)
+            raise
+        finally:
+            self._disk.release(self._path)
+        self._taken = True
+
+    def give(self) -> bool:
+        """Free the room; false if it was not taken."""
+        taken, self._taken = self._taken, False
+        if taken:
+            self._disk.remove(self._path)
+        return taken
+
+
+def write_piece(disk: Disk, place: Place, data: bytes) -> int:
+    """Write a piece of a journal to its segment; returns its bytes. What is not there was deleted,
+    unless the piece is its first one: it was not written yet, or its name was lost.
+    """
+    begins = place.offset == 0
+    if begins and not disk.exists(place.path.partition("/")[0]):
+        return 0
+    try:
+        disk.write(place.path, place.offset, data, create=begins)
+    except FileNotFoundError:
+        return 0
+    return len(data)
 
 
 @dataclass(slots=True)
@@ -216,6 +290,7 @@ class Writer:
         """Journals that are not written any more, and go when their segments are durable."""
         self._disk, self._journal_bytes = disk, journal_bytes
         self._folder = f"{WRITERS}/{name}"
+        self.room = Reserve(disk, f"{self._folder}/{RESERVE}", journal_bytes // 2)
         self._begun = False
         self._changing = threading.RLock()
         self._fenced: dict[int, int] = {}
@@ -290,6 +365,8 @@ class Writer:
             self._disk.write(journal.path, journal.size, data)
             self._disk.sync(journal.path)
         except OSError:
+            for path in {place.path: None for place, _ in pieces}:
+                self.doubt(path)  # others may find what the device has of it
             self.retire()  # nothing is read behind what is torn
             raise
         journal.size += len(data)
@@ -356,19 +433,23 @@ class Writer:
             self._disk.sync(path)
         except FileNotFoundError:
             return
-        except OSError:
+        except OSError as error:
             self.failures += 1
             self.doubt(path)
+            if error.errno in NO_ROOM:
+                self.room.give()
             raise
 
     def finish(self, buffer: Buffer, places: Iterable[tuple[Place, bool]]) -> None:
         """Make the segments durable that a commit has finished. What is behind one of which that
-        fails has no receipt: only who brings the journal to both of them writes it.
+        fails has no receipt: only who brings the journal to both of them writes it. So it is in
+        doubt, too.
         """
         failed = dict[int, OSError]()
         for place, finished in places:
             if place.log_id in failed:
                 buffer.drop([place.path])
+                self.doubt(place.path)
             elif finished:
                 try:
                     buffer.flush([place.path])
@@ -391,9 +472,7 @@ class Writer:
             return True
 
     def mend(self, log_id: int) -> None:
-        """Write the pieces of a log's segments that are in doubt again, as far as these exist, and
-        make them durable.
-        """
+        """Write the pieces of a log's segments that are in doubt again, and make them durable."""
         folder = f"{log_id:016x}/"
         for journal in list(self.retired):
             with self._changing:
@@ -477,15 +556,14 @@ class Writer:
         """Returns what cannot be written. Also pieces of a commit that failed are, if the device
         has them as a whole: another process may have found them, and have stored a part of them.
         """
-        errors = dict[str, OSError]()
-        raw = self._disk.read_stored(journal.path, self._disk.size(journal.path))
+        errors, raw = dict[str, OSError](), b""
+        with suppress(FileNotFoundError):  # its first commit failed
+            raw = self._disk.read_stored(journal.path, self._disk.size(journal.path))
         for _, _, pieces in read_batches(journal.path, raw):
             for place, data in pieces:
                 if place.path in paths and place.path not in errors:
                     try:
-                        self._disk.write(place.path, place.offset, data, create=False)
-                    except FileNotFoundError:
-                        pass
+                        write_piece(self._disk, place, data)
                     except OSError as error:
                         errors[place.path] = error
         return errors

@@ -47,6 +47,8 @@ ADVICE = {
     403: "the token of a superuser may do everything",
 }
 """Status → what to do about it."""
+WANTED = "it wants a certificate that it trusts (--tls-cert and --tls-key name yours)"
+"""Of a server that hangs up over TLS: brokers do so instead of sending an alert."""
 
 
 class AnsweredError(OperationalError):
@@ -337,9 +339,10 @@ class AdminClient:
         except HTTPException as error:
             text = _not_http(where)
             if isinstance(error, RemoteDisconnected):
+                refused = f"{WANTED}, or " if url.startswith("https:") else ""
                 text += (
-                    ". If it does, the broker has ended, and whether it did what it was asked is "
-                    "not known"
+                    f". If it does, {refused}the broker has ended, and whether it did what it was "
+                    "asked is not known"
                 )
             raise OperationalError(text) from None
         except (OSError, ValueError) as error:
@@ -372,6 +375,8 @@ def _no_answer(where: str, reason: object) -> str:
         return f"{where} does not speak TLS: --url http://{netloc} is right for an HTTP port"
     if isinstance(reason, ConnectionResetError) and scheme == "http":
         return _not_http(where)
+    if isinstance(reason, ConnectionResetError | ssl.SSLEOFError):
+        return f"{where} has hung up: {WANTED}, or the broker has ended"
     return (
         f"no answer from {where}: {said(reason)}; is this the HTTP port of a running broker? "
         "--url http://host:port names another"

@@ -83,13 +83,14 @@ async def test_brokers_and_operators_over_tls(
 async def test_a_command_with_a_certificate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where clients must have one."""
+    """Where clients must have one; without, the broker hangs up, and the command says why."""
     authority = Authority(tmp_path)
     broker, operator = authority.issue("broker"), authority.issue("operator")
     tls = (authority.server(broker, clients=True), authority.client(broker))
     async with serving(1, tls=tls) as served:
         trust = {"tls_trust_certs": authority.trust}
         assert await admin(served, "brokers", "list", **trust) == 1
+        assert "wants a certificate that it trusts (--tls-cert and" in capsys.readouterr().err
         files = {**trust, "tls_cert": operator.certificate, "tls_key": operator.key}
         assert await admin(served, "brokers", "list", **files) == 0
     assert served.broker_id(0) in capsys.readouterr().out

@@ -47,15 +47,17 @@ class Counting(MemoryDisk):
 
 
 async def a_cold_topic() -> tuple[Broker, Counting]:
-    """A broker whose cache has nothing of a topic."""
+    """A broker whose memory has nothing of a topic."""
     broker, disk = Broker(), Counting(SharedFiles())
-    broker.server.store_in(LogFiles(disk, disk.run), Live(StorageSettings()))
+    storage = LogFiles(disk, disk.run)
+    broker.server.store_in(storage, Live(StorageSettings()))
     await broker.server.open_bundle(BUNDLE, 1)
     connection, _ = await broker.producer()
     await broker.say(connection, *(send_frame(1, number) for number in range(MESSAGES)))
     storing = broker.server.storing
     assert storing is not None
     storing._cache._entries.clear()
+    await storage.flush()
     disk.reads.clear()
     return broker, disk
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from loadmanager.broker.messaging.cursor import read_cursor
 from loadmanager.broker.messaging.settings import StorageSettings
 from loadmanager.broker.ports.log import LogRecord
 from loadmanager.broker.protocol.connection import Connection
+from loadmanager.broker.protocol.storage_health import FAILURES_MAX, FULL_S
 from loadmanager.broker.storage.log_files import LogFiles
 from loadmanager.broker.storage.memory_disk import MemoryDisk, SharedFiles
 from loadmanager.broker.wire import pulsar_pb2 as pb
@@ -112,6 +114,19 @@ async def test_a_full_disk_is_an_error_of_producers() -> None:
     _, reader = await broker.consumer(permits=10)
     await broker.settle()
     assert reader.count(MESSAGE) == 2
+
+
+@pytest.mark.asyncio
+async def test_a_storage_in_which_no_topic_can_be_opened_is_trouble() -> None:
+    """It failed before anybody had written anything: no commit can tell."""
+    files = SharedFiles()
+    files.trouble = lambda call, _: errno.EROFS if call in ("write", "make_folder") else 0
+    broker = Slow(files)
+    await broker.begin()
+    for _ in range(FAILURES_MAX):
+        trouble = await broker.server.trouble()
+        broker.forward(FULL_S * 1000)
+    assert "cannot be written to" in trouble
 
 
 @pytest.mark.asyncio

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Callable
 from errno import EIO
 from pathlib import Path
 
@@ -126,3 +128,34 @@ def test_a_new_folder_is_durable_only_once_its_name_is(tmp_path: Path) -> None:
     assert len(synced) == 2
     disk.make_folder("a/b", begins=True)
     assert len(synced) == 4
+
+
+@pytest.mark.parametrize("other", [os.mkfifo, os.mkdir])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda disk: disk.write("folder/a", 0, b"1"),
+        lambda disk: disk.sync("folder/a"),
+        lambda disk: disk.read("folder/a"),
+        lambda disk: disk.read_stored("folder/a", 100),
+        lambda disk: disk.lock("folder/a"),
+    ],
+)
+def test_what_is_no_file_is_an_error_at_once(
+    tmp_path: Path, call: Callable[[Disk], object], other: Callable[[Path], None]
+) -> None:
+    """A pipe in the place of a file keeps no thread waiting, which others need."""
+    (tmp_path / "folder").mkdir()
+    other(tmp_path / "folder" / "a")
+    with pytest.raises(OSError, match=r"regular|No such device|directory"):
+        call(DirectoryDisk(tmp_path))
+
+
+def test_a_folder_that_became_a_file_has_no_files(tmp_path: Path) -> None:
+    """That is the trouble of one log, not of the disk."""
+    disk = DirectoryDisk(tmp_path)
+    disk.write("folder/a", 0, b"1")
+    disk.release("folder/a")
+    shutil.rmtree(tmp_path / "folder")
+    (tmp_path / "folder").write_bytes(b"")
+    assert not disk.has("folder/a", 1)

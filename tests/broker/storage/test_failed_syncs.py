@@ -19,7 +19,7 @@ from loadmanager.broker.ports.log import Run
 from loadmanager.broker.storage.disk import DirectoryDisk
 from loadmanager.broker.storage.log_files import THREADS, LogFiles
 from loadmanager.broker.storage.memory_disk import MemoryDisk, SharedFiles
-from loadmanager.broker.storage.writers import JOURNALS_MAX, WAITING_MAX
+from loadmanager.broker.storage.writers import JOURNALS_MAX, RESERVE, WAITING_MAX
 from loadmanager.kit.errors import CorruptDataError, OperationalError
 from loadmanager.kit.files.worker import Worker
 
@@ -469,7 +469,7 @@ async def test_a_commit_is_not_stored_in_part_that_another_broker_finds_before_i
         """The sync of the journal fails, just after the other broker has found it; and so does that
         of the segment, before.
         """
-        if call != "sync" or len(failed) == 2:
+        if call != "sync" or len(failed) == 2 or path.endswith(RESERVE):
             return 0
         if not failed:
             failed.append(path)
@@ -509,4 +509,69 @@ async def test_nothing_is_stored_behind_a_segment_whose_end_is_not() -> None:
     found = [path for path in failing.files.content if path.endswith(".log")]
     assert found == [SEGMENT]
     segments, end_id = await storage.open(7, [Run(1, 0, storage.writer)], 0)
-    assert (end_id, ids(segments[0])) == (1, {"p": 0})
+    assert (end_id, await content(storage, segments)) == (2, [b"first", b"second"])
+
+
+async def test_a_commit_is_not_stored_in_part_whose_segment_another_broker_reads_first() -> None:
+    """A commit is under way when another broker ends its run and reads the journals. The journal of
+    the commit is written after that, and the sync of its segment leaves out the first message.
+    """
+    rng = Holes()
+    failing = Failing(rng)
+    storage, other = failing.storage(direct_max=0), failing.storage()
+    segments, _ = await storage.open(7, [], 0)
+    log = a_log(segments, entries_max=2)
+    for entry_id in range(3):
+        log.append(bytes(2000), 1, 0, "p", entry_id)
+    batch = {7: log.take()[0]}
+    failed = []
+
+    def trouble(call: str, path: str) -> int:
+        """The other broker has read the journals, and reads the segments next."""
+        if call == "names" and path == f"{7:016x}" and not failed:
+            failed.append(path)
+            rng.lose(1)
+            failing.next = (SEGMENT, EIO)
+            with pytest.raises(OperationalError):
+                storage.append(batch).send(None)
+        return failing._trouble(call, path)
+
+    failing.files.trouble = trouble
+    segments, end_id = await other.open(7, [Run(1, 0, storage.writer)], 0)
+    assert failed
+    assert not any(ABSENT in segment.offsets for segment in segments)
+    assert (end_id, ids(segments[-1])) == (3, {"p": 2})
+
+
+@pytest.mark.parametrize("fails", [".journal", SEGMENT])
+async def test_a_failed_commit_is_not_stored_in_part_whose_journal_another_broker_has_read(
+    fails: str,
+) -> None:
+    """The device has all of a commit that failed, for segments that do not exist yet. Just before
+    its writer deletes the journal, another broker brings it to them, and is told that the beginning
+    of the second one is lost.
+    """
+    rng = Holes()
+    failing = Failing(rng)
+    storage, other = failing.storage(direct_max=0), failing.storage()
+    segments, _ = await storage.open(7, [], 0)
+    log = a_log(segments, entries_max=1)
+    failing.next = (fails, EIO)
+    with pytest.raises(OperationalError):
+        await commit(storage, log, b"first", b"second", b"third")
+    runs, deleted = [Run(1, 0, storage.writer)], []
+
+    def trouble(call: str, path: str) -> int:
+        if call == "remove" and path.endswith(".journal") and not deleted:
+            deleted.append(path)
+            rng.lose(1)
+            failing.next = (f"{1:016x}.log", EIO)
+            with pytest.raises(OperationalError):
+                other.open(7, runs, 0).send(None)
+        return failing._trouble(call, path)
+
+    failing.files.trouble = trouble
+    await storage.sync()
+    assert deleted[0] not in failing.files.content
+    segments, end_id = await other.open(7, runs, 0)
+    assert (end_id, await content(other, segments)) == (3, [b"first", b"second", b"third"])

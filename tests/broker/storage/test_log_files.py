@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,12 +20,12 @@ from structlog.testing import capture_logs
 from loadmanager.broker.messaging.segments import ABSENT, SegmentIndex, entries_in
 from loadmanager.broker.messaging.stored_log import Rollover, StoredLog
 from loadmanager.broker.ports.log import FencedError, Run, UnansweredError
-from loadmanager.broker.storage.commit_journal import segment_path
+from loadmanager.broker.storage.commit_journal import index_path, segment_path
 from loadmanager.broker.storage.disk import OPEN_MAX, DirectoryDisk
 from loadmanager.broker.storage.log_files import COMMITTER, RETIRED_MAX, LogFiles
 from loadmanager.broker.storage.memory_disk import MemoryDisk, SharedFiles
 from loadmanager.broker.storage.shared_id import SharedId
-from loadmanager.broker.storage.writers import Disk
+from loadmanager.broker.storage.writers import RESERVE, WRITERS, Disk
 from loadmanager.kit.errors import OperationalError
 
 ID = "0123456789abcdef"
@@ -341,7 +343,7 @@ async def test_journals_go_when_their_segments_are_durable(disk: Disk) -> None:
     await write(files, log, b"20")
     assert await tails(files, log.segments) == [b"%d" % number for number in range(21)]
     await files.sync()
-    assert disk.names(f"writers/{files.writer}") == ["lock"]
+    assert disk.names(f"writers/{files.writer}") == ["lock", RESERVE]
 
 
 @pytest.mark.asyncio
@@ -574,6 +576,7 @@ async def test_a_recovery_that_fails_is_made_later() -> None:
     disk = MemoryDisk(shared)
     log, runs = await opened(files := journaled(disk), [])
     await write(files, log, b"a")
+    disk.remove(f"{WRITERS}/{files.writer}/{RESERVE}")
     disk.crash(lambda size: 0)
     files = journaled(MemoryDisk(shared))
     shared.room = 1
@@ -645,3 +648,114 @@ async def test_a_directory_that_comes_and_goes_leaves_no_files_open(tmp_path: Pa
         counts.append(files_open())
     assert counts[-1] - counts[0] <= 1
     assert len(list((root / "writers").iterdir())) <= 1
+
+
+async def test_a_probe_needs_room_each_time() -> None:
+    """On a full disk, to write over what is there already would prove nothing."""
+    files = SharedFiles()
+    storage = LogFiles(MemoryDisk(files), inline)
+    await storage.probe()
+    files.room = 0
+    with pytest.raises(OperationalError):
+        await storage.probe()
+    files.room = -1
+    await storage.probe()
+
+
+async def test_an_error_names_its_file(tmp_path: Path) -> None:
+    """An operator must find it among thousands, whether it cannot be opened or synced."""
+    failing = []
+
+    def fdatasync(descriptor: int) -> None:
+        os.fdatasync(descriptor)
+        if failing:
+            raise OSError(errno.EIO, "Input/output error")
+
+    files = LogFiles(DirectoryDisk(tmp_path, fdatasync=fdatasync), inline)
+    segments, _ = await files.open(7, [], 0)
+    log = a_log(segments)
+    log.append(b"one", 1, 0, "p", 0)
+    failing.append(True)
+    with pytest.raises(OperationalError, match=r"error: 0{15}7/00000001-0{16}\.log$"):
+        await files.append({7: log.take()[0]})
+    path = tmp_path / segment_path(7, 1, 0)
+    path.unlink()
+    path.mkdir()
+    other = LogFiles(DirectoryDisk(tmp_path), inline)
+    with pytest.raises(OperationalError, match=r"directory: 0{15}7/00000001-0{16}\.log$"):
+        await other.open(7, [Run(1, 0, files.writer)], 0)
+
+
+async def test_an_index_that_cannot_be_read_is_as_none(tmp_path: Path) -> None:
+    """The segment has all that it says."""
+    files = LogFiles(DirectoryDisk(tmp_path), inline)
+    segments, _ = await files.open(7, [], 0)
+    log = a_log(segments)
+    log.append(b"one", 1, 0, "p", 0)
+    assert await files.append({7: log.take()[0]}) == set()
+    (tmp_path / index_path(segment_path(7, 1, 0))).mkdir()
+    other = LogFiles(DirectoryDisk(tmp_path), inline)
+    assert (await other.open(7, [Run(1, 0, files.writer)], 0))[1] == 1
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_full_disk_is_read_from(*, begun: bool) -> None:
+    """What only the journal has of a segment, too, when there is no room to bring it there."""
+    files = SharedFiles()
+    storage = LogFiles(MemoryDisk(files), inline, direct_max=0)
+    segments, _ = await storage.open(7, [], 0)
+    log = a_log(segments)
+    for number in range(4):
+        log.append(b"%d" % number, 1, 0, "p", number)
+        assert await storage.append({7: log.take()[0]}) == set()
+        if begun and number == 1:
+            await storage.flush()
+    files.room = 0
+    segment = log.segments[-1]
+    for entry_id in range(4):
+        at = segment.offsets[entry_id]
+        read = entries_in(await storage.read(7, segment, at, segment.size - at))
+        assert [entry.tail for entry in read] == [b"%d" % n for n in range(entry_id, 4)]
+        some = await storage.read(7, segment, at, 10)
+        assert some == (await storage.read(7, segment, 0, segment.size))[at : at + 10]
+
+
+async def test_topics_can_be_opened_on_a_full_disk() -> None:
+    """Each message with a receipt has its place in the segments: that room was taken before. The
+    next commit begins with taking it again.
+    """
+    files = SharedFiles()
+    storage = LogFiles(MemoryDisk(files), inline, direct_max=0, journal_bytes=2_000)
+    logs = {}
+    for log_id in range(5):
+        segments, _ = await storage.open(log_id, [], 0)
+        logs[log_id] = a_log(segments)
+    for log in logs.values():
+        log.append(b"with a receipt", 1, 0, "p", 0)
+    assert await storage.append({log_id: log.take()[0] for log_id, log in logs.items()}) == set()
+    files.room = 0
+    logs[0].append(b"without", 1, 0, "p", 1)
+    with pytest.raises(OperationalError, match="No space"):
+        await storage.append({0: logs[0].take()[0]})
+    for log_id in logs:
+        runs = [Run(1, 0, storage.writer)]
+        segments, end_id = await storage.open(log_id, runs, 0)
+        assert end_id == 1
+        other = LogFiles(MemoryDisk(files), inline)
+        assert (await other.open(log_id, runs, 0))[1] == 1
+    files.room = 999
+    with pytest.raises(OperationalError, match="No space"):
+        await storage.probe()
+    files.room = -1
+    await storage.probe()
+
+
+async def test_a_probe_notices_another_directory(tmp_path: Path) -> None:
+    """The share is not mounted any more: what is written now, no other broker finds."""
+    SharedId(tmp_path).give("0123456789abcdef")
+    storage = LogFiles(DirectoryDisk(tmp_path), inline)
+    await storage.remember_id()
+    await storage.probe()
+    (tmp_path / "shared.id").unlink()
+    with pytest.raises(OperationalError, match="another one by now"):
+        await storage.probe()

@@ -197,6 +197,20 @@ def test_a_folder_for_others_is_not_used(place: Path) -> None:
     spool.close()
 
 
+@as_root
+def test_not_even_root_uses_a_folder_of_another_user(place: Path) -> None:
+    """Though it could: its owner may put there what he likes."""
+    folder = spools.folder_of_spools()
+    folder.mkdir(0o700)
+    os.chown(folder, NOBODY, NOBODY)
+    with capture_logs() as lines:
+        spool = a_spool(place)
+        spool.append(*LINE)
+    assert [f"it belongs to user {NOBODY}" in line["error"] for line in lines] == [True]
+    assert list(folder.iterdir()) == []
+    spool.close()
+
+
 def test_a_link_to_a_folder_is_not_followed(place: Path) -> None:
     """Even if the folder behind it is fine."""
     target = place.parent / "target"
