@@ -609,7 +609,7 @@ def test_an_address_without_tls_that_is_said_to_have_it(
     ) -> tuple[int, dict[str, str], bytes]:
         told: Any = [BROKER]
         if path.endswith("/addresses"):
-            told = {BROKER: {"webServiceUrl": "", "webServiceUrlTls": f"http://{there}"}}
+            told = {BROKER: {**ADDRESSES, "webServiceUrlTls": f"http://{there}"}}
         return 200, {}, json.dumps(told).encode()
 
     with a_server(named, authority.issue("broker")) as here, a_server(plain) as there:
