@@ -59,10 +59,12 @@ class Recorder:
             *decisions(self.clock.now_ms(), self.broker_id, plan, epoch=epoch, cycle=cycle)
         )
 
-    def on_move(self, epoch: int, cycle: int, move: Move) -> None:
+    def on_move(self, epoch: int, cycle: int, move: Move, life: int | None) -> None:
         """A move that the leader, which is this broker, carried out has ended."""
         now_ms = self.clock.now_ms()
-        self.history.append(move_record(now_ms, self.broker_id, move, epoch=epoch, cycle=cycle))
+        self.history.append(
+            move_record(now_ms, self.broker_id, move, epoch=epoch, cycle=cycle, life=life)
+        )
 
     async def sample(self) -> None:
         """Record loads and limits since the last sample."""

@@ -7,13 +7,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 from loadmanager.broker.topics.topics import Topics
 from loadmanager.engine.bundles.ranges import BundleRange
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.engine.ownership.states import Transition
 from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata import paths
@@ -314,7 +314,7 @@ class Fleet:
         """Peers."""
         return await self.at(owner).ownership.merge(left, right, "peer")
 
-    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[dict[str, Any]]) -> None:
+    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[ChangeShown]) -> None:
         """Peers."""
 
     async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:

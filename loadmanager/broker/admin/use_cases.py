@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from loadmanager.broker.ports.directory import Directory
+from loadmanager.broker.ports.refused import RefusedToken
 from loadmanager.broker.ports.topics import TopicHost
 from loadmanager.engine.bundles.ranges import NamespaceBundles
 from loadmanager.engine.policies.isolation import IsolationPolicy
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.audit import Audit
+from loadmanager.kit.audit import Audit, ChangeShown
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.kit.names import NamespaceName, TopicName
 from loadmanager.leader.http.use import Leading
 from loadmanager.leader.ports.mover import Released
 from loadmanager.leader.ports.operating import Events
+from loadmanager.limits.report import BrokerHolds
 from loadmanager.member.ports.hosting import Hosting
 
 Document = dict[str, Any]
@@ -148,7 +150,7 @@ class Limits(Protocol):
     async def dynamic_values(self) -> dict[str, str]: ...
     async def set_dynamic(self, name: str, value: str | None) -> None: ...
     def broker_throttling(self) -> Document: ...
-    def held_lately(self, waiters_max: int) -> Document: ...
+    def held_lately(self, waiters_max: int) -> BrokerHolds: ...
     def topic_throttling(self, topic: TopicName) -> Document | None: ...
 
 
@@ -172,7 +174,7 @@ class PlacementPolicies(Protocol):
 class RefusedTokens(Protocol):
     """The tokens that are refused before they end."""
 
-    def document(self) -> Document: ...
+    def shown(self) -> dict[str, RefusedToken]: ...
     async def refuse(self, token_id: str, *, until_ms: int | None, note: str) -> None: ...
     async def allow(self, token_id: str) -> None: ...
 
@@ -219,7 +221,7 @@ class UseCases:
     disconnect: Callable[[str], int]
     """Ends the connections of a role here; returns how many."""
     audit: Audit
-    tell_listeners: Callable[[Sequence[Document]], None]
+    tell_listeners: Callable[[Sequence[ChangeShown]], None]
     """Tells those who listen to events of changes."""
     stop: Callable[[int], None]
     """Begins a graceful stop that unloads at most so many bundles/s (0: any number)."""

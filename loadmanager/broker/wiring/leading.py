@@ -43,7 +43,7 @@ def leader_work(
     boundaries: Callable[[NamespaceName], Awaitable[NamespaceBundles]],
     events: Events,
     observe: Callable[[int, int, Plan], None],
-    observe_move: Callable[[int, int, Move], None],
+    observe_move: Callable[[int, int, Move, int | None], None],
 ) -> LeaderWork:
     """Build what this broker does whenever it leads."""
     messaging = settings.live(MessagingSettings)

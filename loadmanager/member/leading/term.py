@@ -119,8 +119,8 @@ class LeaderWork:
     """Epoch → what records its cycles, if they are recorded."""
     observe: Callable[[int, int, Plan], None]
     """Called with the epoch, the cycle and the plan."""
-    observe_move: Callable[[int, int, Move], None]
-    """Called with the epoch, the cycle and a move that has ended."""
+    observe_move: Callable[[int, int, Move, int | None], None]
+    """Called with the epoch, the cycle, a move that has ended, and the life that it ended."""
     boundaries: Callable[[NamespaceName], Awaitable[NamespaceBundles]]
     """The bundles of a namespace. Raises `NotFoundError`."""
     settings_with: Callable[[Mapping[str, str]], StrategySettings]
@@ -259,7 +259,7 @@ class LeaderWork:
             log=log,
         )
         moves.on_record.append(
-            lambda move: self.observe_move(term.epoch, load_manager.cycles, move)
+            lambda move, life: self.observe_move(term.epoch, load_manager.cycles, move, life)
         )
         return load_manager
 
