@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import pkgutil
 import re
 import sys
@@ -29,22 +30,35 @@ from loadmanager.engine.ownership.state_records import REPAIRS, UNIT_TRANSITIONS
 from loadmanager.engine.ownership.states import TRANSITIONS, BundleState
 from loadmanager.engine.strategies import registry
 from loadmanager.kit.http import openapi
-from loadmanager.kit.http.model import Reason
 from loadmanager.kit.http.openapi import COMMON, DAEMON
+from loadmanager.kit.model import Reason
 from loadmanager.kit.settings import KnownKey, spell
 from loadmanager.kit.telemetry import Metric
 from loadmanager.lab.lines import Line
+from loadmanager.steer import documents as fleet_documents
 from loadmanager.steer import settings_file as fleet
-from loadmanager.steer.http import models_fleet
 from loadmanager.steer.http.fleet import FleetServer
 from loadmanager.steer.http.fleet_access import FleetApiSettings, FleetGuard
 
 FOLDER = Path(__file__).parent / "reference"
 WIDTH = 100
+OF_THE_PAGE = (
+    "BundleStory",
+    "BundlesShown",
+    "ChangesShown",
+    "ClusterShown",
+    "DecisionsShown",
+    "HeatShown",
+    "MovesShown",
+    "PinShown",
+    "SealedPlan",
+    "ThrottledShown",
+)
+"""The answers that the page at /ui reads."""
 
 
 def pages() -> dict[str, str]:
-    """File name in docs/reference → text."""
+    """File name, from docs/reference → text."""
     return {
         "broker-conf.md": broker_conf(),
         "fleet-conf.md": fleet_conf(),
@@ -55,6 +69,7 @@ def pages() -> dict[str, str]:
         "cli.md": command_line(),
         "history.md": history(),
         "decide.md": lines_of_decide(),
+        "../../ui/openapi.json": page_shapes(),
     }
 
 
@@ -290,6 +305,21 @@ def rest() -> str:
     )
 
 
+def page_shapes() -> str:
+    """The answers that the page reads, as JSON, of which its types are made."""
+    document = openapi.document(routes(), version="")
+    known, wanted, schemas = document["components"]["schemas"], [*OF_THE_PAGE], {}
+    while wanted:
+        name = wanted.pop()
+        if name not in schemas:
+            schemas[name] = known[name]
+            wanted += re.findall(r"#/components/schemas/(\w+)", json.dumps(known[name]))
+    info = {"title": document["info"]["title"], "version": ""}
+    parts = {"info": info, "paths": {}, "components": {"schemas": schemas}}
+    shapes = {"openapi": document["openapi"], **parts}
+    return json.dumps(shapes, indent=1, sort_keys=True) + "\n"
+
+
 def fleet_rest() -> str:
     """The daemon's own routes, and which ones of a broker it has."""
     document = openapi.document(fleet_routes(), version="", about=DAEMON)
@@ -304,7 +334,7 @@ def fleet_rest() -> str:
     shapes = {
         name: schema
         for name, schema in document["components"]["schemas"].items()
-        if getattr(models_fleet, name, Reason).__module__ == models_fleet.__name__
+        if getattr(fleet_documents, name, Reason).__module__ == fleet_documents.__name__
     }
     common = " ".join(
         f"{status}: {why[:1].lower()}{why[1:].rstrip('.')}."
@@ -393,6 +423,7 @@ def _shapes(schemas: dict[str, Any]) -> Iterator[str]:
             f"`{field}`{'' if field in required else '?'} {_kind(kind)}"
             for field, kind in schema.get("properties", {}).items()
         )
+        fields = fields or _kind(schema)
         text = " ".join(str(schema.get("description", "")).split())
         yield bullet(f"`{name}`: {text} {fields}.")
 
@@ -588,7 +619,8 @@ def main() -> int:
         if not (FOLDER / name).exists() or (FOLDER / name).read_text() != text
     ]
     for name in stale:
-        print(f"docs/reference/{name} {'is stale: run `make docs`' if check else 'changed'}")
+        path = (FOLDER / name).resolve().relative_to(FOLDER.parents[1])
+        print(f"{path} {'is stale: run `make docs`' if check else 'changed'}")
         if not check:
             (FOLDER / name).write_text(pages()[name])
     return 1 if check and stale else 0

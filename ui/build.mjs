@@ -6,7 +6,7 @@ import { basename, join } from "node:path";
 import { build } from "esbuild";
 
 const OUT = "../loadmanager/leader/http/ui";
-const SOURCES = ["build.mjs", "package-lock.json", "package.json", "tsconfig.json"];
+const SOURCES = ["build.mjs", "openapi.json", "package-lock.json", "package.json", "tsconfig.json"];
 
 rmSync(OUT, { recursive: true, force: true });
 mkdirSync(OUT, { recursive: true });

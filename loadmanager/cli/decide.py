@@ -13,9 +13,10 @@ import msgspec
 
 from loadmanager.broker import settings
 from loadmanager.cli.options import Command, config
-from loadmanager.engine.strategies.plan_document import plan_document
+from loadmanager.engine.strategies.plan_document import PlanShown
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.errors import BadInputError, ConfigError
+from loadmanager.kit.model import encoded
 from loadmanager.kit.settings import Unknown, spell, unknown_text
 from loadmanager.kit.text import printable
 from loadmanager.lab.deciding import Deciding
@@ -82,16 +83,18 @@ def command(
                 loaded = loaded.with_overrides({"failureDomainsEnabled": "true"})
             strategies = strategies_of(loaded)
             plan = deciding.decide(line, strategies, loaded.leaf(SplitSettings))
-            document = plan_document(plan)
+            shown = PlanShown.of(plan)
         except (BadInputError, ConfigError) as error:
             sys.stdout.flush()
             print(f"loadmanager decide: line {number}: {error}{_hint(raw)}", file=sys.stderr)
             return 2
         if explain:
-            text = explained(number, line, document, strategies.weights)
+            text = explained(number, line, shown, strategies.weights)
             sys.stdout.write("\n".join(map(printable, text.split("\n"))))
         else:
-            sys.stdout.buffer.write(msgspec.json.encode({"now": line.now, **document}) + b"\n")
+            sys.stdout.buffer.write(
+                encoded({"now": line.now, **msgspec.structs.asdict(shown)}) + b"\n"
+            )
             sys.stdout.buffer.flush()
     if not decided:
         print("loadmanager decide: there was no line to decide", file=sys.stderr)

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
+
+from loadmanager.kit.model import Shape
 
 WRITTEN_MAX = 100
 """Stored documents of one request that are told apart."""
@@ -88,6 +90,38 @@ def nothing_changed() -> None:
         asked.idle = True
 
 
+class ChangeShown(Shape):
+    """A change that somebody was allowed to make."""
+
+    ts: int
+    broker: str
+    """Where it was made."""
+    role: str
+    """Empty without authentication."""
+    proxied: str | None
+    """The role for which a proxy asked."""
+    address: str
+    over: str
+    """`http`, `binary` (Pulsar's protocol) or `fleet`."""
+    what: str
+    """Method and path, or the command with its topic."""
+    path: str | None
+    """The stored document that was changed."""
+    before: str | None
+    """The fields that were changed, as JSON; cut off after 2,000 characters."""
+    after: str | None
+    """Without a stored document, what was asked for."""
+    note: str | None
+
+
+class ChangesShown(Shape):
+    """The last changes of all brokers, the newest first; why some brokers gave no answer."""
+
+    changes: list[ChangeShown]
+    not_asked: int
+    no_answer: dict[str, str]
+
+
 class Audit(Protocol):
     """Keeps and tells the changes that were allowed."""
 
@@ -95,6 +129,6 @@ class Audit(Protocol):
         """Somebody made a change. Never blocks or raises: what cannot be kept is counted."""
         ...
 
-    def recent(self, limit: int) -> list[dict[str, Any]]:
+    def recent(self, limit: int) -> list[ChangeShown]:
         """The last changes that this broker made, the newest first."""
         ...

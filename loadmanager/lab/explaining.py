@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from loadmanager.engine.load.reports import LocalBrokerData
 from loadmanager.engine.load.usage import Weights, max_weighted_usage
-from loadmanager.engine.strategies.plan_document import TO_BE_PLACED, plan_lines
+from loadmanager.engine.strategies.plan_document import TO_BE_PLACED, PlanShown, plan_lines
 from loadmanager.lab.lines import Line, decode_reports
 
 BAR_WIDTH = 40
+PARTS = ("unloads", "placements", "splits")
 
 
-def explain(number: int, line: Line, document: Mapping[str, Any], weights: Weights) -> str:
-    """The text of one cycle; `document` is the plan's. The bars are the usages that the strategies
+def explain(number: int, line: Line, plan: PlanShown, weights: Weights) -> str:
+    """The text of one cycle. The bars are the usages that the strategies
     compare: the most used resource after weighting, or what the extensible manager publishes.
     """
     reports = decode_reports(line.brokers)
@@ -23,23 +22,23 @@ def explain(number: int, line: Line, document: Mapping[str, Any], weights: Weigh
         **{name: max_weighted_usage(report, weights) for name, report in reports.local.items()},
         **{name: data.weighted_max_ema for name, data in reports.load.items()},
     }
-    unloads = document["unloads"]
+    unloads = plan.unloads
     after = dict(before)
     for unload in unloads:
-        source = unload["source"]
-        moved = _share(reports.local.get(source), line, source, unload["bundle"]) * before.get(
+        source = unload.source
+        moved = _share(reports.local.get(source), line, source, unload.bundle) * before.get(
             source, 0.0
         )
         after[source] = max(after.get(source, 0.0) - moved, 0.0)
-        destination = unload["destination"] if unload["destination"] in before else TO_BE_PLACED
+        destination = unload.destination if unload.destination in before else TO_BE_PLACED
         after[destination] = after.get(destination, 0.0) + moved
-    counts = (_counted(len(document[name]), name) for name in ("unloads", "placements", "splits"))
-    lines = [f"cycle {number}, {document['strategy']}: {', '.join(counts)}"]
+    counts = [_counted(len(getattr(plan, name)), name) for name in PARTS]
+    lines = [f"cycle {number}, {plan.strategy}: {', '.join(counts)}"]
     if before:
         lines += _bars("before", before)
     if unloads:
         lines += _bars("after (by share of traffic)", after)
-    return "\n".join([*lines, *plan_lines(document)]) + "\n\n"
+    return "\n".join([*lines, *plan_lines(plan)]) + "\n\n"
 
 
 def _counted(count: int, things: str) -> str:

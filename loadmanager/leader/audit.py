@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import Any
 
 import msgspec
 import structlog
 
 from loadmanager.engine.history.records import Change
-from loadmanager.kit.audit import ASKED, Asked, Written
+from loadmanager.kit.audit import ASKED, Asked, ChangeShown, Written
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.port import History
@@ -47,7 +46,7 @@ NOT_TOLD = counter(
 
 log = structlog.get_logger("audit")
 
-Tell = Callable[[Sequence[dict[str, Any]]], Awaitable[bool]]
+Tell = Callable[[Sequence[ChangeShown]], Awaitable[bool]]
 """Tells the leader; False: there is none now. Raises `OperationalError`."""
 
 
@@ -88,10 +87,10 @@ class AuditLog:
             self.dropped += 1
         self._wake.set()
 
-    def recent(self, limit: int) -> list[dict[str, Any]]:
+    def recent(self, limit: int) -> list[ChangeShown]:
         """See the port."""
         newest = [self._kept[-index] for index in range(1, min(limit, len(self._kept)) + 1)]
-        return [document(record) for record in newest]
+        return [_shown_of(record) for record in newest]
 
     async def run(self) -> None:
         """Tell the leader, for ever."""
@@ -111,7 +110,7 @@ class AuditLog:
     async def _told(self, records: list[Change]) -> bool:
         assert self._tell is not None
         try:
-            return await self._tell([document(record) for record in records])
+            return await self._tell([_shown_of(record) for record in records])
         except OperationalError as error:
             log.debug("the leader is not told of changes; trying again", error=str(error))
             return False
@@ -145,7 +144,7 @@ class AuditLog:
 
     def _texts(self, written: Written) -> tuple[str | None, str | None]:
         """The fields that are different before and after."""
-        if not _shown(written.path):
+        if not _is_shown(written.path):
             return (
                 None if written.before is None else "{}",
                 None if written.after is None else "{}",
@@ -167,13 +166,11 @@ class AuditLog:
         return msgspec.json.encode(fields).decode()
 
 
-def document(record: Change) -> dict[str, Any]:
-    """A change as the API shows it."""
-    shown: dict[str, Any] = msgspec.to_builtins(record)
-    return {name: value for name, value in shown.items() if name != "v"}
+def _shown_of(record: Change) -> ChangeShown:
+    return msgspec.convert(record, ChangeShown, from_attributes=True)
 
 
-def _shown(path: str) -> bool:
+def _is_shown(path: str) -> bool:
     """Whether a document is told: not those of topics and subscriptions, which are positions."""
     return not path.startswith(f"{paths.MANAGED_LEDGERS}/")
 
@@ -259,7 +256,7 @@ class NotingStore:
     async def put(self, path: str, value: bytes, *, version: int | None = None) -> int:
         """See the port."""
         now = await self._store.put(path, value, version=version)
-        if _shown(path):  # a topic's version is its epoch: that is no change
+        if _is_shown(path):  # a topic's version is its epoch: that is no change
             _wrote(path, value)
         return now
 
@@ -275,7 +272,7 @@ class NotingStore:
         done = await self._store.commit(operations)
         for operation in operations:
             if isinstance(operation, Create) or (
-                isinstance(operation, Put) and _shown(operation.path)
+                isinstance(operation, Put) and _is_shown(operation.path)
             ):
                 _wrote(operation.path, operation.value)
             elif isinstance(operation, Delete):

@@ -22,13 +22,14 @@ from loadmanager.engine.load.reports import LocalBrokerData
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.cycle import Rng
-from loadmanager.engine.strategies.memories import Memories, plain
+from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.strategy import Shedder
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.history.layout import day_of
 from loadmanager.kit.history.port import History
+from loadmanager.kit.model import encoded
 
 AFRESH_MS = 3_600_000
 """A reader may begin in the middle of a term: everything is named again so often."""
@@ -160,6 +161,6 @@ def _memories(settings: StrategySettings, memories: Memories) -> dict[str, msgsp
     for strategy in (registry.shedder(settings.shedder), registry.placement(settings.placement)):
         if strategy.stored is not None:
             kind = "shedder" if isinstance(strategy, Shedder) else "placement"
-            raw = msgspec.json.encode(memories.of(strategy), enc_hook=plain)
+            raw = encoded(memories.of(strategy))
             stored[f"{kind} {strategy.name}"] = msgspec.Raw(raw)
     return stored

@@ -128,11 +128,11 @@ def samples(counts: Counts, placements: tuple[int, int], leading: Leading) -> It
         for state in sorted(ENDED, key=lambda state: state.value):
             times = counts.moves[author.value, state.value]
             yield MOVES.sample(times, author.value, state.value)
-    leads = leader is not None and leading.operations is not None
-    told = leading.operations.list_moves(0) if leads and leading.operations else {}
-    yield MOVES_WAITING.sample(told.get("waiting", 0))
-    yield MOVES_RUNNING.sample(told.get("running", 0))
-    yield MOVES_PAUSED.sample(told.get("paused") is not None)
+    operations = None if leader is None else leading.operations
+    moves = None if operations is None else operations.list_moves(0)
+    yield MOVES_WAITING.sample(0 if moves is None else moves.waiting)
+    yield MOVES_RUNNING.sample(0 if moves is None else moves.running)
+    yield MOVES_PAUSED.sample(moves is not None and moves.paused is not None)
     placed, unplaced = placements
     for result, times in (
         ("Success", counts.placed),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any
+
+from msgspec import UNSET
 
 from loadmanager.kit.clock import Clock
+from loadmanager.leader.documents.decisions import DecisionShown
 
 DECISIONS_KEPT = 1_000
 WEIGHT_KEPT = 200_000
@@ -24,28 +26,29 @@ class KeptDecision:
     cycle: int
     first_ms: int
     last_ms: int
-    details: Callable[[], dict[str, Any]]
+    details: Callable[..., DecisionShown]
+    """Makes the decision; called with the names of what every decision has."""
     weight: int
     same: Hashable
     """Cycles with the same value are folded into one; None: never."""
     times: int = 1
 
-    def document(self) -> dict[str, Any]:
-        """The decision as plain data for JSON."""
-        head = {
-            "id": self.id,
-            "ts": self.last_ms,
-            "kind": self.kind,
-            "epoch": self.epoch,
-            "cycle": self.cycle,
-        }
-        if self.times > 1:
-            head |= {"times": self.times, "firstAt": self.first_ms}
-        return {**head, **self.details()}
+    def shown(self) -> DecisionShown:
+        """The whole decision."""
+        again = self.times > 1
+        return self.details(
+            id=self.id,
+            ts=self.last_ms,
+            kind=self.kind,
+            epoch=self.epoch,
+            cycle=self.cycle,
+            times=self.times if again else UNSET,
+            first_at=self.first_ms if again else UNSET,
+        )
 
 
 class Decisions:
-    """Remembers the last decisions; makes their documents when somebody asks for them."""
+    """Remembers the last decisions; makes them in full when somebody asks for them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -59,7 +62,7 @@ class Decisions:
     def remember(
         self,
         kind: str,
-        details: Callable[[], dict[str, Any]],
+        details: Callable[..., DecisionShown],
         *,
         epoch: int,
         cycle: int,
@@ -91,11 +94,11 @@ class Decisions:
         ):
             oldest = self._kept.pop()
             self._weight -= oldest.weight
-            oldest.details = dict  # an event of it may be kept for longer
+            oldest.details = DecisionShown  # an event of it may be kept for longer
         self.listener(decision)
         return decision
 
-    def changed(self, decision: KeptDecision, details: Callable[[], dict[str, Any]]) -> None:
+    def changed(self, decision: KeptDecision, details: Callable[..., DecisionShown]) -> None:
         """A decision has an outcome now; its place among the others stays."""
         if decision in self._kept:
             decision.details = details
@@ -108,6 +111,6 @@ class Decisions:
         """The decisions that are kept, the newest first."""
         return iter(list(self._kept))
 
-    def last(self, limit: int) -> list[dict[str, Any]]:
+    def last(self, limit: int) -> list[DecisionShown]:
         """The last decisions, newest first."""
-        return [decision.document() for decision in list(self._kept)[:limit]]
+        return [decision.shown() for decision in list(self._kept)[:limit]]

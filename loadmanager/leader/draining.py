@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Literal
 
 import structlog
+from msgspec.structs import replace
 
 from loadmanager.engine.load.wishes import Cordon
 from loadmanager.engine.moves.move import Author, Move, MoveState
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import LoadManagerError
+from loadmanager.leader.documents.moves import CordonShown
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.ports.fleet import Fleet
@@ -129,20 +131,20 @@ class Draining:
             drain.next_s = now_s + AFTER_FAILURE_S
             drain.problem = f"{move.bundle}: {move.outcome.text if move.outcome else ''}"
 
-    def document(self, broker: str, cordon: Cordon) -> dict[str, Any]:
+    def shown(self, broker: str, cordon: Cordon) -> CordonShown:
         """The progress of a cordoned broker's drain; the rate is that of the last minute."""
         drain = self.drains.get(broker, Drain()) if cordon.drain else None
         active = self.brokers.address(broker) is not None or broker in self.brokers.reports
-        document: dict[str, Any] = {
-            "broker": broker,
-            "since": cordon.since_ms,
-            "note": cordon.note,
-            "untilRestart": bool(cordon.until_restart_of),
-            "state": "cordoned" if drain is None else _state(drain, active=active),
-            "active": active,
-        }
+        shown = CordonShown(
+            broker=broker,
+            since=cordon.since_ms,
+            note=cordon.note,
+            until_restart=bool(cordon.until_restart_of),
+            state="cordoned" if drain is None else _state(drain, active=active),
+            active=active,
+        )
         if drain is None:
-            return document
+            return shown
         now_s = self.clock.monotonic_s()
         while drain.moved_s and drain.moved_s[0] <= now_s - RATE_WINDOW_S:
             drain.moved_s.popleft()
@@ -152,23 +154,23 @@ class Draining:
         left_s = drain.left / per_s if drain.left is not None and per_s else None
         left = drain.left if active else 0
         paused = "moves are paused" if left != 0 and self.moves.wishes.pause() is not None else ""
-        return {
-            **document,
-            "total": cordon.total,
-            "left": left,
-            "moved": drain.moved,
-            "failed": drain.failed,
-            "movesPerMinute": round(per_s * 60, 1),
-            "secondsLeft": 0 if left == 0 else left_s and round(left_s),
-            "problem": drain.problem or paused,
-        }
+        return replace(
+            shown,
+            total=cordon.total,
+            left=left,
+            moved=drain.moved,
+            failed=drain.failed,
+            moves_per_minute=round(per_s * 60, 1),
+            seconds_left=0 if left == 0 else left_s and round(left_s),
+            problem=drain.problem or paused,
+        )
 
     async def count(self, address: BrokerAddress) -> int:
         """The bundles that a broker serves now."""
         return len(await self.mover.served_bundles(address))
 
 
-def _state(drain: Drain, *, active: bool) -> str:
+def _state(drain: Drain, *, active: bool) -> Literal["draining", "drained", "stopped"]:
     """`stopped`: the broker went away; nothing is left there to be moved."""
     if not active:
         return "stopped"

@@ -11,11 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
-
-import msgspec
 
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.model import encoded
+from loadmanager.leader.documents.events import Lost
 
 KEPT = 1_000
 """Events that a listener which comes back can have again."""
@@ -29,13 +28,13 @@ class Event:
 
     id: str
     kind: str
-    details: Callable[[], dict[str, Any]] | None
+    details: Callable[[], object] | None
     _json: bytes = b""
 
     def json(self) -> bytes:
         """The event as JSON."""
         if self.details is not None:
-            self._json, self.details = msgspec.json.encode(self.details()), None
+            self._json, self.details = encoded(self.details()), None
         return self._json
 
 
@@ -66,7 +65,7 @@ class EventQueue:
         while True:
             if self._lost:
                 lost, self._lost = self._lost, 0
-                return "", "lost", msgspec.json.encode({"lost": lost})
+                return "", "lost", encoded(Lost(lost=lost))
             if self._queue:
                 event = self._queue.popleft()
                 return event.id, event.kind, event.json()
@@ -90,7 +89,7 @@ class Events:
         self._kept.clear()
         self._epoch, self._number = epoch, 0
 
-    def publish(self, kind: str, details: Callable[[], dict[str, Any]]) -> None:
+    def publish(self, kind: str, details: Callable[[], object]) -> None:
         """Tell all listeners; `details` is called when the first one gets the event."""
         self._number += 1
         event = Event(f"{self._epoch}-{self._number}", kind, details)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from loadmanager.engine.load.cluster_view import ClusterView
-from loadmanager.engine.load.heat import Heat
+from loadmanager.engine.load.heat import Heat, HeatShown
 from loadmanager.kit.clock import Clock
 from loadmanager.leader.owners_seen import OwnersSeen
 
@@ -41,9 +40,8 @@ class HeatMap:
             await self.refresh()
         self._heat.sample(self.view.traffic(), self.clock.now_ms(), self.owners.measured)
 
-    def document(self, limit: int) -> dict[str, Any]:
-        """See `engine.load.heat.Heat.document`."""
+    def shown(self, limit: int) -> HeatShown:
+        """See `engine.load.heat.Heat.shown`."""
         self._looked_s = self.clock.monotonic_s()
         there = self.owners.seen.keys() | self.owners.on_the_way()
-        told = self._heat.document(limit, there.__contains__)
-        return {"intervalSeconds": self.interval_s(), **told}
+        return self._heat.shown(limit, there.__contains__, self.interval_s())

@@ -10,28 +10,26 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
+from msgspec import UNSET
 
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import BrokerLoadData, LocalBrokerData
 from loadmanager.engine.load.snapshot import ClusterSnapshot
-from loadmanager.engine.moves.move import Author, Move, MoveState, move_document
+from loadmanager.engine.moves.move import Author, Move, MoveState
 from loadmanager.engine.policies.eligibility import versions_of
 from loadmanager.engine.strategies import cycle, filters, newcomers, registry
-from loadmanager.engine.strategies.inputs import inputs_document
+from loadmanager.engine.strategies.inputs import inputs_of
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Placement, Plan, Skip, Split, SplitEnd, Unload
 from loadmanager.engine.strategies.plan_document import (
+    SplitShown,
     log_fields,
-    placement_document,
     placement_reason,
-    plan_document,
     refusals,
-    split_decision,
-    split_document,
     split_end,
 )
 from loadmanager.engine.strategies.settings import StrategySettings
@@ -46,6 +44,13 @@ from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import Steps
 from loadmanager.leader.cycle_log import CycleLog, Draws
 from loadmanager.leader.decisions import Decisions, KeptDecision
+from loadmanager.leader.documents.decisions import (
+    DecisionShown,
+    of_cycle,
+    of_move,
+    of_placement,
+    of_split,
+)
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.ports.fleet import Policies
 from loadmanager.leader.ports.mover import NotSentError
@@ -156,7 +161,7 @@ class LoadManager:
                 f"Failed to acquire ownership of {bundle}: no broker qualifies: "
                 f"{refusals(choice.rejected)}"
             )
-        self._remember("place", lambda: placement_document(choice))
+        self._remember("place", partial(of_placement, choice))
         self.planned(self.cycles, Plan(rule, placements=(choice,)))
         return self._placed(
             bundle, choice.broker, placement_reason(choice.candidates, choice.rejected)
@@ -211,21 +216,17 @@ class LoadManager:
     def _remember_cycle(self, plan: Plan, snapshot: ClusterSnapshot, moves: Sequence[Move]) -> None:
         """Put a cycle among the decisions; one that moves nothing together with others like it."""
         named = [name for move in plan.unloads for name in (move.source, move.destination or "")]
-        inputs = inputs_document(snapshot, self.strategies.value, named)
+        inputs = inputs_of(snapshot, self.strategies.value, named)
         move_of = {move.bundle: move for move in moves}
         stay = frozenset((skip.what, skip.code) for skip in plan.skipped)
         same = None if plan.unloads else (plan.strategy, stay)
-
-        def document() -> dict[str, Any]:
-            told = plan_document(plan)
-            for unload in told["unloads"]:
-                move = move_of.get(unload["bundle"])
-                unload["move"] = None if move is None else _in_short(move)
-            return {**told, "inputs": inputs}
-
-        weight = 1 + len(plan.unloads) + len(plan.skipped) + len(inputs["loads"])
         self.kept.remember(
-            "shed", document, epoch=self.epoch, cycle=self.cycles, weight=weight, same=same
+            "shed",
+            partial(of_cycle, plan, move_of, inputs),
+            epoch=self.epoch,
+            cycle=self.cycles,
+            weight=1 + len(plan.unloads) + len(plan.skipped) + len(inputs.loads),
+            same=same,
         )
 
     def _tell_newcomers(self, skips: tuple[Skip, ...], strategy: str) -> None:
@@ -239,7 +240,7 @@ class LoadManager:
         self._told_newcomers = brokers, self.cycles
         plan = Plan(strategy, skipped=skips)
         self.planned(self.cycles, plan)
-        self._remember("newcomers", lambda: plan_document(plan))
+        self._remember("newcomers", partial(of_cycle, plan, None, UNSET))
 
     def _holds(self, hold: LeaderHold | None, settings: StrategySettings) -> bool:
         """Record that something holds the cycles, and that this is over; True while it does."""
@@ -251,7 +252,7 @@ class LoadManager:
             self.planned(self.cycles, plan)
             self.kept.remember(
                 "shed",
-                lambda: plan_document(plan),
+                partial(of_cycle, plan, None, UNSET),
                 epoch=self.epoch,
                 cycle=self.cycles,
                 same=why.code,
@@ -370,10 +371,10 @@ class LoadManager:
         """
         self.split_ms[split.bundle] = self.clock.now_ms()
         self.planned(self.cycles, Plan("BundleSplitterTask", splits=(split,)))
-        decision = self._remember("split", lambda: split_decision(split, owner.broker_id))
+        decision = self._remember("split", partial(of_split, split, owner.broker_id))
         log.info(
             "bundle splits",
-            **log_fields(split_document(split)),
+            **log_fields(SplitShown.of(split), "bundle", "boundaries", "reason"),
             owner=owner.broker_id,
             epoch=self.epoch,
         )
@@ -388,30 +389,30 @@ class LoadManager:
             log.warning("a bundle was not split", bundle=split.bundle, error=str(error))
         ended = dataclasses.replace(split, end=end)
         self.planned(self.cycles, Plan("BundleSplitterTask", splits=(ended,)))
-        self.kept.changed(decision, lambda: split_decision(ended, owner.broker_id))
+        self.kept.changed(decision, partial(of_split, ended, owner.broker_id))
         return ended
 
     # Decisions
 
-    def _remember(self, kind: str, document: Callable[[], dict[str, Any]]) -> KeptDecision:
-        return self.kept.remember(kind, document, epoch=self.epoch, cycle=self.cycles)
+    def _remember(self, kind: str, details: Callable[..., DecisionShown]) -> KeptDecision:
+        return self.kept.remember(kind, details, epoch=self.epoch, cycle=self.cycles)
 
-    def moved(self, move: Move) -> None:
+    def moved(self, move: Move, _life: int | None = None) -> None:
         """Put a move that has ended among the decisions: its outcome beside its reason."""
         if move.state is MoveState.FAILED and move.author is Author.CYCLE:
             self.not_moved += 1
-        document = move_document(move)
-        self._remember("move", partial(dict, {"move": document.pop("id"), **document}))
+        self._remember("move", partial(of_move, copy.copy(move)))
 
     def merged(self, left: str, right: str, bundle: str, broker: str, reason: str) -> None:
         """Put a merge among the decisions."""
-        document = {"bundle": bundle, "parts": [left, right], "broker": broker, "reason": reason}
-        self._remember("merge", partial(dict, document))
+        parts = [left, right]
+        details = partial(DecisionShown, bundle=bundle, parts=parts, broker=broker, reason=reason)
+        self._remember("merge", details)
 
     def told(self, plan: Plan) -> None:
         """Record a plan that another part of the leader made, and put it among the decisions."""
         self.planned(self.cycles, plan)
-        self._remember("skip", lambda: plan_document(plan))
+        self._remember("skip", partial(of_cycle, plan, None, UNSET))
 
     def destinations(
         self, source: str, bundles: Sequence[str], reason: str
@@ -431,17 +432,7 @@ class LoadManager:
     def failed(self, step: str, error: Exception) -> None:
         """Put the failure of a step among the decisions, where people look for reasons."""
         text = f"{type(error).__name__}: {error}"[:1000]
-        self._remember("failure", lambda: {"step": step, "error": text})
-
-
-def _in_short(move: Move) -> dict[str, Any]:
-    outcome = move.outcome
-    return {
-        "id": move.id,
-        "state": move.state.value,
-        "outcome": None if outcome is None else outcome.text,
-        "owner": None if outcome is None else outcome.owner,
-    }
+        self._remember("failure", partial(DecisionShown, step=step, error=text))
 
 
 def _since(oldest_ms: float, times_ms: dict[str, int]) -> dict[str, int]:

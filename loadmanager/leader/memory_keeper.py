@@ -12,7 +12,7 @@ import structlog
 
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.strategies import registry
-from loadmanager.engine.strategies.memories import Memories, plain
+from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.strategy import Shedder, Strategy
 from loadmanager.kit.clock import Clock
@@ -20,6 +20,7 @@ from loadmanager.kit.conf import Live
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import Corrupt
 from loadmanager.kit.metadata.store import VALUE_BYTES_MAX, Check, Create, Put, Store
+from loadmanager.kit.model import encoded
 
 FORMAT = 1
 """A document of another format is not read; the next save replaces it."""
@@ -107,7 +108,7 @@ class MemoryKeeper:
         """
         now_ms = self.clock.now_ms()
         for strategy in self._acting(view):
-            raw = msgspec.Raw(msgspec.json.encode(memories.of(strategy), enc_hook=plain))
+            raw = msgspec.Raw(encoded(memories.of(strategy)))
             document = _Memory(FORMAT, now_ms, raw)
             await self._write(_path(strategy), bytes(raw), msgspec.json.encode(document))
         bundles, brokers = view.recent_moves()

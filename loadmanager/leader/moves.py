@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
+from msgspec.structs import replace
 
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.moves.move import (
@@ -26,7 +27,6 @@ from loadmanager.engine.moves.move import (
     Move,
     MoveState,
     Outcome,
-    move_document,
     wish_against,
 )
 from loadmanager.engine.moves.queue import BY_OPERATOR, Group, MoveQueue
@@ -39,6 +39,7 @@ from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalError
 from loadmanager.kit.tasks import Scope, Steps, sleep
+from loadmanager.leader.documents.moves import MovesShown, PauseShown
 from loadmanager.leader.ports.fleet import Fleet
 from loadmanager.leader.ports.mover import Mover, NotSentError, Released
 from loadmanager.leader.ports.wishes import WishBook
@@ -98,8 +99,10 @@ class Moves:
     """Called whenever the state of a move, or what is known of its outcome, has changed."""
     on_end: list[Callable[[Move], None]] = field(default_factory=list)
     """Called once for each move as soon as it has ended, before its clients are counted."""
-    on_record: list[Callable[[Move], None]] = field(default_factory=list)
-    """Called once for each move, when its outcome is known."""
+    on_record: list[Callable[[Move, int | None], None]] = field(default_factory=list)
+    """Called once for each move, when its outcome is known, with the life of the bundle at the
+    source, which the move ended; None: not told.
+    """
     _numbers: count[int] = field(default_factory=lambda: count(1))
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -140,10 +143,14 @@ class Moves:
             source=unload.source,
             destination=unload.destination,
             reason=unload.reason,
+            why=dict(unload.why),
             author=author,
-            why=unload.why,
             swap=unload.swap,
-            created_ms=self.clock.now_ms(),
+            state=MoveState.QUEUED,
+            created_at=self.clock.now_ms(),
+            started_at=None,
+            ended_at=None,
+            outcome=None,
         )
 
     def _add(self, moves: Sequence[Move]) -> None:
@@ -187,17 +194,16 @@ class Moves:
 
     # Queries and changes
 
-    def document(self, limit: int) -> dict[str, Any]:
+    def shown(self, limit: int) -> MovesShown:
         """The pause, the moves that have not ended, and the last ones that have."""
-        pause = self.wishes.pause()
         open_moves = list(self.queue.open_moves())
         ended = list(self.queue.ended)[: max(0, limit - len(open_moves))]
-        return {
-            "paused": None if pause is None else {"until": pause.until_ms, "note": pause.note},
-            "waiting": self.queue.waiting,
-            "running": self.queue.running(),
-            "moves": [move_document(move) for move in [*open_moves[:limit], *ended]],
-        }
+        return MovesShown(
+            paused=PauseShown.of(self.wishes.pause()),
+            waiting=self.queue.waiting,
+            running=self.queue.running(),
+            moves=[*open_moves[:limit], *ended],
+        )
 
     def cancel(self, move_id: str | None, why: str = BY_OPERATOR, *, urgent: bool = True) -> int:
         """Cancel a move that waits, or all; returns how many. See `MoveQueue.cancel`."""
@@ -240,7 +246,7 @@ class Moves:
             ended = Outcome("the leader's term ended; what came of it is not known")
             for move in list(self.queue.open_moves()):
                 move.state, move.outcome = MoveState.CANCELLED, ended
-                move.ended_ms = self.clock.now_ms()
+                move.ended_at = self.clock.now_ms()
                 _call(self.on_change, move)
                 self._record(move)
             self._tell()
@@ -276,14 +282,9 @@ class Moves:
         if (wish := wish_against(move, self.wishes.now())) is not None:
             self._end(move, MoveState.CANCELLED, Outcome(wish), left=False)
             return
-        move.state, move.started_ms = MoveState.RUNNING, self.clock.now_ms()
+        move.state, move.started_at = MoveState.RUNNING, self.clock.now_ms()
         _call(self.on_change, move)
-        document = move_document(move)
-        log.info(
-            "bundle moves",
-            epoch=self.epoch,
-            **log_fields({name: document[name] for name in LOGGED}),
-        )
+        log.info("bundle moves", epoch=self.epoch, **log_fields(move, *LOGGED))
         if destination is not None:
             self.preferred.set(move.bundle, destination.broker_id)
         released, failed = await self._order(move, source, destination)
@@ -295,10 +296,10 @@ class Moves:
             owner=None if owner == UNKNOWN else owner,
             clients_closed=told.clients,
             pause_ms=told.pause_ms,
-            life=told.life,
         )
         state = MoveState.DONE if there else MoveState.FAILED
-        self._end(move, state, outcome, left=owner not in (move.source, UNKNOWN))
+        left = owner not in (move.source, UNKNOWN)
+        self._end(move, state, outcome, left=left, life=told.life)
 
     def _obstacle(
         self, move: Move, source: BrokerAddress | None, destination: BrokerAddress | None
@@ -362,8 +363,18 @@ class Moves:
 
     # Ending
 
-    def _end(self, move: Move, state: MoveState, outcome: Outcome, *, left: bool) -> None:
-        """Record the end of a move; `left`: the source no longer owns the bundle."""
+    def _end(
+        self,
+        move: Move,
+        state: MoveState,
+        outcome: Outcome,
+        *,
+        left: bool,
+        life: int | None = None,
+    ) -> None:
+        """Record the end of a move; `left`: the source no longer owns the bundle; `life`: as
+        `on_record`.
+        """
         ended = self.queue.end(move, state, outcome, self.clock.now_ms())
         if left:
             self.view.moved(move.bundle, move.source, self.clock.now_ms())
@@ -378,11 +389,11 @@ class Moves:
         for other in ended[1:]:
             self._record(other)
         if state is MoveState.DONE and move.destination and outcome.clients_closed:
-            self.scope.spawn(self._verify(move, outcome), f"verify {move.bundle}")
+            self.scope.spawn(self._verify(move, outcome, life), f"verify {move.bundle}")
         else:
-            self._record(move)
+            self._record(move, life)
 
-    async def _verify(self, move: Move, outcome: Outcome) -> None:
+    async def _verify(self, move: Move, outcome: Outcome, life: int | None) -> None:
         """Ask the destination for the clients that came back, then record the move."""
         closed = outcome.clients_closed or 0
         self._verifying += 1
@@ -397,7 +408,7 @@ class Moves:
         finally:
             self._verifying -= 1
             _call(self.on_change, move)
-            self._record(move)
+            self._record(move, life)
 
     async def _clients(self, move: Move) -> int | None:
         address = self.brokers.address(move.destination or "")
@@ -409,7 +420,7 @@ class Moves:
             return None
         return served.get(move.bundle)
 
-    def _record(self, move: Move) -> None:
+    def _record(self, move: Move, life: int | None = None) -> None:
         outcome = move.outcome
         tell = log.info if move.state is MoveState.DONE else log.warning
         tell(
@@ -426,7 +437,8 @@ class Moves:
             clients_back=outcome and outcome.clients_back,
             pause_ms=outcome and outcome.pause_ms,
         )
-        _call(self.on_record, move)
+        for listener in self.on_record:
+            listener(move, life)
 
 
 def _call(listeners: Sequence[Callable[[Move], None]], move: Move) -> None:
@@ -435,4 +447,4 @@ def _call(listeners: Sequence[Callable[[Move], None]], move: Move) -> None:
 
 
 UNKNOWN = "?"
-LOGGED = ("id", "bundle", "source", "destination", "reason", "why", "author")
+LOGGED = ("id", "bundle", "source", "destination", "reason", "author")

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-import msgspec
 import structlog
+from msgspec import UNSET, structs
 
 from loadmanager.engine.load.wishes import NOTE_MAX, Cordon, Pause, Pin, check_hold
-from loadmanager.engine.moves.move import Author, MoveState, move_document
+from loadmanager.engine.moves.move import Author, MoveState, PartialOutcome
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.audit import nothing_changed
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.kit.metadata.store import Check
+from loadmanager.leader.documents.moves import (
+    CordonShown,
+    Moved,
+    MovesShown,
+    NothingMoved,
+    PauseShown,
+    PinShown,
+)
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.overview import Overview
@@ -51,18 +59,18 @@ class Operations:
 
     async def move(
         self, bundle: str, destination: str, *, pin_s: float | None = None, note: str = ""
-    ) -> dict[str, Any]:
+    ) -> Moved | NothingMoved:
         """Move a bundle to a broker, and pin it there for `pin_s` seconds; waits for the outcome.
 
         A bundle that is pinned already stays pinned until the same time, at its new broker. The pin
         is written first, and taken back if the bundle does not arrive. A bundle without an owner
-        goes there with its next lookup. Returns the move's document, or says why there was nothing
-        to move. Raises `ConflictError` for a destination that is cordoned or not active,
-        `OperationalError` if the bundle did not get there.
+        goes there with its next lookup. Returns the move, or says why there was nothing to move.
+        Raises `ConflictError` for a destination that is cordoned or not active, `OperationalError`
+        if the bundle did not get there.
         """
         self._destination(destination)
         before, held = self.moves.wishes.pins.get(bundle), self.moves.wishes.now().pin_of(bundle)
-        pin = held and msgspec.structs.replace(held, broker=destination)
+        pin = held and structs.replace(held, broker=destination)
         if pin_s is not None:
             pin = Pin(destination, self._until_ms(pin_s), _checked(note))
         if pin is not None and pin != held:
@@ -75,7 +83,7 @@ class Operations:
                 note=pin.note,
                 before=held and held.broker,
             )
-        pinned = {} if pin is None else {"pinnedUntil": pin.until_ms}
+        pinned_until = UNSET if pin is None else pin.until_ms
         source = await self.moves.owner(bundle)
         if source is None:
             self.moves.preferred.set(bundle, destination)
@@ -84,11 +92,15 @@ class Operations:
                 assigned = await self.moves.assign(bundle, destination)
                 to = f"it is assigned to {destination}" if assigned else "another broker gets it"
                 text = f"{bundle} had no owner; {to}"
-            return {"bundle": bundle, "state": None, "outcome": {"text": text}, **pinned}
+            outcome = PartialOutcome(text)
+            return NothingMoved(
+                bundle=bundle, state=None, outcome=outcome, pinned_until=pinned_until
+            )
         if source == destination:
-            text = f"{destination} owns it already"
-            outcome = {"text": text, "owner": source}
-            return {"bundle": bundle, "state": None, "outcome": outcome, **pinned}
+            outcome = PartialOutcome(f"{destination} owns it already", owner=source)
+            return NothingMoved(
+                bundle=bundle, state=None, outcome=outcome, pinned_until=pinned_until
+            )
         move = await self.moves.move(
             Unload(bundle, source, destination, "Operator", {"note": note} if note else {})
         )
@@ -98,7 +110,7 @@ class Operations:
                 log.info("pin taken back", bundle=bundle, before=held and held.broker)
             text = move.outcome.text if move.outcome else "unknown"
             raise OperationalError(f"{bundle} was not moved to {destination}: {text}")
-        return {**move_document(move), **pinned}
+        return Moved(**structs.asdict(move), pinned_until=pinned_until)
 
     def _destination(self, destination: str) -> BrokerAddress:
         brokers = self.moves.brokers
@@ -112,9 +124,9 @@ class Operations:
             raise ConflictError(f"Destination broker {destination} is cordoned")
         return address
 
-    def list_moves(self, limit: int) -> dict[str, Any]:
-        """See `Moves.document`."""
-        return self.moves.document(limit)
+    def list_moves(self, limit: int) -> MovesShown:
+        """See `Moves.shown`."""
+        return self.moves.shown(limit)
 
     def cancel(self, move_id: str | None) -> int:
         """Cancel a move that waits, or all that wait; returns how many.
@@ -123,7 +135,7 @@ class Operations:
         """
         return self.moves.cancel(move_id)
 
-    async def pause(self, seconds: float | None, note: str = "") -> dict[str, Any] | None:
+    async def pause(self, seconds: float | None, note: str = "") -> PauseShown | None:
         """Let no queued move begin for so long; None: go on now. Returns the pause."""
         if seconds is None:
             if await self.resume():
@@ -135,7 +147,7 @@ class Operations:
         await self.moves.wishes.set_pause(pause, self.checks)
         self.moves.wake()
         log.info("moves paused", seconds=seconds, note=note)
-        return {"until": pause.until_ms, "note": pause.note}
+        return PauseShown.of(pause)
 
     async def resume(self) -> bool:
         """End the pause; returns whether there was one."""
@@ -146,13 +158,10 @@ class Operations:
 
     # Pins
 
-    def pins(self) -> dict[str, Any]:
+    def pins(self) -> dict[str, PinShown]:
         """Bundle → the pin that counts now."""
         pins = self.moves.wishes.now().pins
-        return {
-            bundle: {"broker": pin.broker, "until": pin.until_ms, "note": pin.note}
-            for bundle, pin in sorted(pins.items())
-        }
+        return {bundle: PinShown.of(pin) for bundle, pin in sorted(pins.items())}
 
     async def unpin(self, bundle: str) -> None:
         """Remove a pin. Raises `NotFoundError`."""
@@ -161,14 +170,14 @@ class Operations:
 
     # Cordons
 
-    def cordons(self) -> list[dict[str, Any]]:
+    def cordons(self) -> list[CordonShown]:
         """The cordoned brokers, each with the progress of its drain."""
         cordons = self.moves.wishes.cordons
-        return [self.draining.document(broker, cordons[broker]) for broker in sorted(cordons)]
+        return [self.draining.shown(broker, cordons[broker]) for broker in sorted(cordons)]
 
     async def cordon(
         self, broker: str, *, drain: bool, until_restart: bool = False, note: str = ""
-    ) -> dict[str, Any]:
+    ) -> CordonShown:
         """Send no new bundle to a broker; with `drain`, move its bundles away, too.
 
         With `until_restart` the cordon ends when the broker is back; one that was set without an
@@ -190,12 +199,12 @@ class Operations:
         cordon = wishes.cordons.get(broker) or Cordon(now_ms, until_restart_of=began_ms)
         if drain and not cordon.drain:
             total = await self.draining.count(address)
-            cordon = msgspec.structs.replace(cordon, drain=True, total=total)
+            cordon = structs.replace(cordon, drain=True, total=total)
         if note:
-            cordon = msgspec.structs.replace(cordon, note=_checked(note))
+            cordon = structs.replace(cordon, note=_checked(note))
         await wishes.cordon(broker, cordon, self.checks)
         log.info("broker cordoned", peer=broker, drain=cordon.drain, note=note)
-        return self.draining.document(broker, cordon)
+        return self.draining.shown(broker, cordon)
 
     async def uncordon(self, broker: str) -> None:
         """Let a broker have bundles again; the moves of its drain that wait are cancelled.

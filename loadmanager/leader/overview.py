@@ -8,30 +8,54 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from msgspec import structs
+
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import (
     BrokerLoadData,
     LocalBrokerData,
     NamespaceBundleStats,
+    ResourceUsage,
     TimeAverageMessageData,
 )
 from loadmanager.engine.load.usage import max_weighted_usage
-from loadmanager.engine.moves.move import move_document
-from loadmanager.engine.strategies import registry, story
+from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.metadata.leader import Leader
+from loadmanager.kit.model import Shape
 from loadmanager.kit.tasks import sleep
+from loadmanager.leader import story
+from loadmanager.leader.documents.cluster import (
+    BrokerShown,
+    BrokerState,
+    BundleShown,
+    BundlesShown,
+    ClusterShown,
+    LeaderShown,
+    MovesCount,
+    ReportShown,
+    Resource,
+    Resources,
+    TrafficShown,
+)
+from loadmanager.leader.documents.decisions import (
+    AverageShown,
+    AveragesShown,
+    BundleStory,
+    DecisionShown,
+    DecisionsShown,
+)
+from loadmanager.leader.documents.moves import PauseShown, PinShown
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.owners_seen import OwnersSeen
-from loadmanager.leader.ports.operating import SORTS, Document
+from loadmanager.leader.ports.operating import SORTS
 
 AT_ONCE = 5_000
 """Bundles that are looked at before other tasks get their turn."""
-RESOURCES = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
 _Row = tuple[float, str, str | None, NamespaceBundleStats | None]
 
 
@@ -53,88 +77,93 @@ class Overview:
 
     # Brokers
 
-    def cluster(self, limit: int) -> Document:
+    def cluster(self, limit: int) -> ClusterShown:
         """The leader, the queue of moves, and each broker with its load."""
         brokers, wishes = self.moves.brokers, self.moves.wishes
         names = sorted(brokers.registered | wishes.cordons.keys())
-        pause, strategies = wishes.pause(), self.strategies.value
-        extensible = self.view.knows_owners
+        strategies, extensible = self.strategies.value, self.view.knows_owners
         shedder, placement = registry.acting(strategies, extensible=extensible)
-        return {
-            "at": self.moves.clock.now_ms(),
-            "leader": {
-                "broker": self.leader.broker_id,
-                "url": self.leader.service_url,
-                "epoch": self.leader.epoch,
-                "since": self.since_ms,
-            },
-            "manager": "extensible" if extensible else "modular",
-            "shedder": shedder.name,
-            "placement": placement.name,
-            "balancing": self.balancing() and strategies.shedding_enabled,
-            "cycles": self.load_manager.cycles,
-            "paused": None if pause is None else {"until": pause.until_ms, "note": pause.note},
-            "moves": {"waiting": self.moves.queue.waiting, "running": self.moves.queue.running()},
-            "bundles": len(self.owners.seen) + len(self.owners.on_the_way()),
-            "total": len(names),
-            "brokers": [self._broker(name) for name in names[:limit]],
-        }
+        queue = self.moves.queue
+        return ClusterShown(
+            at=self.moves.clock.now_ms(),
+            leader=LeaderShown(
+                broker=self.leader.broker_id,
+                url=self.leader.service_url,
+                epoch=self.leader.epoch,
+                since=self.since_ms,
+            ),
+            manager="extensible" if extensible else "modular",
+            shedder=shedder.name,
+            placement=placement.name,
+            balancing=self.balancing() and strategies.shedding_enabled,
+            cycles=self.load_manager.cycles,
+            paused=PauseShown.of(wishes.pause()),
+            moves=MovesCount(waiting=queue.waiting, running=queue.running()),
+            bundles=len(self.owners.seen) + len(self.owners.on_the_way()),
+            total=len(names),
+            brokers=[self._broker(name) for name in names[:limit]],
+        )
 
-    def _broker(self, name: str) -> Document:
+    def _broker(self, name: str) -> BrokerShown:
         report = self.moves.brokers.reports.get(name)
         registered = name in self.moves.brokers.registered
         cordon = self.moves.wishes.cordons.get(name)
-        drain = None if cordon is None else self.draining.document(name, cordon)
-        state = "active" if report is not None else ("unreadable" if registered else "gone")
+        drain = None if cordon is None else self.draining.shown(name, cordon)
+        state: BrokerState = (
+            "active" if report is not None else ("unreadable" if registered else "gone")
+        )
+        if drain is not None and (drain.state != "cordoned" or registered):
+            state = drain.state
         load: LocalBrokerData | BrokerLoadData | None = report
         if self.view.knows_owners:
             load = self.view.load_data.get(name)
-        return {
-            "broker": name,
-            "url": report and report.web_service_url,
-            "serviceUrl": report and report.pulsar_service_url,
-            "leader": name == self.leader.broker_id,
-            "state": state
-            if drain is None or (drain["state"] == "cordoned" and not registered)
-            else drain["state"],
-            "cordon": drain,
-            "version": report and report.broker_version_string,
-            "startedAt": int(report.start_timestamp) if report and report.start_timestamp else None,
-            **self._load(load),
-        }
+        return BrokerShown(
+            broker=name,
+            url=None if report is None else report.web_service_url,
+            service_url=None if report is None else report.pulsar_service_url,
+            leader=name == self.leader.broker_id,
+            state=state,
+            cordon=drain,
+            version=None if report is None else report.broker_version_string,
+            started_at=int(report.start_timestamp) if report and report.start_timestamp else None,
+            **_fields(ReportShown, None if load is None else self._load(load)),
+        )
 
-    def _load(self, load: LocalBrokerData | BrokerLoadData | None) -> Document:
-        if load is None:
-            return dict.fromkeys(LOAD_FIELDS)
+    def _load(self, load: LocalBrokerData | BrokerLoadData) -> ReportShown:
+        producers = consumers = None
         if isinstance(load, LocalBrokerData):
             usage, at_ms = max_weighted_usage(load, self.strategies.value.weights), load.last_update
             bundles, topics = len(load.bundles), load.num_topics
-            clients: dict[str, int | None] = {
-                "producers": int(load.num_producers),
-                "consumers": int(load.num_consumers),
-            }
+            producers, consumers = int(load.num_producers), int(load.num_consumers)
         else:
             usage, at_ms = load.max_resource_usage, load.updated_at
             bundles, topics = int(load.bundle_count), load.topics
-            clients = {"producers": None, "consumers": None}
-        return {
-            "usage": usage,
-            "resources": {_camel(name): _resource(getattr(load, name)) for name in RESOURCES},
-            **_traffic(load),
-            "bundles": bundles,
-            "topics": int(topics),
-            **clients,
-            "reportedAt": int(at_ms) if at_ms else None,
-            "reportAgeMs": max(0, self.moves.clock.now_ms() - int(at_ms)) if at_ms else None,
-        }
+        return ReportShown(
+            **structs.asdict(_traffic(load)),
+            usage=usage,
+            resources=Resources(
+                cpu=_resource(load.cpu),
+                memory=_resource(load.memory),
+                direct_memory=_resource(load.direct_memory),
+                bandwidth_in=_resource(load.bandwidth_in),
+                bandwidth_out=_resource(load.bandwidth_out),
+            ),
+            bundles=bundles,
+            topics=int(topics),
+            producers=producers,
+            consumers=consumers,
+            reported_at=int(at_ms) if at_ms else None,
+            report_age_ms=max(0, self.moves.clock.now_ms() - int(at_ms)) if at_ms else None,
+        )
 
     # Bundles
 
     async def bundles(
         self, *, sort: str, namespace: str | None, owner: str | None, limit: int
-    ) -> Document:
+    ) -> BundlesShown:
         """The bundles of the last reports, in one of the orders of `SORTS`."""
-        if sort not in SORTS:
+        order = next((each for each in SORTS if each == sort), None)
+        if order is None:
             raise BadInputError(f"sort={sort[:40]}: one of {', '.join(SORTS)} is allowed")
         at_ms, total = self.moves.clock.now_ms(), 0
         best: list[_Row] = []
@@ -143,12 +172,12 @@ class Overview:
             total += len(part)
             best = heapq.nsmallest(limit, [*best, *part], key=lambda row: row[:2])
             await sleep(0)
-        return {
-            "at": at_ms,
-            "sort": sort,
-            "total": total,
-            "bundles": [self._bundle(bundle, broker, stats) for _, bundle, broker, stats in best],
-        }
+        return BundlesShown(
+            at=at_ms,
+            sort=order,
+            total=total,
+            bundles=[self._bundle(bundle, broker, stats) for _, bundle, broker, stats in best],
+        )
 
     def _rows(
         self, owner: str | None, namespace: str | None, sort: str, now_ms: int
@@ -201,51 +230,48 @@ class Overview:
 
     def _bundle(
         self, bundle: str, owner: str | None, stats: NamespaceBundleStats | None
-    ) -> Document:
+    ) -> BundleShown:
         seen, move = self.owners.seen.get(bundle), self.moves.queue.move_of(bundle)
         pin = self.moves.wishes.now().pin_of(bundle)
         known = seen if seen is not None and seen.broker == owner else None
-        return {
-            "bundle": bundle,
-            "owner": owner,
-            "ownedSince": known and known.since_ms,
-            "ownedSinceExact": known is not None and known.exact,
-            "movingTo": None if move is None else move.destination,
-            "moving": move is not None,
-            "pinnedTo": None if pin is None else pin.broker,
-            **(dict.fromkeys(TRAFFIC_FIELDS) if stats is None else _traffic(stats)),
-            "topics": None if stats is None else int(stats.topics),
-            "producers": None if stats is None else int(stats.producer_count),
-            "consumers": None if stats is None else int(stats.consumer_count),
-        }
+        return BundleShown(
+            bundle=bundle,
+            owner=owner,
+            owned_since=None if known is None else known.since_ms,
+            owned_since_exact=known is not None and known.exact,
+            moving=move is not None,
+            moving_to=None if move is None else move.destination,
+            pinned_to=None if pin is None else pin.broker,
+            topics=None if stats is None else int(stats.topics),
+            producers=None if stats is None else int(stats.producer_count),
+            consumers=None if stats is None else int(stats.consumer_count),
+            **_fields(TrafficShown, None if stats is None else _traffic(stats)),
+        )
 
-    async def bundle(self, bundle: str, replaced_by: Sequence[str], limit: int) -> Document:
+    async def bundle(self, bundle: str, replaced_by: Sequence[str], limit: int) -> BundleStory:
         """One bundle: its owner, its load, what replaced it, and the decisions that concern it."""
         owner = await self.moves.owner(bundle)
         stats = None if owner is None else self._stats()(bundle, owner)
-        move, pin = self.moves.queue.move_of(bundle), self.moves.wishes.now().pin_of(bundle)
-        averages = self.view.bundle_data.get(bundle)
-        return {
-            "at": self.moves.clock.now_ms(),
-            **self._bundle(bundle, owner, stats),
-            "replacedBy": list(replaced_by),
-            "average": None
+        pin, averages = self.moves.wishes.now().pin_of(bundle), self.view.bundle_data.get(bundle)
+        return BundleStory(
+            **structs.asdict(self._bundle(bundle, owner, stats)),
+            at=self.moves.clock.now_ms(),
+            replaced_by=list(replaced_by),
+            average=None
             if averages is None
-            else {
-                "shortTerm": _average(averages.short_term_data),
-                "longTerm": _average(averages.long_term_data),
-            },
-            "pin": None
-            if pin is None
-            else {"broker": pin.broker, "until": pin.until_ms, "note": pin.note},
-            "move": None if move is None else move_document(move),
-            "history": self._decisions(bundle, owner, None, None, limit),
-        }
+            else AveragesShown(
+                short_term=_average(averages.short_term_data),
+                long_term=_average(averages.long_term_data),
+            ),
+            pin=None if pin is None else PinShown.of(pin),
+            move=self.moves.queue.move_of(bundle),
+            history=self._decisions(bundle, owner, None, None, limit),
+        )
 
     def has_decided_about(self, bundle: str) -> bool:
         """True if a decision that is still kept names this bundle."""
         return any(
-            story.names(decision.document(), bundle) for decision in self.load_manager.kept.kept()
+            story.names(decision.shown(), bundle) for decision in self.load_manager.kept.kept()
         )
 
     # Decisions
@@ -258,17 +284,17 @@ class Overview:
         since_ms: int | None,
         until_ms: int | None,
         limit: int,
-    ) -> Document:
+    ) -> DecisionsShown:
         """The last decisions with their reasons, newest first."""
         owner = broker
         if bundle is not None and broker is None and (seen := self.owners.seen.get(bundle)):
             owner = seen.broker
         kept = list(self.load_manager.kept.kept())
-        return {
-            "at": self.moves.clock.now_ms(),
-            "keptSince": kept[-1].first_ms if kept else None,
-            "decisions": self._decisions(bundle, owner, since_ms, until_ms, limit),
-        }
+        return DecisionsShown(
+            at=self.moves.clock.now_ms(),
+            kept_since=kept[-1].first_ms if kept else None,
+            decisions=self._decisions(bundle, owner, since_ms, until_ms, limit),
+        )
 
     def _decisions(
         self,
@@ -277,65 +303,42 @@ class Overview:
         since_ms: int | None,
         until_ms: int | None,
         limit: int,
-    ) -> list[Document]:
+    ) -> list[DecisionShown]:
         brokers = () if broker is None else (broker,)
-        told: list[Document] = []
+        found: list[DecisionShown] = []
         for decision in self.load_manager.kept.kept():
             if (since_ms is not None and decision.last_ms < since_ms) or (
                 until_ms is not None and decision.first_ms > until_ms
             ):
                 continue
-            document = story.concerning(decision.document(), bundle, brokers)
-            if document is not None:
-                told.append(document)
-                if len(told) >= limit:
+            shown = story.concerning(decision.shown(), bundle, brokers)
+            if shown is not None:
+                found.append(shown)
+                if len(found) >= limit:
                     break
-        return told
+        return found
 
 
-TRAFFIC_FIELDS = (
-    "rate",
-    "throughput",
-    "msgRateIn",
-    "msgRateOut",
-    "msgThroughputIn",
-    "msgThroughputOut",
-)
-LOAD_FIELDS = (
-    "usage",
-    "resources",
-    *TRAFFIC_FIELDS,
-    "bundles",
-    "topics",
-    "producers",
-    "consumers",
-    "reportedAt",
-    "reportAgeMs",
-)
+def _fields(kind: type[Shape], part: Shape | None) -> dict[str, Any]:
+    """The fields of a part of another shape; without it all are None."""
+    return dict.fromkeys(kind.__struct_fields__) if part is None else structs.asdict(part)
 
 
-def _traffic(
-    load: LocalBrokerData | BrokerLoadData | NamespaceBundleStats,
-) -> dict[str, float]:
-    return {
-        "rate": load.msg_rate_in + load.msg_rate_out,
-        "throughput": load.msg_throughput_in + load.msg_throughput_out,
-        "msgRateIn": load.msg_rate_in,
-        "msgRateOut": load.msg_rate_out,
-        "msgThroughputIn": load.msg_throughput_in,
-        "msgThroughputOut": load.msg_throughput_out,
-    }
+def _traffic(load: LocalBrokerData | BrokerLoadData | NamespaceBundleStats) -> TrafficShown:
+    return TrafficShown(
+        rate=load.msg_rate_in + load.msg_rate_out,
+        throughput=load.msg_throughput_in + load.msg_throughput_out,
+        msg_rate_in=load.msg_rate_in,
+        msg_rate_out=load.msg_rate_out,
+        msg_throughput_in=load.msg_throughput_in,
+        msg_throughput_out=load.msg_throughput_out,
+    )
 
 
-def _average(data: TimeAverageMessageData) -> dict[str, float]:
-    return {"rate": data.rate, "throughput": data.throughput, "samples": int(data.num_samples)}
+def _average(data: TimeAverageMessageData) -> AverageShown:
+    return AverageShown(rate=data.rate, throughput=data.throughput, samples=int(data.num_samples))
 
 
-def _resource(resource: Any) -> dict[str, float | None]:
-    fraction = resource.percent / 100 if resource.limit > 0 else None
-    return {"usage": resource.usage, "limit": resource.limit, "fraction": fraction}
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.title() for part in rest)
+def _resource(used: ResourceUsage) -> Resource:
+    fraction = used.percent / 100 if used.limit > 0 else None
+    return Resource(usage=used.usage, limit=used.limit, fraction=fraction)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from functools import partial
+from typing import Literal
 
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import LocalBrokerData
 from loadmanager.engine.ownership.state_records import StateRecord
 from loadmanager.kit.clock import Clock
+from loadmanager.leader.documents.events import BrokerChange, OwnershipChange
 from loadmanager.leader.events import Events
 from loadmanager.leader.ports.fleet import Reporting
 
@@ -96,11 +97,11 @@ class OwnersSeen:
         if report is None:
             lost = self._of_broker.pop(broker, frozenset())
             self._forget(broker, lost)
-            self._tell("broker", {"broker": broker, "state": "gone", "bundles": len(lost)})
+            self._tell_broker(broker, "gone", len(lost))
             return
         if broker not in self._of_broker:
             self._of_broker[broker] = frozenset()
-            self._tell("broker", {"broker": broker, "state": "active", "bundles": 0})
+            self._tell_broker(broker, "active", 0)
         if self.records is None:
             gained, lost = self._reported(broker, report, exact=True)
             if gained or lost:
@@ -139,14 +140,17 @@ class OwnersSeen:
                 del self.seen[bundle]
 
     def _told_ownership(self, broker: str, gained: Collection[str], lost: Collection[str]) -> None:
-        document = {
-            "broker": broker,
-            "gained": sorted(gained)[:NAMED_MAX],
-            "lost": sorted(lost)[:NAMED_MAX],
-            "gainedCount": len(gained),
-            "lostCount": len(lost),
-        }
-        self._tell("ownership", document)
+        change = OwnershipChange(
+            at=self.clock.now_ms(),
+            broker=broker,
+            gained=sorted(gained)[:NAMED_MAX],
+            lost=sorted(lost)[:NAMED_MAX],
+            gained_count=len(gained),
+            lost_count=len(lost),
+        )
+        self.events.publish("ownership", lambda: change)
 
-    def _tell(self, kind: str, document: dict[str, object]) -> None:
-        self.events.publish(kind, partial(dict, {"at": self.clock.now_ms(), **document}))
+    def _tell_broker(self, broker: str, state: Literal["active", "gone"], bundles: int) -> None:
+        at_ms = self.clock.now_ms()
+        change = BrokerChange(at=at_ms, broker=broker, state=state, bundles=bundles)
+        self.events.publish("broker", lambda: change)

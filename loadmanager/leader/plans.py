@@ -8,23 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Literal
 
 import structlog
+from msgspec import structs
 
 from loadmanager.engine.bundles.ranges import NamespaceBundles, NoSuchBundleError, split_bundle_name
 from loadmanager.engine.load.snapshot import ClusterSnapshot
-from loadmanager.engine.moves.move import Author, Move, move_document
+from loadmanager.engine.moves.move import Author, Move
 from loadmanager.engine.strategies import registry, sealed
-from loadmanager.engine.strategies.inputs import inputs_document
+from loadmanager.engine.strategies.inputs import inputs_of
 from loadmanager.engine.strategies.plan import Plan
-from loadmanager.engine.strategies.plan_document import plan_document
+from loadmanager.engine.strategies.plan_document import Drift, Inputs, PlanShown
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import BadInputError, NotFoundError
 from loadmanager.kit.names import NamespaceName
+from loadmanager.leader.documents.plans import BasedOn, SealedPlan, SealedPlans, SealedSummary
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
-from loadmanager.leader.ports.operating import Document, DriftError
+from loadmanager.leader.ports.operating import DriftError
 
 KEPT = 50
 MOVES_KEPT = 20_000
@@ -46,7 +48,7 @@ class Kept:
     sealed: sealed.Sealed
     given: Mapping[str, str]
     """The settings that the dry run was asked to change."""
-    inputs: Document
+    inputs: Inputs
     executed_ms: int | None = None
     moves: list[Move] = field(default_factory=list)
 
@@ -71,7 +73,7 @@ class Plans:
 
     def dry_run(
         self, shedder: str | None, placement: str | None, settings: Mapping[str, str]
-    ) -> Document:
+    ) -> SealedPlan:
         """Plan a shedding cycle with these settings, as it would be now; nothing is moved."""
         given = dict(settings)
         if shedder is not None:
@@ -86,7 +88,7 @@ class Plans:
                 f"the extensible load manager places by {registry.EXTENSIBLE_PLACEMENT.name} only"
             )
         snapshot, plan = self.load_manager.try_out(changed)
-        return self._document(self.keep(snapshot, plan, changed, given))
+        return self._shown(self.keep(snapshot, plan, changed, given))
 
     def keep(
         self,
@@ -101,7 +103,7 @@ class Plans:
             f"{self.epoch}-p{self._number}",
             sealed.seal(plan, snapshot, settings),
             given,
-            inputs_document(
+            inputs_of(
                 snapshot,
                 settings,
                 [name for move in plan.unloads for name in (move.source, move.destination or "")],
@@ -114,37 +116,37 @@ class Plans:
             del self._kept[next(iter(self._kept))]
         return kept
 
-    def list(self, limit: int) -> Document:
+    def list(self, limit: int) -> SealedPlans:
         """The plans of this term, the newest first."""
         newest = list(reversed(self._kept.values()))[:limit]
-        return {"plans": [self._summary(kept) for kept in newest]}
+        return SealedPlans(plans=[self._summary(kept) for kept in newest])
 
-    def plan(self, plan_id: str) -> Document:
+    def plan(self, plan_id: str) -> SealedPlan:
         """One plan with its moves. Raises `NotFoundError`."""
-        return self._document(self.find(plan_id))
+        return self._shown(self.find(plan_id))
 
-    async def execute(self, plan_id: str) -> Document:
+    async def execute(self, plan_id: str) -> SealedPlan:
         """Queue exactly the moves of a plan, or refuse with every difference."""
         epoch, separator, _ = plan_id.partition("-p")
         if separator and epoch.isdecimal() and epoch != str(self.epoch):
             text = f"it was made in term {epoch}, and this is term {self.epoch}: plans end with it"
-            raise refusal(plan_id, [sealed.Drift("term", text)])
+            raise refusal(plan_id, [Drift("term", text)])
         kept = self.find(plan_id)
         unloads = kept.sealed.plan.unloads
         gone = await self.gone([move.bundle for move in unloads])
         owners = {move.bundle: await self.moves.owner(move.bundle) for move in unloads}
         # From here on nothing is awaited: what is checked is what is queued.
         if not unloads:
-            raise refusal(plan_id, [sealed.Drift("empty", "it has no moves")])
+            raise refusal(plan_id, [Drift("empty", "it has no moves")])
         if kept.executed_ms is not None:
-            raise refusal(plan_id, [sealed.Drift("executed", "it was carried out already")])
+            raise refusal(plan_id, [Drift("executed", "it was carried out already")])
         found = list(
             sealed.drift(
                 kept.sealed, self.load_manager.snapshot(kept.sealed.settings), owners, gone
             )
         )
         found += [
-            sealed.Drift("move", f"move {moving.id} is under way", bundle)
+            Drift("move", f"move {moving.id} is under way", bundle)
             for bundle in owners
             if (moving := self.moves.queue.move_of(bundle)) is not None
         ]
@@ -153,7 +155,7 @@ class Plans:
         kept.moves = self.moves.queue_all(unloads, Author.PLAN)
         kept.executed_ms = self.moves.clock.now_ms()
         log.info("plan carried out", plan=plan_id, moves=len(kept.moves), epoch=self.epoch)
-        return self._document(kept)
+        return self._shown(kept)
 
     async def gone(self, bundles: Sequence[str]) -> dict[str, str]:
         """Bundles that do not exist any more, and why."""
@@ -190,39 +192,37 @@ class Plans:
         kept = self._kept.get(plan_id)
         return kept is not None and self._state(kept) == "ready"
 
-    def _state(self, kept: Kept) -> str:
+    def _state(self, kept: Kept) -> Literal["ready", "expired", "executed"]:
         if kept.executed_ms is not None:
             return "executed"
         return "ready" if self.moves.clock.now_ms() <= kept.sealed.expires_ms else "expired"
 
-    def _summary(self, kept: Kept) -> Document:
+    def _summary(self, kept: Kept) -> SealedSummary:
         settings, plan = kept.sealed.settings, kept.sealed.plan
-        return {
-            "id": kept.id,
-            "state": self._state(kept),
-            "createdAt": kept.sealed.made_ms,
-            "expiresAt": kept.sealed.expires_ms,
-            "executedAt": kept.executed_ms,
-            "epoch": self.epoch,
-            "shedder": plan.strategy,
-            "placement": registry.short_name(settings.placement),
-            "settings": dict(kept.given),
-            "unloadCount": len(plan.unloads),
-        }
+        return SealedSummary(
+            id=kept.id,
+            state=self._state(kept),
+            created_at=kept.sealed.made_ms,
+            expires_at=kept.sealed.expires_ms,
+            executed_at=kept.executed_ms,
+            epoch=self.epoch,
+            shedder=plan.strategy,
+            placement=registry.short_name(settings.placement),
+            settings=dict(kept.given),
+            unload_count=len(plan.unloads),
+        )
 
-    def _document(self, kept: Kept) -> Document:
-        known = kept.sealed.loads
-        plan = plan_document(kept.sealed.plan)
-        for unload in plan["unloads"]:
-            load = known.get(unload["bundle"])
-            unload["load"] = load and {"rate": load.rate, "throughput": load.throughput}
-        return {
-            **self._summary(kept),
-            "basedOn": {"at": kept.sealed.made_ms, **kept.inputs},
-            "bounds": sealed.bounds_document(),
-            "plan": plan,
-            "moves": [move_document(move) for move in kept.moves],
-        }
+    def _shown(self, kept: Kept) -> SealedPlan:
+        plan = PlanShown.of(kept.sealed.plan)
+        for unload in plan.unloads:
+            unload.load = kept.sealed.loads.get(unload.bundle)
+        return SealedPlan(
+            **structs.asdict(self._summary(kept)),
+            based_on=BasedOn(at=kept.sealed.made_ms, **structs.asdict(kept.inputs)),
+            bounds=sealed.BOUNDS,
+            plan=plan,
+            moves=kept.moves,
+        )
 
 
 def _check_shedder(settings: StrategySettings) -> None:
@@ -233,7 +233,7 @@ def _check_shedder(settings: StrategySettings) -> None:
         )
 
 
-def refusal(plan_id: str, found: list[sealed.Drift]) -> DriftError:
+def refusal(plan_id: str, found: list[Drift]) -> DriftError:
     """Make the error that refuses a plan which has drifted."""
     texts = [
         f"{drift.bundle}: {drift.reason}" if drift.bundle else drift.reason
@@ -241,13 +241,4 @@ def refusal(plan_id: str, found: list[sealed.Drift]) -> DriftError:
     ]
     if len(found) > NAMED_MAX:
         texts.append(f"and {len(found) - NAMED_MAX} more differences")
-    documents: list[dict[str, Any]] = [
-        {
-            "what": drift.what,
-            "bundle": drift.bundle,
-            "code": drift.code,
-            "reason": drift.reason,
-        }
-        for drift in found
-    ]
-    return DriftError(f"plan {plan_id} is not carried out: {'; '.join(texts)}", documents)
+    return DriftError(f"plan {plan_id} is not carried out: {'; '.join(texts)}", found)

@@ -43,9 +43,9 @@ class Quotas:
         else:
             self._expected.quotas[bundle] = quota
 
-    def quota(self, bundle: str | None) -> dict[str, Any]:
+    def quota(self, bundle: str | None) -> ResourceQuota:
         """The quota of a bundle, which may be the default one; the default one for None."""
-        return dict(msgspec.to_builtins(self._expected.quota(bundle)))
+        return self._expected.quota(bundle)
 
     async def set_quota(self, bundle: str | None, document: dict[str, Any]) -> None:
         """Store a quota; it acts on bundles that are seen for the first time from now on.

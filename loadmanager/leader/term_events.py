@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from loadmanager.engine.moves.move import Move, move_document
-from loadmanager.engine.strategies import story
+from loadmanager.engine.moves.move import Move
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.metadata.leader import Leader
+from loadmanager.leader import story
 from loadmanager.leader.decisions import Decisions, KeptDecision
+from loadmanager.leader.documents.decisions import DecisionShown
+from loadmanager.leader.documents.events import TermChange
 from loadmanager.leader.events import Events
 from loadmanager.leader.moves import Moves
 
@@ -43,18 +45,19 @@ class TermEvents:
         self.events.end()
 
     def _tell_leader(self, leader: str | None) -> None:
-        document = {"at": self.clock.now_ms(), "leader": leader, "epoch": self.leader.epoch}
-        self.events.publish("leadership", partial(dict, document))
+        change = TermChange(at=self.clock.now_ms(), leader=leader, epoch=self.leader.epoch)
+        self.events.publish("leadership", lambda: change)
 
     def _on_decision(self, decision: KeptDecision) -> None:
         kind = decision.kind if decision.kind in OF_THEIR_OWN else "decision"
         self.events.publish(kind, partial(_shown, decision))
 
     def _on_move(self, move: Move) -> None:
-        self.events.publish("move", partial(dict, move_document(move)))
+        shown = copy(move)  # as it is now
+        self.events.publish("move", lambda: shown)
 
 
-def _shown(decision: KeptDecision) -> dict[str, Any]:
-    shown = story.concerning(decision.document(), None)
+def _shown(decision: KeptDecision) -> DecisionShown:
+    shown = story.concerning(decision.shown(), None)
     assert shown is not None  # nothing was asked for in particular
     return shown

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
+from msgspec import structs
+
+from loadmanager.kit.model import Shape
 from loadmanager.limits.broker import BrokerThrottling, TopicThrottling
 from loadmanager.limits.limit import Limit, Ticket
 from loadmanager.limits.publish import CAUSES, Sender
@@ -20,6 +22,42 @@ because thousands may wait.
 
 LIMITS_MAX = 200
 """A report of those that limits held lists so many limits."""
+
+
+class WaiterShown(Shape):
+    """A producer or a subscription that a limit held; `waits`: it does so now."""
+
+    kind: Literal["producer", "subscription"]
+    topic: str
+    name: str
+    client: str | None
+    waits: bool
+    held_ago_ms: float
+
+
+class HoldingLimit(LimitSnapshot):
+    """A limit that held somebody. Rates are per second, −1 where it has none."""
+
+    topics: list[str]
+    waiters: list[WaiterShown]
+    waiters_total: int
+
+
+class BrokerHolds(Shape):
+    """A broker's limits that held somebody; `causes`: connections that each cause holds now."""
+
+    paused_connections: int
+    causes: dict[str, int]
+    limits: list[HoldingLimit]
+    limits_total: int
+
+
+class ThrottledShown(Shape):
+    """The brokers that held somebody; why others gave no answer, and how many were not asked."""
+
+    brokers: dict[str, BrokerHolds]
+    not_asked: int
+    no_answer: dict[str, str]
 
 
 def broker_report(throttling: BrokerThrottling, now_ns: int) -> dict[str, Any]:
@@ -38,7 +76,7 @@ def broker_report(throttling: BrokerThrottling, now_ns: int) -> dict[str, Any]:
             }
             for cause, totals in pauses.by_cause.items()
         },
-        "limits": [_figures(limit.snapshot(now_ns)) for limit in throttling.limits()],
+        "limits": [limit.snapshot(now_ns) for limit in throttling.limits()],
     }
 
 
@@ -50,7 +88,7 @@ def topic_report(topic: TopicThrottling, now_ns: int) -> dict[str, Any]:
     return {
         "topic": str(topic.name),
         "resourceGroup": topic.group_name,
-        "limits": [_figures(figures) for figures, _ in waiting.values()],
+        "limits": [figures for figures, _ in waiting.values()],
         "producers": producers,
         "subscriptions": {
             name: {
@@ -66,7 +104,7 @@ def topic_report(topic: TopicThrottling, now_ns: int) -> dict[str, Any]:
     }
 
 
-def held_report(throttling: BrokerThrottling, now_ns: int, waiters_max: int) -> dict[str, Any]:
+def held_report(throttling: BrokerThrottling, now_ns: int, waiters_max: int) -> BrokerHolds:
     """The limits of a broker that held somebody lately, each with its figures and with those whom
     it held, at most `waiters_max` of each; the limit that holds most of them first.
     """
@@ -75,41 +113,37 @@ def held_report(throttling: BrokerThrottling, now_ns: int, waiters_max: int) -> 
         if ticket.limit.active:
             held.setdefault(ticket.limit, []).append(ticket)
     limits = sorted(held, key=lambda limit: (-len(held[limit]), limit.name))
-    return {
-        "pausedConnections": throttling.pauses.paused_connections,
-        "causes": {
+    return BrokerHolds(
+        paused_connections=throttling.pauses.paused_connections,
+        causes={
             cause.value: totals.connections
             for cause, totals in throttling.pauses.by_cause.items()
             if totals.connections
         },
-        "limits": [
-            {
-                **_figures(limit.snapshot(now_ns)),
-                "topics": sorted({ticket.waiter.topic for ticket in held[limit]})[:waiters_max],
-                "waiters": [_waiter(ticket, now_ns) for ticket in held[limit][-waiters_max:]],
-                "waitersTotal": len(held[limit]),
-            }
+        limits=[
+            HoldingLimit(
+                **structs.asdict(limit.snapshot(now_ns)),
+                topics=sorted({ticket.waiter.topic for ticket in held[limit]})[:waiters_max],
+                waiters=[_waiter(ticket, now_ns) for ticket in held[limit][-waiters_max:]],
+                waiters_total=len(held[limit]),
+            )
             for limit in limits[:LIMITS_MAX]
         ],
-        "limitsTotal": len(limits),
-    }
+        limits_total=len(limits),
+    )
 
 
-def _waiter(ticket: Ticket, now_ns: int) -> dict[str, Any]:
+def _waiter(ticket: Ticket, now_ns: int) -> WaiterShown:
     waiter = ticket.waiter
     client = waiter.throttle.owner.peer if isinstance(waiter, Sender) else None
-    return {
-        "kind": "subscription" if client is None else "producer",
-        "topic": waiter.topic,
-        "name": waiter.name,
-        "client": client,
-        "waits": bool(ticket.place),
-        "heldAgoMs": (now_ns - ticket.since_ns) / 1e6,
-    }
-
-
-def _figures(figures: LimitSnapshot) -> dict[str, Any]:
-    return {_camel(name): value for name, value in asdict(figures).items()}
+    return WaiterShown(
+        kind="subscription" if client is None else "producer",
+        topic=waiter.topic,
+        name=waiter.name,
+        client=client,
+        waits=bool(ticket.place),
+        held_ago_ms=(now_ns - ticket.since_ns) / 1e6,
+    )
 
 
 def _producer(sender: Sender, waiting: Waiting, now_ns: int) -> dict[str, Any]:
@@ -169,8 +203,3 @@ def _delivered(figures: LimitSnapshot) -> str:
 
 def _connection(hold: Hold) -> str:
     return f"its connection, which is held by {hold.cause.value} since {hold.for_ns / 1e6:.0f} ms"
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)

@@ -5,16 +5,15 @@ metrics and for "why is this producer slow?".
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
+from loadmanager.kit.model import Shape
 from loadmanager.limits.bucket import SECOND_NS
 
 WINDOW_NS = 10 * SECOND_NS
 _MARK_NS = SECOND_NS
 
 
-@dataclass(frozen=True, slots=True)
-class LimitSnapshot:
+class LimitSnapshot(Shape):
     """One limit at one moment. Rates are per second, −1 when unlimited."""
 
     name: str

@@ -22,7 +22,6 @@ from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Placement, Plan
 from loadmanager.engine.strategies.plan_document import (
-    placement_document,
     placement_reason,
     refusals,
 )
@@ -31,6 +30,7 @@ from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.names import NamespaceName
 from loadmanager.leader.decisions import Decisions
+from loadmanager.leader.documents.decisions import of_placement
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ownership import Ownership
 from loadmanager.member.ports.lookup import Lookup
@@ -126,7 +126,7 @@ class Assigning:
         self.placed += 1
         reason = placement_reason(choice.candidates, choice.rejected)
         epoch = self.cluster.leading.epoch
-        self.decisions.remember("place", partial(placement_document, choice), epoch=epoch, cycle=0)
+        self.decisions.remember("place", partial(of_placement, choice), epoch=epoch, cycle=0)
         self.observe(epoch, 0, Plan(EXTENSIBLE_PLACEMENT.name, placements=(choice,)))
         log.info("bundle assigned", bundle=bundle, to=choice.broker, reason=reason)
 

@@ -291,9 +291,9 @@ class Member:
             self._recorder.on_plan(epoch, cycle, plan)
         self._counts.on_plan(plan)
 
-    def _on_move(self, epoch: int, cycle: int, move: Move) -> None:
+    def _on_move(self, epoch: int, cycle: int, move: Move, life: int | None) -> None:
         if self._recorder is not None:
-            self._recorder.on_move(epoch, cycle, move)
+            self._recorder.on_move(epoch, cycle, move, life)
         self._counts.on_move(move)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import structlog
 
@@ -13,9 +14,8 @@ from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Plan, Split, SplitEnd
 from loadmanager.engine.strategies.plan_document import (
+    SplitShown,
     log_fields,
-    split_decision,
-    split_document,
     split_end,
 )
 from loadmanager.engine.strategies.splitting import threshold
@@ -24,6 +24,7 @@ from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.names import NamespaceName, is_system_namespace
 from loadmanager.leader.decisions import Decisions
+from loadmanager.leader.documents.decisions import of_split
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
@@ -85,19 +86,20 @@ class OwnerSplits:
     async def _split(self, split: Split) -> None:
         epoch, me = self.cluster.leading.epoch, self.base.broker_id
         decision = self.decisions.remember(
-            "split", lambda: split_decision(split, me), epoch=epoch, cycle=0
+            "split", partial(of_split, split, me), epoch=epoch, cycle=0
         )
         try:
             end = split_end(
                 await self.ownership.split(split.bundle, list(split.boundaries), split.reason)
             )
-            log.info("bundle split", **log_fields(split_document(split)), children=end.children)
+            fields = log_fields(SplitShown.of(split), "bundle", "boundaries", "reason")
+            log.info("bundle split", **fields, children=end.children)
         except LoadManagerError as error:
             end = SplitEnd((), str(error))
             log.warning("a bundle was not split", bundle=split.bundle, error=str(error))
         ended = replace(split, end=end)
         self.observe(epoch, 0, Plan(STRATEGY, splits=(ended,)))
-        self.decisions.changed(decision, lambda: split_decision(ended, me))
+        self.decisions.changed(decision, partial(of_split, ended, me))
 
 
 class _Topics(Mapping[str, Mapping[str, HashedTopic]]):

@@ -55,11 +55,11 @@ class Recorder:
             )
         )
 
-    def on_move(self, epoch: int, cycle: int, move: Move) -> None:
+    def on_move(self, epoch: int, cycle: int, move: Move, life: int | None) -> None:
         """A move that the leader, which is this broker, carried out has ended."""
         now_ms = self.base.clock.now_ms()
         self.history.append(
-            move_record(now_ms, self.base.broker_id, move, epoch=epoch, cycle=cycle)
+            move_record(now_ms, self.base.broker_id, move, epoch=epoch, cycle=cycle, life=life)
         )
 
     async def sample(self) -> None:

@@ -6,20 +6,25 @@ import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from msgspec import structs
 
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.strategies import cycle, registry
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Plan, Split, Unload
-from loadmanager.engine.strategies.plan_document import (
-    plan_document,
-    split_document,
-    unload_document,
-)
+from loadmanager.engine.strategies.plan_document import PlanShown, SplitShown, UnloadShown
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.reason import Reason
+from loadmanager.steer.documents import (
+    AdviceShown,
+    PlanAdvised,
+    ShadowShown,
+    SplitAdvised,
+    UnloadAdvised,
+)
 
 
 @dataclass(slots=True)
@@ -43,8 +48,8 @@ class Advice:
     at_ms: int = 0
     plan_id: str | None = None
     """The sealed plan that an operator may approve."""
-    splits: tuple[dict[str, Any], ...] = ()
-    """Documents of the bundles that were too big when it was last checked."""
+    splits: tuple[SplitAdvised, ...] = ()
+    """The bundles that were too big when it was last checked."""
 
     def take(self, snapshot: ClusterSnapshot, plan: Plan, settings: StrategySettings) -> None:
         """A cycle's plan; the other strategies decide on the same snapshot."""
@@ -71,31 +76,35 @@ class Advice:
     ) -> None:
         """The bundles to split, with their owners. `plan_ids`: bundle → its sealed plan, if any."""
         self.splits = tuple(
-            {
-                **split_document(split),
-                "broker": owner.broker_id,
-                "planId": plan_ids.get(split.bundle),
-                "command": split_command(split, unload=unload),
-            }
+            SplitAdvised(
+                **structs.asdict(SplitShown.of(split)),
+                broker=owner.broker_id,
+                plan_id=plan_ids.get(split.bundle),
+                command=split_command(split, unload=unload),
+            )
             for owner, split in chosen
         )
 
-    def document(self) -> dict[str, Any]:
-        """For operators: each move and each split with a command line that makes it."""
-        return {
-            "at": self.at_ms or None,
-            "planId": self.plan_id,
-            "plan": None if self.plan is None else _document(self.plan),
-            "shadows": [
-                {
-                    "strategy": shadow.name,
-                    "plan": shadow.plan and _document(shadow.plan),
-                    "problem": shadow.problem or None,
-                }
+    def shown(self, held: Reason | None) -> AdviceShown:
+        """For operators: each move and each split with a command line that makes it; `held`: why
+        nothing is decided, or moved, now.
+        """
+        return AdviceShown(
+            held=None if held is None else str(held),
+            held_code=None if held is None else held.code,
+            at=self.at_ms or None,
+            plan_id=self.plan_id,
+            plan=_advised(self.plan),
+            shadows=[
+                ShadowShown(
+                    strategy=shadow.name,
+                    plan=_advised(shadow.plan),
+                    problem=shadow.problem or None,
+                )
                 for shadow in self.shadows
             ],
-            "splits": list(self.splits),
-        }
+            splits=list(self.splits),
+        )
 
 
 def _placement(settings: StrategySettings, shedder: str) -> str:
@@ -104,9 +113,14 @@ def _placement(settings: StrategySettings, shedder: str) -> str:
     return (rule if rule.follows in (None, shedder) else registry.FALLBACK_PLACEMENT).name
 
 
-def _document(plan: Plan) -> dict[str, Any]:
-    unloads = [{**unload_document(move), "command": command(move)} for move in plan.unloads]
-    return {**plan_document(plan), "unloads": unloads}
+def _advised(plan: Plan | None) -> PlanAdvised | None:
+    if plan is None:
+        return None
+    unloads = [
+        UnloadAdvised(**structs.asdict(UnloadShown.of(move)), command=command(move))
+        for move in plan.unloads
+    ]
+    return PlanAdvised(**(structs.asdict(PlanShown.of(plan)) | {"unloads": unloads}))
 
 
 def command(move: Unload) -> str:

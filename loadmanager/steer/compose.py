@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from msgspec import convert, structs
 
 from loadmanager import __version__
 from loadmanager.kit.addresses import BrokerAddress
@@ -39,6 +40,7 @@ from loadmanager.leader.ports.wishes import WishBook
 from loadmanager.steer import telemetry
 from loadmanager.steer.advice import switch_command
 from loadmanager.steer.daemon_note import Unwritten
+from loadmanager.steer.documents import AdviceShown, FleetShown, Mode
 from loadmanager.steer.files.note import FileNote
 from loadmanager.steer.files.wishes_file import WishesFile
 from loadmanager.steer.fleet_work import FleetOutside, build_fleet_work
@@ -263,7 +265,7 @@ class Cluster:
                 log.info(
                     "watching",
                     cluster=self.name,
-                    mode=self.settings.fleet.mode,
+                    mode=convert(self.settings.fleet.mode, Mode),
                     pulsar=list(self.settings.pulsar.urls),
                     http=self._url,
                 )
@@ -366,28 +368,23 @@ class _Watched:
     one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
     """A snapshot reads the boundaries of every namespace from the cluster."""
 
-    def picture(self) -> dict[str, Any]:
-        pause = self.work.moves.wishes.pause()
-        return {
-            "name": self.settings.name,
-            "mode": self.settings.fleet.mode,
-            **self._held(),
-            "pausedUntil": pause and pause.until_ms,
-            "cost": self.work.watching.reader.cost.document(),
-            **self.work.picture.document(),
-        }
+    def picture(self) -> FleetShown:
+        pause, held = self.work.moves.wishes.pause(), self.work.hold.shown_reason()
+        return FleetShown(
+            **structs.asdict(self.work.picture.shown()),
+            name=self.settings.name,
+            mode=convert(self.settings.fleet.mode, Mode),
+            held=None if held is None else str(held),
+            held_code=None if held is None else held.code,
+            paused_until=None if pause is None else pause.until_ms,
+            cost=self.work.watching.reader.cost,
+        )
 
     def leader(self) -> BrokerAddress | None:
         return self.work.picture.address(self.work.picture.leader or "")
 
-    def advice(self) -> dict[str, Any]:
-        return {**self._held(), **self.work.advice.document()}
-
-    def _held(self) -> dict[str, str | None]:
-        why = self.work.hold.shown_reason()
-        if why is None:
-            return {"held": None, "heldCode": None}
-        return {"held": str(why), "heldCode": why.code}
+    def advice(self) -> AdviceShown:
+        return self.work.advice.shown(self.work.hold.shown_reason())
 
     async def snapshot(self) -> dict[str, Any]:
         async with self.one_at_a_time:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from loadmanager.engine.moves.move import Author
 from loadmanager.kit.errors import ConflictError
+from loadmanager.leader.documents.moves import (
+    CordonShown,
+    Moved,
+    MovesShown,
+    NothingMoved,
+    PauseShown,
+)
+from loadmanager.leader.documents.plans import SealedPlan
 from loadmanager.leader.operations import Operations
 from loadmanager.leader.plans import Plans
 from loadmanager.steer.acting import Acting
@@ -21,7 +28,7 @@ class FleetPlans(Plans):
     hold: FleetHold
     split_orders: SplitOrders
 
-    async def execute(self, plan_id: str) -> dict[str, Any]:
+    async def execute(self, plan_id: str) -> SealedPlan:
         """See the base class. Raises `ConflictError` where nothing may be moved. A plan with a
         split is carried out when this returns; raises `OperationalError` if the split failed.
         """
@@ -47,14 +54,14 @@ class FleetOperations(Operations):
 
     async def move(
         self, bundle: str, destination: str, *, pin_s: float | None = None, note: str = ""
-    ) -> dict[str, Any]:
+    ) -> Moved | NothingMoved:
         """See the base class. Raises `ConflictError` where nothing may be moved."""
         self.hold.check()
         return await Operations.move(self, bundle, destination, pin_s=pin_s, note=note)
 
     async def cordon(
         self, broker: str, *, drain: bool, until_restart: bool = False, note: str = ""
-    ) -> dict[str, Any]:
+    ) -> CordonShown:
         """See the base class. Raises `ConflictError` for a drain where nothing may be moved."""
         if drain:
             self.hold.check()
@@ -62,13 +69,12 @@ class FleetOperations(Operations):
             self, broker, drain=drain, until_restart=until_restart, note=note
         )
 
-    def list_moves(self, limit: int) -> dict[str, Any]:
+    def list_moves(self, limit: int) -> MovesShown:
         """See the base class. The open circuit breaker is a pause."""
-        document = Operations.list_moves(self, limit)
-        reason = self.hold.stopped()
-        if document["paused"] is None and reason is not None:
-            document["paused"] = {"until": self.hold.breaker.until_ms, "note": str(reason)}
-        return document
+        moves, reason = Operations.list_moves(self, limit), self.hold.stopped()
+        if moves.paused is None and reason is not None:
+            moves.paused = PauseShown(until=self.hold.breaker.until_ms, note=str(reason))
+        return moves
 
     async def resume(self) -> bool:
         """See the base class. The end of a pause also closes the circuit breaker."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from loadmanager.engine.load.manager import Manager
 from loadmanager.engine.load.reports import LocalBrokerData
@@ -12,6 +11,7 @@ from loadmanager.engine.policies.isolation import IsolationPolicy
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.reason import Reason
+from loadmanager.steer.documents import Ages, PictureShown, WatchedBroker
 from loadmanager.steer.ports.cluster_reader import PoliciesReading
 
 SHEDDING = "loadBalancerSheddingEnabled"
@@ -122,34 +122,34 @@ class Picture:
         problem = self.problems.get(part, "not read lately")
         return Reason("Incomplete", f"the {part} are not known: {problem}")
 
-    def document(self) -> dict[str, Any]:
+    def shown(self) -> PictureShown:
         """For operators: ages in seconds, and what is missing."""
         now_ms = self.clock.now_ms()
 
         def age_s(read_ms: float | None) -> float | None:
             return None if read_ms is None else round(max(0.0, now_ms - read_ms) / 1000, 1)
 
-        return {
-            "cluster": self.cluster,
-            "manager": "extensible" if self.extensible else "modular",
-            "leader": self.leader,
-            "pulsarBalances": self.own_balancing() if self.settings else None,
-            "ageSeconds": {
-                "brokers": age_s(self.brokers_ms),
-                "policies": age_s(self.policies_ms),
-                "settings": age_s(self.settings_ms),
-            },
-            "brokers": {
-                broker: {
-                    "answers": broker in self.answering,
-                    "ageSeconds": age_s(report.last_update) if report else None,
-                    "bundles": len(report.bundles) if report else None,
-                    "msgRateIn": report.msg_rate_in if report else None,
-                    "msgRateOut": report.msg_rate_out if report else None,
-                    "cpuPercent": round(report.cpu.percent, 1) if report else None,
-                }
+        return PictureShown(
+            cluster=self.cluster,
+            manager="extensible" if self.extensible else "modular",
+            leader=self.leader,
+            pulsar_balances=self.own_balancing() if self.settings else None,
+            age_seconds=Ages(
+                brokers=age_s(self.brokers_ms),
+                policies=age_s(self.policies_ms),
+                settings=age_s(self.settings_ms),
+            ),
+            brokers={
+                broker: WatchedBroker(
+                    answers=broker in self.answering,
+                    age_seconds=age_s(report.last_update) if report else None,
+                    bundles=len(report.bundles) if report else None,
+                    msg_rate_in=report.msg_rate_in if report else None,
+                    msg_rate_out=report.msg_rate_out if report else None,
+                    cpu_percent=round(report.cpu.percent, 1) if report else None,
+                )
                 for broker in sorted(self.registered)
                 for report in [self.reports.get(broker)]
             },
-            "problems": dict(sorted(self.problems.items())),
-        }
+            problems=dict(sorted(self.problems.items())),
+        )

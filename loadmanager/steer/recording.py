@@ -42,11 +42,13 @@ class FleetRecorder:
         now_ms = self.clock.now_ms()
         self._append(*decisions(now_ms, self.cluster, plan, epoch=self.epoch, cycle=cycle))
 
-    def moved(self, move: Move) -> None:
+    def moved(self, move: Move, life: int | None) -> None:
         """Record a move that has ended."""
         self.counts.on_move(move)
         now_ms = self.clock.now_ms()
-        self._append(move_record(now_ms, self.cluster, move, epoch=self.epoch, cycle=self._cycle))
+        self._append(
+            move_record(now_ms, self.cluster, move, epoch=self.epoch, cycle=self._cycle, life=life)
+        )
 
     def read(self, broker: str, reading: BrokerReading) -> None:
         """Record what a broker told of its load."""

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from loadmanager.engine.strategies.plan import Split
-from loadmanager.engine.strategies.sealed import LIFE_MS, Drift
+from loadmanager.engine.strategies.plan_document import Drift
+from loadmanager.engine.strategies.sealed import LIFE_MS
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.units import HOUR_MS

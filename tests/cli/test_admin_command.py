@@ -22,6 +22,7 @@ from structlog.testing import capture_logs
 from loadmanager.cli import main
 from loadmanager.cli.admin.bundles import added_boundaries
 from loadmanager.cli.admin.restarting import how_drained
+from loadmanager.leader.documents.moves import CordonShown
 
 FIRST = "acme/orders/0x00000000_0x40000000"
 SECOND = "acme/orders/0x40000000_0x80000000"
@@ -647,7 +648,17 @@ async def test_a_rolling_restart_that_fails(capsys: pytest.CaptureFixture[str]) 
 )
 def test_how_a_drain_ended(total: int, moved: int, *, active: bool, text: str) -> None:
     """A leader that took over knows how many bundles there were, not how many moved before."""
-    assert how_drained("b", {"total": total, "moved": moved, "active": active}).startswith(text)
+    progress = CordonShown(
+        broker="b",
+        since=1,
+        note="",
+        until_restart=False,
+        state="drained",
+        active=active,
+        total=total,
+        moved=moved,
+    )
+    assert how_drained("b", progress).startswith(text)
 
 
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from leader.documents import a_broker_shown, a_cluster_shown, a_decision
 
 from loadmanager.cli.demo.telling import SETTLED_S, Teller
 from loadmanager.cli.demo.workload import PERIOD_S, TOPICS, busiest, weights
 from loadmanager.engine.bundles.ranges import topic_hash
+from loadmanager.engine.moves.move import Outcome
+from loadmanager.engine.strategies.plan_document import UnloadShown
+from loadmanager.leader.documents.cluster import ClusterShown, MovesCount
 
 BUNDLE = "demo/shop/0x00000000_0x80000000"
 
 
-def cluster(*usages: float, moving: int = 0) -> dict[str, Any]:
+def cluster(*usages: float, moving: int = 0) -> ClusterShown:
     """The leader's answer about the cluster."""
-    return {
-        "brokers": [{"usage": usage} for usage in usages],
-        "moves": {"waiting": 0, "running": moving},
-        "bundles": 4,
-    }
-
-
-def decision(number: int, kind: str, **fields: Any) -> dict[str, Any]:
-    """A decision about one bundle."""
-    return {"id": f"1-{number}", "kind": kind, "bundle": BUNDLE, **fields}
+    brokers = [a_broker_shown(usage=usage) for usage in usages]
+    moves = MovesCount(waiting=0, running=moving)
+    return a_cluster_shown(brokers, moves=moves, bundles=4)
 
 
 def test_each_period_has_another_busy_topic() -> None:
@@ -41,16 +36,19 @@ def test_what_happens_is_told_once_and_in_order() -> None:
     """Splits, decisions and moves, the oldest first; what to look at only the first time."""
     teller = Teller()
     move = {
+        "bundle": BUNDLE,
         "state": "done",
         "source": "a:1",
         "destination": "b:1",
-        "outcome": {"pauseMs": 12.4},
+        "outcome": Outcome("moved", pause_ms=12.4),
     }
+    unload = UnloadShown(bundle=BUNDLE, source="a:1", destination=None, reason="Hot", why={})
+    why = {"msgRate": 426.6, "limit": 300}
     seen = [
-        decision(4, "shed", strategy="S", unloads=[], bundle=None),
-        decision(3, "move", **move),
-        decision(2, "shed", strategy="S", unloads=[{}, {}], bundle=None),
-        decision(1, "split", reason="MsgRate", why={"msgRate": 426.6, "limit": 300}),
+        a_decision(4, "shed", strategy="S", unloads=[]),
+        a_decision(3, "move", **move),
+        a_decision(2, "shed", strategy="S", unloads=[unload, unload]),
+        a_decision(1, "split", bundle=BUNDLE, reason="MsgRate", why=why),
     ]
     lines = list(teller.lines(5, cluster(0.5, 0.1, moving=1), seen))
     assert [line for line in lines if "Look at" not in line] == [
@@ -59,7 +57,7 @@ def test_what_happens_is_told_once_and_in_order() -> None:
         "Moved: demo/shop 0x00000000…80000000 from a:1 to b:1, without an owner for 12 ms",
     ]
     assert sum("Look at" in line for line in lines) == 2
-    again = [decision(5, "move", **move), *seen]
+    again = [a_decision(5, "move", **move), *seen]
     assert [line[:5] for line in teller.lines(6, cluster(0.5, 0.1), again)] == ["Moved"]
 
 
@@ -67,7 +65,7 @@ def test_settled_is_said_when_it_is_so() -> None:
     """Loads are even, nothing moves, for a while; said once, and again after the next change."""
     teller = Teller()
     late = 1 + SETTLED_S
-    split = decision(1, "split", reason="MsgRate")
+    split = a_decision(1, "split", bundle=BUNDLE, reason="MsgRate")
     assert list(teller.lines(0.5, cluster(0.2, 0.2), [split]))
     assert not list(teller.lines(late, cluster(0.5, 0.1), [split]))
     assert not list(teller.lines(late, cluster(0.2, 0.2, moving=1), [split]))

@@ -10,7 +10,7 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import theirs
+from leader.documents import a_broker_shown, a_cluster_shown, resources
 
 from loadmanager import cli
 from loadmanager.broker import settings
@@ -28,6 +29,8 @@ from loadmanager.cli.doctor.host import GIB, Host
 from loadmanager.cli.doctor.zookeeper import Server
 from loadmanager.engine.strategies.never_sheds import NeverSheds
 from loadmanager.kit.security.settings import PROVIDER
+from loadmanager.leader.documents.cluster import ClusterShown
+from loadmanager.leader.documents.moves import PauseShown
 
 HOST = Host(
     cores=8,
@@ -98,9 +101,8 @@ def test_this_machine_can_be_read(tmp_path: Path) -> None:
     assert not host.read(None).disks
 
 
-def _reported(cores: float, gib: float, broker: str = "10.0.0.1:8080") -> dict[str, Any]:
-    resources = {"cpu": {"limit": cores * 100}, "memory": {"limit": gib * 1024}}
-    return {"brokers": [{"broker": broker, "resources": resources}]}
+def _reported(cores: float, gib: float, broker: str = "10.0.0.1:8080") -> ClusterShown:
+    return a_cluster_shown([a_broker_shown(broker, resources=resources(cores, gib))])
 
 
 def test_brokers_here_report_what_is_here() -> None:
@@ -236,23 +238,14 @@ def _broker(name: str, **changed: Any) -> Broker:
     return replace(broker, **changed)
 
 
-def _seen(**changed: Any) -> dict[str, Any]:
+def _seen(*, last: Mapping[str, Any] = {}, **changed: Any) -> ClusterShown:
     """The leader's view, with the last broker changed."""
-    brokers = [
-        {
-            "broker": name,
-            "state": "active",
-            "version": "0.3.0",
-            "reportAgeMs": 5_000,
-            "resources": None,
-        }
-        for name in ("b1:8080", "b2:8080", "b3:8080")
-    ]
-    brokers[-1].update(changed.pop("last", {}))
-    return {"brokers": brokers, "paused": None, "bundles": 48, **changed}
+    first, second = (a_broker_shown(name, report_age_ms=5_000) for name in ("b1:8080", "b2:8080"))
+    third = a_broker_shown("b3:8080", **{"report_age_ms": 5_000, **last})
+    return a_cluster_shown([first, second, third], **changed)
 
 
-def _cluster(seen: dict[str, Any] | None = None, **changed: Any) -> Cluster:
+def _cluster(seen: ClusterShown | None = None, **changed: Any) -> Cluster:
     """Three brokers, of which the last is changed."""
     brokers = [_broker("b1:8080"), _broker("b2:8080"), _broker("b3:8080", **changed)]
     return Cluster(
@@ -338,12 +331,12 @@ def test_what_goes_on_without_zookeeper() -> None:
     ("seen", "expected"),
     [
         ({"last": {"version": "0.1.0"}}, {"versions": WARNING}),
-        ({"last": {"reportAgeMs": 1_000_000}}, {B3: PROBLEM}),
-        ({"last": {"reportAgeMs": 900_000}}, {}),
-        ({"last": {"reportAgeMs": None}}, {}),
+        ({"last": {"report_age_ms": 1_000_000}}, {B3: PROBLEM}),
+        ({"last": {"report_age_ms": 900_000}}, {}),
+        ({"last": {"report_age_ms": None}}, {}),
         ({"last": {"state": "unreadable"}}, {B3: PROBLEM}),
         ({"last": {"state": "drained"}}, {B3: WARNING}),
-        ({"paused": {"until": 1}}, {"moves": WARNING}),
+        ({"paused": PauseShown(until=1, note="")}, {"moves": WARNING}),
     ],
 )
 def test_what_the_leader_sees(seen: dict[str, Any], expected: dict[str, Level]) -> None:

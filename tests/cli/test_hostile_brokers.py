@@ -19,14 +19,18 @@ from typing import Any
 from urllib.parse import quote
 
 import click
+import msgspec
 import pytest
 from broker.admin.serving import serving
 from kit.security.certificates import Authority, Pair
 from kit.security.tokens import ADMIN, VALUES, token, verifier
+from leader.documents import a_move_shown
 from structlog.testing import capture_logs
 
 from loadmanager.cli import main
 from loadmanager.cli.admin import command as admin_command
+from loadmanager.engine.strategies.sealed import BOUNDS
+from loadmanager.leader.documents.cluster import BundleShown
 
 SEED = 34
 BUNDLE = "acme/orders/0x00000000_0x40000000"
@@ -34,26 +38,7 @@ TOPIC = "persistent://acme/orders/new"
 BROKER = "BROKER"
 """Stands for the server, in answers and on command lines."""
 MOVE: dict[str, Any] = {
-    "id": "1-1",
-    "state": "done",
-    "bundle": BUNDLE,
-    "source": BROKER,
-    "destination": BROKER,
-    "reason": "Overloaded",
-    "why": {"usage": 0.9},
-    "author": "cycle",
-    "swap": None,
-    "createdAt": 1,
-    "startedAt": 2,
-    "endedAt": 3,
-    "outcome": {
-        "text": "x",
-        "owner": BROKER,
-        "clientsClosed": 2,
-        "clientsBack": 1,
-        "pauseMs": 1.5,
-        "children": ["c"],
-    },
+    **msgspec.to_builtins(a_move_shown(source=BROKER, destination=BROKER)),
     "pinnedUntil": 1,
 }
 PLAN: dict[str, Any] = {
@@ -65,17 +50,21 @@ PLAN: dict[str, Any] = {
         {"bundle": BUNDLE, "broker": "b", "candidates": ["b"], "rejected": {"c": "too full"}}
     ],
     "splits": [{"bundle": BUNDLE, "boundaries": ["0x1"], "reason": "r", "why": {"n": "x"}}],
-    "skipped": [{"what": BUNDLE, "code": "C", "reason": "C: why"}],
+    "skipped": [{"what": BUNDLE, "reason": "C: why"}],  # as 0.3.0 tells it
 }
 SEALED = {
     "id": "p",
     "state": "ready",
     "createdAt": 1,
     "expiresAt": 2,
+    "executedAt": None,
+    "epoch": 1,
     "shedder": "s",
     "placement": "p",
     "settings": {"a": "b"},
     "unloadCount": 1,
+    "basedOn": {"at": 1, "brokers": 0, "averageUsage": None, "loads": {}},
+    "bounds": msgspec.to_builtins(BOUNDS),
     "plan": PLAN,
     "moves": [MOVE],
 }
@@ -94,11 +83,25 @@ CORDON = {
     "secondsLeft": 1,
     "problem": "p",
 }
+PIN = {"broker": "b", "until": 1, "note": ""}
+STORY = {
+    **dict.fromkeys(BundleShown.__struct_encode_fields__),
+    "bundle": BUNDLE,
+    "owner": BROKER,
+    "ownedSinceExact": True,
+    "moving": False,
+    "at": 1,
+    "replacedBy": [],
+    "average": None,
+    "pin": PIN,
+    "move": None,
+    "history": [],
+}
 RESOURCE = {"usage": 1.0, "limit": 2.0}
 TRAFFIC = {"msgRateIn": 1.0, "msgRateOut": 1, "msgThroughputIn": 1.0, "msgThroughputOut": 1.0}
+HEAD = {"id": "1-1", "ts": 1_700_000_000_000, "epoch": 1, "cycle": 1}
 DECISION = {
-    "id": "1-1",
-    "ts": 1_700_000_000_000,
+    **HEAD,
     "kind": "shed",
     "times": 2,
     "firstAt": 1_700_000_000_000,
@@ -107,10 +110,21 @@ DECISION = {
     "rejectedAt": 1_700_000_000_000,
     "outcome": MOVE["outcome"],
 }
+ADDRESSES = {
+    "webServiceUrl": "http://BROKER",
+    "webServiceUrlTls": "",
+    "pulsarServiceUrl": "pulsar://BROKER",
+    "pulsarServiceUrlTls": "",
+}
+CHANGE = {
+    **dict.fromkeys(("broker", "role", "address", "over", "what"), "x"),
+    **dict.fromkeys(("proxied", "path", "before", "after", "note"), "y"),
+    "ts": 1,
+}
 ANSWERS: list[tuple[str, Any]] = [
     (r"GET .*/brokers", [BROKER]),
     (r"GET .*/leaderBroker", {"brokerId": BROKER, "serviceUrl": "http://BROKER"}),
-    (r"GET .*/addresses", {BROKER: {"webServiceUrl": "http://BROKER", "webServiceUrlTls": ""}}),
+    (r"GET .*/addresses", {BROKER: ADDRESSES}),
     (r"GET .*/configuration/runtime", {"clusterName": "c"}),
     (r"GET .*/configuration/values", {"key": "value"}),
     (r"GET .*/configuration", ["key"]),
@@ -194,45 +208,38 @@ ANSWERS: list[tuple[str, Any]] = [
     (r"POST .*/dry-runs", SEALED),
     (r"GET .*/plans", {"plans": [SEALED]}),
     (r"(GET|POST) .*/plans/.*", SEALED),
-    (r"GET .*/moves", {"paused": {"until": 1, "note": "n"}, "moves": [MOVE]}),
+    (
+        r"GET .*/moves",
+        {"paused": {"until": 1, "note": "n"}, "waiting": 0, "running": 0, "moves": [MOVE]},
+    ),
     (r"POST .*/moves", MOVE),
     (r"DELETE .*/moves(/[^/]*)?", {"cancelled": 1}),
     (r"PUT .*/moves/pause", {"until": 1, "note": "n"}),
-    (r"GET .*/bundles/acme/.*", {"owner": BROKER, "pin": {"broker": "b", "until": 1, "note": ""}}),
+    (r"GET .*/bundles/acme/.*", STORY),
     (
         r"GET .*/changes",
-        {
-            "changes": [
-                {
-                    **dict.fromkeys(("broker", "role", "address", "over", "what"), "x"),
-                    **dict.fromkeys(("proxied", "path", "before", "after", "note"), "y"),
-                    "ts": 1,
-                }
-            ],
-            "notAsked": 1,
-            "noAnswer": {},
-        },
+        {"changes": [CHANGE], "notAsked": 1, "noAnswer": {}},
     ),
     (r"POST .*/roles/app/disconnect", {"brokers": {BROKER: 1}, "noAnswer": {}}),
     (r"GET .*/refused-tokens", {"x": {"since": 1, "until": 2, "note": "n"}}),
-    (r"GET .*/pins", {BUNDLE: {"broker": "b", "until": 1, "note": "n"}}),
+    (r"GET .*/pins", {BUNDLE: PIN}),
     (r"POST .*/merges", {"merged": BUNDLE}),
 ]
 """Method and path → what a broker might answer; the last one that matches counts."""
 EVENTS: list[tuple[str, Any]] = [
     ("decision", DECISION),
-    ("decision", {"kind": "place", "bundle": BUNDLE, "broker": "b", "ts": 1}),
-    ("decision", {**MOVE, "kind": "move", "move": "1-1"}),
+    ("decision", {**HEAD, "kind": "place", "bundle": BUNDLE, "broker": "b"}),
+    ("decision", {**MOVE, **HEAD, "kind": "move", "move": "1-1"}),
     ("move", MOVE),
-    ("split", {**PLAN["splits"][0], "broker": "b", "state": "done", "outcome": MOVE["outcome"]}),
-    ("merge", {"bundle": BUNDLE, "broker": "b", "reason": "r"}),
+    ("split", {**HEAD, "kind": "split", **PLAN["splits"][0], "broker": "b", "state": "running"}),
+    ("merge", {**HEAD, "kind": "merge", "bundle": BUNDLE, "broker": "b", "reason": "r"}),
     (
         "ownership",
         {"broker": "b", "gained": ["x"], "gainedCount": 1, "lost": ["y"], "lostCount": 5, "at": 1},
     ),
-    ("broker", {"broker": "b", "state": "gone", "bundles": 1}),
-    ("leadership", {"leader": "b", "epoch": 1}),
-    ("change", {"role": "r", "address": "a", "what": "PUT /", "broker": "b", "ts": 1}),
+    ("broker", {"at": 1, "broker": "b", "state": "gone", "bundles": 1}),
+    ("leadership", {"at": 1, "leader": "b", "epoch": 1}),
+    ("change", CHANGE),
     ("lost", {"lost": 1}),
     ("unheard", {"of": [1, {"x": True}]}),
 ]
@@ -502,6 +509,8 @@ class Seen:
                 url: {
                     "webServiceUrl": url if url.startswith("http:") else "",
                     "webServiceUrlTls": url if url.startswith("https:") else "",
+                    "pulsarServiceUrl": "",
+                    "pulsarServiceUrlTls": "",
                 }
                 for url in self.listed
             }
@@ -600,7 +609,7 @@ def test_an_address_without_tls_that_is_said_to_have_it(
     ) -> tuple[int, dict[str, str], bytes]:
         told: Any = [BROKER]
         if path.endswith("/addresses"):
-            told = {BROKER: {"webServiceUrl": "", "webServiceUrlTls": f"http://{there}"}}
+            told = {BROKER: {**ADDRESSES, "webServiceUrlTls": f"http://{there}"}}
         return 200, {}, json.dumps(told).encode()
 
     with a_server(named, authority.issue("broker")) as here, a_server(plain) as there:

@@ -105,7 +105,7 @@ class Led:
             planned=lambda _cycle, plan: self.observed.append(plan),
             kept=Decisions(clock),
         )
-        self.moves.on_record.append(self.ended.append)
+        self.moves.on_record.append(lambda move, _life: self.ended.append(move))
         self.hold: LeaderHold | None = None
         self.feed: Feed
         if self.loads is not None:

@@ -16,6 +16,7 @@ from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.engine.ownership.states import Transition
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata import paths
@@ -323,7 +324,7 @@ class Fleet:
         """Peers."""
         return await self.at(owner).ownership.merge(left, right, "peer")
 
-    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[dict[str, Any]]) -> None:
+    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[ChangeShown]) -> None:
         """Peers."""
 
     async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:

@@ -26,6 +26,7 @@ from loadmanager.broker.wiring.parts import Parts
 from loadmanager.engine.history.records import Record
 from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
 from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.memory import MemoryStore, MemoryTree
@@ -248,7 +249,7 @@ class Cluster:
             raise OperationalError(f"{owner.broker_id} only reports")
         return await running.use.orders.merge(left, right, epoch=epoch)
 
-    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[dict[str, Any]]) -> None:
+    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[ChangeShown]) -> None:
         running = self.at(leader)
         if running is not None:
             running.use.tell_listeners(changes)

@@ -75,8 +75,8 @@ async def test_a_check_asks_once_for_each_namespace_that_it_may_split(tmp_path: 
     async with watching(tmp_path, settings=SETTINGS) as daemon:
         asked = await requests_of_a_check(daemon, {7: boundaries, 205: boundaries})
         assert asked == [f"GET /admin/v2/namespaces/{name(number)}/bundles" for number in (7, 205)]
-        splits = daemon.work.advice.document()["splits"]
-        assert [split["bundle"] for split in splits] == [f"{name(n)}/{SPAN}" for n in (7, 205)]
+        splits = daemon.work.advice.shown(None).splits
+        assert [split.bundle for split in splits] == [f"{name(n)}/{SPAN}" for n in (7, 205)]
 
 
 async def test_a_namespace_that_cannot_be_counted_costs_only_itself(tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ async def test_a_namespace_that_cannot_be_counted_costs_only_itself(tmp_path: Pa
     async with watching(tmp_path, settings=SETTINGS) as daemon:
         asked = await requests_of_a_check(daemon, {7: missing, 8: failed, 9: boundaries})
         assert len(asked) == 1 + len(daemon.pulsar.brokers) + 1
-        (split,) = daemon.work.advice.document()["splits"]
-        assert split["bundle"] == f"{name(9)}/{SPAN}"
+        (split,) = daemon.work.advice.shown(None).splits
+        assert split.bundle == f"{name(9)}/{SPAN}"
 
 
 class Counting:

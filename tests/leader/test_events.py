@@ -13,6 +13,7 @@ from clusters.members import LoopClock
 from loadmanager.kit.errors import OperationalError
 from loadmanager.leader import decisions, events
 from loadmanager.leader.decisions import Decisions
+from loadmanager.leader.documents.decisions import DecisionShown
 from loadmanager.leader.events import EventQueue, Events
 
 
@@ -107,11 +108,18 @@ async def test_quiet_cycles_in_a_row_are_one_decision() -> None:
     told: list[str] = []
     kept.listener = lambda decision: told.append(decision.id)
     for cycle, (same, epoch) in enumerate([("a", 1), ("a", 1), ("b", 1), ("a", 1), ("a", 2)]):
-        kept.remember("shed", partial(dict, n=cycle), epoch=epoch, cycle=cycle, same=same)
-        kept.remember("place", dict, epoch=epoch, cycle=cycle)
-    cycles = [document for document in kept.last(100) if document["kind"] == "shed"]
-    assert [(one["n"], one.get("times", 1)) for one in cycles] == [(4, 1), (3, 1), (2, 1), (1, 2)]
-    assert cycles[-1]["firstAt"] <= cycles[-1]["ts"]
+        kept.remember(
+            "shed", partial(DecisionShown, error=str(cycle)), epoch=epoch, cycle=cycle, same=same
+        )
+        kept.remember("place", DecisionShown, epoch=epoch, cycle=cycle)
+    cycles = [document for document in kept.last(100) if document.kind == "shed"]
+    assert [(one.error, one.times or 1) for one in cycles] == [
+        ("4", 1),
+        ("3", 1),
+        ("2", 1),
+        ("1", 2),
+    ]
+    assert cycles[-1].first_at <= cycles[-1].ts
     assert len(kept.last(100)) == 9
     assert len(told) == 10
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from clusters.led import led_fleet
 from clusters.members import NS, LoopClock
 
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import NamespaceBundleStats
+from loadmanager.engine.moves.move import PartialOutcome
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.plan import Skip
 from loadmanager.engine.strategies.settings import StrategySettings
@@ -22,6 +21,7 @@ from loadmanager.kit.metadata.election import StoreElection
 from loadmanager.kit.metadata.store import Change, ChangeKind, VersionConflictError
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.tasks import Steps
+from loadmanager.leader.documents.decisions import DecisionShown
 from loadmanager.leader.load_feed import LoadFeed
 
 GOLD = {
@@ -144,32 +144,31 @@ async def test_what_is_too_big_is_split_by_its_owner_once() -> None:
         bundle = f"{NS}/0x00000000_0x40000000"
         await led.fleet.brokers[1].ownership.acquire(bundle, "test")
         await led.report(1, {bundle: NamespaceBundleStats(topics=11)})
-        told: list[dict[str, Any]] = []
-        led.load_manager.kept.listener = lambda decision: told.append(decision.document())
+        told: list[DecisionShown] = []
+        led.load_manager.kept.listener = lambda decision: told.append(decision.shown())
         await led.load_manager.split()
         boundaries = (await led.fleet.brokers[1].namespaces.bundles(NS)).boundaries
         assert 0x20000000 in boundaries
         await led.load_manager.split()
         (split,) = [
-            decision for decision in led.load_manager.kept.last(10) if decision["kind"] == "split"
+            decision for decision in led.load_manager.kept.last(10) if decision.kind == "split"
         ]
-        assert (split["bundle"], split["broker"], split["reason"], split["why"]) == (
+        assert (split.bundle, split.broker, split.reason, split.why) == (
             bundle,
             "b1:8080",
             "Topics",
             {"topics": 11, "limit": 10},
         )
         halves = ["0x00000000_0x20000000", "0x20000000_0x40000000"]
-        assert (split["state"], split["outcome"]) == (
+        assert (split.state, split.outcome) == (
             "done",
-            {
-                "text": f"split into {', '.join(halves)}",
-                "children": [f"{NS}/{half}" for half in halves],
-            },
+            PartialOutcome(
+                f"split into {', '.join(halves)}", children=[f"{NS}/{half}" for half in halves]
+            ),
         )
-        assert [(each["state"], each["outcome"]) for each in told] == [
+        assert [(each.state, each.outcome) for each in told] == [
             ("running", None),
-            ("done", split["outcome"]),
+            ("done", split.outcome),
         ]
         recorded = [each.end is not None for plan in led.observed for each in plan.splits]
         assert recorded == [False, True]
@@ -183,8 +182,8 @@ async def test_a_split_that_fails_says_so() -> None:
         led.fleet.unreachable.add("b1:8080")
         await led.load_manager.split()
         (split,) = led.load_manager.kept.last(10)
-        assert (split["state"], split["outcome"]["children"]) == ("failed", [])
-        assert "b1:8080" in split["outcome"]["text"]
+        assert (split.state, split.outcome.children) == ("failed", [])
+        assert "b1:8080" in split.outcome.text
 
 
 async def test_what_is_too_big_and_cannot_be_split_is_said_once() -> None:
@@ -253,7 +252,7 @@ async def test_a_placement_strategy_that_fails_leaves_no_bundle_without_a_broker
             assert led.steps.failures == {"place": 1}
             led.load_manager.failed("place", RuntimeError("a bug in a plug-in"))
             newest = led.load_manager.kept.last(1)[0]
-            assert (newest["kind"], newest["step"], newest["error"]) == (
+            assert (newest.kind, newest.step, newest.error) == (
                 "failure",
                 "place",
                 "RuntimeError: a bug in a plug-in",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from clusters.led import Led, led_fleet
 from clusters.members import NS
@@ -53,12 +54,12 @@ async def test_a_move_is_verified() -> None:
         (move,) = await carried_out(led, unload())
         assert led.fleet.owners(A) == ["b2:8080"]
         decision = led.load_manager.kept.last(1)[0]
-        assert (decision["kind"], decision["reason"], decision["why"]) == (
+        assert (decision.kind, decision.reason, decision.why) == (
             "move",
             "test",
             {"rate": 3.0},
         )
-        assert decision["outcome"] == {
+        assert msgspec.to_builtins(decision.outcome) == {
             "text": "moved",
             "code": None,
             "owner": "b2:8080",
@@ -66,7 +67,7 @@ async def test_a_move_is_verified() -> None:
             "clientsBack": 4,
             "pauseMs": 5.0,
         }
-        record = move_record(7, "b0:8080", move, epoch=1, cycle=2)
+        record = move_record(7, "b0:8080", move, epoch=1, cycle=2, life=None)
         assert (record.action, record.state, record.owner, record.clients_back) == (
             "move",
             "done",
@@ -190,8 +191,8 @@ async def test_a_pause_holds_what_the_leader_decides() -> None:
         await led.operations.move(B, "b2:8080")
         await asyncio.sleep(50)
         assert (led.fleet.owners(A), led.fleet.owners(B)) == (["b1:8080"], ["b2:8080"])
-        assert led.operations.list_moves(9)["paused"]["note"] == "look"
-        assert led.operations.list_moves(9)["waiting"] == 1
+        assert led.operations.list_moves(9).paused.note == "look"
+        assert led.operations.list_moves(9).waiting == 1
         other = OperatorWishes(led.store, led.moves.clock, Corrupt())
         await other._read(paths.PAUSE)
         assert other.pause() is not None
@@ -210,10 +211,10 @@ async def test_a_bundle_of_a_broker_of_the_other_load_manager_has_an_owner() -> 
         await led.store.create(paths.session(77), b"")
         with pytest.raises(OperationalError, match="was not moved to b2:8080"):
             await led.operations.move(A, "b2:8080")
-        assert (await led.operations.move(A, "b1:8080"))["outcome"]["owner"] == "b1:8080"
+        assert (await led.operations.move(A, "b1:8080")).outcome.owner == "b1:8080"
         await led.store.delete(paths.session(77))
         told = await led.operations.move(A, "b2:8080")
-        assert told["outcome"]["text"].startswith(f"{A} has no owner")
+        assert told.outcome.text.startswith(f"{A} has no owner")
 
 
 async def test_a_move_to_a_broker_that_is_cordoned_meanwhile_is_cancelled() -> None:
@@ -226,8 +227,8 @@ async def test_a_move_to_a_broker_that_is_cordoned_meanwhile_is_cancelled() -> N
         await led.operations.pause(None)
         await asyncio.sleep(5)
         assert led.fleet.owners(A) == ["b1:8080"]
-        (move,) = led.operations.list_moves(9)["moves"]
-        assert move["state"] == "cancelled"
+        (move,) = led.operations.list_moves(9).moves
+        assert move.state is MoveState.CANCELLED
         assert "cordoned meanwhile" in str(move)
 
 
@@ -236,7 +237,7 @@ async def test_a_pinned_bundle_is_not_moved_back() -> None:
     async with led_fleet(2, strategies=UNIFORM) as led:
         await led.fleet.brokers[0].acquire(A)
         moved = await led.operations.move(A, "b1:8080", pin_s=600, note="mine")
-        assert (moved["state"], led.fleet.owners(A)) == ("done", ["b1:8080"])
+        assert (moved.state, led.fleet.owners(A)) == (MoveState.DONE, ["b1:8080"])
         assert list(led.operations.pins()) == [A]
         loads = {A: NamespaceBundleStats(msg_rate_in=900), B: NamespaceBundleStats(msg_rate_in=1)}
         await led.report(1, loads)
@@ -246,7 +247,7 @@ async def test_a_pinned_bundle_is_not_moved_back() -> None:
         led.fleet.unreachable.add("b1:8080")
         with pytest.raises(OperationalError, match="was not moved"):
             await led.operations.move(A, "b0:8080", pin_s=5)
-        assert led.operations.pins()[A]["broker"] == "b1:8080"
+        assert led.operations.pins()[A].broker == "b1:8080"
         await asyncio.sleep(600)
         assert led.operations.pins() == {}
         await led.wishes.forget_old(())
@@ -262,15 +263,15 @@ async def test_a_pin_goes_with_its_bundle() -> None:
         await led.fleet.brokers[0].acquire(A)
         pinned = await led.operations.move(A, "b1:8080", pin_s=600, note="mine")
         moved = await led.operations.move(A, "b2:8080")
-        assert moved["pinnedUntil"] == pinned["pinnedUntil"]
+        assert moved.pinned_until == pinned.pinned_until
         await led.operations.move(part, "b1:8080")
         pins = led.operations.pins()
-        assert {bundle: pin["broker"] for bundle, pin in pins.items()} == {
+        assert {bundle: pin.broker for bundle, pin in pins.items()} == {
             A: "b2:8080",
             part: "b1:8080",
         }
-        assert {pin["note"] for pin in pins.values()} == {"mine"}
-        assert {pin["until"] for pin in pins.values()} == {pinned["pinnedUntil"]}
+        assert {pin.note for pin in pins.values()} == {"mine"}
+        assert {pin.until for pin in pins.values()} == {pinned.pinned_until}
         led.fleet.unreachable.add("b2:8080")
         with pytest.raises(OperationalError, match="was not moved"):
             await led.operations.move(A, "b0:8080")
@@ -352,9 +353,9 @@ async def test_what_operators_may_not_ask() -> None:
         with pytest.raises(NotFoundError):
             await led.operations.uncordon("b1:8080")
         owned = await led.operations.move(A, "b0:8080")
-        assert (owned["state"], owned["outcome"]["text"]) == (None, "b0:8080 owns it already")
+        assert (owned.state, owned.outcome.text) == (None, "b0:8080 owns it already")
         free = await led.operations.move(B, "b1:8080")
-        assert "its next lookup places it on b1:8080" in free["outcome"]["text"]
+        assert "its next lookup places it on b1:8080" in free.outcome.text
         assert await led.load_manager.place(B) == "b1:8080"
 
 
@@ -370,18 +371,18 @@ async def test_a_drain() -> None:
             await led.fleet.brokers[1].acquire(span)
         led.move_settings.set(MoveSettings(per_minute_max=3))
         began = await led.operations.cordon("b1:8080", drain=True, note="disk")
-        assert (began["state"], began["total"], began["left"]) == ("draining", 9, None)
+        assert (began.state, began.total, began.left) == ("draining", 9, None)
         await led.draining.step()
         await asyncio.sleep(30)
         (half,) = led.operations.cordons()
-        assert (half["left"], half["moved"], half["state"]) == (6, 3, "draining")
-        assert half["secondsLeft"] == pytest.approx(60, abs=5)
+        assert (half.left, half.moved, half.state) == (6, 3, "draining")
+        assert half.seconds_left == pytest.approx(60, abs=5)
         assert {await led.load_manager.place(span) for span in spans[9:]} <= {"b0:8080", "b2:8080"}
         for _ in range(40):
             await asyncio.sleep(5)
             await led.draining.step()
         (done,) = led.operations.cordons()
-        assert (done["left"], done["moved"], done["state"], done["secondsLeft"]) == (
+        assert (done.left, done.moved, done.state, done.seconds_left) == (
             0,
             9,
             "drained",
@@ -402,8 +403,8 @@ async def test_a_drain_by_the_other_leader() -> None:
         await led.operations.cordon("b1:8080", drain=True)
         await led.draining.step()
         (told,) = led.operations.cordons()
-        assert (told["left"], told["state"]) == (1, "draining")
-        assert told["problem"] == "it runs the other load manager, whose leader drains it"
+        assert (told.left, told.state) == (1, "draining")
+        assert told.problem == "it runs the other load manager, whose leader drains it"
         assert not [*led.moves.queue.open_moves()]
         led.of_other_manager.clear()
         await led.draining.step()
@@ -419,10 +420,10 @@ async def test_a_cordon_until_a_restart() -> None:
         for broker in ("b1:8080", "b2:8080"):
             reports[broker].start_timestamp = 1_000
         told = await led.operations.cordon("b1:8080", drain=True, until_restart=True)
-        assert told["untilRestart"]
+        assert told.until_restart
         await led.operations.cordon("b2:8080", drain=False)
         kept = await led.operations.cordon("b2:8080", drain=True, until_restart=True)
-        assert not kept["untilRestart"]
+        assert not kept.until_restart
         await led.operations.step()
         assert led.wishes.cordons.keys() == {"b1:8080", "b2:8080"}
         gone = reports.pop("b1:8080")
@@ -445,7 +446,7 @@ async def test_a_drain_that_cannot_go_on_says_why() -> None:
         await led.operations.cordon("b1:8080", drain=True)
         led.fleet.unreachable.add("b1:8080")
         await led.draining.step()
-        assert "cannot be reached" in led.operations.cordons()[0]["problem"]
+        assert "cannot be reached" in led.operations.cordons()[0].problem
         led.fleet.unreachable.clear()
         await led.operations.pause(600)
         await led.draining.step()

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from clusters.led import Led, led_fleet
 from clusters.members import NS
 
 from loadmanager.engine.load.reports import NamespaceBundleStats
+from loadmanager.leader.documents.cluster import BundlesShown
 
 BUNDLE, OTHER = f"{NS}/0x00000000_0x40000000", f"{NS}/0x40000000_0x80000000"
 BUSY, IDLE = NamespaceBundleStats(msg_rate_in=5, topics=1), NamespaceBundleStats()
 FIGURES = ("rate", "throughput", "topics", "producers", "consumers")
 
 
-async def shown(led: Led) -> dict[str, Any]:
+async def shown(led: Led) -> BundlesShown:
     """All bundles."""
     return await led.overview.bundles(sort="rate", namespace=None, owner=None, limit=10)
 
@@ -31,11 +30,11 @@ async def test_figures_that_are_not_measured_yet_are_no_zeros() -> None:
             (61_000, [0.0, 0.0, 0, 0, 0]),
         ):
             await led.report(1, {BUNDLE: IDLE}, at_ms=at_ms)
-            (listed,) = (await shown(led))["bundles"]
+            (listed,) = (await shown(led)).bundles
             story = await led.overview.bundle(BUNDLE, [], 10)
             for told in (listed, story):
-                assert told["owner"] == "b1:8080"
-                assert [told[name] for name in FIGURES] == figures, at_ms
+                assert told.owner == "b1:8080"
+                assert [getattr(told, name) for name in FIGURES] == figures, at_ms
 
 
 async def test_figures_that_are_measured_are_shown_at_once() -> None:
@@ -43,9 +42,9 @@ async def test_figures_that_are_measured_are_shown_at_once() -> None:
     async with led_fleet(2) as led:
         await led.report(1, {}, at_ms=1)
         await led.fleet.brokers[1].acquire(BUNDLE)
-        assert (await led.overview.bundle(BUNDLE, [], 10))["rate"] is None
+        assert (await led.overview.bundle(BUNDLE, [], 10)).rate is None
         await led.report(1, {BUNDLE: BUSY}, at_ms=2)
-        assert (await led.overview.bundle(BUNDLE, [], 10))["rate"] == 5
+        assert (await led.overview.bundle(BUNDLE, [], 10)).rate == 5
 
 
 async def test_a_bundle_that_moves_is_counted_all_the_time() -> None:
@@ -57,10 +56,10 @@ async def test_a_bundle_that_moves_is_counted_all_the_time() -> None:
         for stats, owner in (({BUNDLE: BUSY, OTHER: BUSY}, "b0:8080"), ({OTHER: BUSY}, None)):
             await led.report(0, stats, at_ms=2)
             told = await shown(led)
-            assert (told["total"], led.overview.cluster(10)["bundles"]) == (2, 2)
-            assert {one["bundle"]: one["owner"] for one in told["bundles"]} == {
+            assert (told.total, led.overview.cluster(10).bundles) == (2, 2)
+            assert {one.bundle: one.owner for one in told.bundles} == {
                 BUNDLE: owner,
                 OTHER: "b0:8080",
             }
         await led.report(1, {BUNDLE: BUSY}, at_ms=3)
-        assert {one["owner"] for one in (await shown(led))["bundles"]} == {"b0:8080", "b1:8080"}
+        assert {one.owner for one in (await shown(led)).bundles} == {"b0:8080", "b1:8080"}

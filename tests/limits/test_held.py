@@ -27,14 +27,14 @@ def test_held_between_two_moments() -> None:
     run_until(broker, clock, clock() + 4 * SECOND)
     assert not client.throttle.paused
     report = held_report(broker, clock(), 5)
-    (limit,) = report["limits"]
-    assert (limit["name"], limit["configuredMessagesPerS"]) == (f"{TOPIC} publish", 100)
-    assert (limit["topics"], limit["waitersTotal"]) == ([str(TOPIC)], 1)
-    (waiter,) = limit["waiters"]
-    assert (waiter["kind"], waiter["name"], waiter["waits"]) == ("producer", "p", False)
-    assert waiter["client"] == client.peer
+    (limit,) = report.limits
+    assert (limit.name, limit.configured_messages_per_s) == (f"{TOPIC} publish", 100)
+    assert (limit.topics, limit.waiters_total) == ([str(TOPIC)], 1)
+    (waiter,) = limit.waiters
+    assert (waiter.kind, waiter.name, waiter.waits) == ("producer", "p", False)
+    assert waiter.client == client.peer
     clock.forward_ms(10_000)
-    assert held_report(broker, clock(), 5)["limits"] == []
+    assert held_report(broker, clock(), 5).limits == []
 
 
 def test_a_shared_limit_names_the_topics_that_it_holds() -> None:
@@ -46,11 +46,11 @@ def test_a_shared_limit_names_the_topics_that_it_holds() -> None:
     for name in (TOPIC, OTHER):
         Client(clock, broker, broker.topic(name, clock()), 100, 10, cap=2).go_on()
     clock.forward_ms(15_000)
-    (limit,) = held_report(broker, clock(), 1)["limits"]
-    assert limit["level"] == "resource group"
-    assert (limit["waitersTotal"], len(limit["waiters"]), len(limit["topics"])) == (2, 1, 1)
-    assert limit["waiters"][0]["waits"]
-    assert held_report(broker, clock(), 1)["causes"] == {"resource group publish rate": 2}
+    (limit,) = held_report(broker, clock(), 1).limits
+    assert limit.level == "resource group"
+    assert (limit.waiters_total, len(limit.waiters), len(limit.topics)) == (2, 1, 1)
+    assert limit.waiters[0].waits
+    assert held_report(broker, clock(), 1).causes == {"resource group publish rate": 2}
 
 
 def test_a_crowd_is_not_remembered() -> None:
@@ -62,5 +62,5 @@ def test_a_crowd_is_not_remembered() -> None:
     for _ in range(RECENT_MAX + 50):
         clock.now_ns += MS // 1000
         Client(clock, broker, topic, 1000, 10, cap=1).go_on()
-    (limit,) = held_report(broker, clock(), 20)["limits"]
-    assert (limit["waitersTotal"], len(limit["waiters"])) == (RECENT_MAX, 20)
+    (limit,) = held_report(broker, clock(), 20).limits
+    assert (limit.waiters_total, len(limit.waiters)) == (RECENT_MAX, 20)

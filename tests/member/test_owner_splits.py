@@ -30,14 +30,16 @@ async def test_a_split_has_its_figures_and_its_outcome() -> None:
         await splits.tick()
         halves = ["0x00000000_0x20000000", "0x20000000_0x40000000"]
         (decision,) = splits.decisions.last(10)
-        assert {name: decision[name] for name in ("kind", "reason", "why", "broker", "state")} == {
+        assert {
+            name: getattr(decision, name) for name in ("kind", "reason", "why", "broker", "state")
+        } == {
             "kind": "split",
             "reason": "MsgRate",
             "why": {"msgRate": 50.0, "limit": 40},
             "broker": broker.address.broker_id,
             "state": "done",
         }
-        assert decision["outcome"]["children"] == [f"{NS}/{half}" for half in halves]
+        assert decision.outcome.children == [f"{NS}/{half}" for half in halves]
         assert [(plan.strategy, plan.splits[0].end is not None) for plan in observed] == [
             (STRATEGY, False),
             (STRATEGY, True),

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from loadmanager.broker import settings
-from loadmanager.engine.strategies.plan_document import plan_document
+from loadmanager.engine.strategies.plan_document import PlanShown
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.lab.deciding import Deciding
@@ -130,7 +130,7 @@ class Scenario:
             line = decode_line(json.dumps(self._line(number)).encode())
             strategies = loaded.leaf(StrategySettings)
             plan = deciding.decide(line, strategies, loaded.leaf(SplitSettings))
-            text += explain(number + 1, line, plan_document(plan), strategies.weights)
+            text += explain(number + 1, line, PlanShown.of(plan), strategies.weights)
         return text
 
 

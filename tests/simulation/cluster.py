@@ -23,6 +23,7 @@ from loadmanager.broker.wiring.outside import Outside
 from loadmanager.broker.wiring.parts import Parts
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.leader import Leader
@@ -324,7 +325,7 @@ class Peers:
             lambda parts: parts.use_cases.orders.acquire(bundle, epoch=epoch),
         )
 
-    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[dict[str, Any]]) -> None:
+    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[ChangeShown]) -> None:
         """See the port."""
 
         async def tell(parts: Parts) -> None:

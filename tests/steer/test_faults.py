@@ -57,8 +57,8 @@ async def test_a_daemon_that_is_killed_leaves_nothing_half_done(
         async with beside(pulsar, tmp_path, ACT, epoch=2) as daemon:
             await daemon.cycle()
             assert daemon.work.hold.reason() is None
-            moves = daemon.work.operations.list_moves(99)["moves"]
-            assert {move["state"] for move in moves} <= {"done"}
+            moves = daemon.work.operations.list_moves(99).moves
+            assert {move.state.value for move in moves} <= {"done"}
         shares = Counter(pulsar.owners.values())
         assert set(shares) == set(pulsar.brokers)
         assert max(shares.values()) < 12
@@ -126,9 +126,9 @@ async def test_an_answer_that_is_lost_after_the_move(tmp_path: Path) -> None:
             pulsar.switch_off()
             pulsar.on_unload = fault
             await daemon.cycle()
-            moves = daemon.work.operations.list_moves(99)["moves"]
+            moves = daemon.work.operations.list_moves(99).moves
             assert len(moves) > 1
-            assert {move["state"] for move in moves} == {"done"}
+            assert {move.state.value for move in moves} == {"done"}
             assert daemon.work.hold.reason() is None
             assert len(dict(pulsar.moved)) == len(pulsar.moved) == len(moves)
             for bundle, destination in pulsar.moved:
@@ -151,8 +151,8 @@ async def test_a_broker_that_is_killed_in_the_middle_of_a_plan(tmp_path: Path) -
 
         pulsar.on_unload = on_unload
         await daemon.cycle()
-        moves = daemon.work.operations.list_moves(99)["moves"]
-        states = Counter(move["state"] for move in moves)
+        moves = daemon.work.operations.list_moves(99).moves
+        states = Counter(move.state.value for move in moves)
         assert states["failed"] == 1
         assert states["cancelled"] == len(moves) - 1 > 0
         assert "CircuitBreaker" in str(daemon.work.hold.reason())
@@ -190,8 +190,8 @@ async def test_an_order_that_gets_nonsense_ends_the_plan(
 
         pulsar.on_unload = on_unload
         await daemon.cycle()
-        moves = daemon.work.operations.list_moves(99)["moves"]
-        states = Counter(move["state"] for move in moves)
+        moves = daemon.work.operations.list_moves(99).moves
+        states = Counter(move.state.value for move in moves)
         assert (states["done"], states["failed"]) == (1, 1)
         assert states["cancelled"] == len(moves) - 2 > 0
         assert len(pulsar.moved) == 1

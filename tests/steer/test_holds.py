@@ -115,7 +115,7 @@ async def test_a_drain_goes_on_after_a_restart_unless_pulsar_balances(tmp_path: 
             await daemon.work.read()
             assert await drained(daemon) == 0
             (told,) = daemon.work.operations.cordons()
-            assert "PulsarBalances" in told["problem"]
+            assert "PulsarBalances" in told.problem
             pulsar.switch_off()
             await daemon.work.read()
             assert await drained(daemon) == 12
@@ -393,7 +393,7 @@ async def test_approve_has_a_breaker_too(tmp_path: Path) -> None:
             await work.operations.plans.execute(plan)
         pulsar.nonsense.clear()
         moved = await work.operations.move(pulsar.owned(pulsar.brokers[0])[0], pulsar.brokers[1])
-        assert moved["state"] == "done"
+        assert moved.state.value == "done"
 
 
 async def test_a_drain_of_a_broker_that_does_not_answer_once(tmp_path: Path) -> None:
@@ -409,12 +409,12 @@ async def test_a_drain_of_a_broker_that_does_not_answer_once(tmp_path: Path) -> 
         await work.read()
         await work.operations.step()
         (told,) = work.operations.cordons()
-        assert (told["state"], told["active"]) == ("draining", True)
-        assert told["left"] == len(pulsar.owned(pulsar.brokers[0])) > 0
+        assert (told.state, told.active) == ("draining", True)
+        assert told.left == len(pulsar.owned(pulsar.brokers[0])) > 0
         pulsar.brokers = pulsar.brokers[1:]
         await work.read()
         (told,) = work.operations.cordons()
-        assert (told["state"], told["left"]) == ("stopped", 0)
+        assert (told.state, told.left) == ("stopped", 0)
 
 
 async def test_an_operators_move_that_may_not_begin(tmp_path: Path) -> None:
@@ -473,7 +473,7 @@ async def test_a_bundle_that_is_split_is_not_moved(tmp_path: Path) -> None:
         assert too_big not in pulsar.owners
         await work.shed()
         await work.moves.idle()
-        assert {move["state"] for move in work.operations.list_moves(99)["moves"]} == {"done"}
+        assert {move.state.value for move in work.operations.list_moves(99).moves} == {"done"}
         assert work.hold.stopped() is None
         assert work.split_orders.is_busy(too_big, pulsar.brokers[0])
         daemon.clock.pass_s(30)
@@ -490,7 +490,7 @@ async def test_a_bundle_that_left_before_its_move_opens_no_breaker(tmp_path: Pat
             daemon.pulsar.owners[bundle] = daemon.pulsar.brokers[2]
         await daemon.work.shed()
         await daemon.work.moves.idle()
-        states = {move["state"] for move in daemon.work.operations.list_moves(99)["moves"]}
+        states = {move.state.value for move in daemon.work.operations.list_moves(99).moves}
         assert "failed" in states
         assert daemon.work.hold.stopped() is None
 

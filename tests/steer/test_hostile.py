@@ -48,10 +48,10 @@ async def test_no_redirect_leads_to_a_stranger(tmp_path: Path) -> None:
             await daemon.cycle()
             (move,) = [
                 move
-                for move in daemon.work.operations.list_moves(99)["moves"]
-                if move["state"] == "failed"
+                for move in daemon.work.operations.list_moves(99).moves
+                if move.state.value == "failed"
             ]
-            assert "not a broker of the cluster" in move["outcome"]["text"]
+            assert "not a broker of the cluster" in move.outcome.text
             assert asked == []
             daemon.pulsar.nonsense["/leaderBroker"] = daemon.pulsar.nonsense["/unload"]
             await daemon.work.watching.read_policies()

@@ -32,17 +32,17 @@ async def test_advice_has_reasons_and_commands(tmp_path: Path) -> None:
     settings = {"mode": "advise", "shadowStrategies": "UniformLoadShedder", "minUnloadMessage": "1"}
     async with watching(tmp_path, settings=settings) as daemon:
         await daemon.cycle()
-        document = daemon.work.advice.document()
-        move = document["plan"]["unloads"][0]
-        assert move["reason"] == "Overloaded"
-        span = move["bundle"].rpartition("/")[2]
-        assert move["command"] == (
+        document = daemon.work.advice.shown(None)
+        move = document.plan.unloads[0]
+        assert move.reason == "Overloaded"
+        span = move.bundle.rpartition("/")[2]
+        assert move.command == (
             f"pulsar-admin namespaces unload acme/shop --bundle {span} "
-            f"--destinationBroker {move['destination']}"
+            f"--destinationBroker {move.destination}"
         )
-        (shadow,) = document["shadows"]
-        assert shadow["strategy"] == "UniformLoadShedder"
-        assert shadow["plan"]["unloads"]
+        (shadow,) = document.shadows
+        assert shadow.strategy == "UniformLoadShedder"
+        assert shadow.plan.unloads
         records = [record for record in daemon.history.records if isinstance(record, Decision)]
         assert {record.action for record in records} >= {"unload", "skip"}
         assert shares(daemon) == [12, 2, 2]
@@ -136,11 +136,11 @@ async def test_a_plan_waits_for_approval_and_is_carried_out_exactly(tmp_path: Pa
         daemon.pulsar.switch_off()
         await daemon.cycle()
         assert daemon.pulsar.moved == []
-        advice = daemon.work.advice.document()
-        plan_id = advice["planId"]
+        advice = daemon.work.advice.shown(None)
+        plan_id = advice.plan_id
         await daemon.work.operations.plans.execute(plan_id)
         await daemon.work.moves.idle()
-        planned = [(move["bundle"], move["destination"]) for move in advice["plan"]["unloads"]]
+        planned = [(move.bundle, move.destination) for move in advice.plan.unloads]
         assert daemon.pulsar.moved == planned
         with pytest.raises(DriftError, match="carried out already"):
             await daemon.work.operations.plans.execute(plan_id)
@@ -151,11 +151,11 @@ async def test_a_plan_that_drifted_is_refused(tmp_path: Path) -> None:
     async with watching(tmp_path, settings=APPROVE) as daemon:
         daemon.pulsar.switch_off()
         await daemon.cycle()
-        advice = daemon.work.advice.document()
-        first = advice["plan"]["unloads"][0]["bundle"]
+        advice = daemon.work.advice.shown(None)
+        first = advice.plan.unloads[0].bundle
         daemon.pulsar.owners[first] = daemon.pulsar.brokers[1]
         with pytest.raises(DriftError, match=f"{first}: {daemon.pulsar.brokers[1]} owns it now"):
-            await daemon.work.operations.plans.execute(advice["planId"])
+            await daemon.work.operations.plans.execute(advice.plan_id)
         assert daemon.pulsar.moved == []
 
 
@@ -197,7 +197,7 @@ async def test_a_bundle_that_went_elsewhere_is_ordered_again(
         bundle = daemon.pulsar.owned(one)[0]
         daemon.pulsar.miss, daemon.pulsar.back = miss, back
         moved = await daemon.work.operations.move(bundle, three)
-        assert moved["state"] == "done"
+        assert moved.state.value == "done"
         assert daemon.pulsar.owners[bundle] == three
 
 
@@ -210,11 +210,11 @@ async def test_the_breaker_stops_after_a_move_that_failed(tmp_path: Path) -> Non
         work = daemon.work
         assert "CircuitBreaker: 1 moves failed in a row" in str(work.hold.reason())
         assert daemon.pulsar.moved == []
-        moves = work.operations.list_moves(99)["moves"]
-        assert {move["state"] for move in moves} == {"failed", "cancelled"}
-        cancelled = [move for move in moves if move["state"] == "cancelled"]
+        moves = work.operations.list_moves(99).moves
+        assert {move.state.value for move in moves} == {"failed", "cancelled"}
+        cancelled = [move for move in moves if move.state.value == "cancelled"]
         assert all("CircuitBreaker: 1 moves failed" in str(move) for move in cancelled)
-        assert "CircuitBreaker" in work.operations.list_moves(9)["paused"]["note"]
+        assert "CircuitBreaker" in work.operations.list_moves(9).paused.note
         await daemon.cycle()
         assert daemon.pulsar.moved == []
         await work.operations.pause(None)
@@ -306,8 +306,8 @@ async def test_a_dead_destination_gets_nothing(tmp_path: Path) -> None:
         await daemon.work.operations.plans.execute(plan_id)
         await daemon.work.moves.idle()
         assert daemon.pulsar.owners == before
-        moves = daemon.work.operations.list_moves(99)["moves"]
-        assert {move["state"] for move in moves} == {"failed", "cancelled"}
+        moves = daemon.work.operations.list_moves(99).moves
+        assert {move.state.value for move in moves} == {"failed", "cancelled"}
         assert not any("PUT" in line for line in daemon.pulsar.log)
 
 

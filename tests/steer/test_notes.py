@@ -85,7 +85,7 @@ async def test_no_cycle_moves_what_cannot_be_kept(
                 assert daemon.work.hold.budget.moves() == []
         bundle = pulsar.owned(pulsar.brokers[0])[0]
         moved = await daemon_move(pulsar, tmp_path, bundle, problem)
-        assert moved["state"] == "done"
+        assert moved.state.value == "done"
 
 
 async def daemon_move(

@@ -190,4 +190,4 @@ async def test_an_operators_move_is_ordered_again(tmp_path: Path, happens: Any) 
         moved = await daemon.work.operations.move(
             pulsar.owned(pulsar.brokers[0])[0], pulsar.brokers[1]
         )
-        assert (moved["state"], ordered(daemon)) == ("done", 3)
+        assert (moved.state.value, ordered(daemon)) == ("done", 3)

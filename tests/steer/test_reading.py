@@ -52,7 +52,7 @@ async def test_only_reads_are_sent_while_observing(tmp_path: Path) -> None:
             await daemon.cycle()
         assert {line.partition(" ")[0] for line in daemon.pulsar.log} == {"GET"}
         assert not any("lookup" in line for line in daemon.pulsar.log)
-        assert daemon.work.advice.document()["plan"]["unloads"]
+        assert daemon.work.advice.shown(None).plan.unloads
 
 
 async def test_a_strategy_that_fails_to_see_a_report_costs_no_reading(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ async def test_a_broker_that_does_not_answer_goes_stale(tmp_path: Path) -> None:
         assert dead in picture.registered
         assert dead not in picture.answering
         assert picture.address(dead) is None
-        assert picture.document()["brokers"][dead]["ageSeconds"] == 90
+        assert picture.shown().brokers[dead].age_seconds == 90
         plan = daemon.work.advice.plan
         assert plan is not None
         assert plan.unloads

@@ -45,8 +45,8 @@ async def test_act_splits_and_sees_the_parts(tmp_path: Path, *, extensible: bool
         await check(daemon)
         assert daemon.pulsar.topics_of == dict.fromkeys(PARTS, 15)
         assert orders(daemon) == [ORDER]
-        (told,) = [one for one in daemon.work.load_manager.kept.last(9) if one["kind"] == "split"]
-        assert told["outcome"]["text"] == "split into 0x30000000_0x38000000, 0x38000000_0x40000000"
+        (told,) = [one for one in daemon.work.load_manager.kept.last(9) if one.kind == "split"]
+        assert told.outcome.text == "split into 0x30000000_0x38000000, 0x38000000_0x40000000"
         owner = daemon.pulsar.owners[PARTS[0]]
         before = sum(daemon.pulsar.rates[part] for part in PARTS)
         for part in PARTS:
@@ -62,17 +62,17 @@ async def test_advise_shows_the_command_and_splits_nothing(tmp_path: Path) -> No
     """With the figure that is too high."""
     async with watching(tmp_path, settings={"mode": "advise", **FEW_TOPICS}) as daemon:
         await check(daemon, off=False)
-        (split,) = daemon.work.advice.document()["splits"]
-        assert split["command"] == (
+        (split,) = daemon.work.advice.shown(None).splits
+        assert split.command == (
             f"pulsar-admin namespaces split-bundle {NAMESPACE} --bundle {RANGES[3]}"
         )
-        assert split["why"] == {"topics": 30, "limit": 10}
-        assert split["broker"] == daemon.pulsar.owners[TOO_BIG]
-        assert split["planId"] is None
+        assert split.why == {"topics": 30, "limit": 10}
+        assert split.broker == daemon.pulsar.owners[TOO_BIG]
+        assert split.plan_id is None
         await check(daemon, off=False)
-        assert daemon.work.advice.document()["splits"] == [split]
+        assert daemon.work.advice.shown(None).splits == [split]
         await check(daemon, topics=10, off=False)
-        assert daemon.work.advice.document()["splits"] == []
+        assert daemon.work.advice.shown(None).splits == []
         assert orders(daemon) == []
 
 
@@ -83,7 +83,7 @@ async def test_what_is_not_known_is_not_advised(tmp_path: Path) -> None:
         daemon.pulsar.nonsense["/failureDomains"] = failed
         await daemon.work.read()
         await daemon.work.splitting.step()
-        assert daemon.work.advice.document()["splits"] == []
+        assert daemon.work.advice.shown(None).splits == []
 
 
 async def test_a_check_is_bounded(tmp_path: Path) -> None:
@@ -102,16 +102,16 @@ async def test_an_approved_split_is_made_once(tmp_path: Path) -> None:
     """Its plan is the same at each check until it is carried out; its answer says that it is."""
     async with watching(tmp_path, settings={"mode": "approve", **FEW_TOPICS}) as daemon:
         await check(daemon)
-        (split,) = daemon.work.advice.document()["splits"]
+        (split,) = daemon.work.advice.shown(None).splits
         await check(daemon)
-        assert daemon.work.advice.document()["splits"] == [split]
+        assert daemon.work.advice.shown(None).splits == [split]
         assert orders(daemon) == []
         plans = daemon.work.operations.plans
-        plan = await plans.execute(split["planId"])
-        assert (plan["state"], plan["plan"]["splits"][0]["bundle"]) == ("executed", TOO_BIG)
+        plan = await plans.execute(split.plan_id)
+        assert (plan.state, plan.plan.splits[0].bundle) == ("executed", TOO_BIG)
         assert daemon.pulsar.topics_of == dict.fromkeys(PARTS, 15)
         with pytest.raises(DriftError, match="carried out already"):
-            await plans.execute(split["planId"])
+            await plans.execute(split.plan_id)
         assert orders(daemon) == [ORDER]
 
 
@@ -121,20 +121,20 @@ async def test_an_approved_split_is_refused_after_changes(tmp_path: Path) -> Non
     """
     async with watching(tmp_path, settings={"mode": "approve", **FEW_TOPICS}) as daemon:
         await check(daemon, off=False)
-        (split,) = daemon.work.advice.document()["splits"]
+        (split,) = daemon.work.advice.shown(None).splits
         plans = daemon.work.operations.plans
         with pytest.raises(ConflictError, match="PulsarBalances"):
-            await plans.execute(split["planId"])
+            await plans.execute(split.plan_id)
         await check(daemon, topics=10)
         with pytest.raises(DriftError, match="no broker that answers reports it as too big"):
-            await plans.execute(split["planId"])
+            await plans.execute(split.plan_id)
         daemon.pulsar.edges = sorted([*daemon.pulsar.edges, "0x38000000"])
         with pytest.raises(DriftError, match="it was split or merged"):
-            await plans.execute(split["planId"])
+            await plans.execute(split.plan_id)
         daemon.clock.pass_s(601)
         await daemon.work.watching.read_settings()
         with pytest.raises(DriftError, match="more than 600 s ago"):
-            await plans.execute(split["planId"])
+            await plans.execute(split.plan_id)
         assert orders(daemon) == []
 
 
@@ -145,15 +145,15 @@ async def test_a_split_that_pulsar_does_not_make(tmp_path: Path) -> None:
     async with watching(tmp_path, settings={"mode": "approve", **FEW_TOPICS}) as daemon:
         daemon.pulsar.divides = False
         await check(daemon)
-        (split,) = daemon.work.advice.document()["splits"]
+        (split,) = daemon.work.advice.shown(None).splits
         with pytest.raises(OperationalError, match="found no boundary that divides its topics"):
-            await daemon.work.operations.plans.execute(split["planId"])
+            await daemon.work.operations.plans.execute(split.plan_id)
     async with watching(tmp_path / "another", settings={"mode": "act", **FEW_TOPICS}) as daemon:
         daemon.pulsar.nonsense["/split"] = failed
         await check(daemon)
         await check(daemon)
-        (told,) = [one for one in daemon.work.load_manager.kept.last(9) if one["kind"] == "split"]
-        assert "500" in told["outcome"]["text"]
+        (told,) = [one for one in daemon.work.load_manager.kept.last(9) if one.kind == "split"]
+        assert "500" in told.outcome.text
         assert daemon.work.load_manager.not_split == len(orders(daemon)) == 1
 
 
@@ -165,7 +165,7 @@ async def test_what_keeps_act_from_splitting(tmp_path: Path) -> None:
         assert orders(daemon) == []
         await daemon.work.operations.pause(60)
         await check(daemon)
-        assert len(daemon.work.advice.document()["splits"]) == 1
+        assert len(daemon.work.advice.shown(None).splits) == 1
         assert orders(daemon) == []
         await daemon.work.operations.pause(None)
         await check(daemon)

@@ -136,8 +136,8 @@ async def test_the_age_of_a_stored_report(tmp_path: Path) -> None:
 
         daemon.work.watching.reader = AdminReader(daemon.client, daemon.clock, stored)
         await daemon.work.watching.read_brokers()
-        told = daemon.work.picture.document()["brokers"]
-        assert [told[broker]["ageSeconds"] for broker in (one, two)] == [600, 0]
+        told = daemon.work.picture.shown().brokers
+        assert [told[broker].age_seconds for broker in (one, two)] == [600, 0]
 
 
 def test_how_old_a_stored_report_may_be() -> None:

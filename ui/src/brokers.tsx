@@ -2,7 +2,8 @@
 import type { JSX } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { bytes, count, duration, messages, percent, plural } from "./format";
-import type { Broker, Cordon } from "./model";
+import type { Broker } from "./state";
+import type { CordonShown as Cordon, Resources } from "../generated/openapi";
 import { cluster, panel, staleAfter } from "./state";
 import { use } from "./store";
 import { Section } from "./section";
@@ -59,16 +60,16 @@ export function isStale(broker: Broker): boolean {
   return runs(broker) && (broker.reportAgeMs ?? 0) > staleAfter.value;
 }
 
-const RESOURCES: Record<string, string> = {
-  cpu: "CPU",
-  memory: "memory",
-  directMemory: "message memory",
-  bandwidthIn: "network in",
-  bandwidthOut: "network out",
-};
+const RESOURCES: [keyof Resources, string][] = [
+  ["cpu", "CPU"],
+  ["memory", "memory"],
+  ["directMemory", "message memory"],
+  ["bandwidthIn", "network in"],
+  ["bandwidthOut", "network out"],
+];
 
 export function resourcesOf(broker: Broker): { name: string; part: number }[] {
-  return Object.entries(RESOURCES).flatMap(([key, name]) => {
+  return RESOURCES.flatMap(([key, name]) => {
     const part = broker.resources?.[key]?.fraction;
     return typeof part === "number" ? [{ name, part }] : [];
   });

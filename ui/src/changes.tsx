@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useNames } from "./decisions";
 import { clock, plural } from "./format";
-import type { Change } from "./model";
+import type { ChangeShown as Change } from "../generated/openapi";
 import { Section } from "./section";
 import { changes } from "./state";
 import { use } from "./store";

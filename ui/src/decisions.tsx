@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { clock, shortNames } from "./format";
-import type { Decision } from "./model";
+import type { DecisionShown as Decision } from "../generated/openapi";
 import { cluster, decisions, panel } from "./state";
 import { use } from "./store";
 import { Section } from "./section";

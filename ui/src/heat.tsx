@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { bytes, clock, count, duration, shortRange, split } from "./format";
-import type { Heat as Samples, Series } from "./model";
+import type { HeatSeries as Series, HeatShown as Samples } from "../generated/openapi";
 import { cluster, heat, panel } from "./state";
 import { use } from "./store";
 import { Section } from "./section";

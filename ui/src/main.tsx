@@ -9,7 +9,7 @@ import { Changes } from "./changes";
 import { Decisions } from "./decisions";
 import { bytes, clock, count, duration, messages, percent, plural } from "./format";
 import { Heat } from "./heat";
-import type { Broker, Cluster } from "./model";
+import type { Broker, Cluster } from "./state";
 import { Moves } from "./moves";
 import { sentence } from "./sentences";
 import { begin, cluster, decisions, link, moves, panel, refresh, toast } from "./state";

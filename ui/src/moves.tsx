@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { cancelMove, pauseMoves, resumeMoves } from "./actions";
 import { useNames } from "./decisions";
 import { clock, duration, plural } from "./format";
-import type { Move } from "./model";
+import type { Move } from "../generated/openapi";
 import { moves, panel } from "./state";
 import { use } from "./store";
 import { Section } from "./section";

@@ -1,6 +1,11 @@
 // Decisions and moves as sentences.
 import { clock, figure, percent, plural, shortRange, split } from "./format";
-import type { Decision, Move, Skip, Unload } from "./model";
+import type {
+  DecisionShown as Decision,
+  Move,
+  SkipShown as Skip,
+  UnloadShown as Unload,
+} from "../generated/openapi";
 
 // Whether a bundle was made from another one by splits, or is that one.
 export function isPartOf(bundle: string, whole: string): boolean {

@@ -3,7 +3,16 @@ import { Failure, V1, get } from "./api";
 import type { Kind } from "./api";
 import { Store } from "./store";
 import * as stream from "./stream";
-import type { Broker, Changes, Cluster, Decision, Heat, Moves, Pins, Throttled } from "./model";
+import type {
+  BrokerShown,
+  ChangesShown as Changes,
+  ClusterShown,
+  DecisionShown as Decision,
+  HeatShown as Heat,
+  MovesShown as Moves,
+  PinShown,
+  ThrottledShown as Throttled,
+} from "../generated/openapi";
 
 // Loads and heat have no events: they are asked for at intervals. With the stream of events, all
 // else is asked for when something has happened.
@@ -25,6 +34,15 @@ export interface Link {
   retryAt: number;
 }
 
+export interface Broker extends BrokerShown {
+  // Added here: when this page saw last that a broker is no longer there.
+  goneSince?: number;
+}
+
+export interface Cluster extends Omit<ClusterShown, "brokers"> {
+  brokers: Broker[];
+}
+
 export type Panel = { kind: "bundle"; name: string } | { kind: "broker"; name: string } | null;
 
 export const link = new Store<Link>({ state: "loading", message: "", since: Date.now(), retryAt: 0 });
@@ -32,7 +50,7 @@ export const cluster = new Store<Cluster | null>(null);
 export const heat = new Store<Heat | null>(null);
 export const decisions = new Store<Decision[] | null>(null);
 export const moves = new Store<Moves | null>(null);
-export const pins = new Store<Pins>({});
+export const pins = new Store<Record<string, PinShown>>({});
 export const throttled = new Store<Throttled | null>(null);
 export const changes = new Store<Changes | null>(null);
 export const problems = new Store<Record<string, string>>({});
@@ -104,7 +122,7 @@ async function turnOnce(): Promise<void> {
     work.push(
       part<Moves>("moves", `${V1}/moves?limit=${LISTED}`, (document) => moves.set(document)),
       part<Changes>("changes", `${V1}/changes?limit=${LISTED}`, (document) => changes.set(document)),
-      part<Pins>("pins", `${V1}/pins`, (document) => pins.set(document)),
+      part<Record<string, PinShown>>("pins", `${V1}/pins`, (document) => pins.set(document)),
       part<{ decisions: Decision[] }>("decisions", `${V1}/decisions?limit=${LISTED}`, (document) =>
         decisions.set(document.decisions),
       ),

@@ -14,7 +14,12 @@ import { Failure, V1, get } from "./api";
 import { Chips, heatClass, resourcesOf, runs } from "./brokers";
 import { Entries } from "./decisions";
 import { bytes, clock, count, duration, messages, percent, shortRange, split } from "./format";
-import type { Broker, Bundle, Decision, Story } from "./model";
+import type { Broker } from "./state";
+import type {
+  BundleShown as Bundle,
+  BundleStory as Story,
+  DecisionShown as Decision,
+} from "../generated/openapi";
 import { isPartOf, shortBundle } from "./sentences";
 import { cluster, decisions, heat, panel } from "./state";
 import { use } from "./store";

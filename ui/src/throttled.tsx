@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useNames } from "./decisions";
 import { bytes, count, messages, plural } from "./format";
-import type { Limit } from "./model";
+import type { HoldingLimit as Limit } from "../generated/openapi";
 import { throttled } from "./state";
 import { use } from "./store";
 import { Section } from "./section";

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
 from aiohttp import web
 
 from loadmanager.broker.admin.everybody import Everybody
 from loadmanager.broker.admin.use_cases import UseCases
-from loadmanager.kit.http.answers import flag
+from loadmanager.kit.audit import ChangeShown, ChangesShown
+from loadmanager.kit.http.answers import flag, shown
 from loadmanager.kit.http.operation import Query, body_as, operation
 from loadmanager.leader.http.changes import CHANGES, LIMIT, LIMIT_MAX, ROLE, SINCE, chosen
-from loadmanager.leader.http.models_audit import ChangeShown, ChangesShown
 
 TOLD = "/loadmanager/v1/peers/changes"
 LOCAL = Query(name="local", doc="Only those of the broker that is asked.", kind=bool, default=False)
@@ -38,26 +35,21 @@ class AuditRoutes:
         limit, since_ms = LIMIT.whole(request), SINCE.whole(request)
         role = request.query.get("role")
 
-        def own() -> dict[str, Any]:
+        def own() -> ChangesShown:
             return chosen(self._use.audit.recent(LIMIT_MAX), limit, since_ms, role)
 
         if flag(request, "local"):
-            return web.json_response(own())
+            return shown(own())
         query = {"limit": str(limit), "since": str(since_ms)}
         query |= {} if role is None else {"role": role}
-        answers = await self._everybody.ask("GET", CHANGES, own, query)
-        found, no_answer = [], dict(answers.no_answer)
-        for broker, answer in answers.brokers.items():
-            try:
-                found += msgspec.to_builtins(msgspec.convert(answer, ChangesShown).changes)
-            except msgspec.ValidationError as error:
-                no_answer[broker] = f"gave no usable answer: {error}"
-        shown = chosen(found, limit, since_ms, role)
-        return web.json_response({**shown, "notAsked": answers.not_asked, "noAnswer": no_answer})
+        answers = await self._everybody.ask("GET", CHANGES, ChangesShown, own, query)
+        found = [change for answer in answers.brokers.values() for change in answer.changes]
+        changes = chosen(found, limit, since_ms, role)
+        changes.not_asked, changes.no_answer = answers.not_asked, answers.no_answer
+        return shown(changes)
 
     @operation(body=list[ChangeShown])
     async def told(self, request: web.Request) -> web.Response:
         """Another broker tells the leader of changes there, for those who listen to its events."""
-        changes = await body_as(request, list[ChangeShown])
-        self._use.tell_listeners([msgspec.to_builtins(change) for change in changes])
+        self._use.tell_listeners(await body_as(request, list[ChangeShown]))
         return web.Response(status=204)

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from loadmanager.broker.admin.models_pulsar import AddressesShown
+from loadmanager.broker.admin.documents import AddressesShown
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.engine.load.manager import Manager
 from loadmanager.kit.errors import NotFoundError
-from loadmanager.kit.http.answers import failed, redirect_to, whole
+from loadmanager.kit.http.answers import failed, redirect_to, shown, whole
 from loadmanager.kit.http.operation import TEXT, Document, Names, Query, Texts, operation
-from loadmanager.leader.http.models import LeaderBroker
+from loadmanager.leader.documents.cluster import LeaderBroker
 
 UNLOADS_PER_S_MAX = 1_000_000
 HEALTH_TIMEOUT_S = 3.0
@@ -85,7 +85,7 @@ class BrokerRoutes:
         leader = self._use.leading.leader
         if leader is None:
             raise NotFoundError("there is no leader now")
-        return web.json_response({"serviceUrl": leader.service_url, "brokerId": leader.broker_id})
+        return shown(LeaderBroker(service_url=leader.service_url, broker_id=leader.broker_id))
 
     @operation(
         str,
@@ -212,13 +212,13 @@ class BrokerRoutes:
         found = {}
         for broker_id in sorted(self._use.brokers.registered):
             if (broker := self._use.brokers.address(broker_id)) is not None:
-                found[broker_id] = {
-                    "webServiceUrl": broker.web_url,
-                    "webServiceUrlTls": broker.web_url_tls,
-                    "pulsarServiceUrl": broker.service_url,
-                    "pulsarServiceUrlTls": broker.service_url_tls,
-                }
-        return web.json_response(found)
+                found[broker_id] = AddressesShown(
+                    web_service_url=broker.web_url,
+                    web_service_url_tls=broker.web_url_tls,
+                    pulsar_service_url=broker.service_url,
+                    pulsar_service_url_tls=broker.service_url_tls,
+                )
+        return shown(found)
 
     @operation(str, media="text/plain; version=0.0.4")
     async def metrics(self, _request: web.Request) -> web.Response:

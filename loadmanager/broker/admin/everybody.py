@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -14,6 +14,8 @@ from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.tasks import for_each
 
+T = TypeVar("T")
+
 BROKERS_ASKED_MAX = 200
 ASKED_AT_ONCE = 16
 ANSWER_TIMEOUT_S = 3.0
@@ -21,10 +23,10 @@ ANSWER_BYTES_MAX = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class Answers(Generic[T]):
     """The answers of brokers."""
 
-    brokers: dict[str, Any]
+    brokers: dict[str, T]
     """brokerId → its answer."""
     no_answer: dict[str, str]
     """brokerId → why there is none."""
@@ -44,12 +46,13 @@ class Everybody:
         self,
         method: str,
         path: str,
-        own: Callable[[], Any],
+        shape: type[T],
+        own: Callable[[], T],
         query: Mapping[str, str] | None = None,
         *,
         most: int = BROKERS_ASKED_MAX,
-    ) -> Answers:
-        """Ask each broker, with `local=true`; `own` is this broker's answer."""
+    ) -> Answers[T]:
+        """Ask each broker for an answer of a shape, with `local=true`; `own` is this broker's."""
         names = sorted(self._use.brokers.registered)
         first = self._first if self._first < len(names) else 0
         self._first = first + most
@@ -58,13 +61,14 @@ class Everybody:
             address for name in chosen if (address := self._use.brokers.address(name)) is not None
         ]
 
-        async def one(broker: BrokerAddress) -> Any:
+        async def one(broker: BrokerAddress) -> T | OperationalError:
             if broker.broker_id == self._use.self_address.broker_id:
                 return own()
-            return await self._asked(broker, method, path, {**(query or {}), "local": "true"})
+            wanted = {**(query or {}), "local": "true"}
+            return await self._asked(broker, method, path, shape, wanted)
 
         told = await for_each(addresses, one, ASKED_AT_ONCE)
-        answers = Answers({}, {}, len(names) - len(addresses))
+        answers: Answers[T] = Answers({}, {}, len(names) - len(addresses))
         for address, answer in zip(addresses, told, strict=True):
             if isinstance(answer, OperationalError):
                 answers.no_answer[address.broker_id] = str(answer)
@@ -73,8 +77,8 @@ class Everybody:
         return answers
 
     async def _asked(
-        self, broker: BrokerAddress, method: str, path: str, query: dict[str, str]
-    ) -> Any:
+        self, broker: BrokerAddress, method: str, path: str, shape: type[T], query: dict[str, str]
+    ) -> T | OperationalError:
         """A broker's answer, or the error that there is instead."""
         try:
             answer = await self._calls.ask(
@@ -82,7 +86,7 @@ class Everybody:
             )
             if answer.status != 200:
                 return OperationalError(f"answered {answer.status}")
-            return msgspec.json.decode(answer.body)
+            return msgspec.json.decode(answer.body, type=shape)
         except UnansweredError as error:
             return OperationalError(error.reason)
         except OperationalError as error:

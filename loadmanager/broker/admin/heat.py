@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from aiohttp import web
 
 from loadmanager.broker.admin.everybody import Everybody
 from loadmanager.broker.admin.use_cases import UseCases
-from loadmanager.engine.load.heat import BUNDLES_KEPT
-from loadmanager.kit.http.answers import flag
+from loadmanager.engine.load.heat import BUNDLES_KEPT, HeatShown
+from loadmanager.kit.http.answers import flag, shown
 from loadmanager.kit.http.operation import Query, of_leader, operation
-from loadmanager.leader.http.models_heat import HeatShown, ThrottledShown
 from loadmanager.leader.http.use import operations
+from loadmanager.limits.report import ThrottledShown
 
 HEAT = "/loadmanager/v1/heat"
 THROTTLED = "/loadmanager/v1/throttled"
@@ -36,7 +35,7 @@ class HeatRoutes:
         self._use = use
         self._everybody = everybody
         self._round = asyncio.Lock()
-        self._kept: dict[str, Any] = {}
+        self._kept = ThrottledShown(brokers={}, not_asked=0, no_answer={})
         self._next_s = 0.0
 
     def routes(self) -> list[web.RouteDef]:
@@ -49,7 +48,7 @@ class HeatRoutes:
         limit = LIMIT.whole(request)
         operations(self._use)
         assert self._use.leading.heat is not None
-        return web.json_response(self._use.leading.heat.document(limit))
+        return shown(self._use.leading.heat.shown(limit))
 
     @operation(answer=ThrottledShown, query=(LOCAL,))
     async def throttled(self, request: web.Request) -> web.Response:
@@ -58,7 +57,7 @@ class HeatRoutes:
         Of more than 200 brokers, 200 are asked, others each time.
         """
         if flag(request, "local"):
-            return web.json_response(self._own())
+            return shown(self._own())
         async with self._round:
             loop = asyncio.get_running_loop()
             if loop.time() >= self._next_s:
@@ -66,23 +65,21 @@ class HeatRoutes:
                 self._kept = await self._ask_all()
                 took_s = loop.time() - began_s
                 self._next_s = loop.time() + max(KEPT_S, REST_FACTOR * took_s)
-        return web.json_response(self._kept)
+        return shown(self._kept)
 
-    async def _ask_all(self) -> dict[str, Any]:
+    async def _ask_all(self) -> ThrottledShown:
         """Ask every broker, and collect the answers of those that hold somebody."""
-        answers = await self._everybody.ask("GET", THROTTLED, self._own)
-        brokers, no_answer = {}, dict(answers.no_answer)
-        for broker_id, answer in answers.brokers.items():
-            try:
-                own = dict(answer["brokers"][broker_id])
-            except (LookupError, TypeError, ValueError) as error:
-                no_answer[broker_id] = f"gave no usable answer: {error}"
-                continue
-            if own.get("limits") or own.get("causes"):
-                brokers[broker_id] = own
-        return {"brokers": brokers, "notAsked": answers.not_asked, "noAnswer": no_answer}
+        answers = await self._everybody.ask("GET", THROTTLED, ThrottledShown, self._own)
+        told = ThrottledShown(brokers={}, not_asked=answers.not_asked, no_answer=answers.no_answer)
+        for broker, answer in answers.brokers.items():
+            own = answer.brokers.get(broker)
+            if own is None:
+                told.no_answer[broker] = "gave no usable answer: it does not name itself"
+            elif own.limits or own.causes:
+                told.brokers[broker] = own
+        return told
 
-    def _own(self) -> dict[str, Any]:
+    def _own(self) -> ThrottledShown:
         own = self._use.limits.held_lately(WAITERS_MAX)
         brokers = {self._use.self_address.broker_id: own}
-        return {"brokers": brokers, "notAsked": 0, "noAnswer": {}}
+        return ThrottledShown(brokers=brokers, not_asked=0, no_answer={})

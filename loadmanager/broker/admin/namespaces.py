@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from loadmanager.broker.admin.models_pulsar import BundlesData, Tenant
+from loadmanager.broker.admin.documents import BundlesData, Tenant
 from loadmanager.broker.admin.namespace_policies import NamespacePolicies, check_clusters
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.engine.bundles.ranges import bundles_data, topic_hash

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
+from msgspec import to_builtins
 
 from loadmanager.broker.admin.calls import Calls
-from loadmanager.broker.admin.models_pulsar import MergedHere, ReleasedShown
+from loadmanager.broker.admin.documents import ReleasedShown
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name
 from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.errors import ConflictError, OperationalError
-from loadmanager.kit.http.answers import TOPIC, flag, namespace_of, topic_of, whole
+from loadmanager.kit.http.answers import TOPIC, flag, namespace_of, shown, topic_of, whole
 from loadmanager.kit.http.operation import FORCE, Query, operation
+from loadmanager.kit.model import Reason
 from loadmanager.kit.names import TopicName
+from loadmanager.leader.documents.moves import Merged
 from loadmanager.leader.ports.mover import Released
 
 PATH = "/loadmanager/v1/peers/bundles"
@@ -32,19 +36,6 @@ ANSWER_BYTES_MAX = 64 * 1024
 """More than an answer with the longest names has."""
 BUNDLES_BYTES_MAX = 64 * 1024 * 1024
 T = TypeVar("T")
-
-
-class _Refusal(msgspec.Struct):
-    reason: str
-
-
-class _Release(msgspec.Struct, rename="camel"):
-    """The answer to a release; earlier versions tell no more than `released`."""
-
-    released: bool
-    clients: int | None = None
-    pause_ms: float | None = None
-    life: int | None = None
 
 
 EPOCH = Query(
@@ -120,13 +111,13 @@ class PeerRoutes:
         )
         return web.json_response(children)
 
-    @operation(MergedHere, query=(WITH, EPOCH), also={409: "they are not both owned here"})
+    @operation(Merged, query=(WITH, EPOCH), also={409: "they are not both owned here"})
     async def merge(self, request: web.Request) -> web.Response:
         """Merge a bundle of this broker with the next one, `?with=`; `?epoch=`."""
         namespace = namespace_of(request)
         right = bundle_name(str(namespace), str(BundleRange.parse(request.query.get("with", ""))))
         merged = await self._use.orders.merge(_bundle(request), right, epoch=_epoch(request))
-        return web.json_response({"merged": merged})
+        return shown(Merged(merged=merged))
 
     @operation(bool, query=(FORCE,), also={409: "it has clients"})
     async def close_topic(self, request: web.Request) -> web.Response:
@@ -139,9 +130,15 @@ class PeerRoutes:
 
 def _released_shown(released: Released | None) -> web.Response:
     if released is None:
-        return web.json_response({"released": False})
-    told = {"clients": released.clients, "pauseMs": released.pause_ms, "life": released.life}
-    return web.json_response({"released": True, **told})
+        return shown({"released": False})
+    return shown(
+        ReleasedShown(
+            released=True,
+            clients=released.clients,
+            pause_ms=released.pause_ms,
+            life=released.life,
+        )
+    )
 
 
 def _bundle(request: web.Request) -> str:
@@ -164,14 +161,14 @@ def _decoded(broker: BrokerAddress, body: bytes, kind: type[T]) -> T:
 
 
 def _release_in(broker: BrokerAddress, body: bytes) -> Released | None:
-    answer = _decoded(broker, body, _Release)
+    answer = _decoded(broker, body, ReleasedShown)
     return Released(answer.clients, answer.pause_ms, answer.life) if answer.released else None
 
 
 def _reason(body: bytes) -> str:
     """The reason in an error's document, or another text as it is; cut to `TEXT_MAX`."""
     try:
-        text = msgspec.json.decode(body, type=_Refusal).reason
+        text = msgspec.json.decode(body, type=Reason).reason
     except ValueError:
         text = body.decode(errors="replace")
     return text[:TEXT_MAX]
@@ -234,7 +231,7 @@ class HttpPeers:
         """Ask the owner to merge two bundles."""
         query = {"with": right.rpartition("/")[2]}
         answer = await self._post(owner, f"{left}/merge", query, epoch, self._release_timeout_s())
-        return _decoded(owner, answer, dict[str, str]).get("merged", "")
+        return _decoded(owner, answer, Merged).merged
 
     async def acquire_bundle(
         self, broker: BrokerAddress, bundle: str, *, epoch: int | None
@@ -242,9 +239,9 @@ class HttpPeers:
         """Ask a broker to acquire a bundle."""
         await self._post(broker, f"{bundle}/acquire", {}, epoch, ACQUIRE_TIMEOUT_S)
 
-    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[dict[str, Any]]) -> None:
+    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[ChangeShown]) -> None:
         """Tell the leader of changes."""
-        await self._ask(leader, CHANGES, {}, CHANGES_TIMEOUT_S, document=list(changes))
+        await self._ask(leader, CHANGES, {}, CHANGES_TIMEOUT_S, document=to_builtins(changes))
 
     async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
         """Ask the owner to close a topic."""

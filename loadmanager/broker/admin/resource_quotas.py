@@ -5,7 +5,8 @@ from __future__ import annotations
 from aiohttp import web
 
 from loadmanager.broker.admin.use_cases import UseCases
-from loadmanager.kit.http.answers import body_object, namespace_of
+from loadmanager.engine.load.quotas import ResourceQuota
+from loadmanager.kit.http.answers import body_object, namespace_of, shown
 from loadmanager.kit.http.operation import Document, of_leader
 from loadmanager.leader.http.use import operations
 from loadmanager.leader.ports.operating import Quotas
@@ -30,11 +31,11 @@ class QuotaRoutes:
             web.delete(BUNDLE, self.reset),
         ]
 
-    @of_leader(Document)
+    @of_leader(ResourceQuota)
     async def get(self, request: web.Request) -> web.Response:
         """The default quota, or that of a bundle; a bundle without one has the default quota."""
         bundle = await self._bundle(request)
-        return web.json_response(self._quotas().quota(bundle))
+        return shown(self._quotas().quota(bundle))
 
     @of_leader(body=Document)
     async def set(self, request: web.Request) -> web.Response:

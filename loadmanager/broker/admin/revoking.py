@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import msgspec
 from aiohttp import web
 
+from loadmanager.broker.admin.documents import Disconnected, TokenWanted
 from loadmanager.broker.admin.everybody import Everybody
-from loadmanager.broker.admin.models_revoking import Disconnected, RefusedToken, TokenWanted
 from loadmanager.broker.admin.use_cases import UseCases
+from loadmanager.broker.ports.refused import RefusedToken
 from loadmanager.broker.topics.refused_tokens import RefusedTokens
-from loadmanager.kit.http.answers import RefusedError, flag
+from loadmanager.kit.http.answers import RefusedError, flag, shown
 from loadmanager.kit.http.operation import Query, body_as, operation
 
 ROLE = "/loadmanager/v1/roles/{role:[^/]+}/disconnect"
@@ -44,26 +44,26 @@ class RevokingRoutes:
         self._tokens()
         role, me = request.match_info["role"], self._use.self_address.broker_id
 
-        def own() -> dict[str, object]:
-            return {"brokers": {me: self._use.disconnect(role)}, "noAnswer": {}}
+        def own() -> Disconnected:
+            return Disconnected(brokers={me: self._use.disconnect(role)}, no_answer={})
 
         if flag(request, "local"):
-            return web.json_response(own())
+            return shown(own())
         answers = await self._everybody.ask(
-            "POST", request.rel_url.raw_path, own, most=EVERY_BROKER
+            "POST", request.rel_url.raw_path, Disconnected, own, most=EVERY_BROKER
         )
-        ended, no_answer = {}, dict(answers.no_answer)
+        ended = Disconnected(brokers={}, no_answer=answers.no_answer)
         for broker, answer in answers.brokers.items():
-            try:
-                ended[broker] = msgspec.convert(answer, Disconnected).brokers[broker]
-            except (msgspec.ValidationError, KeyError) as error:
-                no_answer[broker] = f"gave no usable answer: {error}"
-        return web.json_response({"brokers": ended, "noAnswer": no_answer})
+            if broker in answer.brokers:
+                ended.brokers[broker] = answer.brokers[broker]
+            else:
+                ended.no_answer[broker] = "gave no usable answer: it does not name itself"
+        return shown(ended)
 
     @operation(answer=dict[str, RefusedToken], also={501: NOT_ENABLED})
     async def refused(self, _request: web.Request) -> web.Response:
         """The refused tokens: their ids, since when and until when, and why."""
-        return web.json_response(self._tokens().document())
+        return shown(self._tokens().shown())
 
     @operation(body=TokenWanted, body_required=False, also={501: NOT_ENABLED})
     async def refuse(self, request: web.Request) -> web.Response:

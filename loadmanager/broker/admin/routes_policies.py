@@ -7,11 +7,18 @@ from typing import Any
 import structlog
 from aiohttp import web
 
-from loadmanager.broker.admin.models_pulsar import FailureDomain
+from loadmanager.broker.admin.documents import FailureDomain
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.engine.policies.isolation import matches_broker
 from loadmanager.kit.errors import BadInputError, CorruptDataError, NotFoundError
-from loadmanager.kit.http.answers import RefusedError, bare_text, body_object, namespace_of, text
+from loadmanager.kit.http.answers import (
+    RefusedError,
+    bare_text,
+    body_object,
+    namespace_of,
+    shown,
+    text,
+)
 from loadmanager.kit.http.operation import TEXT, Document, Names, Query, operation
 from loadmanager.kit.names import NamespaceName, check_name
 
@@ -162,12 +169,8 @@ class PolicyRoutes:
     async def domains(self, request: web.Request) -> web.Response:
         """The failure domains of the cluster with their brokers."""
         self._check_cluster(request)
-        return web.json_response(
-            {
-                name: {"brokers": brokers}
-                for name, brokers in (await self._use.policies.failure_domains()).items()
-            }
-        )
+        domains = await self._use.policies.failure_domains()
+        return shown({name: FailureDomain(brokers=each) for name, each in domains.items()})
 
     @operation(FailureDomain)
     async def domain(self, request: web.Request) -> web.Response:
@@ -177,7 +180,7 @@ class PolicyRoutes:
         brokers = (await self._use.policies.failure_domains()).get(name)
         if brokers is None:
             raise NotFoundError(f"Failure domain {name} does not exist")
-        return web.json_response({"brokers": brokers})
+        return shown(FailureDomain(brokers=brokers))
 
     @operation(body=FailureDomain)
     async def set_domain(self, request: web.Request) -> web.Response:

@@ -19,6 +19,7 @@ from loadmanager.kit.http.answers import (
     flag,
     namespace_of,
     redirect_to,
+    shown,
     topic_of,
 )
 from loadmanager.kit.http.operation import TEXT, Document, Names, Query, Texts, of_owner, operation
@@ -223,7 +224,7 @@ class ThrottlingRoutes:
     @operation(Document)
     async def broker(self, _request: web.Request) -> web.Response:
         """Every limit of this broker with its figures, and what pauses its connections."""
-        return web.json_response(self._use.limits.broker_throttling())
+        return shown(self._use.limits.broker_throttling())
 
     @of_owner(Document, also={404: "the topic is not open"})
     async def topic(self, request: web.Request) -> web.Response:
@@ -231,7 +232,7 @@ class ThrottlingRoutes:
         topic = topic_of(request)
         report = self._use.limits.topic_throttling(topic)
         if report is not None:
-            return web.json_response(report)
+            return shown(report)
         if topic.persistent and not await self._use.topics.exists(topic):
             raise NotFoundError(f"Topic {topic} not found")
         owner = (await self._use.directory.lookup(topic)).broker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from loadmanager.broker.admin.models_pulsar import Partitions
+from loadmanager.broker.admin.documents import Partitions
 from loadmanager.broker.admin.topic_owners import TopicOwners
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.engine.bundles.ranges import split_bundle_name
@@ -17,6 +17,7 @@ from loadmanager.kit.http.answers import (
     listener_of,
     namespace_of,
     redirect_to,
+    shown,
     topic_of,
 )
 from loadmanager.kit.http.operation import (
@@ -149,8 +150,8 @@ class TopicRoutes:
             if topic.persistent:
                 raise NotFoundError(f"Topic {topic} not found")
             await self._owners.serve(request, topic)
-        return web.json_response(
-            {"partitions": await self._use.directory.partitions(topic, create=True)}
+        return shown(
+            Partitions(partitions=await self._use.directory.partitions(topic, create=True))
         )
 
     @operation(

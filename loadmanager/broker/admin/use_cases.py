@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from loadmanager.broker.ports.directory import Directory
 from loadmanager.broker.ports.topics import TopicHost
@@ -13,7 +12,7 @@ from loadmanager.broker.topics.limits import Limits
 from loadmanager.broker.topics.refused_tokens import RefusedTokens
 from loadmanager.broker.topics.topics import Topics
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.audit import Audit
+from loadmanager.kit.audit import Audit, ChangeShown
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.leader.brokers import Brokers
 from loadmanager.leader.events import Events
@@ -26,8 +25,6 @@ from loadmanager.member.placement_policies import PlacementPolicies
 from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.splitting import Splitting
 from loadmanager.member.unloading import Unloading
-
-Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +60,7 @@ class UseCases:
     disconnect: Callable[[str], int]
     """Ends the connections of a role here; returns how many."""
     audit: Audit
-    tell_listeners: Callable[[Sequence[Document]], None]
+    tell_listeners: Callable[[Sequence[ChangeShown]], None]
     """Tells those who listen to events of changes."""
     stop: Callable[[int], None]
     """Begins a graceful stop that unloads at most so many bundles/s (0: any number)."""

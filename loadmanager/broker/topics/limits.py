@@ -34,7 +34,7 @@ from loadmanager.kit.metadata.store import Change, ChangeKind, Store, VersionCon
 from loadmanager.kit.names import NamespaceName, TopicName, check_part
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.policies import ResourceGroup, applied, is_set, plain, stored
-from loadmanager.limits.report import broker_report, held_report, topic_report
+from loadmanager.limits.report import BrokerHolds, broker_report, held_report, topic_report
 from loadmanager.limits.settings import ThrottlingSettings
 from loadmanager.member.namespaces import RESOURCE_GROUP, Namespaces, attaching, every_namespace
 
@@ -381,7 +381,7 @@ class Limits:
         """
         return broker_report(self._throttling, self._clock.monotonic_ns())
 
-    def held_lately(self, waiters_max: int) -> Document:
+    def held_lately(self, waiters_max: int) -> BrokerHolds:
         """The limits of this broker that held somebody in the last ten seconds, and whom."""
         return held_report(self._throttling, self._clock.monotonic_ns(), waiters_max)
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from loadmanager.broker.ports.refused import RefusedToken
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.kit.metadata import paths
@@ -21,21 +22,12 @@ NOTE_MAX = 500
 log = structlog.get_logger("access")
 
 
-class Refused(msgspec.Struct, rename="camel", kw_only=True):
-    """A token that is refused."""
-
-    since: int
-    until: int | None = None
-    """When the token ends by itself, and this entry goes; None: it stays."""
-    note: str = ""
-
-
 class RefusedTokens:
     """Keeps the refused tokens. A watch on `paths.REFUSED` must call `on_change`."""
 
     def __init__(self, store: Store, clock: Clock, corrupt: Corrupt) -> None:
         self._store, self._clock, self._corrupt = store, clock, corrupt
-        self._refused: dict[str, Refused] = {}
+        self._refused: dict[str, RefusedToken] = {}
         self.told: list[Callable[[], None]] = []
         """Called when the list has changed."""
 
@@ -52,16 +44,15 @@ class RefusedTokens:
             self._refused = (
                 {}
                 if node is None
-                else msgspec.json.decode(node.value or b"{}", type=dict[str, Refused])
+                else msgspec.json.decode(node.value or b"{}", type=dict[str, RefusedToken])
             )
             if self._refused != before:
                 for told in self.told:
                     told()
 
-    def document(self) -> dict[str, Any]:
-        """Id → since when it is refused, until when, and why."""
-        shown: dict[str, Any] = msgspec.to_builtins(self._live(self._refused))
-        return dict(sorted(shown.items()))
+    def shown(self) -> dict[str, RefusedToken]:
+        """The refused tokens by their ids."""
+        return dict(sorted(self._live(self._refused).items()))
 
     async def refuse(self, token_id: str, *, until_ms: int | None, note: str) -> None:
         """Refuse a token from now on. Of one that is refused already, what is not given stays.
@@ -77,13 +68,13 @@ class RefusedTokens:
             raise BadInputError("that time is over: the token has ended by itself")
 
         def change(stored: dict[str, Any]) -> dict[str, Any]:
-            refused = self._live(msgspec.convert(stored, dict[str, Refused]))
+            refused = self._live(msgspec.convert(stored, dict[str, RefusedToken]))
             if token_id not in refused and len(refused) >= TOKENS_MAX:
                 raise ConflictError(
                     f"{TOKENS_MAX} tokens are refused; change the key instead, or allow some again"
                 )
-            earlier = refused.get(token_id, Refused(since=now_ms))
-            entry = Refused(
+            earlier = refused.get(token_id, RefusedToken(since=now_ms))
+            entry = RefusedToken(
                 since=earlier.since,
                 until=earlier.until if until_ms is None else until_ms,
                 note=note or earlier.note,
@@ -97,7 +88,7 @@ class RefusedTokens:
         """Refuse a token no longer. Raises `NotFoundError`."""
 
         def change(stored: dict[str, Any]) -> dict[str, Any]:
-            refused = self._live(msgspec.convert(stored, dict[str, Refused]))
+            refused = self._live(msgspec.convert(stored, dict[str, RefusedToken]))
             if refused.pop(token_id, None) is None:
                 raise NotFoundError(f"token {token_id} is not refused")
             return _plain(refused)
@@ -105,7 +96,7 @@ class RefusedTokens:
         await update(self._store, paths.REFUSED_TOKENS, change)
         log.info("a token is refused no longer", id=token_id)
 
-    def _live(self, refused: dict[str, Refused]) -> dict[str, Refused]:
+    def _live(self, refused: dict[str, RefusedToken]) -> dict[str, RefusedToken]:
         """Without those whose token has ended by itself."""
         now_ms = self._clock.now_ms()
         return {
@@ -115,6 +106,6 @@ class RefusedTokens:
         }
 
 
-def _plain(refused: dict[str, Refused]) -> dict[str, Any]:
+def _plain(refused: dict[str, RefusedToken]) -> dict[str, Any]:
     document: dict[str, Any] = msgspec.to_builtins(refused)
     return document

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from loadmanager.broker.settings import KEYS
 from loadmanager.broker.wiring.outside import Outside
+from loadmanager.kit.audit import ChangeShown
 from loadmanager.leader.audit import AuditLog
 from loadmanager.leader.events import Events
 from loadmanager.member.base import Cluster
@@ -22,7 +23,7 @@ class Telling:
     cluster: Cluster
     events: Events
 
-    async def tell(self, changes: Sequence[dict[str, Any]]) -> bool:
+    async def tell(self, changes: Sequence[ChangeShown]) -> bool:
         """Tell the leader; False if there is none now. Raises `OperationalError`."""
         leader = self.cluster.leading.leader
         if leader is None:
@@ -33,10 +34,10 @@ class Telling:
             await self.outside.peers.tell_changes(self.cluster.brokers.of_leader(leader), changes)
         return True
 
-    def listeners(self, changes: Sequence[dict[str, Any]]) -> None:
+    def listeners(self, changes: Sequence[ChangeShown]) -> None:
         """Tell those who listen here."""
         for change in changes:
-            self.events.publish("change", partial(dict, change))
+            self.events.publish("change", partial(copy, change))
 
 
 def build_audit(outside: Outside, telling: Telling) -> AuditLog:

@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from loadmanager.broker.admin.documents import BundlesData
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.shapes import Bundles, Document, Names, Runtime
+from loadmanager.cli.admin.shapes import Document, Names, Runtime
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.names import NamespaceName, TopicName
@@ -86,15 +87,15 @@ def namespaces_of(admin: AdminClient, tenant: str | None = None) -> list[str]:
     ]
 
 
-def ranges(bundles: Bundles) -> list[str]:
+def ranges(bundles: BundlesData) -> list[str]:
     """The ranges between the boundaries in an answer."""
-    bounds = bundles["boundaries"]
+    bounds = bundles.boundaries
     return [f"{low}_{high}" for low, high in zip(bounds, bounds[1:], strict=False)]
 
 
 def bundles_of(admin: AdminClient, namespace: str) -> list[str]:
     """The names of a namespace's bundles."""
-    bundles = admin.get(f"{namespace_path(namespace)}/bundles", Bundles)
+    bundles = admin.get(f"{namespace_path(namespace)}/bundles", BundlesData)
     return [f"{namespace}/{bundle_range}" for bundle_range in ranges(bundles)]
 
 

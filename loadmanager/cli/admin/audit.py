@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 import click
 
 from loadmanager.cli.admin.asking import OWN, count_of, query
@@ -11,26 +9,7 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.moves import Moment, clock
 from loadmanager.cli.terminal import Shown, table
-
-
-class _Change(TypedDict):
-    ts: int
-    broker: str
-    role: str
-    proxied: str | None
-    address: str
-    over: str
-    what: str
-    path: str | None
-    before: str | None
-    after: str | None
-    note: str | None
-
-
-class _Changes(TypedDict):
-    changes: list[_Change]
-    notAsked: int
-    noAnswer: dict[str, str]
+from loadmanager.kit.audit import ChangesShown
 
 
 @click.command(cls=AdminCommand)
@@ -46,23 +25,24 @@ def audit(admin: AdminClient, role: str | None, since: int | None, limit: int) -
 
     Each broker keeps its last 1,000 since its start; the history has all of them (`change`).
     """
-    told = admin.get(f"{OWN}/changes{query(role=role, since=since, limit=limit)}", _Changes)
+    path = f"{OWN}/changes{query(role=role, since=since, limit=limit)}"
+    told, raw = admin.ask("GET", path, None, ChangesShown)
     rows = [
         (
-            clock(change["ts"]),
-            change["role"] + (f" for {change['proxied']}" if change["proxied"] else ""),
-            change["address"],
-            change["what"],
-            change["path"] or "",
-            change["before"] or "",
-            change["after"] or "",
-            change["note"] or "",
-            change["broker"],
+            clock(change.ts),
+            change.role + (f" for {change.proxied}" if change.proxied else ""),
+            change.address,
+            change.what,
+            change.path or "",
+            change.before or "",
+            change.after or "",
+            change.note or "",
+            change.broker,
         )
-        for change in told["changes"]
+        for change in told.changes
     ]
     headers = ("time", "role", "from", "what", "of", "before", "after", "note", "broker")
     parts: list[Shown] = [table(headers, rows) if rows else "no change is known"]
-    if told["notAsked"]:
-        parts.append(f"{count_of(told['notAsked'], 'broker')} were not asked: there are too many")
-    return Output(told, tuple(parts), missing=told["noAnswer"])
+    if told.not_asked:
+        parts.append(f"{count_of(told.not_asked, 'broker')} were not asked: there are too many")
+    return Output(raw, tuple(parts), missing=told.no_answer)

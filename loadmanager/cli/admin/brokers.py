@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
+from msgspec import to_builtins
 
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
@@ -13,9 +16,11 @@ from loadmanager.cli.admin.restarting import (
     cordons_of,
     progress_text,
 )
-from loadmanager.cli.admin.shapes import Cordon, Leader, Report, Usage
+from loadmanager.cli.admin.shapes import Report, Usage
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.kit.errors import LoadManagerError, OperationalError
+from loadmanager.leader.documents.cluster import LeaderBroker
+from loadmanager.leader.documents.moves import CordonShown
 
 group = AdminGroup("brokers", help="Live brokers: list, leader, health, report, cordon.")
 _broker = click.argument("broker", required=False)
@@ -32,7 +37,7 @@ def brokers_list(admin: AdminClient) -> Output:
             "broker": broker,
             "leader": broker == leader,
             "active": broker in brokers,
-            "cordon": cordons.get(broker),
+            "cordon": to_builtins(cordons.get(broker)),
         }
         for broker in names
     ]
@@ -44,17 +49,17 @@ def brokers_list(admin: AdminClient) -> Output:
     return Output(data, table(("broker", "role", "cordon"), shown))
 
 
-def _cordon_text(active: bool, cordon: Cordon | None) -> str:
+def _cordon_text(active: bool, cordon: CordonShown | None) -> str:
     if cordon is None:
         return ""
-    note = f" ({cordon['note']})" if cordon["note"] else ""
-    away = "" if active or cordon["state"] == "stopped" else ", not active"
+    note = f" ({cordon.note})" if cordon.note else ""
+    away = "" if active or cordon.state == "stopped" else ", not active"
     return progress_text(cordon) + away + note
 
 
 def _leader(admin: AdminClient) -> str | None:
     try:
-        return admin.get(f"{V2}/brokers/leaderBroker", Leader)["brokerId"]
+        return admin.get(f"{V2}/brokers/leaderBroker", LeaderBroker).broker_id
     except AnsweredError:
         return None  # 404: no broker leads now
 
@@ -62,8 +67,8 @@ def _leader(admin: AdminClient) -> str | None:
 @group.command("leader")
 def brokers_leader(admin: AdminClient) -> Output:
     """Show the leader."""
-    leader = admin.get(f"{V2}/brokers/leaderBroker", Leader)
-    return Output(leader, f"{leader['brokerId']}  {leader['serviceUrl']}")
+    leader, raw = admin.ask("GET", f"{V2}/brokers/leaderBroker", None, LeaderBroker)
+    return Output(raw, f"{leader.broker_id}  {leader.service_url}")
 
 
 @group.command("health")
@@ -105,13 +110,14 @@ def brokers_report(admin: AdminClient, broker: str | None) -> Output:
         "bundles",
         "topics",
     )
-    rows = [_report_row(broker, report) for broker, report in reports.items()]
-    return Output(reports, table(headers, rows), missing=missing)
+    rows = [_report_row(broker, report) for broker, (report, _) in reports.items()]
+    raw = {broker: each for broker, (_, each) in reports.items()}
+    return Output(raw, table(headers, rows), missing=missing)
 
 
-def report_of(admin: AdminClient, _broker: str) -> Report:
-    """The load report of a broker, of which `admin` is the client."""
-    return admin.get(f"{OWN}/load-report", Report)
+def report_of(admin: AdminClient, _broker: str) -> tuple[Report, Any]:
+    """The load report of a broker, of which `admin` is the client, and the whole as it came."""
+    return admin.ask("GET", f"{OWN}/load-report", None, Report)
 
 
 def _report_row(broker: str, report: Report) -> tuple[Cell, ...]:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import click
 
+from loadmanager.broker.admin.documents import BundlesData
 from loadmanager.cli.admin.asking import (
     ask_each,
     brokers_of,
@@ -31,7 +32,7 @@ from loadmanager.cli.admin.moves import (
     bundles_unpin,
     pin_text,
 )
-from loadmanager.cli.admin.shapes import Bundles, BundleStats
+from loadmanager.cli.admin.shapes import BundleStats
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
 from loadmanager.kit.errors import BadInputError
@@ -56,7 +57,7 @@ def bundles_list(admin: AdminClient, namespaces: tuple[str, ...]) -> Output:
     """List the bundles of all brokers: owner, and traffic of the last load report."""
     brokers, cluster = brokers_of(admin), cluster_of(admin)
     told, missing = ask_each(
-        admin, brokers, lambda at, broker: (owned(at, cluster, broker), report_of(at, broker))
+        admin, brokers, lambda at, broker: (owned(at, cluster, broker), report_of(at, broker)[0])
     )
     owner_of = {bundle: broker for broker, (names, _) in told.items() for bundle in names}
     stats: dict[str, BundleStats] = {}
@@ -136,14 +137,14 @@ def bundles_split(
         algorithm = POSITIONS
         _require_inside(bundle_range, hashes)
     base = namespace_path(namespace)
-    before = admin.get(f"{base}/bundles", Bundles)["boundaries"]
+    before = admin.get(f"{base}/bundles", BundlesData).boundaries
     how = query(unload=unload, splitAlgorithmName=algorithm)
     admin.send(
         "PUT",
         f"{base}/{quote(bundle_range, safe='')}/split{how}",
         hashes or None,
     )
-    new = added_boundaries(lambda: admin.get(f"{base}/bundles", Bundles)["boundaries"], before)
+    new = added_boundaries(lambda: admin.get(f"{base}/bundles", BundlesData).boundaries, before)
     low = max((bound for bound in before if bound < new[0]), default="") if new else ""
     if low and low != before[-1]:
         bundle = f"{namespace}/{low}_{before[before.index(low) + 1]}"

@@ -21,7 +21,8 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from loadmanager.cli.admin.shapes import Addresses, Names
+from loadmanager.broker.admin.documents import AddressesShown
+from loadmanager.cli.admin.shapes import Names
 from loadmanager.cli.admin.trust import Trusted, place_of
 from loadmanager.kit.errors import BadInputError, OperationalError, said
 from loadmanager.kit.nesting import STORED_LEVELS_MAX, nests_deeper
@@ -157,7 +158,7 @@ class AdminClient:
         self._tls = tls or TlsFiles()
         context = self._tls.context() if self._secure or self._tls != TlsFiles() else None
         self._opener = _opener(context, self._unix)
-        self._addresses: dict[str, Addresses] = {}
+        self._addresses: dict[str, AddressesShown] = {}
         """brokerId → its addresses, once they were asked for."""
         self._trusted = trusted or Trusted(self.url, self._listed)
 
@@ -173,9 +174,9 @@ class AdminClient:
         url = f"http://{broker_id}"
         if self._secure:
             if broker_id not in self._addresses:
-                self._addresses.update(self.get(ADDRESSES, dict[str, Addresses]))
+                self._addresses.update(self.get(ADDRESSES, dict[str, AddressesShown]))
             known = self._addresses.get(broker_id)
-            url = "" if known is None else known["webServiceUrlTls"]
+            url = "" if known is None else known.web_service_url_tls
             if not url:
                 raise OperationalError(f"{broker_id} does not serve its admin API over TLS")
         try:
@@ -193,8 +194,8 @@ class AdminClient:
         """The URLs of the brokers that the named one lists. Raises `OperationalError`."""
         try:
             raw = self._once("GET", f"{self.url}{ADDRESSES}", None, {}, _whole)
-            for broker in self._decoded(raw, ADDRESSES, dict[str, Addresses]).values():
-                yield from (broker["webServiceUrl"], broker["webServiceUrlTls"])
+            for broker in self._decoded(raw, ADDRESSES, dict[str, AddressesShown])[0].values():
+                yield from (broker.web_service_url, broker.web_service_url_tls)
         except _RedirectedError:
             raise OperationalError(f"{self.url} does not list the brokers itself") from None
         except AnsweredError as error:
@@ -203,7 +204,7 @@ class AdminClient:
             # A broker of Pulsar has no such list.
             raw = self._once("GET", f"{self.url}{BROKERS}", None, {}, _whole)
             scheme = self.url.partition("://")[0]
-            for name in self._decoded(raw, BROKERS, Names):
+            for name in self._decoded(raw, BROKERS, Names)[0]:
                 yield f"{scheme}://{name}"
 
     def get(self, path: str, shape: type[T]) -> T:
@@ -211,21 +212,31 @@ class AdminClient:
 
         Raises `OperationalError` if it has another shape, or is not JSON.
         """
-        return self._decoded(self.send("GET", path), path, shape)
+        return self.ask("GET", path, None, shape)[0]
 
     def get_any(self, path: str, shape: type[T]) -> T | None:
         """The same; None for an empty answer, and for null."""
         raw = self.send("GET", path)
-        return self._decoded(raw, path, shape) if raw not in (b"", b"null") else None
+        return self._decoded(raw, path, shape)[0] if raw not in (b"", b"null") else None
+
+    def ask(self, method: str, path: str, body: Any, *shapes: type[T]) -> tuple[T, Any]:
+        """The answer to a request, of the first of these shapes that it has, and the whole of it as
+        it came; see `get` and `send`.
+        """
+        raw = self.send(method, path, body)
+        for shape in shapes[:-1]:
+            with contextlib.suppress(OperationalError):
+                return self._decoded(raw, path, shape)
+        return self._decoded(raw, path, shapes[-1])
 
     def order(self, method: str, path: str, body: Any, shape: type[T]) -> T:
         """The answer to another request than a GET; see `get` and `send`."""
-        return self._decoded(self.send(method, path, body), path, shape)
+        return self.ask(method, path, body, shape)[0]
 
-    def _decoded(self, raw: bytes, path: str, shape: type[T]) -> T:
+    def _decoded(self, raw: bytes, path: str, shape: type[T]) -> tuple[T, Any]:
         where = f"{self.url}{path.partition('?')[0]}"
         try:
-            document: T = decoded(raw, shape)
+            return decoded(raw, shape)
         except msgspec.ValidationError as error:
             text = f"{where} answered something else than a broker would: {error}"
             raise OperationalError(text) from None
@@ -233,7 +244,6 @@ class AdminClient:
             raise OperationalError(
                 f"{where} did not answer with JSON; is this the HTTP port of a broker?"
             ) from None
-        return document
 
     def text(self, path: str) -> str:
         """The body of the answer to a GET, as it is."""
@@ -392,8 +402,8 @@ def _whole(answer: HTTPResponse) -> bytes:
     return answer.read(ANSWER_BYTES_MAX)
 
 
-def decoded(raw: bytes | str, shape: type[T]) -> T:
-    """A JSON document as it came, when it has this shape. Raises `ValueError`, of which
+def decoded(raw: bytes | str, shape: type[T]) -> tuple[T, Any]:
+    """A JSON document of this shape, and the whole of it as it came. Raises `ValueError`, of which
     `msgspec.ValidationError` says what is wrong with the shape.
     """
     try:
@@ -401,11 +411,9 @@ def decoded(raw: bytes | str, shape: type[T]) -> T:
         size = raw.encode() if isinstance(raw, str) else raw
         if nests_deeper(document, size, STORED_LEVELS_MAX):
             raise msgspec.ValidationError("it nests too deeply")
-        msgspec.convert(document, shape)
+        return msgspec.convert(document, shape), document
     except RecursionError:
         raise msgspec.ValidationError("it nests too deeply") from None
-    answer: T = document
-    return answer
 
 
 def _base(url: str) -> str:
@@ -417,7 +425,7 @@ def _base(url: str) -> str:
 
 def _reason(raw: bytes) -> str:
     try:
-        document = decoded(raw, dict[str, Any])
+        document, _ = decoded(raw, dict[str, Any])
     except msgspec.ValidationError:
         return ""
     except ValueError:

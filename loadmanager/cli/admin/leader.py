@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 import click
+from msgspec import UNSET
 
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output, pair
 from loadmanager.cli.admin.moves import Moment, clock, text_of, time_of_day
-from loadmanager.cli.admin.shapes import Decision, Decisions, SealedPlan
-from loadmanager.engine.strategies.plan_document import figure, plan_lines
+from loadmanager.engine.strategies.plan_document import PlanShown, figure, plan_lines
+from loadmanager.leader.documents.decisions import DecisionShown, DecisionsShown
+from loadmanager.leader.documents.plans import SealedPlan
 
 LINE = 98
 """Characters of a line."""
@@ -29,29 +32,40 @@ LINE = 98
 @click.option("--limit", default=20, metavar="N", help="at most N decisions")
 def decisions(admin: AdminClient, limit: int, **wanted: str | int | None) -> Output:
     """Show the leader's last decisions with their reasons, newest first."""
-    told = admin.get(f"{OWN}/decisions{query(**wanted, limit=limit)}", Decisions)
+    path = f"{OWN}/decisions{query(**wanted, limit=limit)}"
+    told, raw = admin.ask("GET", path, None, DecisionsShown)
     nothing = "no decision in this term yet"
     if any(value is not None for value in wanted.values()):
         nothing = "no decision of this term that is still kept matches"
-    lines = [line for decision in told["decisions"] for line in decision_lines(decision)]
-    return Output(told, lines or nothing, status=0 if lines else 1)
+    lines = [
+        line
+        for decision, fields in zip(told.decisions, raw["decisions"], strict=True)
+        for line in decision_lines(decision, fields)
+    ]
+    return Output(raw, lines or nothing, status=0 if lines else 1)
 
 
-def decision_lines(decision: Decision) -> list[str]:
-    """A decision in lines: its time and kind, and below them, indented, the other fields."""
-    at = f"{clock(decision['ts'])}  " if "ts" in decision else ""
-    head = f"{at}{decision.get('kind', '')}"
-    if decision.get("times", 1) > 1 and "firstAt" in decision:
-        first = time_of_day(decision["firstAt"])
-        head += f"  {decision['times']} cycles in a row since {first}"
-    fields = [
+def decision_lines(decision: DecisionShown, fields: Mapping[str, Any]) -> list[str]:
+    """A decision in lines: its time and kind, and below them, indented, the other fields, also
+    those of a later version.
+    """
+    head = f"{clock(decision.ts)}  {decision.kind}"
+    if decision.times is not UNSET and decision.first_at is not UNSET:
+        head += f"  {decision.times} cycles in a row since {time_of_day(decision.first_at)}"
+    others = [
         f"{words(name)} {shown(name, value)}"
-        for name, value in decision.items()
+        for name, value in fields.items()
         if name not in SHOWN_APART and not name.endswith("Count") and value not in EMPTY
     ]
-    lines = [head, *(_wrapped("; ".join(fields)) if fields else [])]
-    if "unloads" in decision:
-        plan = {name: decision.get(name, []) for name in PLAN}
+    lines = [head, *(_wrapped("; ".join(others)) if others else [])]
+    if decision.unloads is not UNSET:
+        plan = PlanShown(
+            strategy="",
+            unloads=decision.unloads,
+            placements=decision.placements or [],
+            splits=decision.splits or [],
+            skipped=decision.skipped or [],
+        )
         lines += plan_lines(plan)
     return lines
 
@@ -77,8 +91,10 @@ def shown(name: str, value: Any) -> str:
 
 MOMENT_MIN = 10**11
 """Larger numbers in fields that end with `At` are times in milliseconds."""
-PLAN = ("unloads", "placements", "splits", "skipped")
-SHOWN_APART = (*("ts", "kind", "times", "firstAt", "inputs"), *PLAN)
+SHOWN_APART = (
+    *("ts", "kind", "times", "firstAt", "inputs"),
+    *("unloads", "placements", "splits", "skipped"),
+)
 EMPTY: tuple[object, ...] = (None, [], {}, "")
 
 
@@ -106,20 +122,20 @@ def dry_run(
     body: dict[str, Any] = {"settings": dict(map(pair, pairs))}
     body |= {"shedder": strategy} if strategy else {}
     body |= {"placement": placement} if placement else {}
-    plan = admin.order("POST", f"{OWN}/dry-runs", body, SealedPlan)
-    return Output(plan, plan_text(plan))
+    plan, raw = admin.ask("POST", f"{OWN}/dry-runs", body, SealedPlan)
+    return Output(raw, plan_text(plan))
 
 
 def plan_text(plan: SealedPlan) -> list[str]:
     """A sealed plan for people."""
-    count = plan["unloadCount"]
-    head = f"plan {plan['id']}  {plan['state']}  {plan['shedder']}: {count_of(count, 'bundle')} "
+    count = plan.unload_count
+    head = f"plan {plan.id}  {plan.state}  {plan.shedder}: {count_of(count, 'bundle')} "
     executed = "moves" if count == 1 else "move"
-    head += executed if plan["state"] == "executed" else "would move"
-    until = f"; it can be carried out until {time_of_day(plan['expiresAt'])}"
-    lines = [head + (until if plan["state"] == "ready" and count else "")]
-    lines += plan_lines(plan["plan"])
+    head += executed if plan.state == "executed" else "would move"
+    until = f"; it can be carried out until {time_of_day(plan.expires_at)}"
+    lines = [head + (until if plan.state == "ready" and count else "")]
+    lines += plan_lines(plan.plan)
     return lines + [
-        f"  {move['state']:<9} {move['bundle']}  {text_of(move['outcome'])}".rstrip()
-        for move in plan["moves"]
+        f"  {move.state.value:<9} {move.bundle}  {text_of(move.outcome)}".rstrip()
+        for move in plan.moves
     ]

@@ -22,7 +22,6 @@ from loadmanager.cli.admin.shapes import (
     HeldSubscription,
     IsolatedBroker,
     IsolationPolicy,
-    Limit,
     Throttling,
     ThrottlingOfTopic,
 )
@@ -89,15 +88,16 @@ def limits_list(admin: AdminClient, broker: str | None) -> Output:
     return Output(data, table(headers, rows) if rows else "no limits are in use", missing=missing)
 
 
-def _limits_of(at: AdminClient, _broker: str) -> list[Limit]:
-    return at.get(f"{V2}/broker-stats/throttling", Throttling)["limits"]
+def _limits_of(at: AdminClient, _broker: str) -> Any:
+    return at.ask("GET", f"{V2}/broker-stats/throttling", None, Throttling)[1]["limits"]
 
 
 @limits.command("why")
 @click.argument("topic")
 def limits_why(admin: AdminClient, topic: str) -> Output:
     """Say why a topic's producers are slow, the slowest first."""
-    report = admin.get(f"{V2}/{topic_path(topic)}/throttling", ThrottlingOfTopic)
+    path = f"{V2}/{topic_path(topic)}/throttling"
+    report, raw = admin.ask("GET", path, None, ThrottlingOfTopic)
     lines = [
         f"{producer['producer']}: {producer['why']} (held {producer['heldSeconds']:.1f} s so far)"
         for producer in report["producers"]
@@ -105,7 +105,7 @@ def limits_why(admin: AdminClient, topic: str) -> Output:
     lines += [
         f"subscription {name}: {_held(state)}" for name, state in report["subscriptions"].items()
     ]
-    return Output(report, lines or "the topic has neither producers nor consumers")
+    return Output(raw, lines or "the topic has neither producers nor consumers")
 
 
 def _held(state: HeldSubscription) -> str:
@@ -198,7 +198,7 @@ def _isolation(admin: AdminClient) -> str:
 def isolation_list(admin: AdminClient) -> Output:
     """List the namespace isolation policies, and the live brokers that each names."""
     path = _isolation(admin)
-    policies = admin.get(path, dict[str, IsolationPolicy])
+    policies, raw = admin.ask("GET", path, None, dict[str, IsolationPolicy])
     named = admin.get(f"{path}/brokers", list[IsolatedBroker]) if policies else []
     brokers = {
         name: [entry["brokerName"] for entry in named if entry["policyName"] == name]
@@ -216,7 +216,7 @@ def isolation_list(admin: AdminClient) -> Output:
     ]
     headers = ("policy", "namespaces", "primary", "secondary", "live brokers")
     return Output(
-        {"policies": policies, "brokers": brokers},
+        {"policies": raw, "brokers": brokers},
         table(headers, rows) if rows else "no isolation policy",
     )
 

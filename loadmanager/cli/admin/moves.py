@@ -8,26 +8,26 @@ from typing import Any
 from urllib.parse import quote
 
 import click
+from msgspec import UNSET
 
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed
-from loadmanager.cli.admin.shapes import (
-    Cancelled,
-    Merged,
-    Move,
-    Moved,
-    Moves,
-    Outcome,
-    Pause,
-    Pin,
-    Pinned,
-    Story,
-)
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
+from loadmanager.engine.moves.move import Move, Outcome
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.text import MOMENT_MS_MAX
+from loadmanager.leader.documents.decisions import BundleStory
+from loadmanager.leader.documents.moves import (
+    Cancelled,
+    Merged,
+    Moved,
+    MovesShown,
+    NothingMoved,
+    PauseShown,
+    PinShown,
+)
 
 MOVES = f"{OWN}/moves"
 PINS = f"{OWN}/pins"
@@ -79,38 +79,37 @@ class Moment(click.ParamType[int]):
 @click.option("--limit", default=100, metavar="N", help="at most N moves")
 def moves_list(admin: AdminClient, limit: int) -> Output:
     """List the moves that wait or are under way, and the last ones that ended, with outcomes."""
-    told = admin.get(MOVES + query(limit=limit), Moves)
+    told, raw = admin.ask("GET", MOVES + query(limit=limit), None, MovesShown)
     headers = ("id", "state", "bundle", "from", "to", "reason", "by", "pause ms", "outcome")
-    rows = [_row(move) for move in told["moves"]]
+    rows = [_row(move) for move in told.moves]
     parts: list[Any] = [table(headers, rows) if rows else "no move in this term yet"]
-    pause = told["paused"]
-    if pause is not None:
-        parts.append(f"paused until {clock(pause['until'])}  {pause['note']}".rstrip())
-    return Output(told, tuple(parts))
+    if told.paused is not None:
+        parts.append(f"paused until {clock(told.paused.until)}  {told.paused.note}".rstrip())
+    return Output(raw, tuple(parts))
 
 
 def _row(move: Move) -> tuple[Cell, ...]:
-    outcome = move["outcome"] or Outcome(text="")
+    outcome = move.outcome or Outcome("")
     clients = ""
-    if outcome.get("clientsClosed"):
-        back = outcome.get("clientsBack")
-        clients = f"; {'?' if back is None else back} of {outcome['clientsClosed']} clients back"
+    if outcome.clients_closed:
+        back = "?" if outcome.clients_back is None else outcome.clients_back
+        clients = f"; {back} of {outcome.clients_closed} clients back"
     return (
-        move["id"],
-        move["state"],
-        move["bundle"],
-        move["source"],
-        move["destination"],
-        move["reason"],
-        move["author"],
-        outcome.get("pauseMs"),
-        f"{outcome['text']}{clients}",
+        move.id,
+        move.state.value,
+        move.bundle,
+        move.source,
+        move.destination,
+        move.reason,
+        move.author.value,
+        outcome.pause_ms,
+        f"{outcome.text}{clients}",
     )
 
 
 def text_of(outcome: Outcome | None) -> str:
     """What became of a move; empty while that is not known."""
-    return "" if outcome is None else outcome["text"]
+    return "" if outcome is None else outcome.text
 
 
 def _moment(at_ms: float) -> datetime:
@@ -135,7 +134,7 @@ def moves_cancel(admin: AdminClient, move: str | None, everything: bool) -> Outp
     if (move is None) != everything:
         raise click.UsageError("name a move, or say --all")
     path = MOVES if move is None else f"{MOVES}/{quote(move, safe='')}"
-    cancelled = admin.order("DELETE", path, None, Cancelled)["cancelled"]
+    cancelled = admin.order("DELETE", path, None, Cancelled).cancelled
     text = (
         f"{count_of(cancelled, 'move')} cancelled"
         if cancelled
@@ -150,14 +149,14 @@ def moves_cancel(admin: AdminClient, move: str | None, everything: bool) -> Outp
 def moves_pause(admin: AdminClient, duration: float, note: str) -> Output:
     """Let no move begin for a time (90s, 30m, 2h); `bundles move` is not held."""
     wanted = {"seconds": duration, "note": note}
-    pause = admin.order("PUT", f"{MOVES}/pause", wanted, Pause)
-    return done(f"moves are paused until {clock(pause['until'])}", **pause)
+    pause, raw = admin.ask("PUT", f"{MOVES}/pause", wanted, PauseShown)
+    return done(f"moves are paused until {clock(pause.until)}", **raw)
 
 
 @group.command("resume")
 def moves_resume(admin: AdminClient) -> Output:
     """End the pause."""
-    paused = admin.get(MOVES + query(limit=1), Moves)["paused"] is not None
+    paused = admin.get(MOVES + query(limit=1), MovesShown).paused is not None
     admin.send("DELETE", f"{MOVES}/pause")
     text = "moves go on" if paused else "moves were not paused"
     return Output({"resumed": paused}, text, status=0 if paused else 1)
@@ -174,18 +173,22 @@ def bundles_move(admin: AdminClient, bundle: str, to: str, pin: float | None, no
     """Move a bundle to a broker, and wait for the outcome; --pin keeps the balancer from it."""
     body = {"bundle": bundle, "destination": to, "note": note}
     wanted = body if pin is None else {**body, "pinSeconds": pin}
-    move = admin.order("POST", MOVES, wanted, Moved)
-    outcome = move["outcome"]
-    if move["state"] is None:
-        text = outcome["text"]
+    move, raw = _ordered(admin, wanted)
+    outcome = move.outcome or Outcome("")
+    if isinstance(move, NothingMoved):
+        text = outcome.text
     else:
-        pause = outcome.get("pauseMs")
-        told = "" if pause is None else f", pause {pause:.0f} ms"
-        text = f"{bundle} moved from {move.get('source')} to {outcome.get('owner')}{told}"
-    if "pinnedUntil" in move:
+        pause = "" if outcome.pause_ms is None else f", pause {outcome.pause_ms:.0f} ms"
+        text = f"{bundle} moved from {move.source} to {outcome.owner}{pause}"
+    if move.pinned_until is not UNSET:
         still = "" if pin is not None else "still "
-        text += f"; {still}pinned until {clock(move['pinnedUntil'])}"
-    return Output(move, text, status=1 if move["state"] is None and pin is None else 0)
+        text += f"; {still}pinned until {clock(move.pinned_until)}"
+    return Output(raw, text, status=1 if isinstance(move, NothingMoved) and pin is None else 0)
+
+
+def _ordered(admin: AdminClient, wanted: Any) -> tuple[Moved | NothingMoved, Any]:
+    """The answer to an order to move, and its JSON."""
+    return admin.ask("POST", MOVES, wanted, Moved, NothingMoved)
 
 
 @click.argument("bundle", metavar="TENANT/NAMESPACE/RANGE")
@@ -198,12 +201,17 @@ def bundles_pin(admin: AdminClient, bundle: str, duration: float, note: str) -> 
     """
     namespace, bundle_range = split_bundle_name(bundle)
     name = bundle_name(namespace, str(BundleRange.parse(bundle_range)))
-    owner = admin.get(f"{OWN}/bundles/{name}{query(limit=1)}", Story)["owner"]
+    owner = _bundle(admin, name).owner
     if owner is None:
         raise OperationalError(f"{bundle} has no owner, where it could stay")
     body = {"bundle": name, "destination": owner, "note": note, "pinSeconds": duration}
-    move = admin.order("POST", MOVES, body, Pinned)
-    return done(f"{bundle} stays at {owner}; pinned until {clock(move['pinnedUntil'])}", **move)
+    move, raw = _ordered(admin, body)
+    until = clock(move.pinned_until or 0)
+    return done(f"{bundle} stays at {owner}; pinned until {until}", **raw)
+
+
+def _bundle(admin: AdminClient, bundle: str) -> BundleStory:
+    return admin.get(f"{OWN}/bundles/{bundle}{query(limit=1)}", BundleStory)
 
 
 def pin_text(admin: AdminClient, bundle: str) -> str:
@@ -212,17 +220,15 @@ def pin_text(admin: AdminClient, bundle: str) -> str:
     """
     pin = None
     with contextlib.suppress(OperationalError):
-        pin = admin.get(f"{OWN}/bundles/{bundle}{query(limit=1)}", Story)["pin"]
-    return "" if pin is None else f"; pinned to {pin['broker']} until {clock(pin['until'])}"
+        pin = _bundle(admin, bundle).pin
+    return "" if pin is None else f"; pinned to {pin.broker} until {clock(pin.until)}"
 
 
 def bundles_pins(admin: AdminClient) -> Output:
     """List the pinned bundles: the balancer leaves them where they are."""
-    pins = admin.get(PINS, dict[str, Pin])
-    rows = [
-        (bundle, pin["broker"], clock(pin["until"]), pin["note"]) for bundle, pin in pins.items()
-    ]
-    return listed(pins, ("bundle", "broker", "until", "note"), rows, "no bundle is pinned")
+    pins, raw = admin.ask("GET", PINS, None, dict[str, PinShown])
+    rows = [(bundle, pin.broker, clock(pin.until), pin.note) for bundle, pin in pins.items()]
+    return listed(raw, ("bundle", "broker", "until", "note"), rows, "no bundle is pinned")
 
 
 @click.argument("bundle", metavar="TENANT/NAMESPACE/RANGE")
@@ -240,5 +246,5 @@ def bundles_unpin(admin: AdminClient, bundle: str) -> Output:
 def bundles_merge(admin: AdminClient, namespace: str, first: str, second: str) -> Output:
     """Merge two bundles that lie next to each other; their topics stay open."""
     body = {"namespace": namespace, "first": first, "second": second}
-    merged = admin.order("POST", f"{OWN}/merges", body, Merged)["merged"]
+    merged = admin.order("POST", f"{OWN}/merges", body, Merged).merged
     return done(f"{first} and {second} are {merged} now", merged=merged)

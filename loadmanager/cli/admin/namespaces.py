@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from loadmanager.broker.admin.documents import BundlesData
 from loadmanager.cli.admin.asking import (
     V2,
     bundles_of,
@@ -19,7 +20,7 @@ from loadmanager.cli.admin.asking import (
 )
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
-from loadmanager.cli.admin.shapes import Bundles, Document, Names
+from loadmanager.cli.admin.shapes import Document, Names
 from loadmanager.cli.terminal import word
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.names import NamespaceName
@@ -69,7 +70,7 @@ def namespaces_create(
             {"adminRoles": [], "allowedClusters": admin.get(f"{V2}/clusters", Names)},
         )
     admin.send("PUT", path, body or None)
-    count = admin.get(f"{path}/bundles", Bundles)["numBundles"]
+    count = admin.get(f"{path}/bundles", BundlesData).num_bundles
     return done(
         f"{namespace} created with {count_of(count, 'bundle')}", namespace=namespace, bundles=count
     )
@@ -88,8 +89,9 @@ def namespaces_delete(admin: AdminClient, namespace: str, force: bool) -> Output
 @_namespace
 def namespaces_bundles(admin: AdminClient, namespace: str) -> Output:
     """List the bundles of a namespace as ranges."""
-    bundles = admin.get(f"{namespace_path(namespace)}/bundles", Bundles)
-    return Output(bundles, list(map(word, ranges(bundles))))
+    path = f"{namespace_path(namespace)}/bundles"
+    bundles, raw = admin.ask("GET", path, None, BundlesData)
+    return Output(raw, list(map(word, ranges(bundles))))
 
 
 @group.command("policies")

@@ -11,7 +11,7 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, listed
 from loadmanager.cli.admin.leader import plan_text
 from loadmanager.cli.admin.moves import clock
-from loadmanager.cli.admin.shapes import SealedPlan, SealedPlans
+from loadmanager.leader.documents.plans import SealedPlan, SealedPlans
 
 PLANS = f"{OWN}/plans"
 
@@ -22,29 +22,29 @@ group = AdminGroup("plans", help="The plans of dry runs and of the daemon: list,
 @click.option("--limit", default=50, metavar="N", help="at most N plans")
 def plans_list(admin: AdminClient, limit: int) -> Output:
     """List the plans of this leader's term, the newest first."""
-    told = admin.get(PLANS + query(limit=limit), SealedPlans)
+    told, raw = admin.ask("GET", PLANS + query(limit=limit), None, SealedPlans)
     headers = ("id", "state", "made", "strategy", "placement", "settings", "moves")
     rows = [
         (
-            plan["id"],
-            plan["state"],
-            clock(plan["createdAt"]),
-            plan["shedder"],
-            plan["placement"],
-            " ".join(f"{name}={value}" for name, value in plan["settings"].items()),
-            plan["unloadCount"],
+            plan.id,
+            plan.state,
+            clock(plan.created_at),
+            plan.shedder,
+            plan.placement,
+            " ".join(f"{name}={value}" for name, value in plan.settings.items()),
+            plan.unload_count,
         )
-        for plan in told["plans"]
+        for plan in told.plans
     ]
-    return listed(told, headers, rows, "no plan of a dry run in this term")
+    return listed(raw, headers, rows, "no plan of a dry run in this term")
 
 
 @group.command("show")
 @click.argument("plan")
 def plans_show(admin: AdminClient, plan: str) -> Output:
     """Show a plan with its reasons; once it is carried out, with what became of its moves."""
-    told = admin.get(f"{PLANS}/{quote(plan, safe='')}", SealedPlan)
-    return Output(told, plan_text(told))
+    told, raw = admin.ask("GET", f"{PLANS}/{quote(plan, safe='')}", None, SealedPlan)
+    return Output(raw, plan_text(told))
 
 
 @group.command("execute")
@@ -65,10 +65,11 @@ def plans_approve(admin: AdminClient, plan: str) -> Output:
 
 
 def _executed(admin: AdminClient, plan: str) -> Output:
-    told = admin.order("POST", f"{PLANS}/{quote(plan, safe='')}/execute", None, SealedPlan)
-    if told["plan"]["splits"]:
-        return Output(told, "the bundle was split")
-    count = len(told["moves"])
+    path = f"{PLANS}/{quote(plan, safe='')}/execute"
+    told, raw = admin.ask("POST", path, None, SealedPlan)
+    if told.plan.splits:
+        return Output(raw, "the bundle was split")
+    count = len(told.moves)
     queued = "1 move is" if count == 1 else f"{count} moves are"
     text = f"{queued} queued; `loadmanager admin plans show {plan}` tells their outcome"
-    return Output(told, text)
+    return Output(raw, text)

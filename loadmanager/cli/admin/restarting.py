@@ -9,14 +9,17 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import click
+from msgspec import UNSET, to_builtins
 
 from loadmanager.cli.admin.asking import OWN, V2, brokers_of, count_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output, done, unchanged
 from loadmanager.cli.admin.moves import Duration
-from loadmanager.cli.admin.shapes import Cordon, Leader, Started
+from loadmanager.cli.admin.shapes import Started
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.text import printable
+from loadmanager.leader.documents.cluster import LeaderBroker
+from loadmanager.leader.documents.moves import CordonShown
 
 T = TypeVar("T")
 
@@ -42,15 +45,15 @@ STDERR = 2
 def brokers_cordon(admin: AdminClient, broker: str, note: str) -> Output:
     """Send no new bundle to a broker, also after its restart; it keeps what it has."""
     known = cordon_of(admin, broker)
-    if known is not None and note in ("", known["note"]):
-        drains = ", and drains" if known["state"] == "draining" else ""
+    if known is not None and note in ("", known.note):
+        drains = ", and drains" if known.state == "draining" else ""
         return unchanged(f"{broker} is cordoned already{drains}", broker=broker)
-    cordon = admin.order("PUT", f"{CORDONS}/{broker}", {"note": note}, Cordon)
+    cordon = admin.order("PUT", f"{CORDONS}/{broker}", {"note": note}, CordonShown)
     return done(f"{broker} is cordoned: it gets no new bundle until {_end_of(cordon)}")
 
 
-def _end_of(cordon: Cordon) -> str:
-    return "it is back" if cordon["untilRestart"] else f"`brokers uncordon {cordon['broker']}`"
+def _end_of(cordon: CordonShown) -> str:
+    return "it is back" if cordon.until_restart else f"`brokers uncordon {cordon.broker}`"
 
 
 @click.argument("broker")
@@ -91,32 +94,34 @@ def drain(
     _require(admin, broker)
     patience_s = PATIENCE_S if within is None else min(within, PATIENCE_S)
     known = _patiently(lambda: cordon_of(admin, broker), patience_s)
-    if known is not None and known["state"] in DRAINED and not (stop or until_restart or note):
-        return unchanged(f"{broker} is drained already", **known)
+    if known is not None and known.state in DRAINED and not (stop or until_restart or note):
+        return unchanged(f"{broker} is drained already", **to_builtins(known))
     began = _begin(admin, broker, note, patience_s, until_restart=until_restart)
     if no_wait:
-        return Output(began, f"{broker} drains; `brokers list` shows how far it is")
+        return Output(to_builtins(began), f"{broker} drains; `brokers list` shows how far it is")
     try:
         progress = _drained(admin, broker, within)
     except KeyboardInterrupt:
         tell(f"the drain of {broker} goes on; `brokers uncordon {broker}` ends it")
         raise
-    stops = stop and progress["active"]
+    stops = stop and progress.active
     if stops:
         admin.at(broker).send("POST", f"{V2}/brokers/shutdown")
     end = f"it {'stops now, and ' if stops else ''}is cordoned until {_end_of(progress)}"
-    return Output({**progress, "stopped": stop}, f"{how_drained(broker, progress)}; {end}")
+    return Output(
+        {**to_builtins(progress), "stopped": stop}, f"{how_drained(broker, progress)}; {end}"
+    )
 
 
-def how_drained(broker: str, progress: Cordon) -> str:
+def how_drained(broker: str, progress: CordonShown) -> str:
     """A sentence about the end of a drain. A leader counts its own moves only, so `moved` misses
     those under the leaders before it.
     """
-    total, moved = progress.get("total", 0), progress.get("moved", 0)
+    total, moved = progress.total or 0, progress.moved or 0
     if not total and not moved:
         return f"{broker} had no bundles: nothing was moved"
     had = f"it had {count_of(total, 'bundle')} when its drain began"
-    if not progress["active"]:
+    if not progress.active:
         return f"{broker} is gone: {had}, and what was left then goes to other brokers"
     return f"{broker} is drained: " + (
         had if moved < total else f"{count_of(moved, 'bundle')} moved"
@@ -136,9 +141,9 @@ def _begin(
     patience_s: float = PATIENCE_S,
     *,
     until_restart: bool = False,
-) -> Cordon:
+) -> CordonShown:
     path = f"{CORDONS}/{broker}" + query(drain=True, untilRestart=until_restart)
-    return _patiently(lambda: admin.order("PUT", path, {"note": note}, Cordon), patience_s)
+    return _patiently(lambda: admin.order("PUT", path, {"note": note}, CordonShown), patience_s)
 
 
 def _patiently(step: Callable[[], T], within_s: float) -> T:
@@ -159,7 +164,7 @@ def _patiently(step: Callable[[], T], within_s: float) -> T:
         time.sleep(POLL_S)
 
 
-def _drained(admin: AdminClient, broker: str, within_s: float | None) -> Cordon:
+def _drained(admin: AdminClient, broker: str, within_s: float | None) -> CordonShown:
     """Wait until a broker is drained; returns the last progress.
 
     Raises `OperationalError` when it does not end in time, or somebody ended it.
@@ -169,9 +174,9 @@ def _drained(admin: AdminClient, broker: str, within_s: float | None) -> Cordon:
     while True:
         left_s = PATIENCE_S if until_s is None else max(until_s - time.monotonic(), 0)
         progress = _patiently(lambda: cordon_of(admin, broker), min(left_s, PATIENCE_S))
-        if progress is None or progress["state"] == "cordoned":
+        if progress is None or progress.state == "cordoned":
             raise OperationalError(f"somebody ended the drain of {broker}")
-        if progress["state"] in DRAINED:
+        if progress.state in DRAINED:
             return progress
         if (text := progress_text(progress)) != shown:
             tell(shown := text)
@@ -183,33 +188,33 @@ def _drained(admin: AdminClient, broker: str, within_s: float | None) -> Cordon:
         time.sleep(POLL_S)
 
 
-def cordons_of(admin: AdminClient) -> dict[str, Cordon]:
+def cordons_of(admin: AdminClient) -> dict[str, CordonShown]:
     """brokerId → its cordon and the progress of its drain."""
-    return {cordon["broker"]: cordon for cordon in admin.get(CORDONS, list[Cordon])}
+    return {cordon.broker: cordon for cordon in admin.get(CORDONS, list[CordonShown])}
 
 
-def cordon_of(admin: AdminClient, broker: str) -> Cordon | None:
+def cordon_of(admin: AdminClient, broker: str) -> CordonShown | None:
     """The cordon of a broker."""
     return cordons_of(admin).get(broker)
 
 
-def progress_text(progress: Cordon) -> str:
+def progress_text(progress: CordonShown) -> str:
     """A sentence about the progress of a drain."""
-    if progress["state"] == "cordoned":
+    if progress.state == "cordoned":
         return "cordoned"
-    left, seconds = progress.get("left"), progress.get("secondsLeft")
-    total, failed = progress.get("total", 0), progress.get("failed", 0)
+    left, seconds = progress.left, progress.seconds_left
+    total, failed = progress.total or 0, progress.failed or 0
     parts = [f"{left} of {count_of(total, 'bundle')} left"]
-    if progress["state"] in DRAINED:
-        parts = ["drained and stopped" if progress["state"] == "stopped" else "drained"]
-    elif left is None:
+    if progress.state in DRAINED:
+        parts = ["drained and stopped" if progress.state == "stopped" else "drained"]
+    elif left is None or left is UNSET:
         parts = [f"{count_of(total, 'bundle')} to move"]
-    elif seconds is not None:
+    elif seconds is not None and seconds is not UNSET:
         parts.append(f"about {seconds} s")
     if failed:
         parts.append(f"{count_of(failed, 'move')} failed")
-    if problem := progress.get("problem"):
-        parts.append(problem)
+    if progress.problem:
+        parts.append(progress.problem)
     return ", ".join(parts)
 
 
@@ -280,7 +285,7 @@ def _order(admin: AdminClient, brokers: tuple[str, ...]) -> list[str]:
     if cordoned:
         broker = min(cordoned)
         raise OperationalError(f"{broker} is cordoned already; `brokers uncordon {broker}` first")
-    leader = admin.get(f"{V2}/brokers/leaderBroker", Leader)["brokerId"]
+    leader = admin.get(f"{V2}/brokers/leaderBroker", LeaderBroker).broker_id
     return sorted(chosen, key=lambda broker: broker == leader)
 
 
@@ -350,7 +355,7 @@ def _is_back(admin: AdminClient, broker: str, before: int) -> bool:
             _start_of(at) > before
             and at.text(f"{V2}/brokers/ready") == "ok"
             and broker in brokers_of(at)
-            and bool(at.get(f"{V2}/brokers/leaderBroker", Leader))
+            and bool(at.get(f"{V2}/brokers/leaderBroker", LeaderBroker))
         )
     )
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
 from urllib.parse import quote
 
 import click
 
+from loadmanager.broker.admin.documents import Disconnected
+from loadmanager.broker.ports.refused import RefusedToken
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed
@@ -27,17 +28,6 @@ def _not_empty(_context: click.Context, _argument: click.Parameter, text: str) -
 _id = click.argument("token_id", metavar="ID", callback=_not_empty)
 
 
-class _Disconnected(TypedDict):
-    brokers: dict[str, int]
-    noAnswer: dict[str, str]
-
-
-class _Refused(TypedDict):
-    since: int
-    until: int | None
-    note: str
-
-
 @roles.command("disconnect")
 @click.argument("role", callback=_not_empty)
 def roles_disconnect(admin: AdminClient, role: str) -> Output:
@@ -47,30 +37,30 @@ def roles_disconnect(admin: AdminClient, role: str) -> Output:
     the token.
     """
     path = f"{OWN}/roles/{quote(role, safe='')}/disconnect"
-    told = admin.order("POST", path, None, _Disconnected)
-    ended = {broker: count for broker, count in told["brokers"].items() if count}
+    told, raw = admin.ask("POST", path, None, Disconnected)
+    ended = {broker: count for broker, count in told.brokers.items() if count}
     total = count_of(sum(ended.values()), "connection")
     head = f"{total} of {role} ended"
     if not ended:
-        return Output(told, head, missing=told["noAnswer"])
+        return Output(raw, head, missing=told.no_answer)
     rows = sorted(ended.items())
-    return Output(told, (head, table(("broker", "ended"), rows)), missing=told["noAnswer"])
+    return Output(raw, (head, table(("broker", "ended"), rows)), missing=told.no_answer)
 
 
 @tokens.command("list")
 def tokens_list(admin: AdminClient) -> Output:
     """List the refused tokens; an entry goes when its token would have ended."""
-    told = admin.get(TOKENS, dict[str, _Refused])
+    told, raw = admin.ask("GET", TOKENS, None, dict[str, RefusedToken])
     rows = [
         (
             name,
-            clock(entry["since"]),
-            "" if entry["until"] is None else clock(entry["until"]),
-            entry["note"],
+            clock(entry.since),
+            "" if entry.until is None else clock(entry.until),
+            entry.note,
         )
         for name, entry in sorted(told.items())
     ]
-    return listed(told, ("id", "since", "until", "note"), rows, "no token is refused")
+    return listed(raw, ("id", "since", "until", "note"), rows, "no token is refused")
 
 
 @tokens.command("refuse")

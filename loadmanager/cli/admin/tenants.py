@@ -7,10 +7,11 @@ from urllib.parse import quote
 
 import click
 
+from loadmanager.broker.admin.documents import Tenant
 from loadmanager.cli.admin.asking import V2
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed, unchanged
-from loadmanager.cli.admin.shapes import Document, Names, Tenant
+from loadmanager.cli.admin.shapes import Document, Names
 from loadmanager.kit.errors import BadInputError
 
 group = AdminGroup("tenants", help="List, create, update, delete.")
@@ -35,12 +36,13 @@ def _path(tenant: str) -> str:
 def tenants_list(admin: AdminClient) -> Output:
     """List the tenants with their administrators and clusters."""
     names = admin.get(f"{V2}/tenants", Names)
-    tenants = {name: admin.get(_path(name), Tenant) for name in names}
+    tenants = {name: admin.ask("GET", _path(name), None, Tenant) for name in names}
     rows = [
-        (name, " ".join(info.get("adminRoles") or []), " ".join(info.get("allowedClusters") or []))
-        for name, info in sorted(tenants.items())
+        (name, " ".join(tenant.admin_roles or []), " ".join(tenant.allowed_clusters or []))
+        for name, (tenant, _) in sorted(tenants.items())
     ]
-    return listed(tenants, ("tenant", "admin roles", "clusters"), rows, "no tenant")
+    raw = {name: each for name, (_, each) in tenants.items()}
+    return listed(raw, ("tenant", "admin roles", "clusters"), rows, "no tenant")
 
 
 @group.command("create")

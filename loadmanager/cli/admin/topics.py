@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
+from loadmanager.broker.admin.documents import Partitions
 from loadmanager.cli.admin.asking import V2, count_of, namespace_path, query, topic_path
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
-from loadmanager.cli.admin.shapes import Lookup, Names, Partitions, TopicStats
+from loadmanager.cli.admin.shapes import Lookup, Names, TopicStats
 from loadmanager.cli.terminal import Shown, table, word
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.names import TopicName
@@ -35,7 +36,7 @@ def topics_lookup(admin: AdminClient, topic: str) -> Output:
     lookup = {
         "topic": str(TopicName.parse(topic)),
         "bundle": admin.text(f"{path}/bundle"),
-        **admin.get(path, Lookup),
+        **admin.ask("GET", path, None, Lookup)[1],
     }
     row = [str(lookup[name]) for name in ("topic", "bundle", "brokerUrl", "httpUrl")]
     return Output(lookup, table(("topic", "bundle", "broker", "http"), [row]))
@@ -54,7 +55,7 @@ def _path(topic: str) -> str:
 
 
 def _partitions(admin: AdminClient, topic: str) -> int:
-    return admin.get(f"{_path(topic)}/partitions", Partitions)["partitions"]
+    return admin.get(f"{_path(topic)}/partitions", Partitions).partitions
 
 
 @group.command("create")
@@ -105,9 +106,9 @@ def topics_stats(admin: AdminClient, topic: str) -> Output:
     """Show the traffic, subscriptions and producers of a topic, or of all its partitions."""
     path, count = _path(topic), _partitions(admin, topic)
     end = "partitioned-stats?perPartition=false" if count else "stats"
-    stats = admin.get(f"{path}/{end}", TopicStats)
+    stats, raw = admin.ask("GET", f"{path}/{end}", None, TopicStats)
     figures = [
-        f"{name:32}{value}" for name, value in stats.items() if not isinstance(value, dict | list)
+        f"{name:32}{value}" for name, value in raw.items() if not isinstance(value, dict | list)
     ]
     subscriptions = [
         (
@@ -131,4 +132,4 @@ def topics_stats(admin: AdminClient, topic: str) -> Output:
         parts.append(table(headers, subscriptions))
     if producers:
         parts.append(table(("producer", "address", "access", "msg in/s"), producers))
-    return Output(stats, tuple(parts))
+    return Output(raw, tuple(parts))

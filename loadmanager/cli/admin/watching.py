@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import click
 import msgspec
+from msgspec import UNSET
 
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient, decoded
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.leader import shown, words
 from loadmanager.cli.admin.moves import text_of, time_of_day
-from loadmanager.cli.admin.shapes import Document, Move, Outcome, Skip, Unload, Why
+from loadmanager.engine.moves.move import Move
 from loadmanager.engine.strategies.plan_document import because
+from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.text import printable
+from loadmanager.leader.documents.decisions import DecisionShown
+from loadmanager.leader.documents.events import BrokerChange, Lost, OwnershipChange, TermChange
 
 AGAIN_S = 1.0
 """Wait before the stream is asked for again: its leader may have changed."""
@@ -62,7 +67,7 @@ class _Watching:
 def _told(text: str) -> dict[str, Any]:
     """The data of an event. Raises `OperationalError`."""
     try:
-        return decoded(text, Document)
+        return decoded(text, dict[str, Any])[0]
     except ValueError as error:
         raise OperationalError(f"an event is no JSON object: {error}") from None
 
@@ -89,137 +94,79 @@ def watch(admin: AdminClient, count: int | None) -> Output:
 
 
 def line_of(kind: str, data: dict[str, Any]) -> str:
-    """An event for people."""
+    """An event for people; one of another version with its fields as they are."""
     at_ms = data.get("at") or data.get("ts") or data.get("endedAt") or data.get("startedAt")
     at_ms = at_ms or data.get("createdAt")
     at = time_of_day(at_ms) if at_ms and isinstance(at_ms, int | float) else " " * 9
-    shape, text = _TEXTS.get(kind, (Document, _other))
-    try:
-        msgspec.convert(data, shape)
-    except msgspec.ValidationError:
-        text = _other  # of another version
-    return f"{at}  {kind:<10}  {text(data)}".rstrip()
+    text = _other(data)
+    if kind in _TEXTS:
+        shape, told = _TEXTS[kind]
+        with contextlib.suppress(msgspec.ValidationError):
+            text = told(msgspec.convert(data, shape))
+    return f"{at}  {kind:<10}  {text}".rstrip()
 
 
-class _Decision(TypedDict):
-    kind: str
-    bundle: NotRequired[str]
-    broker: NotRequired[str | None]
-    move: NotRequired[str]
-    state: NotRequired[str]
-    outcome: NotRequired[Outcome | None]
-    strategy: NotRequired[str]
-    times: NotRequired[int]
-    unloads: NotRequired[list[Unload]]
-    unloadsCount: NotRequired[int]
-    skipped: NotRequired[list[Skip]]
-
-
-def _decision(data: dict[str, Any]) -> str:
-    head = data["kind"]
-    if head == "place" and {"bundle", "broker"} <= data.keys():
-        return f"{head}: {data['bundle']} -> {data['broker']}"
-    if head == "move" and {"move", "state", "bundle"} <= data.keys():
-        outcome = text_of(data.get("outcome"))
-        return f"{head} {data['move']} {data['state']}: {data['bundle']}: {outcome}"
-    if {"unloads", "skipped", "strategy"} <= data.keys():
-        count = data.get("unloadsCount", 0) if data["unloads"] else 0
-        reasons = [skip["reason"] for skip in data["skipped"]]
-        why = data["unloads"][0]["reason"] if count else (reasons or ["nothing to do"])[0]
+def _decision(told: DecisionShown) -> str:
+    head = told.kind
+    if head == "place":
+        return f"{head}: {told.bundle} -> {told.broker}"
+    if head == "move":
+        return f"{head} {told.move} {told.state}: {told.bundle}: {text_of(told.outcome or None)}"
+    if told.unloads is not UNSET and told.skipped is not UNSET:
+        count = told.unloads_count or 0 if told.unloads else 0
+        reasons = [skip.reason for skip in told.skipped]
+        why = told.unloads[0].reason if count else (reasons or ["nothing to do"])[0]
         moving = "1 bundle moves" if count == 1 else f"{count} bundles move"
-        times = f", {data['times']} cycles in a row" if "times" in data else ""
-        return f"{head} by {data['strategy']}: {moving}{times}: {why}"
-    return f"{head}: {_other(data)}"
+        times = "" if told.times is UNSET else f", {told.times} cycles in a row"
+        return f"{head} by {told.strategy}: {moving}{times}: {why}"
+    return f"{head}: {_other(msgspec.to_builtins(told))}"
 
 
-def _move(data: dict[str, Any]) -> str:
-    outcome = text_of(data["outcome"])
-    text = f"{data['id']} {data['state']}: {data['bundle']} {data['source']} -> "
-    return (
-        f"{text}{data['destination'] or 'anywhere'} ({data['author']}: {data['reason']}) {outcome}"
-    )
+def _move(move: Move) -> str:
+    text = f"{move.id} {move.state.value}: {move.bundle} {move.source} -> "
+    text += f"{move.destination or 'anywhere'} ({move.author.value}: {move.reason}) "
+    return text + text_of(move.outcome)
 
 
-class _Ownership(TypedDict):
-    broker: str
-    gained: list[str]
-    gainedCount: int
-    lost: list[str]
-    lostCount: int
-
-
-def _ownership(data: dict[str, Any]) -> str:
+def _ownership(change: OwnershipChange) -> str:
     parts = []
-    for name, word in (("gained", "has"), ("lost", "no longer has")):
-        if data[f"{name}Count"]:
-            more = data[f"{name}Count"] - len(data[name][:NAMED_MAX])
-            named = ", ".join(data[name][:NAMED_MAX])
+    for word, names, count in (
+        ("has", change.gained, change.gained_count),
+        ("no longer has", change.lost, change.lost_count),
+    ):
+        if count:
+            more = count - len(names[:NAMED_MAX])
+            named = ", ".join(names[:NAMED_MAX])
             parts.append(f"{word} {named}" + (f" and {more} more" if more > 0 else ""))
-    return f"{data['broker']} {'; '.join(parts)}"
+    return f"{change.broker} {'; '.join(parts)}"
 
 
-class _Broker(TypedDict):
-    broker: str
-    state: str
-    bundles: NotRequired[int]
+def _broker(change: BrokerChange) -> str:
+    gone = f"is gone, without an owner: {count_of(change.bundles, 'bundle')}"
+    return f"{change.broker} {'joined' if change.state == 'active' else gone}"
 
 
-def _broker(data: dict[str, Any]) -> str:
-    gone = f"is gone, without an owner: {count_of(data.get('bundles', 0), 'bundle')}"
-    return f"{data['broker']} {'joined' if data['state'] == 'active' else gone}"
+def _leadership(change: TermChange) -> str:
+    if change.leader is None:
+        return f"term {change.epoch} is over"
+    return f"{change.leader} leads, term {change.epoch}"
 
 
-class _Leadership(TypedDict):
-    leader: str | None
-    epoch: int
+def _split(told: DecisionShown) -> str:
+    text = f"{told.bundle} on {told.broker}, {because(told.reason or '', told.why or {})}"
+    return f"{text}: {told.outcome.text}" if told.outcome else text
 
 
-def _leadership(data: dict[str, Any]) -> str:
-    if data["leader"] is None:
-        return f"term {data['epoch']} is over"
-    return f"{data['leader']} leads, term {data['epoch']}"
+def _merge(told: DecisionShown) -> str:
+    return f"{told.bundle} on {told.broker}: {told.reason}"
 
 
-class _Split(TypedDict):
-    bundle: str
-    broker: str
-    reason: str
-    why: Why
-    outcome: Outcome | None
+def _change(change: ChangeShown) -> str:
+    return f"{change.role or change.address} on {change.broker}: {change.what}"
 
 
-def _split(data: dict[str, Any]) -> str:
-    text = f"{data['bundle']} on {data['broker']}, {because(data)}"
-    return text if data["outcome"] is None else f"{text}: {data['outcome']['text']}"
-
-
-class _Merge(TypedDict):
-    bundle: str
-    broker: str
-    reason: str
-
-
-def _merge(data: dict[str, Any]) -> str:
-    return f"{data['bundle']} on {data['broker']}: {data['reason']}"
-
-
-class _Change(TypedDict):
-    role: str
-    address: str
-    what: str
-    broker: str
-
-
-def _change(data: dict[str, Any]) -> str:
-    return f"{data['role'] or data['address']} on {data['broker']}: {data['what']}"
-
-
-class _Lost(TypedDict):
-    lost: int
-
-
-def _lost(data: dict[str, Any]) -> str:
-    return f"{count_of(data['lost'], 'event')} not sent: this end was too slow"
+def _lost(told: Lost) -> str:
+    return f"{count_of(told.lost, 'event')} not sent: this end was too slow"
 
 
 def _other(data: dict[str, Any]) -> str:
@@ -227,15 +174,15 @@ def _other(data: dict[str, Any]) -> str:
     return ", ".join(f"{words(name)} {shown(name, value)}" for name, value in told.items())
 
 
-_TEXTS: dict[str, tuple[Any, Callable[[dict[str, Any]], str]]] = {
-    "decision": (_Decision, _decision),
+_TEXTS: dict[str, tuple[Any, Callable[[Any], str]]] = {
+    "decision": (DecisionShown, _decision),
     "move": (Move, _move),
-    "ownership": (_Ownership, _ownership),
-    "broker": (_Broker, _broker),
-    "leadership": (_Leadership, _leadership),
-    "split": (_Split, _split),
-    "merge": (_Merge, _merge),
-    "change": (_Change, _change),
-    "lost": (_Lost, _lost),
+    "ownership": (OwnershipChange, _ownership),
+    "broker": (BrokerChange, _broker),
+    "leadership": (TermChange, _leadership),
+    "split": (DecisionShown, _split),
+    "merge": (DecisionShown, _merge),
+    "change": (ChangeShown, _change),
+    "lost": (Lost, _lost),
 }
 """Kind of event → what its line relies on, and the line."""

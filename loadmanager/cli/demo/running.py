@@ -10,17 +10,18 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import click
 
 from loadmanager.cli.admin.asking import OWN, V2, brokers_of
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.shapes import Document
 from loadmanager.cli.demo.telling import Teller
 from loadmanager.cli.demo.workload import NAMESPACE
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.free_port import require_free_port
+from loadmanager.leader.documents.cluster import ClusterShown
+from loadmanager.leader.documents.decisions import DecisionShown, DecisionsShown
 
 BROKERS = 3
 HOST = "127.0.0.1"
@@ -117,7 +118,7 @@ class Demo:
     def _ready(self) -> bool:
         try:
             brokers = brokers_of(self._admin)
-            return len(brokers) == BROKERS and bool(self._admin.get(f"{OWN}/cluster", Document))
+            return len(brokers) == BROKERS and bool(self._admin.get(f"{OWN}/cluster", ClusterShown))
         except LoadManagerError:
             return False
 
@@ -166,9 +167,9 @@ class Demo:
                     self._say(line)
             time.sleep(POLL_S)
 
-    def _seen(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        decisions = self._admin.get(f"{OWN}/decisions?limit=100", Document)["decisions"]
-        return self._admin.get(f"{OWN}/cluster", Document), decisions
+    def _seen(self) -> tuple[ClusterShown, list[DecisionShown]]:
+        decisions = self._admin.get(f"{OWN}/decisions?limit=100", DecisionsShown).decisions
+        return self._admin.get(f"{OWN}/cluster", ClusterShown), decisions
 
     def _now_s(self) -> float:
         return time.monotonic() - self._began_s

@@ -6,14 +6,15 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypedDict
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from loadmanager.broker.admin.documents import BundlesData
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, namespace_path
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
-from loadmanager.cli.admin.shapes import Bundles, Document, Leader, Pause, Usage
+from loadmanager.cli.admin.shapes import Document
 from loadmanager.kit.errors import LoadManagerError
+from loadmanager.leader.documents.cluster import BundlesShown, ClusterShown, LeaderBroker
 
 BROKERS_MAX = 1_000
 BUNDLES_PER_BROKER_MIN = 4
@@ -65,39 +66,6 @@ class Broker:
         return self.metrics.get(metric, {}).get(label)
 
 
-class Resources(TypedDict):
-    """What a broker counts on: CPU in percent of one core, memory in MiB."""
-
-    cpu: Usage
-    memory: Usage
-
-
-class BrokerSeen(TypedDict):
-    """A broker as the leader sees it."""
-
-    broker: str
-    state: str
-    version: str | None
-    reportAgeMs: int | None
-    resources: Resources | None
-
-
-class Seen(TypedDict):
-    """What the doctor reads of `/loadmanager/v1/cluster`."""
-
-    bundles: int
-    brokers: list[BrokerSeen]
-    paused: Pause | None
-
-
-class _Bundle(TypedDict):
-    bundle: str
-
-
-class _Loaded(TypedDict):
-    bundles: list[_Bundle]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """The answers of a cluster."""
@@ -109,8 +77,8 @@ class Cluster:
     """What to do about that."""
     brokers: Mapping[str, Broker] = field(default_factory=dict)
     left_out: int = 0
-    seen: Seen | None = None
-    """What the leader sees, as `/loadmanager/v1/cluster` answers; None: it did not answer."""
+    seen: ClusterShown | None = None
+    """What the leader sees; None: it did not answer."""
     not_seen: str = ""
     """Why not."""
     few_bundles: int | None = None
@@ -127,8 +95,8 @@ def read(admin: AdminClient) -> Cluster:
     told, _ = ask_each(admin, names[:BROKERS_MAX], _ask)
     seen, why, bundles = None, "", None
     try:
-        seen = admin.get(f"{OWN}/cluster?limit={BROKERS_MAX}", Seen)
-        bundles = _few_bundles(admin, seen["bundles"], len(names))
+        seen = admin.get(f"{OWN}/cluster?limit={BROKERS_MAX}", ClusterShown)
+        bundles = _few_bundles(admin, seen.bundles, len(names))
     except LoadManagerError as error:
         why = str(error)
     return Cluster(
@@ -146,10 +114,10 @@ def _few_bundles(admin: AdminClient, loaded: int, brokers: int) -> int | None:
     few = BUNDLES_PER_BROKER_MIN * brokers
     if not 0 < loaded < few:
         return None
-    told = admin.get(f"{OWN}/bundles?limit={few}", _Loaded)["bundles"]
-    namespaces = sorted({each["bundle"].rpartition("/")[0] for each in told})
-    asked = (admin.get(f"{namespace_path(namespace)}/bundles", Bundles) for namespace in namespaces)
-    return sum(each["numBundles"] for each in asked)
+    told = admin.get(f"{OWN}/bundles?limit={few}", BundlesShown).bundles
+    namespaces = sorted({each.bundle.rpartition("/")[0] for each in told})
+    asked = (admin.get(f"{namespace_path(name)}/bundles", BundlesData) for name in namespaces)
+    return sum(each.num_bundles for each in asked)
 
 
 def _advice(admin: AdminClient, error: Exception) -> str:
@@ -181,7 +149,7 @@ def _ask(at: AdminClient, name: str) -> Broker:
 def _answers_of(at: AdminClient, name: str) -> Broker:
     settings = at.get(f"{V2}/brokers/configuration/runtime", Document)
     try:
-        leader = at.get(f"{V2}/brokers/leaderBroker", Leader)["brokerId"]
+        leader = at.get(f"{V2}/brokers/leaderBroker", LeaderBroker).broker_id
     except LoadManagerError:
         leader = None  # 404: it knows of none
     metrics: dict[str, dict[str, float]] = {}

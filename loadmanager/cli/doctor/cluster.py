@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 
 from loadmanager.broker.settings import KEYS
 from loadmanager.cli.doctor import host
-from loadmanager.cli.doctor.asking import BUNDLES_PER_BROKER_MIN, Broker, BrokerSeen, Cluster
+from loadmanager.cli.doctor.asking import BUNDLES_PER_BROKER_MIN, Broker, Cluster
 from loadmanager.cli.doctor.findings import Finding, fine, named, problem, warning
 from loadmanager.engine.load.manager import Manager
+from loadmanager.leader.documents.cluster import BrokerShown
 
 PART = "cluster"
 DRIFT_WARNING_S, DRIFT_PROBLEM_S = 1.0, 10.0
@@ -176,14 +177,14 @@ def _seen(cluster: Cluster, told: Mapping[str, Broker]) -> Iterator[Finding]:
             text = f"does not tell what it sees: {cluster.not_seen}"
             yield warning(PART, "leader", text, "look at the leader's process and its log")
         return
-    brokers = seen["brokers"]
-    versions = {each["version"] for each in brokers if each["version"]}
+    brokers = seen.brokers
+    versions = {each.version for each in brokers if each.version}
     if len(versions) > 1:
         text = f"brokers have different versions: {', '.join(sorted(versions))}"
         yield warning(PART, "versions", text, "finish the upgrade")
     for each in brokers:
         yield from _report(each, told)
-    if seen["paused"]:
+    if seen.paused:
         advice = "loadmanager admin moves resume lets them go on"
         yield warning(PART, "moves", "an operator paused the queue of moves", advice)
     bundles, active = cluster.few_bundles, len(brokers)
@@ -198,8 +199,8 @@ def _seen(cluster: Cluster, told: Mapping[str, Broker]) -> Iterator[Finding]:
         )
 
 
-def _report(each: BrokerSeen, told: Mapping[str, Broker]) -> Iterator[Finding]:
-    name, state = each["broker"], each["state"]
+def _report(each: BrokerShown, told: Mapping[str, Broker]) -> Iterator[Finding]:
+    name, state = each.broker, each.state
     if state == "unreadable":
         text = "its load report cannot be read; it gets no bundles"
         yield problem(PART, name, text, "it writes another one soon; else restart it")
@@ -211,7 +212,7 @@ def _report(each: BrokerSeen, told: Mapping[str, Broker]) -> Iterator[Finding]:
         yield warning(PART, name, f"is {state}: it gets no new bundle", advice)
     settings = told[name].settings if name in told else {}
     longest = settings.get("loadBalancerReportUpdateMaxIntervalMinutes", "15")
-    age_s = (each["reportAgeMs"] or 0) / 1000
+    age_s = (each.report_age_ms or 0) / 1000
     if age_s > _number(longest) * 60 + REPORT_SLACK_S:
         yield problem(
             PART,

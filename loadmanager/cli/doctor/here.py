@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator
 
 import psutil
 
-from loadmanager.cli.doctor.asking import Seen
 from loadmanager.cli.doctor.findings import Finding, problem
 from loadmanager.cli.doctor.host import PART, Host
 from loadmanager.kit.units import GIB
+from loadmanager.leader.documents.cluster import ClusterShown
 
 MIB_PER_GIB = 1024
 TOLERANCE = 1.01
@@ -22,16 +22,16 @@ def names() -> set[str]:
     return {"localhost", "127.0.0.1", "::1", socket.gethostname(), *addresses}
 
 
-def check(host: Host, seen: Seen | None, own: Collection[str]) -> Iterator[Finding]:
+def check(host: Host, seen: ClusterShown | None, own: Collection[str]) -> Iterator[Finding]:
     """Brokers here that count on more than they may use: they look less loaded than they are.
 
     `seen` is what the leader sees; `own` are the names of this machine.
     """
-    for each in seen["brokers"] if seen else ():
-        name, resources = each["broker"], each["resources"]
+    for each in seen.brokers if seen else ():
+        name, resources = each.broker, each.resources
         if name.rpartition(":")[0].strip("[]") not in own or resources is None:
             continue
-        cores = resources["cpu"]["limit"] / 100
+        cores = resources.cpu.limit / 100
         if cores > host.cores_here * TOLERANCE:
             yield problem(
                 PART,
@@ -40,7 +40,7 @@ def check(host: Host, seen: Seen | None, own: Collection[str]) -> Iterator[Findi
                 "run the doctor in the container or unit of the broker; if it says the same there, "
                 "set loadBalancerSamplingScope=cgroup",
             )
-        memory_gib = resources["memory"]["limit"] / MIB_PER_GIB
+        memory_gib = resources.memory.limit / MIB_PER_GIB
         if memory_gib > host.memory_here / GIB * TOLERANCE:
             yield problem(
                 PART,

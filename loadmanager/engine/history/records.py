@@ -9,7 +9,7 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -17,12 +17,8 @@ import msgspec
 
 from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
 from loadmanager.engine.moves.move import Move, Outcome
-from loadmanager.engine.strategies.plan import Plan
-from loadmanager.engine.strategies.plan_document import (
-    placement_reason,
-    plan_document,
-    split_outcome,
-)
+from loadmanager.engine.strategies.plan import Plan, Skip
+from loadmanager.engine.strategies.plan_document import placement_reason
 
 VERSION = 2
 POSSIBLE = 1.5
@@ -289,19 +285,26 @@ def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> li
             **fields,
         )
 
-    document = plan_document(plan)
     found = [
-        record("unload", **{**item, "why": _texts(item["why"])}) for item in document["unloads"]
+        record(
+            "unload",
+            bundle=unload.bundle,
+            source=unload.source,
+            destination=unload.destination,
+            reason=unload.reason,
+            why=_texts(unload.why),
+        )
+        for unload in plan.unloads
     ]
     found += [
         record(
             "place",
-            bundle=item["bundle"],
-            destination=item["broker"],
-            reason=placement_reason(item["candidates"], item["rejected"]),
-            why=_clipped(item["rejected"]),
+            bundle=placed.bundle,
+            destination=placed.broker,
+            reason=placement_reason(placed.candidates, placed.rejected),
+            why=_clipped({broker: str(why) for broker, why in sorted(placed.rejected.items())}),
         )
-        for item in document["placements"]
+        for placed in plan.placements
     ]
     found += [
         record(
@@ -309,15 +312,17 @@ def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> li
             bundle=split.bundle,
             reason=split.reason,
             why=_texts(split.why),
-            state=split_outcome(split)["state"],
+            state=split.state,
             outcome=None if split.end is None else split.end.text,
         )
         for split in plan.splits
     ]
-    skipped = document["skipped"]
+    skipped: Sequence[Skip] = plan.skipped
     if len(skipped) > SKIPS_MAX:  # hundreds of brokers that are not overloaded; bundles say more
-        skipped = sorted(skipped, key=lambda item: "/" not in item["what"])[:SKIPS_MAX]
-    found += [record("skip", **item) for item in skipped]
+        skipped = sorted(skipped, key=lambda skip: "/" not in skip.what)[:SKIPS_MAX]
+    found += [
+        record("skip", what=skip.what, code=skip.code, reason=skip.reason) for skip in skipped
+    ]
     return found
 
 
@@ -325,10 +330,12 @@ def _texts(why: Mapping[str, float | str]) -> dict[str, str]:
     return {name: str(value) for name, value in why.items()}
 
 
-def move_record(ts: int, broker: str, move: Move, *, epoch: int, cycle: int) -> Decision:
-    """The record of a move that has ended."""
+def move_record(
+    ts: int, broker: str, move: Move, *, epoch: int, cycle: int, life: int | None
+) -> Decision:
+    """The record of a move that has ended; `life`: that of the bundle at the source."""
     outcome = move.outcome or Outcome("")
-    begun_ms = move.started_ms
+    begun_ms = move.started_at
     return Decision(
         ts=ts,
         broker=broker,
@@ -349,8 +356,8 @@ def move_record(ts: int, broker: str, move: Move, *, epoch: int, cycle: int) -> 
         clients_closed=outcome.clients_closed,
         clients_back=outcome.clients_back,
         pause_ms=outcome.pause_ms,
-        life=outcome.life,
-        waited_ms=None if begun_ms is None else max(0, begun_ms - move.created_ms),
+        life=life,
+        waited_ms=None if begun_ms is None else max(0, begun_ms - move.created_at),
     )
 
 

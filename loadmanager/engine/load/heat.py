@@ -7,13 +7,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from loadmanager.engine.load.reports import (
     LocalBrokerData,
     NamespaceBundleStats,
     TopBundlesLoadData,
 )
+from loadmanager.kit.model import Shape
 
 BUNDLES_KEPT = 200
 """Each sample keeps so many bundles, the hottest ones."""
@@ -21,6 +22,31 @@ SAMPLES_KEPT = 120
 
 Traffic = Mapping[str, LocalBrokerData | TopBundlesLoadData]
 """brokerId → its last report of bundles."""
+
+
+class HeatSeries(Shape):
+    """A bundle: bytes/s in each sample, null where it was not among the hottest or not measured
+    yet; `owners` has the number of the first sample of each owner.
+    """
+
+    bundle: str
+    owner: str | None
+    rate: float | None
+    throughput: list[int | None]
+    owners: list[tuple[int, str]]
+    exists: bool
+    """False: it was split, merged or unloaded."""
+
+
+class HeatShown(Shape):
+    """The hottest bundles over time, in order of name; `kept`: each sample has so many."""
+
+    interval_seconds: float
+    times: list[int]
+    total: int
+    """Bundles that were reported last."""
+    kept: int
+    bundles: list[HeatSeries]
 
 
 class _Row(NamedTuple):
@@ -81,7 +107,7 @@ class Heat:
         )
         self._samples.append(_Sample(now_ms, sum(part.bundles for part in parts), rows, unmeasured))
 
-    def document(self, limit: int, exists: Callable[[str], bool]) -> dict[str, Any]:
+    def shown(self, limit: int, exists: Callable[[str], bool], interval_s: float) -> HeatShown:
         """The bundles with the most bytes over all samples, in order of name, each with a figure
         for each sample: bytes/s, null where it was not among the hottest or not measured yet.
         """
@@ -91,16 +117,15 @@ class Heat:
                 totals[bundle] = totals.get(bundle, 0.0) + row.throughput
         chosen = heapq.nsmallest(limit, totals, key=lambda bundle: (-totals[bundle], bundle))
         last = self._samples[-1] if self._samples else None
-        return {
-            "times": [sample.at_ms for sample in self._samples],
-            "total": last.bundles if last is not None else 0,
-            "kept": BUNDLES_KEPT,
-            "bundles": [
-                {**self._series(bundle), "exists": exists(bundle)} for bundle in sorted(chosen)
-            ],
-        }
+        return HeatShown(
+            interval_seconds=interval_s,
+            times=[sample.at_ms for sample in self._samples],
+            total=last.bundles if last is not None else 0,
+            kept=BUNDLES_KEPT,
+            bundles=[self._series(bundle, exists=exists(bundle)) for bundle in sorted(chosen)],
+        )
 
-    def _series(self, bundle: str) -> dict[str, Any]:
+    def _series(self, bundle: str, *, exists: bool) -> HeatSeries:
         """A bundle's figures; `owners` has the number of the first sample of each owner."""
         figures: list[int | None] = []
         owners: list[tuple[int, str]] = []
@@ -112,13 +137,14 @@ class Heat:
             figures.append(round(row.throughput) if row is not None and known else None)
             if row is not None and (not owners or owners[-1][1] != row.broker):
                 owners.append((number, row.broker))
-        return {
-            "bundle": bundle,
-            "owner": None if row is None else row.broker,
-            "rate": round(row.rate, 1) if row is not None and known else None,
-            "throughput": figures,
-            "owners": owners,
-        }
+        return HeatSeries(
+            bundle=bundle,
+            owner=None if row is None else row.broker,
+            rate=round(row.rate, 1) if row is not None and known else None,
+            throughput=figures,
+            owners=owners,
+            exists=exists,
+        )
 
 
 def _coldness(row: _Row) -> tuple[float, str]:

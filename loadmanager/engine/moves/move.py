@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+
+from msgspec import UNSET, UnsetType
 
 from loadmanager.engine.load.wishes import Wishes
+from loadmanager.kit.model import Shape
 
 
 class MoveState(Enum):
@@ -48,28 +48,30 @@ NOT_OWNED = "NotOwned"
 """The source did not own the bundle."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The verified result of a move."""
+class Outcome(Shape, kw_only=False):
+    """The verified result of a move; or of a split, which has `children`."""
 
     text: str
+    code: str | None = None
+    """`NotSent`: no order was sent. `NotOwned`: the source did not own the bundle. Else null."""
     owner: str | None = None
     """The broker that owned the bundle afterwards."""
     clients_closed: int | None = None
-    """Producers and consumers that the source had; None: not told."""
+    """Producers and consumers that the source had; null: not told."""
     clients_back: int | None = None
     """Producers and consumers that the destination had soon afterwards."""
     pause_ms: float | None = None
     """From the fence at the source to the acquisition by the destination."""
-    life: int | None = None
-    """The life of the bundle at the source, which the move ended; None: not told."""
-    code: str | None = None
-    """`NOT_SENT` or `NOT_OWNED`, which are not failures of a broker; else None."""
+    children: list[str] | UnsetType = UNSET
+    """The bundles that replaced the one that was split; none if it was not split."""
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Move:
-    """One move. Times are milliseconds since the epoch."""
+class PartialOutcome(Outcome, omit_defaults=True):
+    """An outcome without the fields that do not apply: of a split, or where nothing was moved."""
+
+
+class Move(Shape, eq=False):
+    """A move of a bundle. Times are milliseconds since the epoch."""
 
     id: str
     """`<epoch>-<number>`."""
@@ -77,49 +79,20 @@ class Move:
     source: str
     destination: str | None
     reason: str
+    why: dict[str, float | str]
     author: Author
-    why: Mapping[str, float | str] = field(default_factory=dict)
-    swap: str | None = None
-    """The swap that this move belongs to: its moves are made one after the other, or none is."""
-    created_ms: int = 0
-    started_ms: int | None = None
-    ended_ms: int | None = None
-    state: MoveState = MoveState.QUEUED
-    outcome: Outcome | None = None
+    swap: str | None
+    """Moves with the same `swap` are made together, one after the other, or not at all."""
+    state: MoveState
+    created_at: int
+    started_at: int | None
+    ended_at: int | None
+    outcome: Outcome | None
 
     @property
     def ended(self) -> bool:
         """True if nothing more happens to this move."""
         return self.state in ENDED
-
-
-def move_document(move: Move) -> dict[str, Any]:
-    """A move as plain data for JSON: the one description of a move."""
-    outcome = move.outcome
-    return {
-        "id": move.id,
-        "bundle": move.bundle,
-        "source": move.source,
-        "destination": move.destination,
-        "reason": move.reason,
-        "why": dict(move.why),
-        "author": move.author.value,
-        "swap": move.swap,
-        "state": move.state.value,
-        "createdAt": move.created_ms,
-        "startedAt": move.started_ms,
-        "endedAt": move.ended_ms,
-        "outcome": None
-        if outcome is None
-        else {
-            "text": outcome.text,
-            "code": outcome.code,
-            "owner": outcome.owner,
-            "clientsClosed": outcome.clients_closed,
-            "clientsBack": outcome.clients_back,
-            "pauseMs": outcome.pause_ms,
-        },
-    }
 
 
 def wish_against(move: Move, wishes: Wishes) -> str | None:

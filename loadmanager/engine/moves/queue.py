@@ -233,4 +233,4 @@ class MoveQueue:
 
 
 def _finish(move: Move, state: MoveState, outcome: Outcome, now_ms: int) -> None:
-    move.state, move.outcome, move.ended_ms = state, outcome, now_ms
+    move.state, move.outcome, move.ended_at = state, outcome, now_ms

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.usage import max_weighted_usage
+from loadmanager.engine.strategies.plan_document import BrokerLoadSeen, Inputs
 from loadmanager.engine.strategies.settings import StrategySettings
 
-Document = dict[str, Any]
 BROKERS_MAX = 20
 """Brokers whose load is kept beside a cycle, besides those that the plan names."""
 
 
-def inputs_document(
+def inputs_of(
     snapshot: ClusterSnapshot, settings: StrategySettings, named: Iterable[str]
-) -> Document:
+) -> Inputs:
     """What a cycle went by: the load of the most used brokers, and of those that are named."""
     usages = broker_usages(snapshot, settings)
     first = sorted(usages, key=lambda broker: (-usages[broker], broker))[:BROKERS_MAX]
     shown = sorted({*first, *(broker for broker in named if broker in usages)})
     average = sum(usages.values()) / len(usages) if usages else None
-    return {
-        "brokers": len(usages),
-        "averageUsage": average,
-        "loads": {broker: _load(snapshot, broker, usages[broker]) for broker in shown},
-    }
+    return Inputs(
+        brokers=len(usages),
+        average_usage=average,
+        loads={broker: _load(snapshot, broker, usages[broker]) for broker in shown},
+    )
 
 
 def broker_usages(snapshot: ClusterSnapshot, settings: StrategySettings) -> dict[str, float]:
@@ -39,7 +38,7 @@ def broker_usages(snapshot: ClusterSnapshot, settings: StrategySettings) -> dict
     return {name: max_weighted_usage(report, weights) for name, report in snapshot.reports.items()}
 
 
-def _load(snapshot: ClusterSnapshot, broker: str, usage: float) -> Document:
+def _load(snapshot: ClusterSnapshot, broker: str, usage: float) -> BrokerLoadSeen:
     data = snapshot.load_data.get(broker)
     if data is not None and snapshot.extensible:
         rate, throughput = (
@@ -51,10 +50,10 @@ def _load(snapshot: ClusterSnapshot, broker: str, usage: float) -> Document:
         report = snapshot.reports[broker]
         rate, throughput = report.rate, report.throughput
         bundles, at_ms = len(report.bundles), report.last_update
-    return {
-        "usage": usage,
-        "rate": rate,
-        "throughput": throughput,
-        "bundles": int(bundles),
-        "reportAgeMs": max(0, snapshot.now_ms - int(at_ms)) if at_ms else None,
-    }
+    return BrokerLoadSeen(
+        usage=usage,
+        rate=rate,
+        throughput=throughput,
+        bundles=int(bundles),
+        report_age_ms=max(0, snapshot.now_ms - int(at_ms)) if at_ms else None,
+    )

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from loadmanager.engine.strategies.strategy import Strategy
-
-
-def plain(value: object) -> Any:
-    """Convert mappings and sequences that compute their values into plain ones, for `msgspec`."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Sequence):
-        return list(value)
-    raise NotImplementedError(type(value))
 
 
 class Memories(msgspec.Struct, frozen=True, kw_only=True):

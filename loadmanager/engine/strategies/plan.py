@@ -69,6 +69,13 @@ class Split:
     why: Mapping[str, float] = field(default_factory=dict)
     end: SplitEnd | None = None
 
+    @property
+    def state(self) -> str:
+        """How far it is: running, done or failed."""
+        if self.end is None:
+            return "running"
+        return "done" if self.end.children else "failed"
+
 
 class Skip(msgspec.Struct, frozen=True, gc=False):
     """A refusal: `what` (a bundle, a broker or "cluster") stays as it is, and why. The code is one

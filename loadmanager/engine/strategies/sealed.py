@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.strategies import guards
 from loadmanager.engine.strategies.inputs import broker_usages
 from loadmanager.engine.strategies.plan import Plan, Unload
+from loadmanager.engine.strategies.plan_document import Bounds, Drift, Load
 from loadmanager.engine.strategies.settings import StrategySettings
 
 LIFE_MS = 600_000
@@ -22,14 +22,14 @@ RATE_FLOOR, THROUGHPUT_FLOOR = 100.0, 1024.0 * 1024.0
 """… and in any case by so many messages/s and bytes/s."""
 USAGE_CHANGE_MAX = 0.15
 """The usage of the two brokers of a move may differ by so much, as a fraction of 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """Messages/s and bytes/s of a bundle."""
-
-    rate: float
-    throughput: float
+BOUNDS = Bounds(
+    life_ms=LIFE_MS,
+    load_fraction=LOAD_CHANGE_MAX,
+    rate=RATE_FLOOR,
+    throughput=THROUGHPUT_FLOOR,
+    usage=USAGE_CHANGE_MAX,
+)
+"""The differences at which a plan is still carried out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,17 +52,6 @@ class Sealed:
     def expires_ms(self) -> int:
         """The time after which it can no longer be carried out, in ms since the epoch."""
         return self.made_ms + LIFE_MS
-
-
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """One difference: `what` is one word for it."""
-
-    what: str
-    reason: str
-    bundle: str | None = None
-    code: str | None = None
-    """The code of a reason that the guards gave; None: `what` says enough."""
 
 
 def seal(plan: Plan, snapshot: ClusterSnapshot, settings: StrategySettings) -> Sealed:
@@ -174,14 +163,3 @@ def _other_usage(sealed: Sealed, snapshot: ClusterSnapshot) -> Iterator[Drift]:
             allowed = f"{USAGE_CHANGE_MAX * 100:.0f} points more or less are allowed"
             text = f"{broker} is used to {present:.0%} now, to {was:.0%} then; {allowed}"
             yield Drift("usage", text)
-
-
-def bounds_document() -> dict[str, Any]:
-    """The differences at which a plan is still carried out, as a document."""
-    return {
-        "lifeMs": LIFE_MS,
-        "loadFraction": LOAD_CHANGE_MAX,
-        "rate": RATE_FLOOR,
-        "throughput": THROUGHPUT_FLOOR,
-        "usage": USAGE_CHANGE_MAX,
-    }

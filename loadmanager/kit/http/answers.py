@@ -10,6 +10,7 @@ from aiohttp import web
 
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.model import encoded
 from loadmanager.kit.names import NamespaceName, TopicName
 from loadmanager.kit.nesting import REQUEST_LEVELS_MAX, nests_deeper
 
@@ -42,6 +43,13 @@ class ElsewhereError(Exception):
         super().__init__(broker.broker_id)
         self.broker = broker
         self.authoritative = authoritative
+
+
+def shown(value: object, status: int = 200) -> web.Response:
+    """A value as JSON."""
+    return web.Response(
+        body=encoded(value), status=status, content_type="application/json", charset="utf-8"
+    )
 
 
 def bare_text(answer: str | None) -> web.Response:

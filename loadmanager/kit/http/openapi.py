@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from loadmanager.kit.http.model import Reason
 from loadmanager.kit.http.operation import Operation, Query, operation, operation_of
 from loadmanager.kit.http.permits import OPEN
+from loadmanager.kit.model import Reason
 
 PATH = "/openapi.json"
 JSON = "application/json"

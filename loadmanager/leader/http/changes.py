@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from loadmanager.kit.audit import ChangeShown, ChangesShown
 from loadmanager.kit.http.operation import Query
 
 CHANGES = "/loadmanager/v1/changes"
@@ -33,10 +32,8 @@ SINCE = Query(
 ROLE = Query(name="role", doc="Only changes by this role.")
 
 
-def chosen(
-    changes: list[dict[str, Any]], limit: int, since_ms: int, role: str | None
-) -> dict[str, Any]:
+def chosen(changes: list[ChangeShown], limit: int, since_ms: int, role: str | None) -> ChangesShown:
     """The answer: the changes that are wanted, the newest first."""
-    found = [each for each in changes if each["ts"] >= since_ms and role in (None, each["role"])]
-    found.sort(key=lambda each: (-each["ts"], each["broker"]))
-    return {"changes": found[:limit], "notAsked": 0, "noAnswer": {}}
+    found = [each for each in changes if each.ts >= since_ms and role in (None, each.role)]
+    found.sort(key=lambda each: (-each.ts, each.broker))
+    return ChangesShown(changes=found[:limit], not_asked=0, no_answer={})

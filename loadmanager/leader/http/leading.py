@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
 from aiohttp import web
 
 from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name
-from loadmanager.kit.http.answers import namespace_of
+from loadmanager.kit.http.answers import namespace_of, shown
 from loadmanager.kit.http.operation import Query, body_as, of_leader
+from loadmanager.kit.model import Model, Name
 from loadmanager.kit.names import NamespaceName
-from loadmanager.leader.http.models import BundlesShown, ClusterShown
-from loadmanager.leader.http.models_decisions import (
-    BundleStory,
-    DecisionsShown,
-    DryRun,
-    Refusal,
-    SealedPlan,
-    SealedPlans,
-)
+from loadmanager.leader.documents.cluster import BundlesShown, ClusterShown
+from loadmanager.leader.documents.decisions import BundleStory, DecisionsShown
+from loadmanager.leader.documents.plans import Refusal, SealedPlan, SealedPlans
 from loadmanager.leader.http.use import LeaderUse, operations
 from loadmanager.leader.ports.operating import SORTS, DriftError
 
@@ -61,6 +57,15 @@ SINCE = _time("since", "Not before this time, in milliseconds since the epoch.")
 UNTIL = _time("until", "Not after this time, in milliseconds since the epoch.")
 
 
+class DryRun(Model):
+    """The strategies and settings to try; those that are left out are the ones in force."""
+
+    shedder: Name | None = None
+    placement: Name | None = None
+    settings: dict[str, str | float | bool] = msgspec.field(default_factory=dict)
+    """Keys of broker.conf that belong to strategies."""
+
+
 class LeadingRoutes:
     """The cluster, its bundles, the decisions, dry runs and sealed plans."""
 
@@ -84,7 +89,7 @@ class LeadingRoutes:
     async def cluster(self, request: web.Request) -> web.Response:
         """The leader, the queue of moves, and each broker with its load and its state."""
         limit = BROKERS.whole(request)
-        return web.json_response(operations(self._use).overview.cluster(limit))
+        return shown(operations(self._use).overview.cluster(limit))
 
     @of_leader(BundlesShown, query=(SORT, NAMESPACE, OWNER, BUNDLES))
     async def bundles(self, request: web.Request) -> web.Response:
@@ -100,7 +105,7 @@ class LeadingRoutes:
             owner=OWNER.text(request),
             limit=limit,
         )
-        return web.json_response(told)
+        return shown(told)
 
     @of_leader(BundleStory, query=(DECISIONS,))
     async def bundle(self, request: web.Request) -> web.Response:
@@ -117,7 +122,7 @@ class LeadingRoutes:
         if not split and not overview.has_decided_about(name):
             bundles.require(str(span))
         replaced_by = [] if there == [span] else [f"{namespace}/{other}" for other in there]
-        return web.json_response(await overview.bundle(name, replaced_by, limit))
+        return shown(await overview.bundle(name, replaced_by, limit))
 
     @of_leader(
         DecisionsShown,
@@ -144,7 +149,7 @@ class LeadingRoutes:
             until_ms=_given(UNTIL, request),
             limit=DECISIONS.whole(request),
         )
-        return web.json_response(told)
+        return shown(told)
 
     @of_leader(SealedPlan, body=DryRun, body_required=False, also={412: "a value is not allowed"})
     async def dry_run(self, request: web.Request) -> web.Response:
@@ -155,18 +160,18 @@ class LeadingRoutes:
         """
         plans, wanted = operations(self._use).plans, await body_as(request, DryRun)
         settings = {name: _spelt(value) for name, value in wanted.settings.items()}
-        return web.json_response(plans.dry_run(wanted.shedder, wanted.placement, settings))
+        return shown(plans.dry_run(wanted.shedder, wanted.placement, settings))
 
     @of_leader(SealedPlans, query=(PLANS,))
     async def plans(self, request: web.Request) -> web.Response:
         """The plans of dry runs; the last 50 of a term are kept."""
         limit = PLANS.whole(request)
-        return web.json_response(operations(self._use).plans.list(limit))
+        return shown(operations(self._use).plans.list(limit))
 
     @of_leader(SealedPlan, also={404: "there is no such plan in this term"})
     async def plan(self, request: web.Request) -> web.Response:
         """One plan; once it is carried out, with its moves."""
-        return web.json_response(operations(self._use).plans.plan(request.match_info["id"]))
+        return shown(operations(self._use).plans.plan(request.match_info["id"]))
 
     @of_leader(
         SealedPlan,
@@ -182,8 +187,8 @@ class LeadingRoutes:
         try:
             told = await operations(self._use).plans.execute(request.match_info["id"])
         except DriftError as error:
-            return web.json_response({"reason": str(error), "drift": error.drift}, status=409)
-        return web.json_response(told)
+            return shown(Refusal(reason=str(error), drift=error.drift), 409)
+        return shown(told)
 
 
 def _given(query: Query, request: web.Request) -> int | None:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from aiohttp import web
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from loadmanager.engine.bundles.ranges import split_bundle_name
-from loadmanager.kit.http.answers import flag, namespace_of
+from loadmanager.kit.http.answers import flag, namespace_of, shown
 from loadmanager.kit.http.operation import Query, body_as, of_leader
+from loadmanager.kit.model import Model, Name
 from loadmanager.kit.names import NamespaceName
-from loadmanager.leader.http.models import (
+from loadmanager.leader.documents.moves import (
     Cancelled,
-    Cordon,
-    CordonWanted,
+    CordonShown,
     Merged,
-    MergeWanted,
-    MoveShown,
+    Moved,
     MovesShown,
-    MoveWanted,
     NothingMoved,
-    Pause,
-    PauseWanted,
-    Pin,
+    PauseShown,
+    PinShown,
 )
 from loadmanager.leader.http.use import LeaderUse, operations
 from loadmanager.leader.ports.operating import LeaderOperations
@@ -35,6 +32,36 @@ LIMIT = Query(
 )
 DRAIN = Query(name="drain", doc="Also move its bundles away.", kind=bool)
 UNTIL_RESTART = Query(name="untilRestart", doc="End the cordon when the broker is back.", kind=bool)
+
+
+class MoveWanted(Model):
+    """A bundle, and where it is to go; `pinSeconds`: for how long it is to stay there."""
+
+    bundle: Name
+    destination: Name
+    pin_seconds: float | UnsetType = UNSET
+    note: str = ""
+
+
+class PauseWanted(Model):
+    """For how long no move shall begin."""
+
+    seconds: float
+    note: str = ""
+
+
+class CordonWanted(Model):
+    """Why, for others."""
+
+    note: str = ""
+
+
+class MergeWanted(Model):
+    """Two neighbouring ranges of a namespace, in any order."""
+
+    namespace: Name
+    first: Name
+    second: Name
 
 
 class MoveRoutes:
@@ -68,10 +95,10 @@ class MoveRoutes:
     async def moves(self, request: web.Request) -> web.Response:
         """The moves that wait or are under way, and the last ones that ended."""
         limit = LIMIT.whole(request)
-        return web.json_response(self._operations().list_moves(limit))
+        return shown(self._operations().list_moves(limit))
 
     @of_leader(
-        (MoveShown, NothingMoved),
+        (Moved, NothingMoved),
         body=MoveWanted,
         also={
             404: "there is no such namespace",
@@ -93,24 +120,24 @@ class MoveRoutes:
             pin_s=None if wanted.pin_seconds is UNSET else wanted.pin_seconds,
             note=wanted.note,
         )
-        return web.json_response(moved)
+        return shown(moved)
 
     @of_leader(Cancelled)
     async def cancel_all(self, _request: web.Request) -> web.Response:
         """Cancel every move that has not begun."""
-        return web.json_response({"cancelled": self._operations().cancel(None)})
+        return shown(Cancelled(cancelled=self._operations().cancel(None)))
 
     @of_leader(Cancelled, also={404: "there is no such move", 409: "it has begun or ended"})
     async def cancel(self, request: web.Request) -> web.Response:
         """Cancel a move that has not begun, and the others of its swap."""
-        return web.json_response({"cancelled": self._operations().cancel(request.match_info["id"])})
+        return shown(Cancelled(cancelled=self._operations().cancel(request.match_info["id"])))
 
-    @of_leader(Pause, body=PauseWanted, also={412: "a value is not allowed"})
+    @of_leader(PauseShown, body=PauseWanted, also={412: "a value is not allowed"})
     async def pause(self, request: web.Request) -> web.Response:
         """Let no move begin for a time, except those that an operator orders one by one."""
         leader, wanted = self._operations(), await body_as(request, PauseWanted)
         pause = await leader.pause(wanted.seconds, wanted.note)
-        return web.json_response(pause)
+        return shown(pause)
 
     @of_leader()
     async def resume(self, _request: web.Request) -> web.Response:
@@ -118,10 +145,10 @@ class MoveRoutes:
         await self._operations().pause(None)
         return web.Response(status=204)
 
-    @of_leader(dict[str, Pin])
+    @of_leader(dict[str, PinShown])
     async def pins(self, _request: web.Request) -> web.Response:
         """The bundles that the balancer leaves where they are, each with its pin."""
-        return web.json_response(self._operations().pins())
+        return shown(self._operations().pins())
 
     @of_leader(also={404: "the bundle is not pinned"})
     async def unpin(self, request: web.Request) -> web.Response:
@@ -129,13 +156,13 @@ class MoveRoutes:
         await self._operations().unpin(f"{namespace_of(request)}/{request.match_info['bundle']}")
         return web.Response(status=204)
 
-    @of_leader(list[Cordon])
+    @of_leader(list[CordonShown])
     async def cordons(self, _request: web.Request) -> web.Response:
         """The brokers that get no new bundles, with the progress of their drains."""
-        return web.json_response(self._operations().cordons())
+        return shown(self._operations().cordons())
 
     @of_leader(
-        Cordon,
+        CordonShown,
         query=(DRAIN, UNTIL_RESTART),
         body=CordonWanted,
         body_required=False,
@@ -156,7 +183,7 @@ class MoveRoutes:
             until_restart=flag(request, UNTIL_RESTART.name),
             note=(await body_as(request, CordonWanted)).note,
         )
-        return web.json_response(cordoned)
+        return shown(cordoned)
 
     @of_leader(also={404: "the broker is not cordoned"})
     async def uncordon(self, request: web.Request) -> web.Response:
@@ -187,4 +214,4 @@ class MoveRoutes:
         left, right = sorted((bundles.require(wanted.first), bundles.require(wanted.second)))
         bundles.merge(left, right)
         merged = await leader.merge(f"{namespace}/{left}", f"{namespace}/{right}")
-        return web.json_response({"merged": merged})
+        return shown(Merged(merged=merged))

@@ -1,46 +1,57 @@
 """Shows operators what the leader sees, and does what they order; quotas aside, beyond
 Pulsar's API.
 
-Documents are plain data for JSON, of the shapes in `leader.http.models`. Times are milliseconds
-since the epoch, rates messages/s, throughputs bytes/s, usages fractions of 1.
+Times are milliseconds since the epoch, rates messages/s, throughputs bytes/s, usages fractions
+of 1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
+from loadmanager.engine.load.heat import HeatShown
+from loadmanager.engine.load.quotas import ResourceQuota
+from loadmanager.engine.strategies.plan_document import Drift
 from loadmanager.kit.errors import ConflictError
+from loadmanager.leader.documents.cluster import BundlesShown, ClusterShown, Sort
+from loadmanager.leader.documents.decisions import BundleStory, DecisionsShown
+from loadmanager.leader.documents.moves import (
+    CordonShown,
+    Moved,
+    MovesShown,
+    NothingMoved,
+    PauseShown,
+    PinShown,
+)
+from loadmanager.leader.documents.plans import SealedPlan, SealedPlans
 
-Document = dict[str, Any]
-
-SORTS = ("rate", "throughput", "age")
-"""The orders of bundles, each with the largest first."""
+SORTS: tuple[Sort, ...] = get_args(Sort)
 
 
 class DriftError(ConflictError):
     """A sealed plan is not carried out, because the cluster is not what it was made for."""
 
-    def __init__(self, reason: str, drift: Sequence[Document]) -> None:
+    def __init__(self, reason: str, drift: Sequence[Drift]) -> None:
         super().__init__(reason)
         self.drift = list(drift)
-        """What is different: `what`, `bundle` (or null) and `reason` of each difference."""
+        """Each difference."""
 
 
 class Overview(Protocol):
     """The cluster as the leader sees it."""
 
-    def cluster(self, limit: int) -> Document:
+    def cluster(self, limit: int) -> ClusterShown:
         """The leader, the queue of moves, and each broker with its load."""
         ...
 
     async def bundles(
         self, *, sort: str, namespace: str | None, owner: str | None, limit: int
-    ) -> Document:
+    ) -> BundlesShown:
         """The bundles of the last reports, in one of the orders of `SORTS`."""
         ...
 
-    async def bundle(self, bundle: str, replaced_by: Sequence[str], limit: int) -> Document:
+    async def bundle(self, bundle: str, replaced_by: Sequence[str], limit: int) -> BundleStory:
         """One bundle: its owner, its load, what replaced it, and the decisions that concern it."""
         ...
 
@@ -56,7 +67,7 @@ class Overview(Protocol):
         since_ms: int | None,
         until_ms: int | None,
         limit: int,
-    ) -> Document:
+    ) -> DecisionsShown:
         """The last decisions with their reasons, newest first."""
         ...
 
@@ -66,22 +77,22 @@ class Plans(Protocol):
 
     def dry_run(
         self, shedder: str | None, placement: str | None, settings: Mapping[str, str]
-    ) -> Document:
+    ) -> SealedPlan:
         """Plan a shedding cycle with these settings, as it would be now; nothing is moved.
 
         Raises `BadInputError` for an unknown strategy or key, and for a value that is not allowed.
         """
         ...
 
-    def list(self, limit: int) -> Document:
+    def list(self, limit: int) -> SealedPlans:
         """The plans of this term, the newest first."""
         ...
 
-    def plan(self, plan_id: str) -> Document:
+    def plan(self, plan_id: str) -> SealedPlan:
         """One plan with its moves. Raises `NotFoundError`."""
         ...
 
-    async def execute(self, plan_id: str) -> Document:
+    async def execute(self, plan_id: str) -> SealedPlan:
         """Queue exactly the moves of a plan; returns the plan.
 
         Raises `NotFoundError`, `DriftError` naming every difference, and `ConflictError` if the
@@ -105,11 +116,11 @@ class LeaderOperations(Protocol):
 
     async def move(
         self, bundle: str, destination: str, *, pin_s: float | None = None, note: str = ""
-    ) -> Document:
+    ) -> Moved | NothingMoved:
         """Move a bundle, and pin it; returns the move."""
         ...
 
-    def list_moves(self, limit: int) -> Document:
+    def list_moves(self, limit: int) -> MovesShown:
         """The moves, and the pause."""
         ...
 
@@ -117,11 +128,11 @@ class LeaderOperations(Protocol):
         """Cancel a move that waits, or all; returns how many."""
         ...
 
-    async def pause(self, seconds: float | None, note: str = "") -> Document | None:
+    async def pause(self, seconds: float | None, note: str = "") -> PauseShown | None:
         """Pause the queue of moves, or let it go on."""
         ...
 
-    def pins(self) -> Document:
+    def pins(self) -> dict[str, PinShown]:
         """Bundle → its pin."""
         ...
 
@@ -129,13 +140,13 @@ class LeaderOperations(Protocol):
         """Remove a pin."""
         ...
 
-    def cordons(self) -> list[Document]:
+    def cordons(self) -> list[CordonShown]:
         """The cordoned brokers with the progress of their drains."""
         ...
 
     async def cordon(
         self, broker: str, *, drain: bool, until_restart: bool = False, note: str = ""
-    ) -> Document:
+    ) -> CordonShown:
         """Cordon a broker, and drain it."""
         ...
 
@@ -151,7 +162,7 @@ class LeaderOperations(Protocol):
 class HeatMap(Protocol):
     """The hottest bundles over time."""
 
-    def document(self, limit: int) -> Document:
+    def shown(self, limit: int) -> HeatShown:
         """Samples of that many bundles."""
         ...
 
@@ -162,11 +173,11 @@ class Quotas(Protocol):
     None stands for the bundles without a quota of their own.
     """
 
-    def quota(self, bundle: str | None) -> Document:
+    def quota(self, bundle: str | None) -> ResourceQuota:
         """The quota of a bundle, or the default one."""
         ...
 
-    async def set_quota(self, bundle: str | None, document: Document) -> None:
+    async def set_quota(self, bundle: str | None, document: dict[str, Any]) -> None:
         """Store a quota. Raises `BadInputError`."""
         ...
 

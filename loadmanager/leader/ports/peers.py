@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.audit import ChangeShown
 from loadmanager.leader.ports.mover import Mover, Released
 
 
@@ -27,7 +28,7 @@ class Peers(Mover, Protocol):
         """
         ...
 
-    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[dict[str, Any]]) -> None:
+    async def tell_changes(self, leader: BrokerAddress, changes: Sequence[ChangeShown]) -> None:
         """Tell the leader of changes that were allowed here, for those who listen to its events."""
         ...
 

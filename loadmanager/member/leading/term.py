@@ -180,8 +180,8 @@ class Leads:
     """Over how long brokers measure traffic."""
     observe: Callable[[int, int, Plan], None]
     """Called with the epoch, the cycle and the plan."""
-    observe_move: Callable[[int, int, Move], None]
-    """Called with the epoch, the cycle and a move that has ended."""
+    observe_move: Callable[[int, int, Move, int | None], None]
+    """Called with the epoch, the cycle, a move that has ended, and the life that it ended."""
 
     def within(self, scope: Scope, steps: Steps) -> Leads:
         """The same in a term: what it starts ends with the term."""
@@ -316,7 +316,9 @@ def _load_manager(
         memories=memories,
         log=log,
     )
-    moves.on_record.append(lambda move: leads.observe_move(term.epoch, load_manager.cycles, move))
+    moves.on_record.append(
+        lambda move, life: leads.observe_move(term.epoch, load_manager.cycles, move, life)
+    )
     return load_manager
 
 

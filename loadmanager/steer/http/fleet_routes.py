@@ -11,25 +11,24 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.audit import Audit
+from loadmanager.kit.audit import Audit, ChangesShown
 from loadmanager.kit.errors import NotFoundError
-from loadmanager.kit.http.answers import failed
+from loadmanager.kit.http.answers import failed, shown
 from loadmanager.kit.http.operation import TEXT, Document, operation
 from loadmanager.kit.metadata.leader import Leader
+from loadmanager.leader.documents.cluster import LeaderBroker
 from loadmanager.leader.http.changes import CHANGES, LIMIT, LIMIT_MAX, ROLE, SINCE, chosen
 from loadmanager.leader.http.leading import ROOT
-from loadmanager.leader.http.models import LeaderBroker
-from loadmanager.leader.http.models_audit import ChangesShown
 from loadmanager.leader.http.use import BundlesOf, Leading
-from loadmanager.steer.http.models_fleet import AdviceShown, FleetShown
+from loadmanager.steer.documents import AdviceShown, FleetShown
 
 
 class Watched(Protocol):
     """A cluster that the daemon watches."""
 
-    def picture(self) -> dict[str, Any]: ...  # noqa: D102 - the routes say what it is
+    def picture(self) -> FleetShown: ...  # noqa: D102 - the routes say what it is
     def leader(self) -> BrokerAddress | None: ...  # noqa: D102
-    def advice(self) -> dict[str, Any]: ...  # noqa: D102
+    def advice(self) -> AdviceShown: ...  # noqa: D102
     async def snapshot(self) -> dict[str, Any]: ...  # noqa: D102
 
 
@@ -72,7 +71,7 @@ class FleetRoutes:
     @operation(list[str])
     async def brokers(self, _request: web.Request) -> web.Response:
         """The ids of the cluster's brokers."""
-        return web.json_response(sorted(self._use.watched.picture()["brokers"]))
+        return shown(sorted(self._use.watched.picture().brokers))
 
     @operation(LeaderBroker, also={404: "it is not known, or does not answer"})
     async def leader(self, _request: web.Request) -> web.Response:
@@ -80,7 +79,7 @@ class FleetRoutes:
         leader = self._use.watched.leader()
         if leader is None:
             raise NotFoundError("the leader of the cluster is not known, or does not answer")
-        return web.json_response({"serviceUrl": leader.web_url, "brokerId": leader.broker_id})
+        return shown(LeaderBroker(service_url=leader.web_url, broker_id=leader.broker_id))
 
     @operation(str, media=TEXT)
     async def health(self, _request: web.Request) -> web.Response:
@@ -90,32 +89,32 @@ class FleetRoutes:
     @operation(str, media=TEXT, also={503: "no broker answers"})
     async def ready(self, _request: web.Request) -> web.Response:
         """Check that a broker of the cluster answered the last reading."""
-        brokers = self._use.watched.picture()["brokers"].values()
-        if not any(broker["answers"] for broker in brokers):
+        brokers = self._use.watched.picture().brokers.values()
+        if not any(broker.answers for broker in brokers):
             return failed(503, "no broker of the cluster answers")
         return web.Response(text="ok")
 
     @operation(FleetShown)
     async def picture(self, _request: web.Request) -> web.Response:
         """The mode, the brokers, the age of each part, what is missing, and why nothing moves."""
-        return web.json_response(self._use.watched.picture())
+        return shown(self._use.watched.picture())
 
     @operation(AdviceShown)
     async def advice(self, _request: web.Request) -> web.Response:
         """The last plans; each move and split has its `pulsar-admin` command."""
-        return web.json_response(self._use.watched.advice())
+        return shown(self._use.watched.advice())
 
     @operation(Document)
     async def snapshot(self, _request: web.Request) -> web.Response:
         """The cluster as one input line of `loadmanager decide`."""
-        return web.json_response(await self._use.watched.snapshot())
+        return shown(await self._use.watched.snapshot())
 
     @operation(ChangesShown, query=(LIMIT, SINCE, ROLE))
     async def changes(self, request: web.Request) -> web.Response:
         """The last orders that operators gave this daemon, and that it took."""
         found = self._use.audit.recent(LIMIT_MAX)
         limit, since_ms = LIMIT.whole(request), SINCE.whole(request)
-        return web.json_response(chosen(found, limit, since_ms, request.query.get("role")))
+        return shown(chosen(found, limit, since_ms, request.query.get("role")))
 
     @operation(str, media="text/plain; version=0.0.4")
     async def metrics(self, _request: web.Request) -> web.Response:

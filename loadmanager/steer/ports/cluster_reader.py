@@ -8,6 +8,7 @@ from typing import Protocol
 
 from loadmanager.engine.load.reports import LocalBrokerData
 from loadmanager.engine.policies.isolation import IsolationPolicy
+from loadmanager.kit.model import Shape
 
 AGENT = "loadmanager-fleet"
 """How the requests of a daemon that steers a cluster name themselves. The API of such a daemon
@@ -34,21 +35,14 @@ class PoliciesReading:
     """Namespace → anti-affinity group."""
 
 
-@dataclass(slots=True)
-class Cost:
-    """The cost of reading and ordering for the brokers so far."""
+class Cost(Shape):
+    """The requests to the cluster since the daemon began to watch, their failures and
+    their bytes.
+    """
 
-    requests: int = 0
-    failures: int = 0
-    bytes_read: int = 0
-
-    def document(self) -> dict[str, int]:
-        """For operators."""
-        return {
-            "requests": self.requests,
-            "failures": self.failures,
-            "bytesRead": self.bytes_read,
-        }
+    requests: int
+    failures: int
+    bytes_read: int
 
 
 class ClusterReader(Protocol):

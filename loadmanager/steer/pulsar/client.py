@@ -96,7 +96,7 @@ class PulsarClient:
         self._session: aiohttp.ClientSession | None = None
         self.bodies = Bodies(settings.timeout_s)
         self.leads = leads
-        self.cost = Cost()
+        self.cost = Cost(requests=0, failures=0, bytes_read=0)
         self._headers()  # what cannot be read now is said before the start
 
     async def __aenter__(self) -> PulsarClient:

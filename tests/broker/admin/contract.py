@@ -59,5 +59,10 @@ class Contract:
         return None
 
     def _make_validator(self, schema: str) -> Any:
-        components = {"components": {"schemas": self.document["components"]["schemas"]}}
+        """Readers pass over fields that they do not know; here each field must be documented."""
+        schemas = {
+            name: {"additionalProperties": False, **each} if each.get("properties") else each
+            for name, each in self.document["components"]["schemas"].items()
+        }
+        components = {"components": {"schemas": schemas}}
         return jsonschema_rs.Draft202012Validator({**json.loads(schema), **components})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from broker.admin.serving import ORDERS, serving
 
 from loadmanager.engine.load.averages import BundleAverages
@@ -54,11 +55,8 @@ async def test_get_set_reset() -> None:
         await store.put("/loadbalance/resource-quota/acme/orders/0x40000000_0x80000000", b"{")
         later = Quotas(store, (), corrupt, Expected())
         await later.restore()
-        assert (later.quota(None), later.quota(FIRST), later.quota("a/b/c")) == (
-            default,
-            HEAVY,
-            default,
-        )
+        quotas = [later.quota(bundle) for bundle in (None, FIRST, "a/b/c")]
+        assert msgspec.to_builtins(quotas) == [default, HEAVY, default]
         assert corrupt.counts["policy"] == 1
 
         assert (await served.ask("DELETE", BUNDLE)).status == 204

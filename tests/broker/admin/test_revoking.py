@@ -95,8 +95,8 @@ async def test_what_is_not_given_again_stays() -> None:
         entry = (await served.get(REFUSED))["leaked"]
         assert (entry["until"], entry["note"]) == (end_ms, "chat")
         assert (await served.ask("PUT", path, {"note": "mail"})).status == 204
-        await until(lambda: access_of(served).refused.document()["leaked"]["note"] == "mail")
-        assert access_of(served).refused.document()["leaked"]["until"] == end_ms
+        await until(lambda: access_of(served).refused.shown()["leaked"].note == "mail")
+        assert access_of(served).refused.shown()["leaked"].until == end_ms
 
 
 async def test_a_token_without_an_id() -> None:

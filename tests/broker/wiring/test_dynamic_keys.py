@@ -24,9 +24,11 @@ from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.engine.load.wishes import Pause
 from loadmanager.engine.moves.move import Author, MoveState
 from loadmanager.engine.strategies.plan import Unload
+from loadmanager.engine.strategies.plan_document import PlanShown, UnloadShown
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.names import NamespaceName, TopicName
+from loadmanager.leader.documents.decisions import DecisionShown
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.operations import Operations
@@ -83,18 +85,14 @@ async def reported(cluster: Cluster, name: str, *args: Any, **fields: Any) -> No
     await until(lambda: name in cluster.brokers[0].use.brokers.registered)
 
 
-async def dry_run(cluster: Cluster) -> dict[str, Any]:
-    """The plan of a dry run over HTTP."""
-    plan: dict[str, Any] = msgspec.json.decode(
-        msgspec.json.encode(cluster.brokers[0].operations.plans.dry_run(None, None, {})["plan"])
-    )
-    return plan
+async def dry_run(cluster: Cluster) -> PlanShown:
+    """The plan of a dry run."""
+    return cluster.brokers[0].operations.plans.dry_run(None, None, {}).plan
 
 
-async def moves(cluster: Cluster) -> list[dict[str, Any]]:
+async def moves(cluster: Cluster) -> list[UnloadShown]:
     """The moves among it."""
-    unloads: list[dict[str, Any]] = (await dry_run(cluster))["unloads"]
-    return unloads
+    return (await dry_run(cluster)).unloads
 
 
 # What is shed. Broker hot:1 is at 90 % of something, and this one at 10 % of its CPU.
@@ -108,7 +106,7 @@ def shed(**resource: float) -> Watch:
         await reported(cluster, "hot:1", BUNDLES, **used)
 
         async def observe() -> object:
-            return [move["bundle"] for move in await moves(cluster)]
+            return [move.bundle for move in await moves(cluster)]
 
         return observe
 
@@ -146,7 +144,7 @@ async def strategy(cluster: Cluster) -> Observe:
     await reported(cluster, "hot:1", BUNDLES, cpu=usage(90))
 
     async def observe() -> object:
-        return (await dry_run(cluster))["strategy"]
+        return (await dry_run(cluster)).strategy
 
     return observe
 
@@ -156,7 +154,7 @@ async def reasons(cluster: Cluster) -> Observe:
     await reported(cluster, "hot:1", BUNDLES, cpu=usage(90))
 
     async def observe() -> object:
-        return sorted({move["reason"] for move in await moves(cluster)})
+        return sorted({move.reason for move in await moves(cluster)})
 
     return observe
 
@@ -172,7 +170,7 @@ async def destination(cluster: Cluster) -> Observe:
     await reported(cluster, "hot:1", BUNDLES, cpu=usage(90))
 
     async def observe() -> object:
-        return {move["destination"] for move in await moves(cluster)}
+        return {move.destination for move in await moves(cluster)}
 
     return observe
 
@@ -184,17 +182,17 @@ async def transfer_destination(cluster: Cluster) -> Observe:
     await reported(cluster, "hot:1", BUNDLES, cpu=usage(90))
 
     async def observe() -> object:
-        return {move["destination"] for move in await moves(cluster)}
+        return {move.destination for move in await moves(cluster)}
 
     return observe
 
 
-async def decided(cluster: Cluster, kind: str) -> list[dict[str, Any]]:
+async def decided(cluster: Cluster, kind: str) -> list[DecisionShown]:
     """The leader's decisions of a kind, newest first."""
     told = cluster.brokers[0].operations.overview.decisions(
         bundle=None, broker=None, since_ms=None, until_ms=None, limit=1000
     )
-    return [item for item in told["decisions"] if item["kind"] == kind]
+    return [item for item in told.decisions if item.kind == kind]
 
 
 async def shedding_cycles(cluster: Cluster) -> Observe:
@@ -332,9 +330,7 @@ async def cool_down(cluster: Cluster) -> Observe:
     await reported(cluster, "hot:1", BUNDLES, cpu=usage(90))
 
     async def observe() -> object:
-        return any(
-            skip["reason"].startswith("CoolDown") for skip in (await dry_run(cluster))["skipped"]
-        )
+        return any(skip.reason.startswith("CoolDown") for skip in (await dry_run(cluster)).skipped)
 
     return observe
 
@@ -352,7 +348,7 @@ async def shed_after_a_quiet_cycle(cluster: Cluster) -> Observe:
 async def placed(cluster: Cluster, namespace: NamespaceName) -> tuple[str, ...]:
     """The candidates for the bundle of a new namespace."""
     await cluster.brokers[0].use.directory.lookup(TopicName("persistent", namespace, "t"))
-    return tuple((await decided(cluster, "place"))[0]["candidates"])
+    return tuple((await decided(cluster, "place"))[0].candidates or ())
 
 
 async def a_namespace(cluster: Cluster, bundles: int | None = 1) -> NamespaceName:
@@ -693,9 +689,8 @@ def limit(name: str, unit: str) -> Watch:
             await (await cluster.connect(await broker.listen())).subscribe(TOPIC, permits=1)
 
         async def observe() -> object:
-            limits = {
-                item["name"]: item for item in broker.parts.limits.broker_throttling()["limits"]
-            }
+            report = msgspec.to_builtins(broker.parts.limits.broker_throttling())
+            limits = {item["name"]: item for item in report["limits"]}
             return limits[name][f"configured{unit}PerS"] if name in limits else None
 
         return observe

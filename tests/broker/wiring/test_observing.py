@@ -64,8 +64,7 @@ def remembered(cluster: Cluster) -> set[str]:
     """The reasons of skips, in which the leader's shedder tells its memory."""
     plans = cluster.brokers[0].operations.plans
     return {
-        skip["reason"].removeprefix("Seen: ")
-        for skip in plans.dry_run(None, None, {})["plan"]["skipped"]
+        skip.reason.removeprefix("Seen: ") for skip in plans.dry_run(None, None, {}).plan.skipped
     }
 
 

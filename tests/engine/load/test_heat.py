@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from loadmanager.engine.load.heat import BUNDLES_KEPT, SAMPLES_KEPT, Heat
 from loadmanager.engine.load.reports import (
     LocalBrokerData,
@@ -35,7 +37,8 @@ def test_a_bundle_moves_and_another_one_is_split() -> None:
     heat = Heat()
     heat.sample({"b1": report(x=10, p=50), "b2": report(y=5)}, 1000, measured)
     heat.sample({"b1": report(p1=20, p2=30), "b2": report(y=5, x=11)}, 2000, measured)
-    assert heat.document(10, known) == {
+    assert msgspec.to_builtins(heat.shown(10, known, 2.0)) == {
+        "intervalSeconds": 2.0,
         "times": [1000, 2000],
         "total": 4,
         "kept": BUNDLES_KEPT,
@@ -47,7 +50,7 @@ def test_a_bundle_moves_and_another_one_is_split() -> None:
             _series("y", "b2", [5, 5], [(0, "b2")]),
         ],
     }
-    assert [series["bundle"] for series in heat.document(2, known)["bundles"]] == [
+    assert [series.bundle for series in heat.shown(2, known, 2.0).bundles] == [
         "a/b/p",
         "a/b/p2",
     ]
@@ -72,8 +75,8 @@ def test_figures_that_are_not_measured_yet_are_no_zeros() -> None:
     heat.sample({"b1": report(x=10)}, 1, measured)
     heat.sample({"b2": idle}, 2, lambda bundle, broker: (bundle, broker) != ("a/b/x", "b2"))
     heat.sample({"b2": idle}, 3, measured)
-    (series,) = heat.document(5, known)["bundles"]
-    assert (series["throughput"], series["owners"]) == ([10, None, 0], [(0, "b1"), (1, "b2")])
+    (series,) = heat.shown(5, known, 2.0).bundles
+    assert (series.throughput, series.owners) == ([10, None, 0], [(0, "b1"), (1, "b2")])
 
 
 def test_it_stays_small() -> None:
@@ -84,11 +87,11 @@ def test_it_stays_small() -> None:
         reports[f"b{broker:02}"] = report(**loads)
     for turn in range(SAMPLES_KEPT + 5):
         heat.sample(reports, turn, measured)
-    document = heat.document(BUNDLES_KEPT, known)
-    assert document["times"] == [*range(5, SAMPLES_KEPT + 5)]
-    assert document["total"] == 600
+    document = heat.shown(BUNDLES_KEPT, known, 2.0)
+    assert document.times == [*range(5, SAMPLES_KEPT + 5)]
+    assert document.total == 600
     # 20 bundles of each of the ten last brokers
-    assert [series["owner"] for series in document["bundles"]] == [
+    assert [series.owner for series in document.bundles] == [
         f"b{20 + number // 20}" for number in range(BUNDLES_KEPT)
     ]
 
@@ -96,9 +99,10 @@ def test_it_stays_small() -> None:
 def test_nothing_is_known_yet() -> None:
     """Before the first sample, and without any broker."""
     heat = Heat()
-    assert heat.document(5, known)["bundles"] == []
+    assert heat.shown(5, known, 2.0).bundles == []
     heat.sample({}, 1, measured)
-    assert heat.document(5, known) == {
+    assert msgspec.to_builtins(heat.shown(5, known, 2.0)) == {
+        "intervalSeconds": 2.0,
         "times": [1],
         "total": 0,
         "kept": BUNDLES_KEPT,
@@ -113,9 +117,7 @@ def test_a_bundle_of_two_brokers_and_the_other_manager() -> None:
     top = TopBundlesLoadData([TopBundle("a/b/z", NamespaceBundleStats(msg_throughput_out=7))])
     heat = Heat()
     heat.sample({"b1": report(x=1), "b2": report(x=9), "b3": top}, 1, measured)
-    assert [
-        (series["bundle"], series["throughput"]) for series in heat.document(5, known)["bundles"]
-    ] == [
+    assert [(series.bundle, series.throughput) for series in heat.shown(5, known, 2.0).bundles] == [
         ("a/b/x", [9]),
         ("a/b/z", [7]),
     ]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from leader.documents import a_move_shown
 
-from loadmanager.engine.moves.move import Author, Move, MoveState, Outcome, move_document
+from loadmanager.engine.moves.move import Author, Move, MoveState, Outcome
 from loadmanager.engine.moves.queue import Group, MoveQueue
 from loadmanager.engine.moves.settings import MoveSettings
 from loadmanager.kit.errors import ConflictError, NotFoundError
@@ -26,14 +28,17 @@ def a_move(
     swap: str | None = None,
 ) -> Move:
     """A move of bundle `number`."""
-    return Move(
+    return a_move_shown(
         id=f"1-{number}",
         bundle=f"t/n/0x{number:08x}_0xffffffff",
         source=source,
         destination=destination,
-        reason="test",
         author=author,
         swap=swap,
+        state=MoveState.QUEUED,
+        started_at=None,
+        ended_at=None,
+        outcome=None,
     )
 
 
@@ -113,7 +118,7 @@ def test_a_swap_stays_whole() -> None:
     first, second = a_move(1, swap="s"), a_move(2, "b2", "b1", swap="s")
     queue.add([first, second], 0, settings)
     assert queue.cancel("1-2", 7) == [first, second]
-    assert (first.state, first.ended_ms) == (MoveState.CANCELLED, 7)
+    assert (first.state, first.ended_at) == (MoveState.CANCELLED, 7)
     first, second = a_move(1, swap="s"), a_move(2, "b2", "b1", swap="s")
     queue.add([first, second], 0, settings)
     queue.start(1, settings, paused=False)
@@ -153,9 +158,9 @@ def test_the_moves_of_a_drain_are_cancelled_by_their_source() -> None:
 def test_a_document() -> None:
     """A move as JSON: the outcome beside the reason."""
     move = a_move(1)
-    assert move_document(move)["outcome"] is None
-    move.outcome = Outcome("moved", "b2", 5, 4, 3.5)
-    assert move_document(move)["outcome"] == {
+    assert msgspec.to_builtins(move)["outcome"] is None
+    move.outcome = Outcome("moved", owner="b2", clients_closed=5, clients_back=4, pause_ms=3.5)
+    assert msgspec.to_builtins(move)["outcome"] == {
         "text": "moved",
         "code": None,
         "owner": "b2",

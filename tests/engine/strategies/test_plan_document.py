@@ -10,14 +10,16 @@ import msgspec
 from loadmanager.engine.history.records import SKIPS_MAX, decisions
 from loadmanager.engine.strategies.plan import Placement, Plan, Skip, Split, SplitEnd, Unload
 from loadmanager.engine.strategies.plan_document import (
+    PlanShown,
     log_fields,
     placement_reason,
-    plan_document,
     plan_lines,
-    split_decision,
     split_end,
 )
 from loadmanager.kit.reason import Reason
+from loadmanager.leader.documents.decisions import of_split
+
+HEAD = {"id": "1-1", "ts": 1, "kind": "split", "epoch": 1, "cycle": 0}
 
 PLAN = Plan(
     "ThresholdShedder",
@@ -83,12 +85,12 @@ DOCUMENT = {
 
 def test_the_document() -> None:
     """Character for character as JSON: names in this order, rejected brokers by name."""
-    assert json.dumps(plan_document(PLAN)) == json.dumps(DOCUMENT)
+    assert json.dumps(msgspec.to_builtins(PlanShown.of(PLAN))) == json.dumps(DOCUMENT)
 
 
 def test_lines_for_people() -> None:
     """They read the same from a plan and from its JSON."""
-    assert plan_lines(DOCUMENT) == [
+    assert plan_lines(msgspec.convert(DOCUMENT, PlanShown)) == [
         (
             "  move   t/n/0x00000000_0x40000000  b1 -> (to be placed)  Overloaded: usage 0.9123, "
             "notTo b2: full"
@@ -107,7 +109,7 @@ def test_lines_for_people() -> None:
 
 def test_fields_of_the_log() -> None:
     """No nesting, so that a log can be searched by each number."""
-    assert log_fields(DOCUMENT["unloads"][0]) == {  # type: ignore[arg-type]
+    assert log_fields(PLAN.unloads[0], "bundle", "source", "destination", "reason") == {
         "bundle": "t/n/0x00000000_0x40000000",
         "source": "b1",
         "destination": None,
@@ -157,6 +159,24 @@ def test_records_of_the_history() -> None:
         ("skip", None, "b3", None, None, "NotOverloaded: usage 0.1", {}),
     ]
     assert [record["code"] for record in records] == [None] * 4 + ["NotOverloaded"]
+
+
+def test_a_swap() -> None:
+    """It is shown by the bundle that goes the other way, and recorded as two moves."""
+    swap = Plan(
+        "TransferShedder",
+        unloads=(
+            Unload("t/n/0x0", "b2", "b1", "Overloaded", swap="t/n/0x8"),
+            Unload("t/n/0x8", "b1", "b2", "Overloaded", swap="t/n/0x8"),
+        ),
+    )
+    shown = msgspec.to_builtins(PlanShown.of(swap))["unloads"]
+    assert [move["swap"] for move in shown] == ["t/n/0x8", "t/n/0x8"]
+    records = decisions(7, "b1", swap, epoch=2, cycle=3)
+    assert [(record.bundle, record.source) for record in records] == [
+        ("t/n/0x0", "b2"),
+        ("t/n/0x8", "b1"),
+    ]
 
 
 def test_a_cycle_records_a_limited_number_of_skips() -> None:
@@ -210,7 +230,8 @@ def test_a_split_and_its_outcome() -> None:
         (SplitEnd((), "b1 is gone"), "failed", {"text": "b1 is gone", "children": []}),
     ):
         ended = replace(split, end=end)
-        assert split_decision(ended, "b1") == {**plain, "state": state, "outcome": outcome}
+        shown = msgspec.to_builtins(of_split(ended, "b1", **HEAD))
+        assert shown == {**HEAD, **plain, "state": state, "outcome": outcome}
         (record,) = decisions(7, "b1", Plan("S", splits=(ended,)), epoch=2, cycle=3)
         assert (record.state, record.outcome) == (state, outcome and outcome["text"])
     assert split_end([]) == SplitEnd((), "its owner found no boundary that divides its topics")

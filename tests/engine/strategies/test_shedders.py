@@ -21,7 +21,7 @@ from loadmanager.engine.load.reports import (
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.policies.isolation import decode_policies
 from loadmanager.engine.strategies import cycle, registry
-from loadmanager.engine.strategies.inputs import inputs_document
+from loadmanager.engine.strategies.inputs import inputs_of
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Plan, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
@@ -276,9 +276,9 @@ def test_a_decision_shows_the_loads_that_transfer_went_by() -> None:
     """`inputs` of the decision and `why` of its moves have the same figures."""
     snapshot = a_transfer_cluster([0.9, 0.1], [[10, 20, 30, 30], [5, 5]])
     (first, *_) = shed(snapshot, "TransferShedder", hits_min=0)[0].unloads
-    loads = inputs_document(snapshot, StrategySettings(), [])["loads"]
+    loads = inputs_of(snapshot, StrategySettings(), []).loads
     assert (first.why["load"], first.why["destinationLoad"]) == (0.9, 0.1)
-    assert (loads["b0"]["usage"], loads["b1"]["usage"]) == (0.9, 0.1)
+    assert (loads["b0"].usage, loads["b1"].usage) == (0.9, 0.1)
 
 
 def test_transfer_rests_and_waits_for_reports() -> None:

@@ -1,14 +1,17 @@
-"""The shapes of what the daemon beside a Pulsar cluster says, as its OpenAPI document has them."""
+"""What the daemon beside a Pulsar cluster says of it. Times are milliseconds since the epoch."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from loadmanager.kit.http.model import Model
-from loadmanager.leader.http.models_decisions import PlanShown, SplitShown, UnloadShown
+from loadmanager.engine.strategies.plan_document import PlanShown, SplitShown, UnloadShown
+from loadmanager.kit.model import Shape
+from loadmanager.steer.ports.cluster_reader import Cost
+
+Mode = Literal["observe", "advise", "approve", "act"]
 
 
-class WatchedBroker(Model):
+class WatchedBroker(Shape):
     """A broker of the cluster. What has not been read is null."""
 
     answers: bool
@@ -20,7 +23,7 @@ class WatchedBroker(Model):
     cpu_percent: float | None
 
 
-class Ages(Model):
+class Ages(Shape):
     """The age of each part of the picture, in seconds; null: never read."""
 
     brokers: float | None
@@ -28,28 +31,9 @@ class Ages(Model):
     settings: float | None
 
 
-class ReadingCost(Model):
-    """The requests to the cluster since the daemon began to watch, their failures and
-    their bytes.
-    """
+class PictureShown(Shape):
+    """The cluster as it was read, with its age."""
 
-    requests: int
-    failures: int
-    bytes_read: int
-
-
-class FleetShown(Model):
-    """The state of the cluster as the daemon knows it, with its age."""
-
-    name: str
-    """The cluster's name in the daemon's configuration; `cluster` is Pulsar's own."""
-    mode: Literal["observe", "advise", "approve", "act"]
-    held: str | None
-    held_code: str | None
-    """The word that `held` begins with, for programs."""
-    """Why nothing is decided, or moved, now."""
-    paused_until: int | None
-    cost: ReadingCost
     cluster: str
     manager: Literal["modular", "extensible"]
     leader: str | None
@@ -59,6 +43,20 @@ class FleetShown(Model):
     brokers: dict[str, WatchedBroker]
     problems: dict[str, str]
     """What could not be read when it was last tried, and why."""
+
+
+class FleetShown(PictureShown):
+    """The state of the cluster as the daemon knows it, with its age."""
+
+    name: str
+    """The cluster's name in the daemon's configuration; `cluster` is Pulsar's own."""
+    mode: Mode
+    held: str | None
+    """Why nothing is decided, or moved, now."""
+    held_code: str | None
+    """The word that `held` begins with, for programs."""
+    paused_until: int | None
+    cost: Cost
 
 
 class UnloadAdvised(UnloadShown, kw_only=True):
@@ -73,7 +71,7 @@ class PlanAdvised(PlanShown):
     unloads: list[UnloadAdvised]  # type: ignore[assignment]
 
 
-class ShadowShown(Model):
+class ShadowShown(Shape):
     """The plan of another strategy, which is not carried out."""
 
     strategy: str
@@ -92,10 +90,11 @@ class SplitAdvised(SplitShown, kw_only=True):
     command: str
 
 
-class AdviceShown(Model):
+class AdviceShown(Shape):
     """The advice of the last cycle."""
 
     held: str | None
+    """Why nothing is decided, or moved, now."""
     held_code: str | None
     """The word that `held` begins with, for programs."""
     at: int | None

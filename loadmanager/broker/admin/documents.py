@@ -1,8 +1,8 @@
-"""Some of Pulsar's shapes, as the OpenAPI document has them. Unknown fields are allowed in them."""
+"""What a broker shows beyond what its leader does, and some of Pulsar's shapes."""
 
 from __future__ import annotations
 
-from loadmanager.kit.http.model import Shape
+from loadmanager.kit.model import Model, Shape
 
 
 class Tenant(Shape):
@@ -51,7 +51,15 @@ class ReleasedShown(Shape):
     life: int | None = None
 
 
-class MergedHere(Shape):
-    """The new bundle."""
+class Disconnected(Shape):
+    """How many connections ended on each broker; why others gave no answer."""
 
-    merged: str
+    brokers: dict[str, int]
+    no_answer: dict[str, str]
+
+
+class TokenWanted(Model):
+    """Until when a token is refused, milliseconds since the epoch, and why."""
+
+    until: int | None = None
+    note: str = ""

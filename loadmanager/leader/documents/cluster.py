@@ -1,0 +1,145 @@
+"""The cluster as its leader sees it: brokers and bundles.
+
+Times are milliseconds since the epoch, rates messages/s, throughputs bytes/s, usages fractions of 1
+(more than 1: overcommitted). A figure is null where nobody has reported it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from loadmanager.kit.model import Shape
+from loadmanager.leader.documents.moves import CordonShown, PauseShown
+
+BrokerState = Literal["active", "unreadable", "gone", "cordoned", "draining", "drained", "stopped"]
+Sort = Literal["rate", "throughput", "age"]
+"""An order of bundles, with the largest first."""
+
+
+class LeaderShown(Shape):
+    """The leader and its term."""
+
+    broker: str
+    url: str
+    epoch: int
+    since: int
+    """When its term began."""
+
+
+class Resource(Shape):
+    """One resource of a broker; `fraction` is null when the limit is not known."""
+
+    usage: float
+    limit: float
+    fraction: float | None
+
+
+class Resources(Shape):
+    """CPU in percent of one core, memory in MiB, bandwidth in kbit/s."""
+
+    cpu: Resource
+    memory: Resource
+    direct_memory: Resource
+    bandwidth_in: Resource
+    bandwidth_out: Resource
+
+
+class TrafficShown(Shape):
+    """`rate` and `throughput` are the sums of in and out."""
+
+    rate: float | None
+    throughput: float | None
+    msg_rate_in: float | None
+    msg_rate_out: float | None
+    msg_throughput_in: float | None
+    msg_throughput_out: float | None
+
+
+class ReportShown(TrafficShown):
+    """The last report of a broker."""
+
+    usage: float | None
+    """The most used resource: in the modular manager after weighting, as shedders go by."""
+    resources: Resources | None
+    bundles: int | None
+    topics: int | None
+    producers: int | None
+    consumers: int | None
+    reported_at: int | None
+    report_age_ms: int | None
+
+
+class BrokerShown(ReportShown):
+    """A broker with its last report."""
+
+    broker: str
+    url: str | None
+    service_url: str | None
+    leader: bool
+    state: BrokerState
+    """`unreadable`: it is registered, and its report is corrupt. `stopped`: it was drained, and is
+    not running. `gone`: it is cordoned, and not running.
+    """
+    cordon: CordonShown | None
+    version: str | None
+    started_at: int | None
+
+
+class MovesCount(Shape):
+    """The numbers of moves that wait and that are under way."""
+
+    waiting: int
+    running: int
+
+
+class ClusterShown(Shape):
+    """The cluster as the leader sees it."""
+
+    at: int
+    leader: LeaderShown
+    manager: Literal["modular", "extensible"]
+    shedder: str
+    placement: str
+    balancing: bool
+    """Whether shedding cycles run and may move something."""
+    cycles: int
+    """Shedding cycles of this term."""
+    paused: PauseShown | None
+    moves: MovesCount
+    bundles: int
+    """Bundles that have an owner."""
+    total: int
+    """Brokers; `brokers` has the first ones by name, as many as `limit` allows."""
+    brokers: list[BrokerShown]
+
+
+class BundleShown(TrafficShown):
+    """A bundle with its owner and its last reported load."""
+
+    bundle: str
+    owner: str | None
+    owned_since: int | None
+    owned_since_exact: bool
+    """False: it was there already when the leader's term began, which `ownedSince` tells then."""
+    moving: bool
+    moving_to: str | None
+    pinned_to: str | None
+    topics: int | None
+    producers: int | None
+    consumers: int | None
+
+
+class BundlesShown(Shape):
+    """Bundles in order; `total` of them match."""
+
+    at: int
+    sort: Sort
+    total: int
+    bundles: list[BundleShown]
+
+
+class LeaderBroker(Shape):
+    """The leader."""
+
+    service_url: str
+    broker_id: str
