@@ -255,7 +255,7 @@ class _Anything:
 def routes() -> list[web.AbstractRoute]:
     """All routes of the admin API, as the server registers them, in its order."""
     anything: Any = _Anything()
-    server = AdminServer(anything, cluster="", version="", metrics=anything.metrics)
+    server = AdminServer(anything, anything, cluster="", version="", metrics=anything.metrics)
     return [
         route
         for route in server.application.router.routes()

@@ -41,13 +41,13 @@ class Asked:
     orders: bool = False
     """Whether it is one of the orders that brokers give each other."""
     note: str = ""
-    read: dict[str, bytes] = field(default_factory=dict)
-    written: dict[str, Written] = field(default_factory=dict)
-    not_told: int = 0
+    read: dict[str, bytes] = field(default_factory=dict, init=False)
+    written: dict[str, Written] = field(default_factory=dict, init=False)
+    not_told: int = field(default=0, init=False)
     """Further documents that were written."""
-    idle: bool = False
+    idle: bool = field(default=False, init=False)
     """It was allowed, and there was nothing to change."""
-    ended: bool = False
+    ended: bool = field(default=False, init=False)
     """Tasks that outlive the request, such as those of a topic that it opened, work for nobody."""
 
     def saw(self, path: str, value: bytes) -> None:

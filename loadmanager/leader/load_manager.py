@@ -106,11 +106,11 @@ class LoadManager:
     """Records what cycles saw, used and decided."""
     unusable: Callable[[], Mapping[str, Reason]] = dict
     """brokerId → why nothing goes there or comes from there, beside what reports say."""
-    split_ms: dict[str, int] = field(default_factory=dict)
+    split_ms: dict[str, int] = field(default_factory=dict, init=False)
     """Bundle → when the order to split it was last sent."""
-    cycles: int = 0
-    not_moved: int = 0
-    not_split: int = 0
+    cycles: int = field(default=0, init=False)
+    not_moved: int = field(default=0, init=False)
+    not_split: int = field(default=0, init=False)
     _held: Reason | None = None
     """What held the last cycle."""
     _told_newcomers: tuple[frozenset[str], int] = (frozenset(), 0)

@@ -37,8 +37,8 @@ class Merging:
     settings: Live[MergeSettings]
     splits: Live[SplitSettings]
     bundle_count: Callable[[NamespaceName], Awaitable[int]]
-    memory: MergeMemory = field(default_factory=MergeMemory)
-    failed_ms: dict[tuple[str, str], int] = field(default_factory=dict)
+    memory: MergeMemory = field(default_factory=MergeMemory, init=False)
+    failed_ms: dict[tuple[str, str], int] = field(default_factory=dict, init=False)
     """Pair → when its merge failed."""
 
     async def merge(self, left: str, right: str, reason: str, *, epoch: int | None) -> str:

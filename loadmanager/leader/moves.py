@@ -95,11 +95,11 @@ class Moves:
     assign: Callable[[str, str], Awaitable[bool]] | None = None
     """Has a broker acquire a bundle that nobody owns; None: its next lookup does."""
     queue: MoveQueue = field(default_factory=MoveQueue)
-    on_change: list[Callable[[Move], None]] = field(default_factory=list)
+    on_change: list[Callable[[Move], None]] = field(default_factory=list, init=False)
     """Called whenever the state of a move, or what is known of its outcome, has changed."""
-    on_end: list[Callable[[Move], None]] = field(default_factory=list)
+    on_end: list[Callable[[Move], None]] = field(default_factory=list, init=False)
     """Called once for each move as soon as it has ended, before its clients are counted."""
-    on_record: list[Callable[[Move, int | None], None]] = field(default_factory=list)
+    on_record: list[Callable[[Move, int | None], None]] = field(default_factory=list, init=False)
     """Called once for each move, when its outcome is known, with the life of the bundle at the
     source, which the move ended; None: not told.
     """

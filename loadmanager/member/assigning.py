@@ -57,9 +57,9 @@ class Assigning:
     decisions: Decisions
     observe: Observe
     """Called with the epoch, the cycle (0) and the plan of each placement."""
-    placed: int = 0
+    placed: int = field(default=0, init=False)
     """Bundles that this broker placed; `unplaced`: without finding a broker."""
-    unplaced: int = 0
+    unplaced: int = field(default=0, init=False)
     _memories: Memories = field(default_factory=Memories)
 
     async def find(self, bundle: str) -> Lookup:

@@ -52,15 +52,15 @@ class Lookups:
     cluster: Cluster
     search: Search | None = None
     """None: the modular manager, in which the leader places bundles."""
-    pending: int = 0
-    answers: int = 0
-    redirects: int = 0
-    failures: int = 0
-    placed: int = 0
+    pending: int = field(default=0, init=False)
+    answers: int = field(default=0, init=False)
+    redirects: int = field(default=0, init=False)
+    failures: int = field(default=0, init=False)
+    placed: int = field(default=0, init=False)
     """Bundles that this broker placed as leader; `unplaced`: without finding a broker."""
-    unplaced: int = 0
-    took_s_total: float = 0.0
-    took_s: deque[float] = field(default_factory=lambda: deque(maxlen=DURATIONS_KEPT))
+    unplaced: int = field(default=0, init=False)
+    took_s_total: float = field(default=0.0, init=False)
+    took_s: deque[float] = field(default_factory=lambda: deque(maxlen=DURATIONS_KEPT), init=False)
     """Durations of the last lookups, including the failed ones."""
     _searching: Once[tuple[str, bool], Lookup] = field(default_factory=Once)
 

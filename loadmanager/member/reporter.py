@@ -67,11 +67,11 @@ class Reporter:
     version: str
     extensible: bool = False
     """Whether the registration is that of the extensible manager, without the report."""
-    published: bytes = b"{}"
+    published: bytes = field(default=b"{}", init=False)
     """The last report published, as JSON."""
-    report: LocalBrokerData = field(default_factory=LocalBrokerData)
+    report: LocalBrokerData = field(default_factory=LocalBrokerData, init=False)
     """The last report built."""
-    usage_average: float = math.nan
+    usage_average: float = field(default=math.nan, init=False)
     """Weighted usage of the most used resource, averaged over reports; a fraction."""
     _usage: SystemUsage = NOTHING_USED
     _published: _Published | None = None

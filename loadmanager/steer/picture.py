@@ -30,27 +30,29 @@ class Picture:
     """Implements `leader.ports.fleet.Fleet` and `leader.ports.fleet.Policies`."""
 
     clock: Clock
-    listeners: list[Callable[[str, LocalBrokerData | None], None]] = field(default_factory=list)
+    listeners: list[Callable[[str, LocalBrokerData | None], None]] = field(
+        default_factory=list, init=False
+    )
     """Called with a brokerId and its new report, or None when the broker is gone."""
-    registered: set[str] = field(default_factory=set)
+    registered: set[str] = field(default_factory=set, init=False)
     """brokerIds that the cluster lists; one that died is listed until its session ends."""
-    reports: dict[str, LocalBrokerData] = field(default_factory=dict)
+    reports: dict[str, LocalBrokerData] = field(default_factory=dict, init=False)
     """brokerId → last report, `last_update` is when it was read; also an old one."""
-    answering: set[str] = field(default_factory=set)
+    answering: set[str] = field(default_factory=set, init=False)
     """Brokers that answered when they were last read."""
-    leader: str | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
+    leader: str | None = field(default=None, init=False)
+    settings: Mapping[str, str] = field(default_factory=dict, init=False)
     """Settings of load balancing in force on the leader, or on another broker if it is unknown."""
-    own: dict[str, list[str]] = field(default_factory=dict)
+    own: dict[str, list[str]] = field(default_factory=dict, init=False)
     """Broker → which of Pulsar's own switches are on there, as far as that was read."""
-    policies: PoliciesReading = field(default_factory=PoliciesReading)
-    brokers_ms: int | None = None
+    policies: PoliciesReading = field(default_factory=PoliciesReading, init=False)
+    brokers_ms: int | None = field(default=None, init=False)
     """When the list of brokers was last read; likewise the others."""
-    settings_ms: int | None = None
-    policies_ms: int | None = None
-    uncovered: set[str] = field(default_factory=set)
+    settings_ms: int | None = field(default=None, init=False)
+    policies_ms: int | None = field(default=None, init=False)
+    uncovered: set[str] = field(default_factory=set, init=False)
     """Namespaces that brokers serve and whose policies have not been read."""
-    problems: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict, init=False)
     """Part → why it could not be read when it was last tried."""
 
     @property

@@ -49,9 +49,9 @@ class Watching:
     record: Callable[[str, BrokerReading], None]
     """Called with each broker's reading, as it was read."""
     bundles_max: int = BUNDLES_MAX
-    covered: set[str] = field(default_factory=set)
+    covered: set[str] = field(default_factory=set, init=False)
     """The namespaces whose policies have been read."""
-    read_s: float = field(default=0.0)
+    read_s: float = field(default=0.0, init=False)
     """How long the last reading of all brokers took."""
     _bundles_of: dict[str, int] = field(default_factory=dict)
     """Broker → bundles in its last report."""

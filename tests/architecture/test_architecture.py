@@ -146,6 +146,75 @@ def test_classes_have_one_idea() -> None:
     assert found == MANY_METHODS
 
 
+ARGUMENTS_MAX = 7
+MANY_ARGUMENTS = {
+    "broker/admin/server.py:AdminServer": 9,  # a broker's page, its limits and who may ask
+    "broker/admin/use_cases.py:UseCases": 25,  # a list: what routes may call, each by its name
+    "broker/messaging/consumers.py:Consumer": 9,  # the fields of SUBSCRIBE
+    "broker/protocol/storing.py:Storing": 11,  # between the server, the storage and the memory
+    "broker/topics/directory.py:TopicDirectory": 9,  # answers the server for all of the member
+    "broker/topics/limits.py:Limits": 9,  # between stored policies and what throttles
+    "engine/load/snapshot.py:ClusterSnapshot": 20,  # a value: what a decision may look at
+    "engine/ownership/states.py:BundleLife": 8,  # a value, and its transitions
+    "kit/http/operation.py:Query": 8,  # the fields of a parameter in OpenAPI
+    "leader/decisions.py:KeptDecision": 10,  # a value: a decision and what came of it
+    "leader/load_manager.py:LoadManager": 16,  # where views, strategies, moves and records meet
+    "leader/moves.py:Moves": 15,  # both kinds of clusters tell it how they move bundles
+    "leader/overview.py:Overview": 9,  # what operators ask for, wherever it is kept
+    "member/assigning.py:Assigning": 8,  # a placement has that many inputs
+    "member/leading/term.py:Leads": 8,  # a list: with what a member leads
+    "member/settings.py:BrokerSettings": 30,  # keys of broker.conf
+    "member/telemetry.py:BrokerTelemetry": 15,  # measures all parts of a member
+    "steer/acting.py:Acting": 8,  # what a move of the daemon has to pass
+    "steer/splitting.py:FleetSplitting": 9,  # as above, for splits
+    "steer/watching.py:Watching": 8,  # feeds each who looks at Pulsar
+    "steer/work.py:FleetWork": 20,  # a list: the parts of the daemon in a term
+}
+"""Classes that do something and are built from more than `ARGUMENTS_MAX` things, and why."""
+
+
+def test_constructors_are_short() -> None:
+    """What several objects need is passed whole (`member.base`), not argument by argument."""
+    found = {}
+    for path, tree in _modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                count = _arguments(node)
+                if count > ARGUMENTS_MAX:
+                    found[f"{path}:{node.name}"] = count
+    assert found == MANY_ARGUMENTS
+
+
+def _arguments(kind: ast.ClassDef) -> int:
+    """How many arguments the constructor of a class takes; 0 for a value without any behaviour."""
+    for node in kind.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            return len(node.args.args) + len(node.args.kwonlyargs) - 1
+    behaves = any(map(_acts, kind.body))
+    if not behaves or not any("dataclass" in ast.unparse(it) for it in kind.decorator_list):
+        return 0
+    return sum(map(_is_argument, kind.body))
+
+
+def _acts(node: ast.stmt) -> bool:
+    if isinstance(node, ast.AsyncFunctionDef):
+        return True
+    if not isinstance(node, ast.FunctionDef) or node.name.startswith("__"):
+        return False
+    if any("property" in ast.unparse(it) for it in node.decorator_list):
+        return False
+    changes = (ast.Assign, ast.AugAssign, ast.Expr)
+    return any("self." in ast.unparse(it) for it in ast.walk(node) if isinstance(it, changes))
+
+
+def _is_argument(node: ast.stmt) -> bool:
+    if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
+        return False
+    made = "" if node.value is None else ast.unparse(node.value)
+    kept = node.target.id.startswith("_") or "ClassVar" in ast.unparse(node.annotation)
+    return not kept and "init=False" not in made
+
+
 def _modules() -> Iterator[tuple[str, ast.Module]]:
     for path in sorted(PACKAGE.rglob("*.py")):
         if not path.name.endswith("_pb2.py"):
