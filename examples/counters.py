@@ -126,7 +126,9 @@ class Counters:
 
     async def open_bundle(self, bundle: str, life: int) -> None:
         """Serve. There is nothing to load: numbers are read when they are needed."""
-        self._bundles[bundle] = Bundle(life)
+        older = self._bundles.get(bundle)
+        if older is None or older.life < life:
+            self._bundles[bundle] = Bundle(life)
 
     def fence_bundle(self, bundle: str, life: int) -> None:
         """Serve no more, from this instant. Nothing needs to be saved: numbers are in files."""
@@ -150,9 +152,10 @@ class Counters:
 
     def split_bundle(self, parent: str, life: int, children: list[str], children_life: int) -> None:
         """Go on as the children; each takes the keys of its range along."""
-        opened = self._bundles.pop(parent, None)
+        opened = self._bundles.get(parent)
         if opened is None or opened.life != life:
             return
+        del self._bundles[parent]
         for child in children:
             span = BundleRange.parse(split_bundle_name(child)[1])
             rates = {k: v for k, v in opened.rates.items() if topic_hash(topic_of(k)) in span}

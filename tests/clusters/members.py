@@ -66,7 +66,7 @@ class Tenant:
     """Writes down what it is told."""
 
     def __init__(self) -> None:
-        self.open: set[str] = set()
+        self._lives: dict[str, int] = {}
         self.told: list[tuple[str, str, str | None]] = []
         self.calls: list[tuple[tuple[str, str], int]] = []
         """The calls, each with its bundle and life."""
@@ -76,18 +76,24 @@ class Tenant:
         self.refuses: Exception | None = None
         """Opening a bundle raises this."""
 
+    @property
+    def open(self) -> set[str]:
+        """The bundles that it serves."""
+        return set(self._lives)
+
     async def open_bundle(self, bundle: str, life: int) -> None:
         """Serve."""
         if self.opening is not None:
             await self.opening.wait()
         if self.refuses is not None:
             raise self.refuses
-        self.open.add(bundle)
+        self._lives[bundle] = max(life, self._lives.get(bundle, life))
         self.told.append(("open", bundle, None))
 
     def fence_bundle(self, bundle: str, life: int) -> None:
         """Serve no more."""
-        self.open.discard(bundle)
+        if self._lives.get(bundle) == life:
+            del self._lives[bundle]
         self.told.append(("fence", bundle, None))
 
     async def settle_bundle(self, bundle: str, life: int) -> None:
@@ -97,6 +103,8 @@ class Tenant:
         self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float
     ) -> int:
         """Tell clients."""
+        if self._lives.get(bundle) == life:
+            del self._lives[bundle]
         self.calls.append((("close", bundle), life))
         self.told.append(("close", bundle, destination.broker_id if destination else None))
         return 0
@@ -108,11 +116,16 @@ class Tenant:
 
     def split_bundle(self, parent: str, life: int, children: list[str], children_life: int) -> None:
         """Go on as children."""
-        self.open = self.open - {parent} | set(children)
+        if self._lives.get(parent) == life:
+            del self._lives[parent]
+            self._lives.update(dict.fromkeys(children, children_life))
 
     def merge_bundles(self, parts: dict[str, int], merged: str, merged_life: int) -> None:
         """Go on as one."""
-        self.open = self.open - set(parts) | {merged}
+        if all(self._lives.get(part) == life for part, life in parts.items()):
+            for part in parts:
+                del self._lives[part]
+            self._lives[merged] = merged_life
 
     def clients(self, bundle: str) -> int:
         """The number of clients in the traffic."""
@@ -121,7 +134,7 @@ class Tenant:
 
     def fence_all(self) -> None:
         """Stop."""
-        self.open.clear()
+        self._lives.clear()
         self.told.append(("fence all", "", None))
 
     def bundle_stats(self) -> dict[str, NamespaceBundleStats]:
