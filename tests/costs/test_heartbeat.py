@@ -31,6 +31,7 @@ class Answer:
 class Client:
     """Counts the transactions of heartbeats, and answers them or not."""
 
+    connecting_s = 0.0
     granted_timeout_s = 8.0
     last_warning = SimpleNamespace(text="")
 
