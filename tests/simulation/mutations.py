@@ -496,6 +496,13 @@ MUTATIONS = (
         """,
     ),
     _storage(
+        "a failed commit is brought to its segments while its journal may lose its name",
+        "broker/storage/writers.py",
+        2,
+        "if raw and not journal.size:",
+        "if False:",
+    ),
+    _storage(
         "an opening believes what only the page cache has",
         "broker/storage/earlier_runs.py",
         2,

@@ -51,6 +51,7 @@ FOUND_BY = {
     "receipts need no look at the marks of later openings": 67,
     "non-persistent topics go on without the lease": 2,
     "a topic is opened though the lease has run out meanwhile": 91,
+    "a failed commit is brought to its segments while its journal may lose its name": 300315,
     "an opening believes what only the page cache has": 1,
     "what is written while an opening syncs counts as durable": 110,
     "of two openings at once, both leave their indexes": 438,

@@ -559,6 +559,11 @@ class Writer:
         errors, raw = dict[str, OSError](), b""
         with suppress(FileNotFoundError):  # its first commit failed
             raw = self._disk.read_stored(journal.path, self._disk.size(journal.path))
+        if raw and not journal.size:
+            try:  # a loss of power must not leave a part in the segments, and no journal
+                self._disk.sync_names(self._folder)
+            except OSError as error:
+                return dict.fromkeys(paths, error)
         for _, _, pieces in read_batches(journal.path, raw):
             for place, data in pieces:
                 if place.path in paths and place.path not in errors:

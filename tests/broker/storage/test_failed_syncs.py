@@ -231,6 +231,32 @@ async def test_a_failed_commit_that_another_broker_has_found_is_not_stored_in_pa
     assert ABSENT not in segments[0].offsets
 
 
+async def test_a_failed_commit_is_not_brought_while_its_journal_may_lose_its_name() -> None:
+    """A loss of power would leave a part of it in the segment, and no journal."""
+    failing = Failing(Holes())
+    storage = failing.storage(direct_max=0)
+    segments, _ = await storage.open(7, [], 0)
+    log = a_log(segments)
+    for entry_id in range(2):
+        log.append(bytes(2000), 1, 0, "p", entry_id)
+    failing.next = (".journal", EIO)
+    with pytest.raises(OperationalError):
+        await storage.append({7: log.take()[0]})
+    names_fail = True
+
+    def trouble(call: str, path: str) -> int:
+        return EIO if names_fail and call == "sync_names" and path.startswith("writers/") else 0
+
+    failing.files.trouble = trouble
+    with pytest.raises(OperationalError):
+        await storage.sync()
+    assert SEGMENT not in failing.files.content
+    names_fail = False
+    await storage.sync()
+    runs = [Run(1, 0, storage.writer)]
+    assert (await failing.storage().open(7, runs, 0))[1] == 2
+
+
 async def test_a_segment_that_cannot_be_stored_costs_its_own_log_only() -> None:
     """The process that wrote it has ended, and its journal covers other logs, too."""
     failing = Failing()
