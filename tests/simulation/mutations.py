@@ -509,12 +509,14 @@ MUTATIONS = (
         "return self._disk.read_stored(path, size)",
         "return self._disk.read(path, 0, size)",
     ),
-    _storage(
+    _in_test(
         "what is written while an opening syncs counts as durable",
         "broker/storage/earlier_runs.py",
         2,
         "return self._disk.read_stored(path, size)",
         "return self._disk.read_stored(path, 1 << 40)",
+        "broker/storage/test_failed_syncs.py::"
+        "test_what_is_written_while_an_opening_syncs_does_not_count",
     ),
     _in_test(
         "a commit that is under way while its run is ended counts as damaged",
@@ -654,12 +656,14 @@ MUTATIONS = (
         "",
         "broker/protocol/test_stored_topics.py",
     ),
-    _storage(
+    _in_test(
         "pieces of a journal are believed without their checksums",
         "broker/storage/other_writers.py",
         4,
         "if crc32c(data) == checksum:  # else its commit failed, and its pages are gone",
         "if size:",
+        "broker/storage/test_failed_syncs.py::"
+        "test_a_piece_that_a_journal_has_lost_is_not_brought_again",
     ),
     _in_test(
         "what a reader finds damaged is not read from the journal",

@@ -257,6 +257,43 @@ async def test_a_failed_commit_is_not_brought_while_its_journal_may_lose_its_nam
     assert (await failing.storage().open(7, runs, 0))[1] == 2
 
 
+async def test_what_is_written_while_an_opening_syncs_does_not_count() -> None:
+    """The writer lives, and sees the mark only after it has written."""
+    failing = Failing()
+    storage, other = failing.storage(), failing.storage()
+    segments, _ = await storage.open(7, [], 0)
+    log = a_log(segments)
+    await commit(storage, log, b"first")
+    log.append(b"second", 1, 0, "p", 1)
+    (piece,) = log.take()[0]
+    late = []
+
+    def trouble(call: str, path: str) -> int:
+        if call == "read_stored" and path == SEGMENT:
+            late.append(piece.offset)
+            MemoryDisk(failing.files).write(SEGMENT, piece.offset, piece.data)
+        return 0
+
+    failing.files.trouble = trouble
+    segments, end_id = await other.open(7, [Run(1, 0, storage.writer)], 0)
+    assert late == [segments[0].size]
+    assert (end_id, ids(segments[0])) == (1, {"p": 0})
+
+
+async def test_a_piece_that_a_journal_has_lost_is_not_brought_again() -> None:
+    """Another broker has read the journal of a commit that failed, and its pages are gone since."""
+    failing = Failing()
+    storage, other = failing.storage(direct_max=0), failing.storage()
+    segments, _ = await storage.open(7, [], 0)
+    await commit(storage, a_log(segments), bytes(2000))
+    runs = [Run(1, 0, storage.writer)]
+    await other.open(7, runs, 0)
+    (journal,) = (path for path in failing.files.content if path.endswith(".journal"))
+    failing.files.change(journal, lambda raw: raw.__setitem__(slice(900, 909), b"x" * 9))
+    segments, end_id = await other.open(7, runs, 0)
+    assert (end_id, await content(other, segments)) == (1, [bytes(2000)])
+
+
 async def test_a_segment_that_cannot_be_stored_costs_its_own_log_only() -> None:
     """The process that wrote it has ended, and its journal covers other logs, too."""
     failing = Failing()
