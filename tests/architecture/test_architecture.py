@@ -109,7 +109,7 @@ MANY_METHODS = {
     "broker/ports/access.py:Access": 13,
     "broker/ports/directory.py:Directory": 15,
     "broker/protocol/connection.py:Connection": 18,
-    "broker/protocol/registry.py:TopicRegistry": 27,
+    "broker/protocol/hosted_bundles.py:HostedBundles": 14,
     "broker/storage/disk.py:DirectoryDisk": 17,
     "broker/storage/log_files.py:LogFiles": 13,
     "broker/storage/memory_disk.py:MemoryDisk": 19,

@@ -170,11 +170,11 @@ class Running:
         """Own the bundle of a topic, and open the topic."""
         bundles = await self.use.namespaces.bundles(topic.namespace)
         await self.use.orders.acquire(bundles.bundle_of_topic(str(topic)))
-        await self.parts.hosting.host(topic)
+        await self.parts.hosting.serving.topics.host(topic)
 
     async def measure(self) -> None:
         """End a period over which traffic is averaged."""
-        await self.parts.hosting.measure()
+        await self.parts.hosting.serving.topics.measure()
 
 
 class Cluster:

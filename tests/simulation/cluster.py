@@ -168,7 +168,7 @@ class Process:
             return {}
         return {
             name: opened.life
-            for name, opened in self.parts.hosting._bundles.items()
+            for name, opened in self.parts.hosting.serving.open_bundles.items()
             if not opened.fenced
         }
 

@@ -21,7 +21,7 @@ SPLIT = "member/split_transaction.py"
 REPLACING = "member/replacing.py"
 LOCKS = "member/locks.py"
 ELECTION = "kit/metadata/election.py"
-SERVER = "broker/protocol/registry.py"
+BUNDLES = "broker/protocol/hosted_bundles.py"
 SESSION_KEEPER = "member/session_keeper.py"
 
 
@@ -110,17 +110,17 @@ UNCONTAINED = Edit(
 )
 
 CLOSES_ANY_LIFE = Edit(
-    SERVER,
+    BUNDLES,
     2,
     '''
     """Tell the clients of a bundle and forget its topics."""
-    opened = self._bundles.get(bundle)
+    opened = self.serving.open_bundles.get(bundle)
     if opened is None or opened.life != life:
         return 0
     ''',
     '''
     """Tell the clients of a bundle and forget its topics."""
-    opened = self._bundles.get(bundle)
+    opened = self.serving.open_bundles.get(bundle)
     if opened is None:
         return 0
     life = opened.life
@@ -184,7 +184,12 @@ MUTATIONS = (
                     self.fence_unproven()
                 """,
             ),
-            Edit(SERVER, 2, "if self.directory.lease.held(now_s):", "if True:"),
+            Edit(
+                "broker/protocol/server_state.py",
+                2,
+                "if self.directory.lease.held(now_s):",
+                "if True:",
+            ),
         ),
     ),
     _one(
@@ -480,9 +485,9 @@ MUTATIONS = (
     ),
     _stored(
         "a topic is opened though the lease has run out meanwhile",
-        SERVER,
+        "broker/protocol/hosted_topics.py",
         2,
-        "leased = self.directory.lease.held(self.clock.monotonic_s())",
+        "leased = state.directory.lease.held(state.clock.monotonic_s())",
         "leased = True",
     ),
     _stored(

@@ -38,7 +38,7 @@ def on_connect(connection: Connection, frame: Frame) -> None:
     request = frame.command.connect
     if not connection.welcome():
         return
-    connection.server.connected.succeeded += 1
+    connection.server.attachments.counts.succeeded += 1
     connection.client_version = request.client_version[:CLIENT_VERSION_MAX]
     connection.protocol_version = min(request.protocol_version, PROTOCOL_VERSION_MAX)
     flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
@@ -103,7 +103,7 @@ def on_lookup(connection: Connection, frame: Frame) -> Coroutine[Any, Any, None]
 
 def _open_here(connection: Connection, topic: TopicName) -> Lookup | None:
     """A stored topic that is open here goes on without the lease: clients may come back to it."""
-    hosted = connection.server.served(str(topic))
+    hosted = connection.server.topics.served(str(topic))
     stored = hosted is not None and hosted.stored is not None
     return Lookup(connection.server.directory.self_address) if stored else None
 

@@ -110,7 +110,7 @@ class Forgetful(OwnsAll):
 
 async def test_without_a_stored_epoch_nobody_is_exclusive(broker: Broker) -> None:
     """The producer is refused, or the one that waited is cut off; both may come again."""
-    broker.server.directory = directory = Forgetful()
+    broker.server.serving.directory = directory = Forgetful()
     connection, wire = await join(broker, "a", Access.EXCLUSIVE)
     assert (wire.count(ERROR), connection.producers) == (1, {})
     shared, _ = await join(broker, "s", Access.SHARED)
@@ -118,7 +118,7 @@ async def test_without_a_stored_epoch_nobody_is_exclusive(broker: Broker) -> Non
     await leave(broker, shared)
     assert (answers(waiting), waiting.closed) == ([(False, 0)], True)
     directory.broken = False
-    (hosted,) = broker.server._topics.values()
+    (hosted,) = broker.server.serving.open_topics.values()
     for producer in list(hosted.producers.values()):
         producer.connection.connection_lost(None)  # type: ignore[attr-defined]
     _, last = await join(broker, "b", Access.EXCLUSIVE)
@@ -139,7 +139,7 @@ class Slow(OwnsAll):
 
 async def test_every_fencing_producer_is_answered(broker: Broker) -> None:
     """One wins; the others, which it fenced out before they were ready, are told so."""
-    broker.server.directory = slow = Slow()
+    broker.server.serving.directory = slow = Slow()
     clients = [await broker.connect() for _ in range(4)]
     for number, (connection, _) in enumerate(clients):
         access = int(Access.EXCLUSIVE_WITH_FENCING)

@@ -47,8 +47,8 @@ async def test_a_client_may_number_new_messages_as_it_likes(left: str) -> None:
         await broker.server.close_bundle(BUNDLE, 1, destination=None, timeout_s=1)
         await broker.settle()
     if left == "crash":
-        directory, broker = broker.server.directory, Slow(broker.files)
-        broker.server.directory = directory
+        directory, broker = broker.server.serving.directory, Slow(broker.files)
+        broker.server.serving.directory = directory
     if left != "connection":
         await broker.server.open_bundle(BUNDLE, 2)
     second, wire = await join(broker, epoch=1)
