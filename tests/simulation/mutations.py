@@ -478,10 +478,10 @@ MUTATIONS = (
     ),
     _stored(
         "non-persistent topics go on without the lease",
-        "broker/protocol/server.py",
+        "broker/protocol/hosted_bundles.py",
         3,
-        "if hosted.bundle not in kept or hosted.stored is None:",
-        "if hosted.bundle not in kept:",
+        "if hosted.bundle not in proven or hosted.stored is None:",
+        "if hosted.bundle not in proven:",
     ),
     _stored(
         "a topic is opened though the lease has run out meanwhile",
