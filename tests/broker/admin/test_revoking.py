@@ -10,7 +10,7 @@ import pytest
 from broker.admin.serving import ORDERS, Served, serving
 from broker.admin.test_admin_access import EVENTS, TOPIC, secured
 from broker.admin.test_audit import as_role, changes
-from broker.wiring.test_rights import a_producer, answer_to
+from broker.composed.test_rights import a_producer, answer_to
 from clusters.running import Client, until
 from kit.security.tokens import ADMIN, SECRET, VALUES, token, verifier
 from structlog.testing import capture_logs

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loadmanager.broker.wiring.initialize import record_cluster
+from loadmanager.broker.initialize import record_cluster
 from loadmanager.kit.errors import ConfigError, OperationalError
 from loadmanager.kit.metadata.store import Create
 from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
