@@ -36,9 +36,10 @@ from loadmanager.kit.units import MIB
 from loadmanager.leader.audit import NotingStore
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.settings import ThrottlingSettings
-from loadmanager.member.compose import Member, base_of
+from loadmanager.member.compose import Member
 from loadmanager.member.orders import Orders
 from loadmanager.member.splitting import Splitting
+from loadmanager.member.world import base_of
 
 
 class Parts:
