@@ -77,7 +77,8 @@ class EarlierRuns:
         to be damaged is looked at once more, with the journals.
         """
         folder = f"{log_id:016x}"
-        self._disk.make_folder(folder, begins=not runs)
+        if not runs:
+            self._disk.make_folder(folder, begins=True)
         if not runs and self.segments(log_id):
             problem = f"the folder {folder} of a new topic has messages already; {TAKEN}"
             log.error("a topic cannot be stored here", log=log_id, problem=problem)

@@ -163,7 +163,10 @@ class LogFiles:
     def _find(self, log_id: int, runs: Sequence[Run], first_id: int) -> Found:
         self._earlier.require_directory(log_id, begins=not runs)
         self._own.begin()
-        return self._earlier.find(log_id, runs, first_id, self.writer)
+        found = self._earlier.find(log_id, runs, first_id, self.writer)
+        if runs:  # a share that went away meanwhile looked as if its files were gone
+            self._earlier.require_directory(log_id, begins=False)
+        return found
 
     async def _leave_indexes(self) -> None:
         while self._unindexed:

@@ -682,7 +682,7 @@ async def test_an_error_names_its_file(tmp_path: Path) -> None:
     path.unlink()
     path.mkdir()
     other = LogFiles(DirectoryDisk(tmp_path), inline)
-    with pytest.raises(OperationalError, match=r"directory: 0{15}7/00000001-0{16}\.log$"):
+    with pytest.raises(OperationalError, match=r"file: 0{15}7/00000001-0{16}\.log$"):
         await other.open(7, [Run(1, 0, files.writer)], 0)
 
 
