@@ -467,12 +467,10 @@ class LogFiles:
         await self._for_log(log_id, lambda: self._trim(log_id, first_id))
 
     def _trim(self, log_id: int, first_id: int) -> None:
-        names = self._earlier.segments(log_id)
-        for (run, first), (_, following) in zip(names, names[1:], strict=False):
-            if following <= first_id:
-                path = segment_path(log_id, run, first)
-                for name in (index_path(path), path):
-                    self._disk.remove(name)
+        for run, first in self._earlier.passed(self._earlier.segments(log_id), first_id):
+            path = segment_path(log_id, run, first)
+            for name in (index_path(path), path):
+                self._disk.remove(name)
 
     async def close(self, log_id: int, segments: Sequence[SegmentIndex]) -> None:
         """See the port."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -80,7 +79,6 @@ async def test_a_share_that_goes_while_a_log_is_opened_takes_no_message(*, lives
         runs = [Run(1, 0, storage.writer)]
         share.at, share.calls, share.left = at, 1000, 0
         other = LogFiles(MemoryDisk(share.files), inline)
-        found: Callable[[], Any]
         opened = None
         with suppress(LoadManagerError):
             opened = await other.open(7, runs, 0)
