@@ -139,6 +139,8 @@ class LogFiles:
         if runs and runs[-1].writer == self.writer:
             found = await self._open_own(log_id, runs, first_id)
         else:
+            if kept := self._buffer.paths(log_id):  # of a run that others may have found more of
+                await self._in_thread(COMMITTER, lambda: self._buffer.flush(kept))
             found = await self._for_log(log_id, lambda: self._find(log_id, runs, first_id))
         self._scanned.pop(log_id, None)
         if found.scanned:

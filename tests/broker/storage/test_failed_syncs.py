@@ -638,3 +638,22 @@ async def test_a_failed_commit_is_not_stored_in_part_whose_journal_another_broke
     assert deleted[0] not in failing.files.content
     segments, end_id = await other.open(7, runs, 0)
     assert (end_id, await content(other, segments)) == (3, [b"first", b"second", b"third"])
+
+
+async def test_what_another_broker_has_found_of_a_failed_commit_can_be_read_here() -> None:
+    """The beginning of a segment waits in memory; a commit behind it failed, but its journal has
+    it, and another broker served the log meanwhile.
+    """
+    failing = Failing(Holes())
+    storage, other = failing.storage(direct_max=0), failing.storage()
+    segments, _ = await storage.open(7, [], 0)
+    log = a_log(segments)
+    await commit(storage, log, b"first")
+    failing.next = (".journal", EIO)
+    with pytest.raises(OperationalError):
+        await commit(storage, log, b"second")
+    runs = [Run(1, 0, storage.writer)]
+    segments, end_id = await other.open(7, runs, 0)
+    assert (end_id, await content(other, segments)) == (2, [b"first", b"second"])
+    segments, _ = await storage.open(7, [*runs, Run(2, 2, other.writer)], 0)
+    assert await content(storage, segments) == [b"first", b"second"]
