@@ -40,7 +40,10 @@ class DirectoryDisk:
     ) -> None:
         self._root = root
         self._fdatasync, self._fsync = fdatasync, fsync
+        made = [folder for folder in (root, *root.parents) if not folder.exists()]
         make_folder(root)
+        for folder in made:
+            self._sync_folder(folder.parent)
         self._threads = threading.local()
         self._new: dict[str, None] = {}
         """Files whose first byte was written, and whose name was not synced since. Another process
