@@ -18,7 +18,7 @@ from loadmanager.broker.messaging.stored_log import StoredLog
 from loadmanager.broker.ports.log import Run
 from loadmanager.broker.storage.disk import DirectoryDisk
 from loadmanager.broker.storage.log_files import THREADS, LogFiles
-from loadmanager.broker.storage.memory_disk import MemoryDisk, SharedFiles
+from loadmanager.broker.storage.memory_disk import OPEN_MAX, MemoryDisk, SharedFiles
 from loadmanager.broker.storage.writers import JOURNALS_MAX, RESERVE, WAITING_MAX
 from loadmanager.kit.errors import CorruptDataError, OperationalError
 from loadmanager.kit.files.worker import Worker
@@ -657,3 +657,35 @@ async def test_what_another_broker_has_found_of_a_failed_commit_can_be_read_here
     assert (end_id, await content(other, segments)) == (2, [b"first", b"second"])
     segments, _ = await storage.open(7, [*runs, Run(2, 2, other.writer)], 0)
     assert await content(storage, segments) == [b"first", b"second"]
+
+
+async def test_a_failure_is_told_of_each_of_many_segments_of_a_journal() -> None:
+    """A process brings the journal of one that has ended to more segments than it has open at once.
+    Before it syncs them, another process is told that one of them cannot be written.
+    """
+    failing = Failing()
+    disk, logs = MemoryDisk(failing.files), range(OPEN_MAX + 20)
+    storage, batch = LogFiles(disk, inline), {}
+    for log_id in logs:
+        log = a_log((await storage.open(log_id, [], 0))[0])
+        log.append(b"message", 1, 0, "p", 0)
+        batch[log_id] = log.take()[0]
+    assert await storage.append(batch) == set()
+    disk.kill()
+    runs, told, other = [Run(1, 0, storage.writer)], list[str](), failing.storage()
+
+    def trouble(call: str, path: str) -> int:
+        if call == "sync" and path.endswith(".log") and not told:
+            told.append(path)
+            failing.next = (f"{1:016x}/00000001-{0:016x}.log", EIO)
+            with pytest.raises(OperationalError):
+                other.open(1, runs, 0).send(None)
+        return failing._trouble(call, path)
+
+    failing.files.trouble = trouble
+    third = failing.storage()
+    with suppress(OperationalError):  # it is told of the failure, too
+        await third.recover()
+    assert told
+    segments, end_id = await third.open(1, runs, 0)
+    assert (end_id, await content(third, segments, 1)) == (1, [b"message"])
