@@ -671,6 +671,23 @@ MUTATIONS = (
         "test_a_piece_that_a_journal_has_lost_is_not_brought_again",
     ),
     _in_test(
+        "what waits in memory of a log hides what others have found of it",
+        "broker/storage/log_files.py",
+        3,
+        "if kept := self._buffer.paths(log_id):  # of a run that others may have found more of",
+        "if kept := list[str]():",
+        "broker/storage/test_failed_syncs.py::"
+        "test_what_another_broker_has_found_of_a_failed_commit_can_be_read_here",
+    ),
+    _in_test(
+        "a share that goes while a log is opened is taken for an empty one",
+        "broker/storage/log_files.py",
+        2,
+        "if runs:  # a share that went away meanwhile looked as if its files were gone",
+        "if False:",
+        "broker/storage/test_vanishing_share.py",
+    ),
+    _in_test(
         "what a reader finds damaged is not read from the journal",
         "broker/storage/log_files.py",
         2,
