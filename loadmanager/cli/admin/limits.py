@@ -250,11 +250,14 @@ def isolation_set(
     """
     parameters = {"min_limit": str(min_primaries), "usage_threshold": "100"}
     body = {
-        **regexes,
+        **{name: list(texts) for name, texts in regexes.items()},
         "auto_failover_policy": {"policy_type": "min_available", "parameters": parameters},
         "unload_scope": unload,
     }
     path = _isolation(admin)
+    known = admin.ask("GET", path, None, dict[str, IsolationPolicy])[1].get(policy)
+    if known == body and unload != "all_matching":
+        return unchanged(f"isolation policy {policy} is so already", policy=policy, **body)
     admin.send("POST", f"{path}/{quote(policy, safe='')}", body)
     primaries = [
         entry["brokerName"]
