@@ -113,6 +113,11 @@ class Lookups:
             self.answers += 1
         return answer
 
+    async def of_bundle(self, bundle: str) -> Lookup:
+        """The owner of a bundle, or with `redirect` the broker to ask next."""
+        owner = self.ownership.cached_owner(bundle)
+        return Lookup(owner) if owner is not None else await self._shared_search(bundle, False)
+
     async def _shared_search(self, bundle: str, authoritative: bool) -> Lookup:
         return await self._searching.run(
             (bundle, authoritative), lambda: self.find(bundle, authoritative=authoritative)
