@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from loadmanager import __version__
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
-from loadmanager.kit.errors import BadInputError, ConflictError, OperationalError
+from loadmanager.kit.errors import BadInputError, ConflictError, LoadManagerError
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.store import Store
 from loadmanager.kit.metadata.watching import Watcher
@@ -32,6 +32,7 @@ from loadmanager.member.world import World, base_of
 from loadmanager.sharding.alone import NoPeers
 from loadmanager.sharding.eager import EVERY_S, EagerOwnership
 from loadmanager.sharding.host import ShardHost
+from loadmanager.sharding.logs import use_standard_logging
 from loadmanager.sharding.settings import MemberSettings
 from loadmanager.sharding.shards import Moved, Service, Shard
 
@@ -90,6 +91,8 @@ class Member(Generic[State]):
         self._url, self._service, self._shards, self._eager = store, service, shards, eager
         self._address = _address(address)
         self._settings = MemberSettings({**_store_of(store), **(settings or {})})
+        self._sought: set[str] = set()
+        """Bundles for which an owner is being found."""
         self._exits = AsyncExitStack()
 
     async def __aenter__(self) -> Member[State]:
@@ -97,6 +100,7 @@ class Member(Generic[State]):
         from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
         from loadmanager.kit.zookeeper.store import ZooKeeperStore  # kazoo
 
+        use_standard_logging()
         store = ZooKeeperStore(self._settings.live(ZooKeeperSettings).value)
         try:
             await self._exits.enter_async_context(store)
@@ -169,8 +173,9 @@ class Member(Generic[State]):
         shard = self._host.shards.get(bundle)
         if shard is None or not self._is_served(bundle):
             owner = self._parts.ownership.cached_owner(bundle)
-            if owner is None:
-                self._scope.spawn(self._find(bundle), "find-owner")
+            if owner is None and bundle not in self._sought:
+                self._sought.add(bundle)
+                self._scope.spawn(self._seek(bundle), "find-owner")
             raise Moved(key, "" if owner is None else _url(owner))
         shard.count(key, weight)
         return shard
@@ -211,9 +216,12 @@ class Member(Generic[State]):
     def _is_served(self, bundle: str) -> bool:
         return self._parts.ownership.served(bundle)
 
-    async def _find(self, bundle: str) -> None:
-        with suppress(OperationalError):
-            await self._parts.lookups.of_bundle(bundle)
+    async def _seek(self, bundle: str) -> None:
+        try:
+            with suppress(LoadManagerError):
+                await self._parts.lookups.of_bundle(bundle)
+        finally:
+            self._sought.discard(bundle)
 
 
 async def _nothing() -> None:

@@ -41,8 +41,14 @@ KEYS = Keys(
 OF_SHARDS = {
     "loadManagerClassName": "ExtensibleLoadManagerImpl",
     "loadBalancerAutoBundleSplitEnabled": "false",
+    "metadataStoreSessionTimeoutMillis": "10000",
+    "loadBalancerOverrideBrokerNicSpeedGbps": "10",
+    "loadBalancerBandwidthInResourceWeight": "0",
+    "loadBalancerBandwidthOutResourceWeight": "0",
 }
-"""What differs from a broker: members need no connections among them, and nobody splits state."""
+"""What differs from a broker: members need no connections among them, nobody splits state, and what
+goes over the network card says little of a service.
+"""
 
 Leaf = TypeVar("Leaf")
 
