@@ -12,20 +12,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from loadmanager.limits.bucket import TokenBucket
-    from loadmanager.sharding import Member, Moved, Service, Shard
+    from loadmanager.sharding.limiter import AsyncLimiter
+    from loadmanager.sharding.member import Member
+    from loadmanager.sharding.shards import Moved, Service, Shard
 
 __version__ = "0.3.0"
 
 _WHERE = {
-    "Member": "loadmanager.sharding",
-    "Moved": "loadmanager.sharding",
-    "Service": "loadmanager.sharding",
-    "Shard": "loadmanager.sharding",
+    "AsyncLimiter": "loadmanager.sharding.limiter",
+    "Member": "loadmanager.sharding.member",
+    "Moved": "loadmanager.sharding.shards",
+    "Service": "loadmanager.sharding.shards",
+    "Shard": "loadmanager.sharding.shards",
     "TokenBucket": "loadmanager.limits.bucket",
 }
 """Public name → its module, which is loaded when the name is first used."""
 
-__all__ = ["Member", "Moved", "Service", "Shard", "TokenBucket"]
+__all__ = ["AsyncLimiter", "Member", "Moved", "Service", "Shard", "TokenBucket"]
 
 
 def __getattr__(name: str) -> object:

@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from loadmanager import sharding
 from loadmanager.kit.metadata.memory import MemoryStore, MemoryTree
 from loadmanager.kit.sampler import OwnTraffic, Reading, SystemUsage
 from loadmanager.sharding import member as production
-from loadmanager.sharding.shards import Service
+from loadmanager.sharding.shards import Moved, Service
 
 SESSION_S = 10.0
 PATIENCE_S = 120.0
@@ -50,7 +49,7 @@ class IdleSampler:
 class Member:
     """One member of a cluster of a test, as if in a process of its own."""
 
-    def __init__(self, number: int, service: Service[Any], member: sharding.Member[Any]) -> None:
+    def __init__(self, number: int, service: Service[Any], member: production.Member[Any]) -> None:
         self.number = number
         self.service = service
         self.member = member
@@ -100,7 +99,7 @@ class Member:
         """True if it serves a key now."""
         try:
             return self.alive and self.member.own(key) is not None
-        except sharding.Moved:
+        except Moved:
             return False
 
 
@@ -120,7 +119,7 @@ class Members:
     async def start(self) -> Member:
         """Let one more member join."""
         number, service = len(self.all), self._service()
-        production_member: sharding.Member[Any] = production.Member(
+        production_member: production.Member[Any] = production.Member(
             "zk://nowhere",
             service,
             address=f"http://member-{number}",

@@ -78,6 +78,7 @@ STARTS = {
     ("broker/protocol/turns.py", "call_later"): "a connection that fails is told of",
     ("kit/metrics/page.py", "call_at"): "forgets a page, which cannot fail",
     ("kit/tasks.py", "gather"): "waits for both, and raises what the first one raised",
+    ("sharding/limiter.py", "call_later"): "lets callers pass, which cannot fail",
     ("testing/cluster.py", "call_later"): "ends the session of a member that a test has killed",
     ("nightly/job.py", "gather"): "another gather: that of the plots",
 }

@@ -28,6 +28,10 @@ SURFACE = {
     "Shard.check": "(self) -> 'None'",
     "Service.open": "(self, shard: 'Shard[Any]') -> 'State'",
     "Service.close": "(self, shard: 'Shard[Any]', state: 'State') -> 'None'",
+    "AsyncLimiter": "(rate: 'int', *, per_s: 'float' = 1.0, burst: 'int | None' = None, "
+    "waiters_max: 'int' = 10000, clock_ns: 'Callable[[], int]' = <built-in function "
+    "monotonic_ns>) -> 'None'",
+    "AsyncLimiter.acquire": "(self, who: 'str' = '', amount: 'int' = 1) -> 'None'",
     "testing.cluster": "(service: 'Callable[[], Service[Any]]', members: 'int' = 3, *, "
     "shards: 'int' = 16, eager: 'bool' = True, settings: 'Mapping[str, str] | None' = None) "
     "-> 'AsyncIterator[Members]'",
@@ -49,7 +53,14 @@ def test_signatures_stay(path: str) -> None:
 
 def test_names_stay() -> None:
     """All public names have a docstring, which is their contract; others do not exist."""
-    assert loadmanager.__all__ == ["Member", "Moved", "Service", "Shard", "TokenBucket"]
+    assert loadmanager.__all__ == [
+        "AsyncLimiter",
+        "Member",
+        "Moved",
+        "Service",
+        "Shard",
+        "TokenBucket",
+    ]
     assert testing.__all__ == ["Member", "Members", "VirtualLoop", "cluster", "virtual"]
     for name in loadmanager.__all__:
         assert getattr(loadmanager, name).__doc__
@@ -75,6 +86,7 @@ def test_names_stay() -> None:
     [
         ("import loadmanager", {"numpy", "structlog", "kazoo", "aiohttp", "psutil"}),
         ("from loadmanager import TokenBucket", {"numpy", "structlog", "kazoo", "aiohttp"}),
+        ("from loadmanager import AsyncLimiter", {"numpy", "structlog", "kazoo", "aiohttp"}),
         ("from loadmanager import Member", {"kazoo", "aiohttp", "psutil", "google", "click"}),
         ("import loadmanager.testing", {"kazoo", "aiohttp", "psutil", "google", "click"}),
     ],
