@@ -59,11 +59,11 @@ class Asked:
         """The request wrote a document, or deleted it."""
         if self.ended:
             return
-        known = self.written.get(path)
-        if known is None and len(self.written) >= WRITTEN_MAX:
+        written = self.written.get(path)
+        if written is None and len(self.written) >= WRITTEN_MAX:
             self.not_told += 1
             return
-        before = known.before if known is not None else self.read.get(path)
+        before = written.before if written is not None else self.read.get(path)
         self.written[path] = Written(path, before, value)
 
 

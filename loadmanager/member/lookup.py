@@ -72,7 +72,7 @@ class Lookups:
         chosen = self if self.search is None else self.search
         return chosen.placed, chosen.unplaced
 
-    def known(self, topic: TopicName) -> Lookup | None:
+    def lookup_in_memory(self, topic: TopicName) -> Lookup | None:
         """The answer, if the topic's bundle and its owner are in memory. Raises `NotFoundError`."""
         bundle = self.cluster.namespaces.known_bundle_of(topic)
         owner = None if bundle is None else self.ownership.cached_owner(bundle)
@@ -89,7 +89,7 @@ class Lookups:
 
     async def lookup(self, topic: TopicName, *, authoritative: bool) -> Lookup:
         """See `broker.ports.directory.Directory.lookup`."""
-        known = self.known(topic)
+        known = self.lookup_in_memory(topic)
         if known is not None:
             return known
         lookups_max = self.base.broker.value.lookups_max

@@ -52,7 +52,7 @@ def analyze(
     try:
         with days.alone():
             dates = [*(days.late(date, source) if late else []), date]
-            if not any(source.seen(days.cluster, day) for day in dates):
+            if not any(source.segments(days.cluster, day) for day in dates):
                 return []
             with session(master=master, java=find_java(), settings=spark_settings) as spark:
                 job = Job(

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.layout import day_start_ms
-from loadmanager.kit.history.source import HistorySource, SeenSegment
+from loadmanager.kit.history.source import HistorySource, SegmentIdentity
 from loadmanager.kit.spark import first_line
 from loadmanager.nightly import causes
 from loadmanager.nightly.analysed_days import AnalysedDays, gone_count
@@ -203,7 +203,7 @@ class Job:
 
     def _read(
         self, date: str, steps: dict[str, float]
-    ) -> tuple[Ingest, Ingested, set[SeenSegment]] | None:
+    ) -> tuple[Ingest, Ingested, set[SegmentIdentity]] | None:
         """List and read the segments; again, if brokers sealed or deleted some meanwhile."""
         for attempt in range(READS_MAX):
             listing = self._source.day(self.cluster, date)
@@ -212,7 +212,7 @@ class Job:
             with self._step(f"{date}: reading {len(listing.segments)} segments", steps, "read"):
                 ingest = Ingest(self._spark, self._source, self._days, date)
                 try:
-                    return ingest, ingest.run(listing), set(listing.seen)
+                    return ingest, ingest.run(listing), set(listing.identities)
                 except SegmentsMovedError:
                     if attempt == READS_MAX - 1:
                         raise OperationalError(

@@ -225,7 +225,7 @@ def _check_metadata(pulsar: PulsarSettings, fleet: FleetSettings) -> None:
 
 
 def _is_store_url(key: str) -> bool:
-    known = ACTING_KEYS.known().get(key)
+    known = ACTING_KEYS.by_name().get(key)
     return known is not None and (known.leaf, known.field) == (ZooKeeperSettings, "url")
 
 
@@ -242,7 +242,7 @@ def _store(name: str, decided: Settings, fleet: FleetSettings) -> ZooKeeperSetti
 
 def _without_effect(key: str, stored: bool) -> str | None:
     """Why a key of broker.conf cannot be set here. `stored`: whether there is a metadata store."""
-    known = ACTING_KEYS.known().get(key)
+    known = ACTING_KEYS.by_name().get(key)
     if known is None:
         if key in ACTING_KEYS.others:
             return "it does nothing here"

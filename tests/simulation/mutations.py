@@ -560,9 +560,9 @@ MUTATIONS = (
         "of two openings at once, both leave their indexes",
         "broker/storage/log_files.py",
         3,
-        "self._scanned[log_id] = found.scanned",
+        "self._scanned[log_id] = earlier.scanned",
         """
-        self._unindexed[log_id] = found.scanned
+        self._unindexed[log_id] = earlier.scanned
         await self._leave_indexes()
         """,
     ),

@@ -28,7 +28,7 @@ ORIGINAL = "X-Original-Principal"
 
 PAGE = frozenset({"/", "/ui", "/ui/", "/ui/{file}", "/ui/{file}/"})
 """For everybody: the files of the page, which contain no data."""
-KNOWN = frozenset(
+FOR_EVERY_ROLE = frozenset(
     {
         "/admin/v2/clusters",
         "/admin/v2/clusters/{cluster}",
@@ -128,7 +128,7 @@ def _who(access: Access, request: web.Request) -> tuple[Identity, tuple[str, ...
 async def _require(access: Access, roles: tuple[str, ...], request: web.Request, path: str) -> None:
     what = f"{request.method} {path}"
     reads = request.method in ("GET", "HEAD")
-    if reads and path in KNOWN:
+    if reads and path in FOR_EVERY_ROLE:
         return
     if (of_topic := _OF_TOPIC.fullmatch(path)) is not None:
         actions = _actions(path, of_topic["rest"] or "", reads=reads)

@@ -61,15 +61,15 @@ class Everybody:
             address for name in chosen if (address := self._use.brokers.address(name)) is not None
         ]
 
-        async def one(broker: BrokerAddress) -> T | OperationalError:
+        async def ask_broker(broker: BrokerAddress) -> T | OperationalError:
             if broker.broker_id == self._use.self_address.broker_id:
                 return own()
             wanted = {**(query or {}), "local": "true"}
             return await self._asked(broker, method, path, shape, wanted)
 
-        told = await for_each(addresses, one, ASKED_AT_ONCE)
+        results = await for_each(addresses, ask_broker, ASKED_AT_ONCE)
         answers: Answers[T] = Answers({}, {}, len(names) - len(addresses))
-        for address, answer in zip(addresses, told, strict=True):
+        for address, answer in zip(addresses, results, strict=True):
             if isinstance(answer, OperationalError):
                 answers.no_answer[address.broker_id] = str(answer)
             else:

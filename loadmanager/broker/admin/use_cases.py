@@ -67,8 +67,8 @@ class UseCases:
 
     def addresses(self) -> Iterator[BrokerAddress]:
         """The addresses of the live brokers."""
-        found = map(self.brokers.address, self.brokers.registered)
-        return (address for address in found if address is not None)
+        addresses = map(self.brokers.address, self.brokers.registered)
+        return (address for address in addresses if address is not None)
 
     def address_of(self, leader: Leader) -> BrokerAddress:
         """The address at which the leader answers."""

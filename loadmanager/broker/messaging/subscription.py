@@ -456,11 +456,11 @@ class Subscription:
             heapq.heappush(self._replay, entry_id)
 
 
-def _between(held: Mapping[int, object], first: int, end: int) -> list[int]:
+def _between(by_id: Mapping[int, object], first: int, end: int) -> list[int]:
     """The keys of `held` below `end`; all keys are at least `first`.
 
     Takes time in the smaller one of the number of keys and the length of the range.
     """
-    if end - first < len(held):
-        return [key for key in range(first, end) if key in held]
-    return [key for key in held if key < end]
+    if end - first < len(by_id):
+        return [key for key in range(first, end) if key in by_id]
+    return [key for key in by_id if key < end]

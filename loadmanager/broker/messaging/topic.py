@@ -177,7 +177,7 @@ class Topic:
     def _must_wait(self, name: str, access: Access) -> bool:
         """True if a producer must wait to be exclusive. Raises as `attach_publisher` does."""
         ahead = [self._exclusive] if self._exclusive else list(islice(self._waiting.values(), 2))
-        blocking = next((found.name for found in ahead if found.name != name), None)
+        blocking = next((producer.name for producer in ahead if producer.name != name), None)
         others = len(self.publishers) - (name in self.publishers)
         if access is Access.WAIT_FOR_EXCLUSIVE:
             waits = blocking is not None or others > 0
@@ -391,9 +391,9 @@ class Topic:
         """Drop entries that every subscription has acknowledged, except the newest
         `retention_bytes` (by default as configured).
         """
-        kept = self.retention_bytes if retention_bytes is None else retention_bytes
-        if 0 <= kept < self.log.bytes:
-            self.log.drop_until(self._acknowledged, kept)
+        retained_bytes = self.retention_bytes if retention_bytes is None else retention_bytes
+        if 0 <= retained_bytes < self.log.bytes:
+            self.log.drop_until(self._acknowledged, retained_bytes)
 
     def drop_older(self, entry_id: int) -> None:
         """Drop entries below `entry_id` that every subscription has acknowledged."""

@@ -92,7 +92,7 @@ def on_lookup(connection: Connection, frame: Frame) -> Coroutine[Any, Any, None]
         listener = check_name(request.advertised_listener_name, "listener name")
         connection.listener = listener = listener or connection.listener
         topic = TopicName.parse(request.topic)
-        lookup = directory.known(topic) or _open_here(connection, topic)
+        lookup = directory.lookup_in_memory(topic) or _open_here(connection, topic)
         if lookup is None:
             return _look_up(connection, request, topic, listener)
         _answer_lookup(connection, request.request_id, listener, lookup)

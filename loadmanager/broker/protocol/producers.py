@@ -85,8 +85,8 @@ async def _alone(
     server = connection.server
     while hosted.core.epoch is None:
         epoch = await server.directory.topic_epoch(hosted.name)
-        found, hosted = hosted, await server.topics.host(hosted.name)
-        if hosted is found and hosted.core.epoch is None:
+        before, hosted = hosted, await server.topics.host(hosted.name)
+        if hosted is before and hosted.core.epoch is None:
             hosted.core.epoch = epoch
     if request.HasField("topic_epoch"):
         hosted.core.check_epoch(request.topic_epoch)

@@ -36,14 +36,14 @@ class Unfinished:
         self._settings = settings
         self.used_bytes = 0
         self._sizes: dict[Writer, int] = {}
-        self._held: dict[Party, int] = {}
+        self._bytes_of: dict[Party, int] = {}
 
     def holds(self, connection: Writer, size_bytes: int) -> None:
         """A connection has so many bytes of an unfinished frame now."""
         self._count(connection, size_bytes)
         while 0 < self._settings.value.publish_buffer_mb * MIB < self.used_bytes:
-            greediest = max(self._held, key=lambda party: self._held[party])
-            victim = next(held for held in self._sizes if held.party is greediest)
+            greediest = max(self._bytes_of, key=lambda party: self._bytes_of[party])
+            victim = next(writer for writer in self._sizes if writer.party is greediest)
             log.warning(
                 "large messages arrive too slowly: the connection that began one first is closed",
                 peer=victim.peer,
@@ -60,8 +60,8 @@ class Unfinished:
             self._sizes.pop(connection, None)
         party = connection.party
         self.used_bytes += size_bytes - before
-        held = self._held.get(party, 0) + size_bytes - before
-        if held > 0:
-            self._held[party] = held
+        total = self._bytes_of.get(party, 0) + size_bytes - before
+        if total > 0:
+            self._bytes_of[party] = total
         else:
-            self._held.pop(party, None)
+            self._bytes_of.pop(party, None)

@@ -53,12 +53,12 @@ class SharedId:
         """The id; None without a file."""
         try:
             with self.path.open("rb") as file:
-                found = id_in(file.read(BYTES_MAX))
+                id_ = id_in(file.read(BYTES_MAX))
         except FileNotFoundError:
             return None
-        if found is None:
+        if id_ is None:
             raise OSError(errno.EINVAL, f"there is no id in {self.path}")
-        return found
+        return id_
 
     def give(self, new: str | None) -> str:
         """Give the directory this id (None: one that no other directory has), durably, unless it

@@ -59,8 +59,8 @@ class TopicDirectory:
             raise OperationalError("this broker cannot prove its session; try again")
         return await self.lookups.lookup(topic, authoritative=authoritative)
 
-    def known(self, topic: TopicName) -> Lookup | None:
-        return self.lookups.known(topic) if self._proven else None
+    def lookup_in_memory(self, topic: TopicName) -> Lookup | None:
+        return self.lookups.lookup_in_memory(topic) if self._proven else None
 
     async def owned_bundle(self, topic: TopicName) -> str | None:
         """The topic's bundle if this broker serves it, else None.

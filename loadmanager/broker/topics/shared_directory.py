@@ -81,10 +81,10 @@ async def require_original(store: Store, locks: Locks, me: str) -> None:
     waited_s: dict[str, float] = {}
     try:
         while True:
-            held = await locks.hold(me)
+            locked = await locks.hold(me)
             others = sorted(set(await store.children(paths.BROKERS)) - {me})
             free = [broker for broker in others if not await locks.is_held(broker)]
-            if held and not free:
+            if locked and not free:
                 return
             # Each broker has its own time: another one may die meanwhile.
             waited_s = {broker: waited_s.get(broker, 0.0) for broker in [*free, me]}
@@ -156,10 +156,10 @@ async def _id_of_cluster(store: Store, directory: Directory) -> str | None:
     node = await store.get(paths.STORAGE)
     if node is None:
         return None
-    found = directory.id_in(node.value)
-    if found is None:
+    id_ = directory.id_in(node.value)
+    if id_ is None:
         raise OSError(errno.EINVAL, f"there is no id in the node {paths.STORAGE}")
-    return found
+    return id_
 
 
 async def _choose(store: Store, directory: Directory) -> str | None:

@@ -53,5 +53,5 @@ def build_audit(outside: Outside, telling: Telling) -> AuditLog:
 
 def is_secret(name: str) -> bool:
     """Whether a key of broker.conf holds a secret."""
-    known = KEYS.known().get(name)
-    return known is not None and known.key.secret
+    declared = KEYS.by_name().get(name)
+    return declared is not None and declared.key.secret

@@ -163,7 +163,7 @@ def _settings(told: Mapping[str, Broker]) -> Iterator[Finding]:
 
 
 def _same(key: str) -> str:
-    known = KEYS.known().get(key)
+    known = KEYS.by_name().get(key)
     if known is not None and known.key.dynamic:
         return f"give all the same, in their files or by POST /admin/v2/brokers/configuration/{key}"
     return "give all the same, and restart those that have another one"

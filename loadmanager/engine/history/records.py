@@ -285,7 +285,7 @@ def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> li
             **fields,
         )
 
-    found = [
+    records = [
         record(
             "unload",
             bundle=unload.bundle,
@@ -296,7 +296,7 @@ def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> li
         )
         for unload in plan.unloads
     ]
-    found += [
+    records += [
         record(
             "place",
             bundle=placed.bundle,
@@ -306,7 +306,7 @@ def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> li
         )
         for placed in plan.placements
     ]
-    found += [
+    records += [
         record(
             "split",
             bundle=split.bundle,
@@ -320,10 +320,10 @@ def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> li
     skipped: Sequence[Skip] = plan.skipped
     if len(skipped) > SKIPS_MAX:  # hundreds of brokers that are not overloaded; bundles say more
         skipped = sorted(skipped, key=lambda skip: "/" not in skip.what)[:SKIPS_MAX]
-    found += [
+    records += [
         record("skip", what=skip.what, code=skip.code, reason=skip.reason) for skip in skipped
     ]
-    return found
+    return records
 
 
 def _texts(why: Mapping[str, float | str]) -> dict[str, str]:

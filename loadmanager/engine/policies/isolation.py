@@ -267,11 +267,11 @@ class Policies(Mapping[str, IsolationPolicy]):
         """`[row]`, not to be changed: true for brokers that `rejected` does not name, topics'
         persistence aside.
         """
-        of, known = self._rows
+        of, rows_of = self._rows
         if of is not columns.row_of:
-            of, known = self._rows = columns.row_of, {}
+            of, rows_of = self._rows = columns.row_of, {}
         policy = self.of(namespace)
-        rows = known.get(id(policy))
+        rows = rows_of.get(id(policy))
         if rows is None:
             if policy is None:
                 rows = ~self._primaries.rows(columns.names)
@@ -280,7 +280,7 @@ class Policies(Mapping[str, IsolationPolicy]):
                 rows = primary.rows(columns.names)
                 if np.count_nonzero(rows) < policy.auto_failover_policy.min_limit:
                     rows |= secondary.rows(columns.names)
-            known[id(policy)] = rows
+            rows_of[id(policy)] = rows
         return rows
 
 
@@ -293,8 +293,8 @@ class _Matching(dict[str, bool]):
     def __missing__(self, broker: str) -> bool:
         if len(self) >= KEPT_MAX:
             self.clear()
-        found = self[broker] = matches_broker(self._expressions, broker)
-        return found
+        matches = self[broker] = matches_broker(self._expressions, broker)
+        return matches
 
     def rows(self, brokers: Sequence[str]) -> NDArray[np.bool_]:
         """True for the brokers that match."""

@@ -114,18 +114,18 @@ class FileHistory:
     async def start(self) -> None:
         """Seal the segments of an earlier process, and write what is left in its spool."""
         try:
-            found = await self._disk.run(self._recover)
-            if found:
-                log.info("segments of an earlier run sealed", segments=found)
+            sealed = await self._disk.run(self._recover)
+            if sealed:
+                log.info("segments of an earlier run sealed", segments=sealed)
         except OSError as error:
             self._failed(error)
 
     def _recover(self) -> int:
-        found = self._segments.recover(self._clock.now_ms(), self._spool.left_behind())
+        sealed = self._segments.recover(self._clock.now_ms(), self._spool.left_behind())
         self._spool.forget()
         self._segments.compress(self._clock.now_ms())
         self._segments.retain()
-        return found
+        return sealed
 
     async def flush(self) -> None:
         """Write the buffer, seal the segments that are due, delete the oldest beyond the limit."""

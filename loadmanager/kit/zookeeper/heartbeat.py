@@ -150,7 +150,7 @@ class Heartbeat:
             result.rawlink(lambda answer: self._answered(answer, sent_s, session_id))
 
     def _answered(self, answer: Any, sent_s: float, session_id: int) -> None:
-        if not answer.successful() or any(isinstance(one, Exception) for one in answer.value):
+        if not answer.successful() or any(isinstance(result, Exception) for result in answer.value):
             return
         with self._lock:
             self._unanswered = 0
