@@ -43,7 +43,7 @@ class Asked:
     note: str = ""
     read: dict[str, bytes] = field(default_factory=dict, init=False)
     written: dict[str, Written] = field(default_factory=dict, init=False)
-    not_told: int = field(default=0, init=False)
+    unnamed: int = field(default=0, init=False)
     """Further documents that were written."""
     idle: bool = field(default=False, init=False)
     """It was allowed, and there was nothing to change."""
@@ -61,7 +61,7 @@ class Asked:
             return
         written = self.written.get(path)
         if written is None and len(self.written) >= WRITTEN_MAX:
-            self.not_told += 1
+            self.unnamed += 1
             return
         before = written.before if written is not None else self.read.get(path)
         self.written[path] = Written(path, before, value)

@@ -25,7 +25,7 @@ from loadmanager.kit.metadata.store import Create, Delete, Node, Operation, Put,
 from loadmanager.kit.tasks import sleep
 from loadmanager.kit.telemetry import Sample, counter
 
-KEPT = 1_000
+CHANGES_MAX = 1_000
 """The last changes of this broker that are kept in memory."""
 WAITING_MAX = 1_000
 """Changes that wait to be told to the leader; the oldest give way."""
@@ -64,7 +64,7 @@ class AuditLog:
     ) -> None:
         self._broker_id, self._clock, self._history = broker_id, clock, history
         self._secret, self._tell = secret, tell
-        self._kept: deque[Change] = deque(maxlen=KEPT)
+        self._recent: deque[Change] = deque(maxlen=CHANGES_MAX)
         self._waiting: deque[Change] = deque()
         self._wake = asyncio.Event()
         self.count = self.dropped = 0
@@ -78,7 +78,7 @@ class AuditLog:
             self._history.append(*records)
         if asked.orders:  # they follow from what was told already
             return
-        self._kept.extend(records)
+        self._recent.extend(records)
         if self._tell is None:
             return
         self._waiting.extend(records)
@@ -89,7 +89,7 @@ class AuditLog:
 
     def recent(self, limit: int) -> list[ChangeShown]:
         """See the port."""
-        newest = [self._kept[-index] for index in range(1, min(limit, len(self._kept)) + 1)]
+        newest = [self._recent[-index] for index in range(1, min(limit, len(self._recent)) + 1)]
         return [_shown_of(record) for record in newest]
 
     async def run(self) -> None:
@@ -100,14 +100,14 @@ class AuditLog:
             self._wake.clear()
             while self._waiting:
                 some = [self._waiting[i] for i in range(min(TOLD_AT_ONCE, len(self._waiting)))]
-                if not await self._told(some):
+                if not await self._tell_leader(some):
                     await sleep(AGAIN_S)
                     continue
                 for record in some:  # meanwhile the oldest may have given way
                     if self._waiting and self._waiting[0] is record:
                         self._waiting.popleft()
 
-    async def _told(self, records: list[Change]) -> bool:
+    async def _tell_leader(self, records: list[Change]) -> bool:
         assert self._tell is not None
         try:
             return await self._tell([_shown_of(record) for record in records])
@@ -139,7 +139,7 @@ class AuditLog:
 
     @staticmethod
     def _note(asked: Asked) -> str | None:
-        more = f"{asked.not_told} {NOT_NAMED}" if asked.not_told else ""
+        more = f"{asked.unnamed} {NOT_NAMED}" if asked.unnamed else ""
         return "; ".join(filter(None, (asked.note, more))) or None
 
     def _texts(self, written: Written) -> tuple[str | None, str | None]:

@@ -108,8 +108,8 @@ class Counts:
 
 def _count(counts: Counter[Any], *named: str) -> None:
     """Count one; the last name is a reason's code. Beyond `REASONS_MAX` codes are Unknown."""
-    known = named in counts or len(counts) < REASONS_MAX
-    counts[named if known else (*named[:-1], UNKNOWN)] += 1
+    has_room = named in counts or len(counts) < REASONS_MAX
+    counts[named if has_room else (*named[:-1], UNKNOWN)] += 1
 
 
 def samples(counts: Counts, placements: tuple[int, int], leading: Leading) -> Iterator[Sample]:

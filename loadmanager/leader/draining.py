@@ -81,7 +81,7 @@ class Draining:
         if address is None:
             drain.left, drain.problem = 0, ""  # its session is over, and its claims with it
             return
-        if (why := self.moves.held(Author.DRAIN)) is not None:
+        if (why := self.moves.hold_of(Author.DRAIN)) is not None:
             drain.problem = why
             return
         if now_s < drain.next_s or any(

@@ -10,7 +10,7 @@ from loadmanager.engine.moves.move import Move
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.leader import story
-from loadmanager.leader.decisions import Decisions, KeptDecision
+from loadmanager.leader.decisions import Decisions, RecentDecision
 from loadmanager.leader.documents.decisions import DecisionShown
 from loadmanager.leader.documents.events import TermChange
 from loadmanager.leader.events import Events
@@ -48,7 +48,7 @@ class TermEvents:
         change = TermChange(at=self.clock.now_ms(), leader=leader, epoch=self.leader.epoch)
         self.events.publish("leadership", lambda: change)
 
-    def _on_decision(self, decision: KeptDecision) -> None:
+    def _on_decision(self, decision: RecentDecision) -> None:
         kind = decision.kind if decision.kind in OF_THEIR_OWN else "decision"
         self.events.publish(kind, partial(_shown, decision))
 
@@ -57,7 +57,7 @@ class TermEvents:
         self.events.publish("move", lambda: shown)
 
 
-def _shown(decision: KeptDecision) -> DecisionShown:
+def _shown(decision: RecentDecision) -> DecisionShown:
     shown = story.concerning(decision.shown(), None)
     assert shown is not None  # nothing was asked for in particular
     return shown

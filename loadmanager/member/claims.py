@@ -88,7 +88,7 @@ class Claims(Protocol):
         """The token under which this session holds the claim, or None."""
         ...
 
-    async def missing(self, held: dict[str, int]) -> list[str]:
+    async def missing(self, tokens: dict[str, int]) -> list[str]:
         """Find those of the bundles (bundle → token) whose claim is no longer ours.
 
         Restores a claim that is ours but was overwritten.

@@ -89,9 +89,9 @@ class Lookups:
 
     async def lookup(self, topic: TopicName, *, authoritative: bool) -> Lookup:
         """See `broker.ports.directory.Directory.lookup`."""
-        known = self.lookup_in_memory(topic)
-        if known is not None:
-            return known
+        in_memory = self.lookup_in_memory(topic)
+        if in_memory is not None:
+            return in_memory
         lookups_max = self.base.broker.value.lookups_max
         if self.pending >= lookups_max:
             self.failures += 1

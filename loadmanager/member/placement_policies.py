@@ -206,7 +206,7 @@ class PlacementPolicies:
     async def namespaces_of_group(self, group: str) -> list[str]:
         """Namespaces of a group as stored now, sorted; the case of its name does not matter."""
         names = await self._all_namespaces()
-        found = []
+        namespaces = []
         paths_of = [paths.local_policies(name) for name in names]
         for name, path, node in zip(
             names, paths_of, await self._store.get_many(paths_of), strict=True
@@ -215,8 +215,8 @@ class PlacementPolicies:
                 if node is not None and (_group(read_object(node.value, path)) or "").lower() == (
                     group.lower()
                 ):
-                    found.append(str(name))
-        return sorted(found)
+                    namespaces.append(str(name))
+        return sorted(namespaces)
 
     async def _all_namespaces(self) -> list[NamespaceName]:
         tenants = await self._store.children(paths.POLICIES)

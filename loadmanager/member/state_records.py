@@ -104,8 +104,8 @@ class StateRecords:
     def _address(self, broker_id: str) -> BrokerAddress:
         if broker_id == self._base.me.broker_id:
             return self._base.me
-        known = self._cluster.brokers.address(broker_id)
-        return known or BrokerAddress(broker_id, "", f"http://{broker_id}")
+        address = self._cluster.brokers.address(broker_id)
+        return address or BrokerAddress(broker_id, "", f"http://{broker_id}")
 
     # Taking
 
@@ -178,7 +178,7 @@ class StateRecords:
                     return None
             # else: written by hand, without a session
         elif ours and state is UnitState.OWNED and record.owner == self._me:
-            writes.become(records.kept(record, *self._me, self._now_ms))
+            writes.become(records.owned_again(record, *self._me, self._now_ms))
             return writes, conditions
         elif self.lives(*record.owner):
             return None
@@ -313,11 +313,11 @@ class StateRecords:
         owned = stored is not None and _owned_in(stored.record, self._base.store.session_id)
         return stored.txid if stored is not None and owned else None
 
-    async def missing(self, held: dict[str, int]) -> list[str]:
+    async def missing(self, tokens: dict[str, int]) -> list[str]:
         """Find those of the bundles that this session does not own."""
         missing = []
-        await self.cache.read(list(held))
-        for bundle in held:
+        await self.cache.read(list(tokens))
+        for bundle in tokens:
             stored, session_id = self.cache.get(bundle), self._base.store.session_id
             if stored is None or not _owned_in(stored.record, session_id):
                 missing.append(bundle)
@@ -334,7 +334,9 @@ class StateRecords:
         if record.state is UnitState.RELEASING:
             writes.become(records.releasing(record, record.dst_broker, self._now_ms, force=True))
         else:
-            writes.become(records.kept(record, self._base.me.broker_id, session_id, self._now_ms))
+            writes.become(
+                records.owned_again(record, self._base.me.broker_id, session_id, self._now_ms)
+            )
         await self._commit([in_session(session_id)], writes)  # after a conflict, it is read again
 
     @property

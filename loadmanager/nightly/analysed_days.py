@@ -91,8 +91,10 @@ class AnalysedDays:
 
     def remember(self, date: str, segments: Set[SegmentIdentity], rows: dict[str, int]) -> None:
         """Store which segments the day was made from; those of earlier runs that are gone stay."""
-        seen = segments | _gone(self.segments(date), segments)
-        self.write(_manifest(date), json.dumps({"seen": sorted(seen), "rows": rows}, indent=1))
+        identities = segments | _gone(self.segments(date), segments)
+        self.write(
+            _manifest(date), json.dumps({"seen": sorted(identities), "rows": rows}, indent=1)
+        )
 
     def write(self, name: str, text: str) -> str:
         """Write a file, all or nothing; returns where it is."""
@@ -143,10 +145,10 @@ class AnalysedDays:
         path = f"{self._table(name, date)}/{TABLE}"
         try:
             with self.files.open(path, "rb") as file:
-                found: list[Row] = pq.read_table(file, columns=columns).to_pylist()
+                rows: list[Row] = pq.read_table(file, columns=columns).to_pylist()
         except (OSError, pa.ArrowException):
             return []
-        return found
+        return rows
 
     def remove_table(self, name: str, date: str) -> None:
         """Delete what an earlier run stored."""

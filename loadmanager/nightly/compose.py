@@ -59,7 +59,7 @@ def analyze(
                     spark, source, days, settings=strategies, configured=configured, quiet=quiet
                 )
                 outcomes = [_catch_up(job, day) for day in dates[:-1]]
-                return [one for one in (*outcomes, job.run(date)) if one is not None]
+                return [outcome for outcome in (*outcomes, job.run(date)) if outcome is not None]
     except (Py4JNetworkError, ConnectionError) as error:
         raise OperationalError(
             f"Spark's Java process does not answer ({first_line(error)}): was it killed, or did "

@@ -139,10 +139,10 @@ class Job:
         read = self._read(date, steps)
         if read is None:
             return None
-        ingest, ingested, seen = read
+        ingest, ingested, identities = read
         problems = list(ingested.problems)
         before = self._days.segments(date)
-        if gone := gone_count(before, seen):
+        if gone := gone_count(before, identities):
             problems.append(
                 f"{many(gone, 'segment')} of this day that an earlier run analysed are gone: the "
                 "tables have what is left"
@@ -157,15 +157,15 @@ class Job:
                 steps,
                 question.NAME,
             ):
-                answers[question.NAME], found = self._ask(question, day)
-            findings += found
+                answers[question.NAME], new_findings = self._ask(question, day)
+            findings += new_findings
         problems += facts.notices
         failed = {name: answer.failed for name, answer in answers.items() if answer.failed}
         problems += [f"{name} could not be answered: {reason}" for name, reason in failed.items()]
         findings = causes.joined(findings, day)
         with self._step(f"{date}: report", steps, "report"):
             report = self._report(day, ingested, problems, answers, findings)
-        self._days.remember(date, seen, _rows(ingested))
+        self._days.remember(date, identities, _rows(ingested))
         return Outcome(
             self.cluster,
             date,
@@ -191,8 +191,8 @@ class Job:
                 rows if table.num_rows <= ROWS_JUDGED_MAX else table.to_pylist()
             )
             judged = [SimpleNamespace(**row) for row in rows]
-            found = question.findings(judged, day)
-            return Answer(rows[:ROWS_SHOWN_MAX], table.num_rows), _the_worst(question, found)
+            findings = question.findings(judged, day)
+            return Answer(rows[:ROWS_SHOWN_MAX], table.num_rows), _the_worst(question, findings)
         except (Py4JNetworkError, ConnectionError):
             raise
         except Exception as error:  # noqa: BLE001 - contained: the report names it
@@ -283,12 +283,12 @@ class Job:
                 print(f"{steps[name]:.1f} s", file=sys.stderr, flush=True)
 
 
-def _typed(question: ModuleType, found: pa.Table | list[dict[str, Any]]) -> pa.Table:
+def _typed(question: ModuleType, answer: pa.Table | list[dict[str, Any]]) -> pa.Table:
     """A question's table with the columns that it declares."""
     schema = pa.schema([(name, of_type) for name, (of_type, _) in question.COLUMNS.items()])
-    if isinstance(found, list):
-        return pa.Table.from_pylist(found, schema)
-    return found.select(schema.names).cast(schema)
+    if isinstance(answer, list):
+        return pa.Table.from_pylist(answer, schema)
+    return answer.select(schema.names).cast(schema)
 
 
 def _table(question: ModuleType, answer: Answer) -> dict[str, Any]:

@@ -196,17 +196,17 @@ def _count(table: pa.Table, outcome: Outcome) -> None:
 def _blocks(task: Task, outcome: Outcome) -> Iterator[list[Piece]]:
     """The lines of all segments, in lists of bounded size."""
     pieces: list[Piece] = []
-    held = 0
+    block_bytes = 0
     for path, name in task.segments:
         if name in outcome.faults:
             continue
         for lines in _pieces(task, path, name, outcome):
             pieces.append((name, lines))
-            held += len(lines)
-            if held >= BLOCK_BYTES:
+            block_bytes += len(lines)
+            if block_bytes >= BLOCK_BYTES:
                 yield pieces
-                pieces, held = [], 0
-    if held:
+                pieces, block_bytes = [], 0
+    if block_bytes:
         yield pieces
 
 
@@ -300,7 +300,7 @@ def _parsed_singly(lines: list[bytes], schema: pa.Schema) -> tuple[pa.Table, lis
 
 def _struct(value: Any, fields: Any) -> Row:
     """A JSON object with the columns of a schema. Raises what conversions raise."""
-    return {one.name: _typed(value.get(one.name), one.type) for one in fields}
+    return {field.name: _typed(value.get(field.name), field.type) for field in fields}
 
 
 def _typed(value: Any, of_type: pa.DataType) -> Any:
@@ -405,9 +405,9 @@ def _with_namespace(sums: pa.Table) -> pa.Table:
 
 
 def _summed(sums: pa.Table, keys: Sequence[str]) -> pa.Table:
-    found = sums.group_by(keys, use_threads=False).aggregate(list(SUMS.items()))
-    found = found.select([*keys, *(f"{name}_{how}" for name, how in SUMS.items())])
-    return found.rename_columns([*keys, *SUMS])
+    summed = sums.group_by(keys, use_threads=False).aggregate(list(SUMS.items()))
+    summed = summed.select([*keys, *(f"{name}_{how}" for name, how in SUMS.items())])
+    return summed.rename_columns([*keys, *SUMS])
 
 
 @dataclass(frozen=True)
@@ -423,9 +423,9 @@ class Search:
         wanted = pc.field(PROBLEM).is_null() & pc.field(self.column).isin(self.names)
         columns = [self.column, "broker", "ts", "msgThroughputIn", "msgThroughputOut"]
         with self.files.open(path, "rb") as file:
-            found = pq.read_table(file, columns=columns, filters=wanted, use_threads=False)
-        both = (pc.fill_null(found[name], 0.0) for name in columns[3:])
-        return found.select(columns[:3]).append_column("throughput", pc.add(*both))
+            table = pq.read_table(file, columns=columns, filters=wanted, use_threads=False)
+        both = (pc.fill_null(table[name], 0.0) for name in columns[3:])
+        return table.select(columns[:3]).append_column("throughput", pc.add(*both))
 
 
 def _with_cause_and_parent(steps: pa.Table, causes: dict[str, str]) -> pa.Table:
@@ -469,8 +469,8 @@ def _stored(schema: pa.Schema) -> pa.Schema:
 
 
 def _leaves(schema: Any, prefix: str = "") -> Iterator[tuple[str, pa.DataType]]:
-    for one in schema:
-        if pa.types.is_struct(one.type):
-            yield from _leaves(one.type.fields, f"{prefix}{one.name}.")
+    for leaf in schema:
+        if pa.types.is_struct(leaf.type):
+            yield from _leaves(leaf.type.fields, f"{prefix}{leaf.name}.")
         else:
-            yield f"{prefix}{one.name}", one.type
+            yield f"{prefix}{leaf.name}", leaf.type

@@ -332,8 +332,8 @@ class Cluster:
             return
         client.learn(sorted(work.picture.answering))  # the others may take their time
         await work.watching.read_settings()
-        known = "settings" not in work.picture.problems and work.picture.settings
-        on = work.picture.own_balancing() if known else []
+        balancing_settings = "settings" not in work.picture.problems and work.picture.settings
+        on = work.picture.own_balancing() if balancing_settings else []
         off = [name for name in OWN_BALANCING if name not in on]  # or not known
         if not off:
             return
@@ -369,13 +369,13 @@ class _Watched:
     """A snapshot reads the boundaries of every namespace from the cluster."""
 
     def picture(self) -> FleetShown:
-        pause, held = self.work.moves.wishes.pause(), self.work.hold.shown_reason()
+        pause, hold = self.work.moves.wishes.pause(), self.work.hold.shown_reason()
         return FleetShown(
             **structs.asdict(self.work.picture.shown()),
             name=self.settings.name,
             mode=convert(self.settings.fleet.mode, Mode),
-            held=None if held is None else str(held),
-            held_code=None if held is None else held.code,
+            held=None if hold is None else str(hold),
+            held_code=None if hold is None else hold.code,
             paused_until=None if pause is None else pause.until_ms,
             cost=self.work.watching.reader.cost,
         )

@@ -35,14 +35,14 @@ class FleetPlans(Plans):
         self.hold.check(Author.PLAN)
         if not self.is_split(plan_id):
             return await Plans.execute(self, plan_id)
-        kept = self.find(plan_id)
-        gone = await self.gone([split.bundle for split in kept.sealed.plan.splits])
-        await self.split_orders.execute(kept, gone)
+        term_plan = self.find(plan_id)
+        gone = await self.gone([split.bundle for split in term_plan.sealed.plan.splits])
+        await self.split_orders.execute(term_plan, gone)
         return self.plan(plan_id)
 
     def is_split(self, plan_id: str) -> bool:
         """True if a plan is kept, and splits a bundle."""
-        return plan_id in self._kept and bool(self.find(plan_id).sealed.plan.splits)
+        return plan_id in self._plans and bool(self.find(plan_id).sealed.plan.splits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -374,7 +374,7 @@ def test_a_cluster_without_a_leader_or_brokers() -> None:
     brokers = {
         name: replace(_broker(name), leader=None, metrics=METRICS) for name in ("b1:8080", "b2")
     }
-    none = Cluster(url="u", brokers=brokers, seen=None, not_seen="503")
+    none = Cluster(url="u", brokers=brokers, leaders_view=None, why_no_view="503")
     assert _said(cluster.check(none)) == {"leader": PROBLEM}
     led = replace(none, brokers={name: _broker(name) for name in ("b1:8080", "b2")})
     assert _said(cluster.check(led)) == {"leader": WARNING}

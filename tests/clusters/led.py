@@ -41,7 +41,7 @@ from loadmanager.leader.merging import Merging
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.operations import Operations
 from loadmanager.leader.overview import Overview
-from loadmanager.leader.owners_seen import OwnersSeen
+from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.leader.plans import Plans
 from loadmanager.leader.ports.mover import Released
 from loadmanager.leader.preferred import Preferred
@@ -143,7 +143,7 @@ class Led:
             bundle_count=bundle_count,
         )
         self.events = Events()
-        self.owners = OwnersSeen(
+        self.owners = OwnerTracker(
             brokers=first.brokers,
             clock=clock,
             events=self.events,

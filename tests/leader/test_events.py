@@ -86,10 +86,10 @@ async def test_what_is_no_longer_kept_is_counted() -> None:
     """As lost."""
     hub = Events()
     hub.begin(1)
-    publish(hub, *range(events.KEPT + 10))
+    publish(hub, *range(events.EVENTS_MAX + 10))
     got = await taken(hub.listen("1-4"))
     assert got[0] == ("lost", {"lost": 6})
-    assert len(got) == events.KEPT + 1
+    assert len(got) == events.EVENTS_MAX + 1
 
 
 async def test_listeners_are_limited() -> None:

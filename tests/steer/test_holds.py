@@ -231,7 +231,7 @@ async def test_since_when_a_bundle_is_where_it_is(tmp_path: Path) -> None:
     """Known exactly for what came later, not for what the daemon found."""
     async with watching(tmp_path, (13, 3), settings=ACT) as daemon:
         await daemon.work.read()
-        seen = daemon.work.owners.seen
+        seen = daemon.work.owners.by_bundle
         assert not any(one.exact for one in seen.values())
         bundle, there = min(daemon.pulsar.owners), daemon.pulsar.brokers[1]
         daemon.pulsar.owners[bundle] = there

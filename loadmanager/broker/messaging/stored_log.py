@@ -307,15 +307,15 @@ class StoredLog:
 
     # Trimming
 
-    def drop_until(self, entry_id: int, bytes_kept: int) -> None:
-        """Drop segments whose entries are all below `entry_id`, while more than `bytes_kept` bytes
+    def drop_until(self, entry_id: int, retained_bytes: int) -> None:
+        """Drop segments whose entries are all below `entry_id`, while more than `retained_bytes`
         are left; those that are dropped are to be deleted (`place` finds them no more).
         """
         while len(self._segments) > 1:
             first = self._segments[0]
             if len(self._segments) == 2 and not self._segments[1].offsets:
                 return  # the producers' last sequence ids are in it
-            if self._firsts[1] > entry_id or self.bytes - first.size < bytes_kept:
+            if self._firsts[1] > entry_id or self.bytes - first.size < retained_bytes:
                 return
             del self._segments[0], self._firsts[0]
             self.first_id = self._firsts[0]

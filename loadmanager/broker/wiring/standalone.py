@@ -98,10 +98,10 @@ def run_standalone(options: StandaloneOptions) -> int:
     configure(loaded.leaf(BrokerSettings).log_level, json=as_json)
     broker_s = loaded.leaf(BrokerSettings).shutdown_timeout_ms / 1000
     with Ending(lambda: broker_s + 2 * STOP_MARGIN_S + ZOOKEEPER_S) as ending:
-        return asyncio.run(_run_until_told(options, ending, as_json=as_json))
+        return asyncio.run(_run_until_signalled(options, ending, as_json=as_json))
 
 
-async def _run_until_told(options: StandaloneOptions, ending: Ending, *, as_json: bool) -> int:
+async def _run_until_signalled(options: StandaloneOptions, ending: Ending, *, as_json: bool) -> int:
     """Run; a signal ends it also before ZooKeeper is ready."""
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"

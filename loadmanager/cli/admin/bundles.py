@@ -56,12 +56,12 @@ group.command("unpin")(bundles_unpin)
 def bundles_list(admin: AdminClient, namespaces: tuple[str, ...]) -> Output:
     """List the bundles of all brokers: owner, and traffic of the last load report."""
     brokers, cluster = brokers_of(admin), cluster_of(admin)
-    told, missing = ask_each(
+    reports, missing = ask_each(
         admin, brokers, lambda at, broker: (owned(at, cluster, broker), report_of(at, broker)[0])
     )
-    owner_of = {bundle: broker for broker, (names, _) in told.items() for bundle in names}
+    owner_of = {bundle: broker for broker, (names, _) in reports.items() for bundle in names}
     stats: dict[str, BundleStats] = {}
-    for _, report in told.values():
+    for _, report in reports.values():
         stats.update(report.get("lastStats") or {})
     data = [
         {"bundle": bundle, "owner": owner_of.get(bundle), **_traffic(stats.get(bundle, {}))}

@@ -191,11 +191,11 @@ class AdminCommand(_WithOptions):
         from loadmanager.cli.terminal import show
 
         assert self.callback is not None
-        known = contexts.load()
+        stored = contexts.load()
         admin = client(
-            given_url() or known.url or URL,
+            given_url() or stored.url or URL,
             timeout_s=ctx.meta.get("loadmanager.timeout", TIMEOUT_S),
-            trust=known.trust_of(given_url()),
+            trust=stored.trust_of(given_url()),
         )
         try:
             output: Output = ctx.invoke(self.callback, admin, **ctx.params)

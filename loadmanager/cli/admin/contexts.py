@@ -31,7 +31,7 @@ class Contexts(msgspec.Struct):
         """
         if url is None:
             return self.trusts.get(self.current or "", "")
-        names = [name for name, known in sorted(self.urls.items()) if known == url.rstrip("/")]
+        names = [name for name, address in sorted(self.urls.items()) if address == url.rstrip("/")]
         return next((self.trusts[name] for name in names if name in self.trusts), "")
 
 

@@ -37,20 +37,20 @@ def roles_disconnect(admin: AdminClient, role: str) -> Output:
     the token.
     """
     path = f"{OWN}/roles/{quote(role, safe='')}/disconnect"
-    told, raw = admin.ask("POST", path, None, Disconnected)
-    ended = {broker: count for broker, count in told.brokers.items() if count}
+    answer, raw = admin.ask("POST", path, None, Disconnected)
+    ended = {broker: count for broker, count in answer.brokers.items() if count}
     total = count_of(sum(ended.values()), "connection")
     head = f"{total} of {role} ended"
     if not ended:
-        return Output(raw, head, missing=told.no_answer)
+        return Output(raw, head, missing=answer.no_answer)
     rows = sorted(ended.items())
-    return Output(raw, (head, table(("broker", "ended"), rows)), missing=told.no_answer)
+    return Output(raw, (head, table(("broker", "ended"), rows)), missing=answer.no_answer)
 
 
 @tokens.command("list")
 def tokens_list(admin: AdminClient) -> Output:
     """List the refused tokens; an entry goes when its token would have ended."""
-    told, raw = admin.ask("GET", TOKENS, None, dict[str, RefusedToken])
+    answer, raw = admin.ask("GET", TOKENS, None, dict[str, RefusedToken])
     rows = [
         (
             name,
@@ -58,7 +58,7 @@ def tokens_list(admin: AdminClient) -> Output:
             "" if entry.until is None else clock(entry.until),
             entry.note,
         )
-        for name, entry in sorted(told.items())
+        for name, entry in sorted(answer.items())
     ]
     return listed(raw, ("id", "since", "until", "note"), rows, "no token is refused")
 

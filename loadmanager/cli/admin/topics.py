@@ -113,17 +113,22 @@ def topics_stats(admin: AdminClient, topic: str) -> Output:
     subscriptions = [
         (
             name,
-            found["type"],
-            found["msgBacklog"],
-            found["unackedMessages"],
-            float(found["msgRateOut"]),
-            len(found["consumers"]),
+            subscription["type"],
+            subscription["msgBacklog"],
+            subscription["unackedMessages"],
+            float(subscription["msgRateOut"]),
+            len(subscription["consumers"]),
         )
-        for name, found in stats["subscriptions"].items()
+        for name, subscription in stats["subscriptions"].items()
     ]
     producers = [
-        (found["producerName"], found["address"], found["accessMode"], float(found["msgRateIn"]))
-        for found in stats["publishers"]
+        (
+            producer["producerName"],
+            producer["address"],
+            producer["accessMode"],
+            float(producer["msgRateIn"]),
+        )
+        for producer in stats["publishers"]
     ]
     head = [f"{count_of(count, 'partition')}, in sum:"] if count else []
     parts: list[Shown] = [[*head, *figures]]

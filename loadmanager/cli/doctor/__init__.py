@@ -78,8 +78,8 @@ def command(
     if settings is not None:
         findings += configuration.check(settings)
     if url is not None or not alone:
-        known = contexts.load()
-        admin = client(url or known.url or URL, timeout_s=timeout, trust=known.trust_of(url))
+        stored = contexts.load()
+        admin = client(url or stored.url or URL, timeout_s=timeout, trust=stored.trust_of(url))
         findings += _cluster(admin, machine, timeout_s=timeout)
     findings = ordered(findings)
     worst = findings[0].level if findings else Level.FINE
@@ -114,10 +114,12 @@ def _file(
 
 
 def _cluster(admin: AdminClient, machine: host.Host, *, timeout_s: float) -> Iterator[Finding]:
-    told = asking.read(admin)
-    yield from cluster.check(told)
-    yield from here.check(machine, told.seen, here.names())
-    running = next((broker.settings for broker in told.brokers.values() if broker.settings), None)
+    answers = asking.read(admin)
+    yield from cluster.check(answers)
+    yield from here.check(machine, answers.leaders_view, here.names())
+    running = next(
+        (broker.settings for broker in answers.brokers.values() if broker.settings), None
+    )
     if running is None:
         return
     hidden = {name for name, text in running.items() if text == HIDDEN}
@@ -129,7 +131,7 @@ def _cluster(admin: AdminClient, machine: host.Host, *, timeout_s: float) -> Ite
         advice = "use the doctor of the same version as the brokers"
         yield problem(configuration.PART, admin.url, text, advice)
         return
-    yield from configuration.check(settings, len(told.brokers), hidden)
+    yield from configuration.check(settings, len(answers.brokers), hidden)
     store = settings.leaf(ZooKeeperSettings)
     servers = zookeeper.read(store.hosts, timeout_s)
     yield from zookeeper.check(servers, store.session_timeout_ms)

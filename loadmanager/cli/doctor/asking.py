@@ -77,9 +77,9 @@ class Cluster:
     """What to do about that."""
     brokers: Mapping[str, Broker] = field(default_factory=dict)
     left_out: int = 0
-    seen: ClusterShown | None = None
+    leaders_view: ClusterShown | None = None
     """What the leader sees; None: it did not answer."""
-    not_seen: str = ""
+    why_no_view: str = ""
     """Why not."""
     few_bundles: int | None = None
     """The bundles of all namespaces with load, if few have load; None otherwise."""
@@ -92,19 +92,19 @@ def read(admin: AdminClient) -> Cluster:
     except LoadManagerError as error:
         advice = _advice(admin, error)
         return Cluster(url=admin.url, failure=str(error), advice=advice)
-    told, _ = ask_each(admin, names[:BROKERS_MAX], _ask)
-    seen, why, bundles = None, "", None
+    brokers, _ = ask_each(admin, names[:BROKERS_MAX], _ask)
+    leaders_view, why, bundles = None, "", None
     try:
-        seen = admin.get(f"{OWN}/cluster?limit={BROKERS_MAX}", ClusterShown)
-        bundles = _few_bundles(admin, seen.bundles, len(names))
+        leaders_view = admin.get(f"{OWN}/cluster?limit={BROKERS_MAX}", ClusterShown)
+        bundles = _few_bundles(admin, leaders_view.bundles, len(names))
     except LoadManagerError as error:
         why = str(error)
     return Cluster(
         url=admin.url,
-        brokers=told,
+        brokers=brokers,
         left_out=max(0, len(names) - BROKERS_MAX),
-        seen=seen,
-        not_seen=why,
+        leaders_view=leaders_view,
+        why_no_view=why,
         few_bundles=bundles,
     )
 
@@ -114,8 +114,8 @@ def _few_bundles(admin: AdminClient, loaded: int, brokers: int) -> int | None:
     few = BUNDLES_PER_BROKER_MIN * brokers
     if not 0 < loaded < few:
         return None
-    told = admin.get(f"{OWN}/bundles?limit={few}", BundlesShown).bundles
-    namespaces = sorted({each.bundle.rpartition("/")[0] for each in told})
+    bundles = admin.get(f"{OWN}/bundles?limit={few}", BundlesShown).bundles
+    namespaces = sorted({each.bundle.rpartition("/")[0] for each in bundles})
     asked = (admin.get(f"{namespace_path(name)}/bundles", BundlesData) for name in namespaces)
     return sum(each.num_bundles for each in asked)
 
@@ -178,9 +178,9 @@ def _now_s() -> float:
 def parse(page: str) -> dict[str, dict[str, float]]:
     """The samples of `SERIES` on a metrics page. Raises `ValueError`."""
     lines = [line for line in page.splitlines() if re.split(r"[{ ]", line, maxsplit=1)[0] in SERIES]
-    found: dict[str, dict[str, float]] = {}
+    samples: dict[str, dict[str, float]] = {}
     for family in text_string_to_metric_families("\n".join(lines) + "\n"):
         for sample in family.samples:
             label = next((sample.labels[name] for name in LABELS if name in sample.labels), "")
-            found.setdefault(sample.name, {})[label] = sample.value
-    return found
+            samples.setdefault(sample.name, {})[label] = sample.value
+    return samples

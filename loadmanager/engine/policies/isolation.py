@@ -301,6 +301,6 @@ class _Matching(dict[str, bool]):
         return np.fromiter(map(self.__getitem__, brokers), np.bool_, len(brokers))
 
 
-def kept(policies: Mapping[str, IsolationPolicy]) -> Policies:
+def with_matches(policies: Mapping[str, IsolationPolicy]) -> Policies:
     """These policies, as those that keep what matched."""
     return policies if isinstance(policies, Policies) else Policies(policies)

@@ -32,7 +32,7 @@ from loadmanager.leader.merging import Merging
 from loadmanager.leader.moves import Moves, Release
 from loadmanager.leader.operations import Operations
 from loadmanager.leader.overview import Overview
-from loadmanager.leader.owners_seen import OwnersSeen
+from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.leader.plans import Plans
 from loadmanager.leader.preferred import Preferred
 from loadmanager.leader.quotas import Quotas
@@ -211,7 +211,7 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
     )
     log = _cycle_log(leads, term.epoch)
     load_manager = _load_manager(leads, term, moves, memories=await keeper.restore(view), log=log)
-    owners = OwnersSeen(
+    owners = OwnerTracker(
         brokers=cluster.brokers,
         clock=base.clock,
         events=leads.events,
@@ -323,7 +323,7 @@ def _load_manager(
 
 
 def _operations(
-    leads: Leads, term: Term, moves: Moves, load_manager: LoadManager, owners: OwnersSeen
+    leads: Leads, term: Term, moves: Moves, load_manager: LoadManager, owners: OwnerTracker
 ) -> Operations:
     base = leads.base
     draining = Draining(
