@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from loadmanager.cli.options import FILE, Command, Group, log_format
+from loadmanager.cli.options import FILE, Command, CommandGroup, log_format
 from loadmanager.kit.errors import ConfigError
 from loadmanager.leader.plugins import register_plugins
 from loadmanager.steer.commands import one_snapshot, restore, restore_when_silent
@@ -53,7 +53,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-@click.group(cls=Group, epilog=EXAMPLES, invoke_without_command=True)
+@click.group(cls=CommandGroup, epilog=EXAMPLES, invoke_without_command=True)
 @click.option("--config", type=FILE, metavar="FILE", help="clusters, a section each")
 @click.option("--pulsar", metavar="URL[,URL…]", help="HTTP addresses of some brokers")
 @click.option("--token-file", metavar="FILE", help="a superuser's token; read for each request")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from loadmanager.cli.options import Group
+from loadmanager.cli.options import CommandGroup
 from loadmanager.engine.policies.permissions import check_role
 from loadmanager.kit.errors import BadInputError, NotAuthenticatedError, OperationalError
 from loadmanager.kit.private_files import open_private
@@ -43,7 +43,7 @@ UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_00
 TOKEN_CHARACTERS_MAX = 100_000
 FILE = click.Path(path_type=Path)
 
-command = Group("tokens", help="Make and check keys and tokens.", epilog=EXAMPLES)
+command = CommandGroup("tokens", help="Make and check keys and tokens.", epilog=EXAMPLES)
 
 
 def _write(path: Path, content: bytes) -> None:

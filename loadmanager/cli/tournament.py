@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from loadmanager.broker import settings
-from loadmanager.cli.options import FILE, URL, Command, Finite, Picture, config
+from loadmanager.cli.options import FILE, URL, Command, Finite, SvgPath, config
 from loadmanager.cli.terminal import show, table
 from loadmanager.kit.errors import BadInputError, ConfigError, OperationalError
 from loadmanager.kit.settings import Settings
@@ -65,7 +65,7 @@ IN_FORCE = "the settings in force"
 @click.option("--master", help="Spark master (default local[*])")
 @click.option("--no-spark", is_flag=True, help="run everything in this process")
 @click.option(
-    "--pareto", "picture", type=Picture(), metavar="FILE", help="draw spread by moves as SVG"
+    "--pareto", "picture", type=SvgPath(), metavar="FILE", help="draw spread by moves as SVG"
 )
 @click.option("--json", "as_json", is_flag=True, help="everything, for programs")
 def command(

@@ -13,15 +13,23 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 import msgspec
 import structlog
 
-from loadmanager.engine.history.records import Change
+from loadmanager.engine.history.records import AuditedChange
 from loadmanager.kit.audit import ASKED, Asked, ChangeShown, Written
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.port import History
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.lease import Lease
-from loadmanager.kit.metadata.store import Change as StoreChange
-from loadmanager.kit.metadata.store import Create, Delete, Node, Operation, Put, SessionState, Store
+from loadmanager.kit.metadata.store import (
+    Change,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    Put,
+    SessionState,
+    Store,
+)
 from loadmanager.kit.tasks import sleep
 from loadmanager.kit.telemetry import Sample, counter
 
@@ -64,8 +72,8 @@ class AuditLog:
     ) -> None:
         self._broker_id, self._clock, self._history = broker_id, clock, history
         self._secret, self._tell = secret, tell
-        self._recent: deque[Change] = deque(maxlen=CHANGES_MAX)
-        self._waiting: deque[Change] = deque()
+        self._recent: deque[AuditedChange] = deque(maxlen=CHANGES_MAX)
+        self._waiting: deque[AuditedChange] = deque()
         self._wake = asyncio.Event()
         self.count = self.dropped = 0
 
@@ -107,7 +115,7 @@ class AuditLog:
                     if self._waiting and self._waiting[0] is record:
                         self._waiting.popleft()
 
-    async def _tell_leader(self, records: list[Change]) -> bool:
+    async def _tell_leader(self, records: list[AuditedChange]) -> bool:
         assert self._tell is not None
         try:
             return await self._tell([_shown_of(record) for record in records])
@@ -120,10 +128,10 @@ class AuditLog:
         yield CHANGES.sample(self.count)
         yield NOT_TOLD.sample(self.dropped)
 
-    def _records(self, asked: Asked) -> Iterator[Change]:
+    def _records(self, asked: Asked) -> Iterator[AuditedChange]:
         for written in asked.written.values() or (None,):
             before, after = (None, asked.body or None) if written is None else self._texts(written)
-            yield Change(
+            yield AuditedChange(
                 ts=self._clock.now_ms(),
                 broker=self._broker_id,
                 role=asked.roles[0] if asked.roles else "",
@@ -166,7 +174,7 @@ class AuditLog:
         return msgspec.json.encode(fields).decode()
 
 
-def _shown_of(record: Change) -> ChangeShown:
+def _shown_of(record: AuditedChange) -> ChangeShown:
     return msgspec.convert(record, ChangeShown, from_attributes=True)
 
 
@@ -279,7 +287,7 @@ class NotingStore:
                 _wrote(operation.path, None)
         return done
 
-    def watch(self, root: str) -> AsyncIterator[StoreChange]:
+    def watch(self, root: str) -> AsyncIterator[Change]:
         """See the port."""
         return self._store.watch(root)
 

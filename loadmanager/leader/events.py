@@ -75,7 +75,7 @@ class EventQueue:
             await self._wake.wait()
 
 
-class Events:
+class EventHub:
     """Implements `leader.ports.operating.Events`: the events of this broker's terms as leader."""
 
     def __init__(self) -> None:

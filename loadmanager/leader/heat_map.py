@@ -17,7 +17,7 @@ WATCHED_S = 60.0
 
 
 @dataclass(slots=True, kw_only=True)
-class HeatMap:
+class TermHeatMap:
     """The heat of one term's bundles; implements `leader.ports.operating.HeatMap`."""
 
     view: ClusterView

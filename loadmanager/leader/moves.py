@@ -40,7 +40,7 @@ from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalError
 from loadmanager.kit.tasks import Scope, Steps, sleep
 from loadmanager.leader.documents.moves import MovesShown, PauseShown
-from loadmanager.leader.ports.fleet import Fleet
+from loadmanager.leader.ports.fleet import LiveBrokers
 from loadmanager.leader.ports.mover import Mover, NotSentError, Released
 from loadmanager.leader.ports.wishes import WishBook
 from loadmanager.leader.preferred import Preferred
@@ -79,7 +79,7 @@ class Moves:
 
     epoch: int
     settings: Live[MoveSettings]
-    brokers: Fleet
+    brokers: LiveBrokers
     wishes: WishBook
     view: ClusterView
     preferred: Preferred

@@ -26,8 +26,8 @@ from loadmanager.leader.documents.moves import (
 )
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.moves import Moves
-from loadmanager.leader.overview import Overview
-from loadmanager.leader.plans import Plans
+from loadmanager.leader.overview import TermOverview
+from loadmanager.leader.plans import TermPlans
 
 log = structlog.get_logger("operations")
 
@@ -52,8 +52,8 @@ class Operations:
     moves: Moves
     draining: Draining
     merging: Merger
-    overview: Overview
-    plans: Plans
+    overview: TermOverview
+    plans: TermPlans
 
     # Moves
 

@@ -60,7 +60,7 @@ _Row = tuple[float, str, str | None, NamespaceBundleStats | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class TermOverview:
     """Implements `leader.ports.operating.Overview` for one term."""
 
     leader: Leader

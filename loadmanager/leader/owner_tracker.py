@@ -15,7 +15,7 @@ from loadmanager.engine.load.reports import LocalBrokerData
 from loadmanager.engine.ownership.state_records import StateRecord
 from loadmanager.kit.clock import Clock
 from loadmanager.leader.documents.events import BrokerChange, OwnershipChange
-from loadmanager.leader.events import Events
+from loadmanager.leader.events import EventHub
 from loadmanager.leader.ports.fleet import Reporting
 
 NAMED_MAX = 500
@@ -40,7 +40,7 @@ class OwnerTracker:
 
     brokers: Reporting
     clock: Clock
-    events: Events
+    events: EventHub
     view: ClusterView
     stats_interval_s: Callable[[], float]
     """Over how long brokers measure traffic."""

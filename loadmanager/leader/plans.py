@@ -59,7 +59,7 @@ class TermPlan:
 
 
 @dataclass(slots=True, kw_only=True)
-class Plans:
+class TermPlans:
     """Implements `leader.ports.operating.Plans`."""
 
     epoch: int

@@ -13,7 +13,7 @@ from loadmanager.leader import story
 from loadmanager.leader.decisions import Decisions, RecentDecision
 from loadmanager.leader.documents.decisions import DecisionShown
 from loadmanager.leader.documents.events import TermChange
-from loadmanager.leader.events import Events
+from loadmanager.leader.events import EventHub
 from loadmanager.leader.moves import Moves
 
 OF_THEIR_OWN = ("split", "merge")
@@ -25,7 +25,7 @@ class TermEvents:
     """Publishes decisions, moves and the term itself, as a context manager."""
 
     leader: Leader
-    events: Events
+    events: EventHub
     decisions: Decisions
     moves: Moves
     clock: Clock

@@ -24,8 +24,8 @@ from loadmanager.kit.tasks import Interval, Scope, Steps, every, retrying
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.leader.brokers import Brokers
 from loadmanager.leader.decision_telemetry import Counts
-from loadmanager.leader.events import Events
-from loadmanager.leader.leading import Leading
+from loadmanager.leader.events import EventHub
+from loadmanager.leader.leading import PresentLeader
 from loadmanager.leader.wishes import OperatorWishes
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.member.base import Base, Cluster, SettingsInForce
@@ -68,7 +68,7 @@ class Member:
         stats_interval_s: Callable[[], float],
     ) -> None:
         self.base, self._world, self._hosting = base, world, hosting
-        self.events = Events()
+        self.events = EventHub()
         self._counts = Counts()
         self._watchers: list[Watcher] = []
         self.cluster = self._build_cluster(documents)
@@ -128,7 +128,7 @@ class Member:
         self.telemetry = self._build_telemetry()
 
     def _build_cluster(self, documents: Store) -> Cluster:
-        base, leading = self.base, Leading()
+        base, leading = self.base, PresentLeader()
         return Cluster(
             brokers=Brokers(
                 base.store, base.clock, base.corrupt, leads=lambda: leading.load_manager is not None

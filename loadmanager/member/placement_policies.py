@@ -8,8 +8,8 @@ import msgspec
 import structlog
 
 from loadmanager.engine.policies.isolation import (
+    IsolationPolicies,
     IsolationPolicy,
-    Policies,
     Work,
     decode_policy,
     split_policies,
@@ -38,7 +38,7 @@ class PlacementPolicies:
         self._corrupt = corrupt or Corrupt()
         self._isolation_path = f"{paths.CLUSTERS}/{cluster}/namespaceIsolationPolicies"
         self._domains_path = f"{paths.CLUSTERS}/{cluster}/failureDomain"
-        self.isolation = Policies()
+        self.isolation = IsolationPolicies()
         self._corrupt_names: set[str] = set()
         self.domains: dict[str, list[str]] = {}
         self.groups: dict[str, str] = {}
@@ -77,7 +77,7 @@ class PlacementPolicies:
             raw = split_policies(node.value) if node is not None and node.value else {}
             usable = self._usable(raw)
             if usable != self.isolation:  # the same ones keep what they matched
-                self.isolation = Policies(usable)
+                self.isolation = IsolationPolicies(usable)
 
     def _usable(self, raw: Mapping[str, bytes]) -> dict[str, IsolationPolicy]:
         """The policies that are valid; policies that would be too much work are left out."""
@@ -143,7 +143,7 @@ class PlacementPolicies:
             new.primary if new else None
         )
         namespaces = sorted(before | after if everything else before ^ after)
-        affected = Policies({"": IsolationPolicy(namespaces=namespaces)})
+        affected = IsolationPolicies({"": IsolationPolicy(namespaces=namespaces)})
         matching = []
         for namespace in await self._all_namespaces():
             if affected.of(str(namespace)):

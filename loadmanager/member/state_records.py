@@ -28,7 +28,7 @@ from loadmanager.member.base import Base, Cluster
 from loadmanager.member.claims import Owner
 from loadmanager.member.locks import Locks
 from loadmanager.member.settings import StateSettings
-from loadmanager.member.state_cache import StateCache, Stored, Writes
+from loadmanager.member.state_cache import CachedRecord, StateCache, Writes
 
 ATTEMPTS_MAX = 3
 
@@ -154,7 +154,7 @@ class StateRecords:
         return done is not None
 
     def _assignment(
-        self, bundle: str, stored: Stored | None, broker_id: str, *, ours: bool = False
+        self, bundle: str, stored: CachedRecord | None, broker_id: str, *, ours: bool = False
     ) -> tuple[Writes, list[Operation]] | None:
         """The changes that assign a bundle to a broker, and their conditions; None if somebody owns
         it, or another live broker is to. `ours`: what is this broker's already counts, too.
@@ -218,7 +218,7 @@ class StateRecords:
     def _boundaries(self, bundle: str, version: int) -> Check:
         return Check(paths.local_policies(_namespace(bundle)), version)
 
-    async def _stored(self, bundle: str, *, again: bool = False) -> Stored | None:
+    async def _stored(self, bundle: str, *, again: bool = False) -> CachedRecord | None:
         """The record of a bundle: from the cache, else read from the store."""
         stored = self.cache.get(bundle)
         return await self.cache.fresh(bundle) if again or stored is None else stored
@@ -255,7 +255,9 @@ class StateRecords:
                 await self.renew_session()
                 raise OperationalError(f"the record of {bundle} changed meanwhile")
 
-    def _release(self, bundle: str, stored: Stored, destination: BrokerAddress | None) -> Writes:
+    def _release(
+        self, bundle: str, stored: CachedRecord, destination: BrokerAddress | None
+    ) -> Writes:
         """The changes by which the owner gives up a bundle."""
         writes, now_ms = Writes(bundle, stored), self._base.clock.now_ms()
         record = writes.record
@@ -327,7 +329,7 @@ class StateRecords:
                 await self._restore(bundle, stored, session_id)
         return missing
 
-    async def _restore(self, bundle: str, stored: Stored, session_id: int) -> None:
+    async def _restore(self, bundle: str, stored: CachedRecord, session_id: int) -> None:
         log.warning("the state record of a bundle was overwritten; restoring it", bundle=bundle)
         writes, record = Writes(bundle, stored), stored.record
         assert record is not None

@@ -10,15 +10,15 @@ from loadmanager.kit.history.source import HistorySource
 from loadmanager.kit.spark import FAILURES, first_line, session
 from loadmanager.kit.zookeeper.embedded import find_java
 from loadmanager.nightly.analysed_days import AnalysedDays
-from loadmanager.nightly.job import Job, Outcome
+from loadmanager.nightly.job import AnalysedDay, Job
 
 
-def _catch_up(job: Job, day: str) -> Outcome | None:
+def _catch_up(job: Job, day: str) -> AnalysedDay | None:
     """Analyse a day whose segments came late; a failure is reported and stops nothing."""
     try:
         return job.run(day)
     except (*FAILURES, OperationalError) as error:
-        return Outcome(
+        return AnalysedDay(
             job.cluster,
             day,
             0,
@@ -41,7 +41,7 @@ def analyze(
     spark_settings: dict[str, str],
     late: bool,
     quiet: bool,
-) -> list[Outcome]:
+) -> list[AnalysedDay]:
     """Analyse one day, and before it those days whose segments changed since they were analysed.
 
     Everything that can be wrong with the arguments is said before Spark starts. `configured`: the

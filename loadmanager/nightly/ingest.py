@@ -172,10 +172,10 @@ class Ingest:
         results: list[Any] = spread.map(run).collect()
         return results
 
-    def _tasks(self, kind: str, segments: list[Segment]) -> Iterator[reading.Task]:
+    def _tasks(self, kind: str, segments: list[Segment]) -> Iterator[reading.SegmentTask]:
         """The segments of a kind, in groups of about `TASK_BYTES`."""
         start = day_start_ms(self._date)
-        rules = reading.Rules(
+        rules = reading.RecordFormat(
             schema=to_arrow_schema(schema_of(kind)),
             required=required_of(kind),
             numbers=numbers_of(kind),
@@ -186,7 +186,7 @@ class Ingest:
         starts = accumulate((segment.size for segment in segments), initial=0)
         numbers = {segment: at // TASK_BYTES for segment, at in zip(segments, starts, strict=False)}
         for number, group in groupby(segments, key=numbers.__getitem__):
-            yield reading.Task(
+            yield reading.SegmentTask(
                 kind=kind,
                 segments=[(segment.path, segment.name) for segment in group],
                 rules=rules,
@@ -221,7 +221,7 @@ class Ingest:
 
     def throughputs(self, kind: str, column: str, names: Sequence[str]) -> pa.Table:
         """`broker`, `ts` and `throughput` of the loads whose column has one of these names."""
-        search = reading.Search(self._days.files, column, names)
+        search = reading.RecordSearch(self._days.files, column, names)
         return pa.concat_tables(self._each(search.run, self._files[kind]))
 
     def records_before(self, kind: str) -> DataFrame | None:

@@ -84,7 +84,7 @@ READS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TableHead:
     """The first rows of a question's table, and how many rows it has."""
 
     rows: list[Any] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class Outcome:
+class AnalysedDay:
     """One analysed day."""
 
     cluster: str
@@ -132,7 +132,7 @@ class Job:
         self.cluster = days.cluster
         self._days = days
 
-    def run(self, date: str) -> Outcome | None:
+    def run(self, date: str) -> AnalysedDay | None:
         """Analyse one day; None when it has no segments at all."""
         started_s = time.monotonic()
         steps: dict[str, float] = {}
@@ -149,7 +149,7 @@ class Job:
             )
         facts = Facts(ingest, self._settings, day_start_ms(date))
         day = Day(self.cluster, date, facts, self._settings, self._days.rows, self._configured)
-        answers: dict[str, Answer] = {}
+        answers: dict[str, TableHead] = {}
         findings: list[Finding] = []
         for number, question in enumerate(self._questions, start=1):
             with self._step(
@@ -166,7 +166,7 @@ class Job:
         with self._step(f"{date}: report", steps, "report"):
             report = self._report(day, ingested, problems, answers, findings)
         self._days.remember(date, identities, _rows(ingested))
-        return Outcome(
+        return AnalysedDay(
             self.cluster,
             date,
             ingested.rows,
@@ -178,7 +178,7 @@ class Job:
             list(failed),
         )
 
-    def _ask(self, question: ModuleType, day: Day) -> tuple[Answer, list[Finding]]:
+    def _ask(self, question: ModuleType, day: Day) -> tuple[TableHead, list[Finding]]:
         """A question's answer and findings. If it fails, only the questions that build on it fail.
 
         Raises what Spark raises when its Java process is gone.
@@ -192,14 +192,14 @@ class Job:
             )
             judged = [SimpleNamespace(**row) for row in rows]
             findings = question.findings(judged, day)
-            return Answer(rows[:ROWS_SHOWN_MAX], table.num_rows), _the_worst(question, findings)
+            return TableHead(rows[:ROWS_SHOWN_MAX], table.num_rows), _the_worst(question, findings)
         except (Py4JNetworkError, ConnectionError):
             raise
         except Exception as error:  # noqa: BLE001 - contained: the report names it
             day.answers.pop(question.NAME, None)
             # The table of an earlier run would be taken for this run's.
             self._days.remove_table(question.NAME, day.date)
-            return Answer(failed=first_line(error)), []
+            return TableHead(failed=first_line(error)), []
 
     def _read(
         self, date: str, steps: dict[str, float]
@@ -225,7 +225,7 @@ class Job:
         day: Day,
         ingested: Ingested,
         problems: list[str],
-        answers: Mapping[str, Answer],
+        answers: Mapping[str, TableHead],
         findings: Sequence[Finding],
     ) -> str:
         drawn = plots.gather(day, first_line)
@@ -291,7 +291,7 @@ def _typed(question: ModuleType, answer: pa.Table | list[dict[str, Any]]) -> pa.
     return answer.select(schema.names).cast(schema)
 
 
-def _table(question: ModuleType, answer: Answer) -> dict[str, Any]:
+def _table(question: ModuleType, answer: TableHead) -> dict[str, Any]:
     return {
         "about": question.ABOUT,
         "columns": {name: meaning for name, (_, meaning) in question.COLUMNS.items()},
@@ -302,7 +302,7 @@ def _table(question: ModuleType, answer: Answer) -> dict[str, Any]:
 
 
 def _totals(
-    answers: Mapping[str, Answer], rows: Mapping[str, Sequence[Mapping[str, Any]]]
+    answers: Mapping[str, TableHead], rows: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> dict[str, int | None]:
     """The day's figures; None where the question failed. `rows`: all of them."""
     bundles, limits = rows.get("namespaces"), rows.get("throttling")

@@ -35,7 +35,7 @@ from loadmanager.kit.telemetry import Source, Telemetry
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore
 from loadmanager.leader.audit import AuditLog
-from loadmanager.leader.leading import Leading
+from loadmanager.leader.leading import PresentLeader
 from loadmanager.leader.ports.wishes import WishBook
 from loadmanager.steer import telemetry
 from loadmanager.steer.advice import switch_command
@@ -108,7 +108,7 @@ class _Daemon:
         if cap:  # half of the files are for HTTP, the same number for each cluster
             cap = max(1, cap // (2 * len(clusters)))
         self._clusters = [
-            Cluster(
+            ClusterDaemon(
                 settings,
                 options,
                 port=options.listen[1] and options.listen[1] + number,
@@ -136,7 +136,7 @@ class _Daemon:
 
 
 @dataclass(slots=True)
-class Cluster:
+class ClusterDaemon:
     """One cluster of the daemon. Whatever happens in it, the others go on."""
 
     settings: ClusterSettings
@@ -308,7 +308,9 @@ class Cluster:
             steady.check()
 
     def _build_use(self, me: Leader, work: FleetWork, history: FileHistory | None) -> FleetUse:
-        leading = Leading(leader=me, load_manager=work.load_manager, operations=work.operations)
+        leading = PresentLeader(
+            leader=me, load_manager=work.load_manager, operations=work.operations
+        )
         sources: list[Source] = [lambda: telemetry.samples(work)]
         audit = AuditLog(broker_id=self.name, clock=self.clock, history=history)
         sources.append(audit.samples)
@@ -404,7 +406,7 @@ def reader_of(
 
 
 @contextlib.asynccontextmanager
-async def _history(cluster: Cluster) -> AsyncIterator[FileHistory]:
+async def _history(cluster: ClusterDaemon) -> AsyncIterator[FileHistory]:
     """The history of one cluster; its records name Pulsar's brokers."""
     settings = HistorySettings(directory=str(cluster.options.data_dir / "history"))
     history = FileHistory(settings, cluster=cluster.name, broker="fleet", clock=cluster.clock)

@@ -20,10 +20,10 @@ from loadmanager.kit.metadata.store import Check
 from loadmanager.kit.tasks import Scope, Steps
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.draining import Draining
-from loadmanager.leader.events import Events
+from loadmanager.leader.events import EventHub
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
-from loadmanager.leader.overview import Overview
+from loadmanager.leader.overview import TermOverview
 from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.leader.ports.mover import OrderGate
 from loadmanager.leader.ports.wishes import WishBook
@@ -199,7 +199,7 @@ class _Built:
         owners = OwnerTracker(
             brokers=self.picture,
             clock=self.outside.clock,
-            events=Events(),
+            events=EventHub(),
             view=self.view,
             stats_interval_s=lambda: PULSAR_STATS_INTERVAL_S,
         )
@@ -245,7 +245,7 @@ class _Built:
             clock=self.outside.clock,
             leads=lambda broker: True,
         )
-        overview = Overview(
+        overview = TermOverview(
             leader=self.outside.me,
             since_ms=self.outside.clock.now_ms(),
             view=self.view,

@@ -19,7 +19,7 @@ from loadmanager.broker.protocol.connection import Connection
 from loadmanager.broker.protocol.hosted import AttachedConsumer, AttachedProducer
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import FrameReader, encode
-from loadmanager.kit.http.connections import Connection as HttpConnection
+from loadmanager.kit.http.connections import HttpConnection
 from loadmanager.limits.limit import Ticket
 from loadmanager.limits.policies import PublishRate
 from loadmanager.limits.publish import Sender

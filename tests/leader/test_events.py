@@ -14,10 +14,10 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.leader import decisions, events
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.documents.decisions import DecisionShown
-from loadmanager.leader.events import EventQueue, Events
+from loadmanager.leader.events import EventHub, EventQueue
 
 
-def publish(hub: Events, *numbers: int) -> None:
+def publish(hub: EventHub, *numbers: int) -> None:
     """Some events."""
     for number in numbers:
         hub.publish("x", partial(dict, {"n": number}))
@@ -39,7 +39,7 @@ async def taken(queue: EventQueue) -> list[tuple[str, Any]]:
 
 async def test_a_listener_gets_what_comes() -> None:
     """In order, with ids of the term; after the end, nothing; who left, nothing."""
-    hub = Events()
+    hub = EventHub()
     hub.begin(7)
     one, other = hub.listen(None), hub.listen(None)
     publish(hub, 1, 2)
@@ -58,7 +58,7 @@ async def test_a_listener_gets_what_comes() -> None:
 
 async def test_a_slow_listener_is_told_what_it_lost() -> None:
     """The oldest give way; others lose nothing."""
-    hub = Events()
+    hub = EventHub()
     slow = hub.listen(None)
     publish(hub, *range(events.QUEUE_MAX + 5))
     got = await taken(slow)
@@ -75,7 +75,7 @@ async def test_a_slow_listener_is_told_what_it_lost() -> None:
 )
 async def test_who_comes_back_gets_what_it_missed(after: str, expected: Any) -> None:
     """From the last event on; everything that is kept, if that is of another term or unknown."""
-    hub = Events()
+    hub = EventHub()
     hub.begin(3)
     publish(hub, 1, 2, 3, 4)
     got = [name for name, _ in await taken(hub.listen(after))]
@@ -84,7 +84,7 @@ async def test_who_comes_back_gets_what_it_missed(after: str, expected: Any) -> 
 
 async def test_what_is_no_longer_kept_is_counted() -> None:
     """As lost."""
-    hub = Events()
+    hub = EventHub()
     hub.begin(1)
     publish(hub, *range(events.EVENTS_MAX + 10))
     got = await taken(hub.listen("1-4"))
@@ -94,7 +94,7 @@ async def test_what_is_no_longer_kept_is_counted() -> None:
 
 async def test_listeners_are_limited() -> None:
     """One more is refused until another leaves."""
-    hub = Events()
+    hub = EventHub()
     listeners = [hub.listen(None) for _ in range(events.LISTENERS_MAX)]
     with pytest.raises(OperationalError):
         hub.listen(None)

@@ -44,7 +44,7 @@ from loadmanager.kit.http.middlewares import (
     stay_secure,
 )
 from loadmanager.kit.http.openapi import OpenApiRoutes
-from loadmanager.kit.http.serving import Serving
+from loadmanager.kit.http.serving import HttpServing
 from loadmanager.kit.http.settings import AdminSettings
 from loadmanager.kit.http.streams import Streams
 from loadmanager.kit.http.visitors import visitors
@@ -133,7 +133,7 @@ class AdminServer:
             application.router.add_routes([route, slashed] if route.path != "/" else [route])
         if not use.self_address.web_url:
             application.on_response_prepare.append(stay_secure)
-        self._serving = Serving(
+        self._serving = HttpServing(
             application,
             self._connections,
             idle_s=self._settings.idle_ms / 1000,

@@ -64,7 +64,7 @@ class _Named(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReadSpan:
     """The position of a record, and the number of bytes to read from there."""
 
     segment: SegmentIndex
@@ -253,7 +253,7 @@ class StoredLog:
     def _segment_of(self, entry_id: int) -> SegmentIndex:
         return self._segments[max(bisect_right(self._firsts, entry_id) - 1, 0)]
 
-    def place(self, entry_id: int) -> Place | None:
+    def place(self, entry_id: int) -> ReadSpan | None:
         """The place where an entry is stored; None if it does not exist."""
         if not self.first_id <= entry_id < self.end_id:
             return None
@@ -268,7 +268,7 @@ class StoredLog:
         ahead = at + READ_ENTRIES
         ahead_end = segment.offsets[ahead] if ahead < len(segment.offsets) else segment.size
         ahead_end = segment.size if ahead_end == ABSENT else ahead_end
-        return Place(segment, offset, max(end, min(offset + READ_BYTES, ahead_end)) - offset)
+        return ReadSpan(segment, offset, max(end, min(offset + READ_BYTES, ahead_end)) - offset)
 
     def accept(self, entries: Sequence[Entry]) -> None:
         """Entries were read, the first one for somebody: the cache keeps it longest."""

@@ -14,7 +14,7 @@ from enum import IntEnum
 from itertools import islice
 
 from loadmanager.broker.messaging.acked import AckedIds, AckSets
-from loadmanager.broker.messaging.consumers import Consumer, Ranked, Rotation, able
+from loadmanager.broker.messaging.consumers import Consumer, RankedConsumers, Rotation, able
 from loadmanager.broker.messaging.cursor import Cursor
 from loadmanager.broker.messaging.delayed import DelayedEntries
 from loadmanager.broker.messaging.log import Entry, MessageLog
@@ -79,7 +79,7 @@ class Subscription:
         """
         self._log = log
         self._partition = partition
-        self._ranked = Ranked()
+        self._ranked = RankedConsumers()
         self._rotation = Rotation()
         self._delayed = DelayedEntries(log.memory)
         self._ack_sets = AckSets(log.memory)

@@ -16,7 +16,7 @@ from loadmanager.kit.units import MIB
 log = structlog.get_logger("protocol")
 
 
-class Writer(Protocol):
+class FrameSender(Protocol):
     """A connection."""
 
     peer: str
@@ -35,10 +35,10 @@ class Unfinished:
     def __init__(self, settings: Live[MessagingSettings]) -> None:
         self._settings = settings
         self.used_bytes = 0
-        self._sizes: dict[Writer, int] = {}
+        self._sizes: dict[FrameSender, int] = {}
         self._bytes_of: dict[Party, int] = {}
 
-    def holds(self, connection: Writer, size_bytes: int) -> None:
+    def holds(self, connection: FrameSender, size_bytes: int) -> None:
         """A connection has so many bytes of an unfinished frame now."""
         self._count(connection, size_bytes)
         while 0 < self._settings.value.publish_buffer_mb * MIB < self.used_bytes:
@@ -52,7 +52,7 @@ class Unfinished:
             self._count(victim, 0)
             victim.close("too many bytes of unfinished frames")
 
-    def _count(self, connection: Writer, size_bytes: int) -> None:
+    def _count(self, connection: FrameSender, size_bytes: int) -> None:
         before = self._sizes.get(connection, 0)
         if size_bytes:
             self._sizes[connection] = size_bytes

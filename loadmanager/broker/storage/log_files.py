@@ -36,7 +36,7 @@ import structlog
 
 from loadmanager.broker.messaging.segments import SegmentIndex, is_in_one_sector, is_one_record
 from loadmanager.broker.messaging.stored_log import Piece
-from loadmanager.broker.ports.log import Batch, Run, UnansweredError
+from loadmanager.broker.ports.log import Batch, Run, StorageTimeoutError
 from loadmanager.broker.storage.commit_journal import Place, closed_path, index_path, segment_path
 from loadmanager.broker.storage.earlier_runs import EarlierRuns, EarlierSegments
 from loadmanager.broker.storage.other_writers import OtherWriters
@@ -122,7 +122,7 @@ class LogFiles:
             async with asyncio.timeout(self._timeout_s()):
                 return await self._run(number, call)
         except TimeoutError:
-            raise UnansweredError(
+            raise StorageTimeoutError(
                 f"the storage has not answered for {self._timeout_s():g} s"
             ) from None
         except OSError as error:
@@ -373,7 +373,7 @@ class LogFiles:
             some = waiting[start : start + FLUSHED_AT_ONCE]
             try:
                 await self._in_thread(COMMITTER, partial(self._buffer.flush, some))
-            except UnansweredError:
+            except StorageTimeoutError:
                 raise
             except OperationalError as error:
                 failed = error
@@ -406,7 +406,7 @@ class LogFiles:
             if own.cleared(journal, synced):
                 await self._in_thread(CLEARER, partial(self._disk.remove, journal.path))
                 own.forget(journal)
-        except UnansweredError:
+        except StorageTimeoutError:
             raise
         except OperationalError as error:
             if own is not self._own:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from loadmanager.broker.ports.directory import TopicRecords
 from loadmanager.broker.ports.log import LogRecord
 from loadmanager.broker.topics.limits import Limits
-from loadmanager.broker.topics.schemas import Schemas
+from loadmanager.broker.topics.schemas import StoredSchemas
 from loadmanager.broker.topics.topics import Topics
 from loadmanager.engine.ownership.states import BundleState
 from loadmanager.kit.addresses import BrokerAddress
@@ -31,7 +31,7 @@ class TopicDirectory:
     cluster: Cluster
     session_keeper: SessionKeeper
     topics: Topics
-    schemas: Schemas
+    schemas: StoredSchemas
     ownership: Ownership
     lookups: Lookups
     limits: Limits

@@ -11,7 +11,7 @@ from loadmanager.broker.settings import KEYS
 from loadmanager.broker.wiring.outside import Outside
 from loadmanager.kit.audit import ChangeShown
 from loadmanager.leader.audit import AuditLog
-from loadmanager.leader.events import Events
+from loadmanager.leader.events import EventHub
 from loadmanager.member.base import Cluster
 
 
@@ -21,7 +21,7 @@ class Telling:
 
     outside: Outside
     cluster: Cluster
-    events: Events
+    events: EventHub
 
     async def tell(self, changes: Sequence[ChangeShown]) -> bool:
         """Tell the leader; False if there is none now. Raises `OperationalError`."""

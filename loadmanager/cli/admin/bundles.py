@@ -32,7 +32,7 @@ from loadmanager.cli.admin.moves import (
     bundles_unpin,
     pin_text,
 )
-from loadmanager.cli.admin.shapes import BundleStats
+from loadmanager.cli.admin.shapes import BundleStatsShown
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
 from loadmanager.kit.errors import BadInputError
@@ -60,7 +60,7 @@ def bundles_list(admin: AdminClient, namespaces: tuple[str, ...]) -> Output:
         admin, brokers, lambda at, broker: (owned(at, cluster, broker), report_of(at, broker)[0])
     )
     owner_of = {bundle: broker for broker, (names, _) in reports.items() for bundle in names}
-    stats: dict[str, BundleStats] = {}
+    stats: dict[str, BundleStatsShown] = {}
     for _, report in reports.values():
         stats.update(report.get("lastStats") or {})
     data = [
@@ -73,7 +73,7 @@ def bundles_list(admin: AdminClient, namespaces: tuple[str, ...]) -> Output:
     return Output(data, table(headers, rows) if rows else "no bundle", missing=missing)
 
 
-def _traffic(stats: BundleStats) -> dict[str, Cell]:
+def _traffic(stats: BundleStatsShown) -> dict[str, Cell]:
     """Topics and rates of a bundle; None where the load report says nothing."""
     return {
         "topics": stats.get("topics"),

@@ -13,7 +13,7 @@ import click
 
 from loadmanager.cli.admin import contexts
 from loadmanager.cli.admin.client import AdminClient, TlsFiles
-from loadmanager.cli.options import Command, Group
+from loadmanager.cli.options import Command, CommandGroup
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.text import printable
 
@@ -211,7 +211,7 @@ class AdminCommand(_WithOptions):
         return output.status or (1 if output.missing else 0)
 
 
-class AdminGroup(_WithOptions, Group):
+class AdminGroup(_WithOptions, CommandGroup):
     """A subject, with its actions."""
 
     command_class = AdminCommand

@@ -21,7 +21,7 @@ from loadmanager.cli.admin.shapes import (
     Document,
     HeldSubscription,
     IsolatedBroker,
-    IsolationPolicy,
+    IsolationPolicyShown,
     Throttling,
     ThrottlingOfTopic,
 )
@@ -199,7 +199,7 @@ def _isolation(admin: AdminClient) -> str:
 def isolation_list(admin: AdminClient) -> Output:
     """List the namespace isolation policies, and the live brokers that each names."""
     path = _isolation(admin)
-    policies, raw = admin.ask("GET", path, None, dict[str, IsolationPolicy])
+    policies, raw = admin.ask("GET", path, None, dict[str, IsolationPolicyShown])
     named = admin.get(f"{path}/brokers", list[IsolatedBroker]) if policies else []
     brokers = {
         name: [entry["brokerName"] for entry in named if entry["policyName"] == name]

@@ -46,7 +46,7 @@ LABELS = ("certificate", "kind", "folder", "sensor", "step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Broker:
+class BrokerFacts:
     """The answers of one broker, or the reason why it gave no answer."""
 
     broker: str
@@ -67,7 +67,7 @@ class Broker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class ClusterFacts:
     """The answers of a cluster."""
 
     url: str
@@ -75,7 +75,7 @@ class Cluster:
     """Why it told nothing."""
     advice: str = "start a broker, or name another one with --url"
     """What to do about that."""
-    brokers: Mapping[str, Broker] = field(default_factory=dict)
+    brokers: Mapping[str, BrokerFacts] = field(default_factory=dict)
     left_out: int = 0
     leaders_view: ClusterShown | None = None
     """What the leader sees; None: it did not answer."""
@@ -85,13 +85,13 @@ class Cluster:
     """The bundles of all namespaces with load, if few have load; None otherwise."""
 
 
-def read(admin: AdminClient) -> Cluster:
+def read(admin: AdminClient) -> ClusterFacts:
     """Ask one broker who else there is, then all of them."""
     try:
         names = sorted(brokers_of(admin))
     except LoadManagerError as error:
         advice = _advice(admin, error)
-        return Cluster(url=admin.url, failure=str(error), advice=advice)
+        return ClusterFacts(url=admin.url, failure=str(error), advice=advice)
     brokers, _ = ask_each(admin, names[:BROKERS_MAX], _ask)
     leaders_view, why, bundles = None, "", None
     try:
@@ -99,7 +99,7 @@ def read(admin: AdminClient) -> Cluster:
         bundles = _few_bundles(admin, leaders_view.bundles, len(names))
     except LoadManagerError as error:
         why = str(error)
-    return Cluster(
+    return ClusterFacts(
         url=admin.url,
         brokers=brokers,
         left_out=max(0, len(names) - BROKERS_MAX),
@@ -139,14 +139,14 @@ def _advice(admin: AdminClient, error: Exception) -> str:
     return "look into the log of that broker, or name another one with --url"
 
 
-def _ask(at: AdminClient, name: str) -> Broker:
+def _ask(at: AdminClient, name: str) -> BrokerFacts:
     try:
         return _answers_of(at, name)
     except LoadManagerError as error:
-        return Broker(broker=name, failure=str(error))
+        return BrokerFacts(broker=name, failure=str(error))
 
 
-def _answers_of(at: AdminClient, name: str) -> Broker:
+def _answers_of(at: AdminClient, name: str) -> BrokerFacts:
     settings = at.get(f"{V2}/brokers/configuration/runtime", Document)
     try:
         leader = at.get(f"{V2}/brokers/leaderBroker", LeaderBroker).broker_id
@@ -161,7 +161,7 @@ def _answers_of(at: AdminClient, name: str) -> Broker:
         clock_s = None if told_s is None else (told_s - after_s, told_s - before_s)
     except (LoadManagerError, ValueError) as error:
         failure = str(error)
-    return Broker(
+    return BrokerFacts(
         broker=name,
         leader=leader,
         settings={str(key): str(value) for key, value in settings.items()},

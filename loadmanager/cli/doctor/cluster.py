@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from loadmanager.broker.settings import KEYS
 from loadmanager.cli.doctor import host
-from loadmanager.cli.doctor.asking import BUNDLES_PER_BROKER_MIN, Broker, Cluster
-from loadmanager.cli.doctor.findings import Finding, fine, named, problem, warning
+from loadmanager.cli.doctor.asking import BUNDLES_PER_BROKER_MIN, BrokerFacts, ClusterFacts
+from loadmanager.cli.doctor.findings import Diagnosis, fine, named, problem, warning
 from loadmanager.engine.load.manager import Manager
 from loadmanager.leader.documents.cluster import BrokerShown
 
@@ -43,7 +43,7 @@ SAME_KEYS = frozenset(("clusterName", "loadManagerStorageDirectory"))
 """Keys whose difference breaks something."""
 
 
-def check(cluster: Cluster) -> Iterator[Finding]:
+def check(cluster: ClusterFacts) -> Iterator[Diagnosis]:
     """Findings about a cluster."""
     if cluster.failure:
         yield problem(
@@ -77,7 +77,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
         yield from of_broker(broker)
 
 
-def _leaders(answering: Mapping[str, Broker]) -> Iterator[Finding]:
+def _leaders(answering: Mapping[str, BrokerFacts]) -> Iterator[Diagnosis]:
     leaders = {broker.leader for broker in answering.values()}
     leading = [name for name, broker in answering.items() if broker.value("loadmanager_leader")]
     managers = _values(answering, "loadManagerClassName")
@@ -112,7 +112,7 @@ def _leaders(answering: Mapping[str, Broker]) -> Iterator[Finding]:
         yield fine(PART, "leader", str(next(iter(leaders))))
 
 
-def _clocks(answering: Mapping[str, Broker]) -> Iterator[Finding]:
+def _clocks(answering: Mapping[str, BrokerFacts]) -> Iterator[Diagnosis]:
     clocks = {
         name: broker.clock_s for name, broker in answering.items() if broker.clock_s is not None
     }
@@ -136,7 +136,7 @@ def _clocks(answering: Mapping[str, Broker]) -> Iterator[Finding]:
         yield fine(PART, "clocks", text)
 
 
-def _values(answering: Mapping[str, Broker], key: str) -> dict[str, list[str]]:
+def _values(answering: Mapping[str, BrokerFacts], key: str) -> dict[str, list[str]]:
     """Value of a key → the brokers that have it."""
     values: dict[str, list[str]] = {}
     for name, broker in answering.items():
@@ -151,7 +151,7 @@ def _by_value(values: Mapping[str, list[str]]) -> str:
     )
 
 
-def _settings(answering: Mapping[str, Broker]) -> Iterator[Finding]:
+def _settings(answering: Mapping[str, BrokerFacts]) -> Iterator[Diagnosis]:
     keys = {key for broker in answering.values() for key in broker.settings} - OWN_KEYS
     differ = [key for key in sorted(keys) if len(_values(answering, key)) > 1]
     for key in differ:
@@ -171,7 +171,9 @@ def _same(key: str) -> str:
     return "give all the same, and restart those that have another one"
 
 
-def _check_leaders_view(cluster: Cluster, answering: Mapping[str, Broker]) -> Iterator[Finding]:
+def _check_leaders_view(
+    cluster: ClusterFacts, answering: Mapping[str, BrokerFacts]
+) -> Iterator[Diagnosis]:
     """Findings about what the leader sees."""
     leaders_view = cluster.leaders_view
     if leaders_view is None:
@@ -201,7 +203,7 @@ def _check_leaders_view(cluster: Cluster, answering: Mapping[str, Broker]) -> It
         )
 
 
-def _report(each: BrokerShown, answering: Mapping[str, Broker]) -> Iterator[Finding]:
+def _report(each: BrokerShown, answering: Mapping[str, BrokerFacts]) -> Iterator[Diagnosis]:
     name, state = each.broker, each.state
     if state == "unreadable":
         text = "its load report cannot be read; it gets no bundles"
@@ -232,7 +234,7 @@ def _number(text: str) -> float:
         return float("inf")
 
 
-def of_broker(broker: Broker) -> Iterator[Finding]:
+def of_broker(broker: BrokerFacts) -> Iterator[Diagnosis]:
     """Findings from the metrics of one broker."""
     if broker.no_metrics:
         advice = "a token that may read metrics is needed if authenticateMetricsEndpoint=true"
@@ -295,7 +297,7 @@ COUNTED = (
 """Metric that should be 0, what a value means, what to do."""
 
 
-def _resources(broker: Broker) -> Iterator[Finding]:
+def _resources(broker: BrokerFacts) -> Iterator[Diagnosis]:
     opened, most = broker.value("process_open_fds"), broker.value("process_max_fds")
     if opened and most and opened > OPEN_FILES_SHARE_MAX * most:
         text = f"{opened:g} of {most:g} file descriptors are in use"

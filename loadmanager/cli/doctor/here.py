@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 
 import psutil
 
-from loadmanager.cli.doctor.findings import Finding, problem
+from loadmanager.cli.doctor.findings import Diagnosis, problem
 from loadmanager.cli.doctor.host import PART, Host
 from loadmanager.kit.units import GIB
 from loadmanager.leader.documents.cluster import ClusterShown
@@ -22,7 +22,9 @@ def names() -> set[str]:
     return {"localhost", "127.0.0.1", "::1", socket.gethostname(), *addresses}
 
 
-def check(host: Host, leaders_view: ClusterShown | None, own: Collection[str]) -> Iterator[Finding]:
+def check(
+    host: Host, leaders_view: ClusterShown | None, own: Collection[str]
+) -> Iterator[Diagnosis]:
     """Brokers here that count on more than they may use: they look less loaded than they are.
 
     `leaders_view` is what the leader sees; `own` are the names of this machine.

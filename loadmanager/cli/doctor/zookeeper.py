@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from loadmanager.cli.doctor.findings import Finding, fine, named, problem, warning
+from loadmanager.cli.doctor.findings import Diagnosis, fine, named, problem, warning
 from loadmanager.kit.errors import said
 
 PART = "ZooKeeper"
@@ -102,7 +102,7 @@ def _word(host: str, port: int, word: str, timeout_s: float) -> str:
     return b"".join(parts).decode(errors="replace")
 
 
-def check(servers: Sequence[Server], session_timeout_ms: int) -> Iterator[Finding]:
+def check(servers: Sequence[Server], session_timeout_ms: int) -> Iterator[Diagnosis]:
     """Findings about an ensemble whose servers stand in `metadataStoreUrl`."""
     dead = [server for server in servers if server.failure]
     alive = [server for server in servers if not server.failure]
@@ -136,7 +136,7 @@ def check(servers: Sequence[Server], session_timeout_ms: int) -> Iterator[Findin
     yield from _size(len(servers))
 
 
-def _of_server(server: Server, session_timeout_ms: int) -> Finding:
+def _of_server(server: Server, session_timeout_ms: int) -> Diagnosis:
     if server.refuses:
         text = "answers, and does not allow the four-letter word srvr"
         advice = "4lw.commands.whitelist=srvr in zoo.cfg lets the doctor see its mode and latency"
@@ -176,7 +176,7 @@ def _of_server(server: Server, session_timeout_ms: int) -> Finding:
     return fine(PART, server.address, text)
 
 
-def _size(servers: int) -> Iterator[Finding]:
+def _size(servers: int) -> Iterator[Diagnosis]:
     if servers == 1:
         text = "there is one server: without it, brokers serve only stored topics that are open"
         yield warning(PART, "ensemble", text, "run three servers or five")

@@ -183,7 +183,7 @@ class Throttle(Record):
     queue_length: int = 0
 
 
-class Change(Record):
+class AuditedChange(Record):
     """A change that somebody was allowed to make: what an operator or a client did, not what the
     leader decided. One that changed several stored documents has a record for each.
     """
@@ -211,7 +211,15 @@ class Change(Record):
 
 KINDS: dict[str, type[Record]] = {
     item.kind: item
-    for item in (BrokerLoad, BundleLoad, TopicLoad, Decision, OwnershipStep, Throttle, Change)
+    for item in (
+        BrokerLoad,
+        BundleLoad,
+        TopicLoad,
+        Decision,
+        OwnershipStep,
+        Throttle,
+        AuditedChange,
+    )
 }
 
 

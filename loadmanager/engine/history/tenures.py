@@ -71,7 +71,7 @@ class Tenure:
         return self.until_ms is None or self.cause == LifeCause.LOSS.value
 
 
-class Change(NamedTuple):
+class Handover(NamedTuple):
     """Two tenures of a bundle, one after the other."""
 
     before: Tenure
@@ -168,16 +168,16 @@ def ordered(tenures: Iterable[Tenure], clocks: Mapping[str, float]) -> dict[str,
     return by_bundle
 
 
-def changes(of_bundles: Mapping[str, Sequence[Tenure]]) -> list[Change]:
+def changes(of_bundles: Mapping[str, Sequence[Tenure]]) -> list[Handover]:
     """Pairs of a tenure and the one before it."""
     return [
-        Change(before, after)
+        Handover(before, after)
         for of_bundle in of_bundles.values()
         for before, after in pairwise(of_bundle)
     ]
 
 
-def pause_ms(change: Change, clocks: Mapping[str, float]) -> float | None:
+def pause_ms(change: Handover, clocks: Mapping[str, float]) -> float | None:
     """How long the bundle had no owner, in ms; None if no record tells.
 
     A release that names its destination ends when that has acquired the bundle. Any other leaves it

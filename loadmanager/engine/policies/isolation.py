@@ -80,10 +80,10 @@ _BY_NAME = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _POLICY = msgspec.json.Decoder(IsolationPolicy)
 
 
-def decode_policies(raw: bytes) -> Policies:
+def decode_policies(raw: bytes) -> IsolationPolicies:
     """Policies from their JSON. Raises as `decode_policy` does."""
     work = Work()
-    return Policies(
+    return IsolationPolicies(
         {name: decode_policy(name, raw, work) for name, raw in split_policies(raw).items()}
     )
 
@@ -196,7 +196,7 @@ def matches_broker(expressions: Sequence[str], broker: str) -> bool:
     )
 
 
-class Policies(Mapping[str, IsolationPolicy]):
+class IsolationPolicies(Mapping[str, IsolationPolicy]):
     """Isolation policies by name, in order of name, which nobody changes.
 
     They keep what matched, so that placements match each namespace and each broker once.
@@ -301,6 +301,6 @@ class _Matching(dict[str, bool]):
         return np.fromiter(map(self.__getitem__, brokers), np.bool_, len(brokers))
 
 
-def with_matches(policies: Mapping[str, IsolationPolicy]) -> Policies:
+def with_matches(policies: Mapping[str, IsolationPolicy]) -> IsolationPolicies:
     """These policies, as those that keep what matched."""
-    return policies if isinstance(policies, Policies) else Policies(policies)
+    return policies if isinstance(policies, IsolationPolicies) else IsolationPolicies(policies)

@@ -18,7 +18,7 @@ from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.files.worker import Worker
 from loadmanager.kit.history.layout import cluster_folder, day_of, safe_name
-from loadmanager.kit.history.port import Record
+from loadmanager.kit.history.port import HistoryRecord
 from loadmanager.kit.history.segment_writer import SegmentWriter
 from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.kit.history.shipping import Shipper
@@ -96,7 +96,7 @@ class FileHistory:
         self.shipped = 0
         self.ship_failures = 0
 
-    def append(self, *records: Record) -> None:
+    def append(self, *records: HistoryRecord) -> None:
         """Keep records for the next write; must not be called after `close`."""
         if self._closed:
             self.dropped += len(records)

@@ -51,7 +51,7 @@ from loadmanager.kit.metadata.store import (
 )
 from loadmanager.kit.zookeeper.client import TreeWatchingClient
 from loadmanager.kit.zookeeper.heartbeat import Heartbeat
-from loadmanager.kit.zookeeper.outage import Outage
+from loadmanager.kit.zookeeper.outage import OutageLog
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 
 REQUESTS_AT_ONCE_MAX = 32
@@ -111,7 +111,7 @@ class ZooKeeperStore:
             # Retries are frequent, because the lease runs out meanwhile.
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0),
         )
-        self._heartbeat = Heartbeat(self._client, Outage(settings.hosts))
+        self._heartbeat = Heartbeat(self._client, OutageLog(settings.hosts))
 
     async def __aenter__(self) -> ZooKeeperStore:
         """Connect. Raises `OperationalError` if no server answers within the operation timeout."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from loadmanager.engine.history.tenures import Change, changes, pause_ms
+from loadmanager.engine.history.tenures import Handover, changes, pause_ms
 from loadmanager.engine.ownership.states import LifeCause
 from loadmanager.engine.strategies import registry
 from loadmanager.nightly.day import (
@@ -75,7 +75,7 @@ def table(day: Day) -> list[Row]:
     return sorted(rows, key=lambda row: (row["ts"], row["bundle"]))
 
 
-def _row(change: Change, ts: int, day: Day) -> Row:
+def _row(change: Handover, ts: int, day: Day) -> Row:
     before = change.before
     lost = before.until_ms is None
     return {
@@ -90,7 +90,7 @@ def _row(change: Change, ts: int, day: Day) -> Row:
     }
 
 
-def _verdict(change: Change, ts: int, imbalance: dict[int, float]) -> Row:
+def _verdict(change: Handover, ts: int, imbalance: dict[int, float]) -> Row:
     step = step_of(ts)
 
     def mean(offsets: range) -> float | None:
@@ -123,7 +123,7 @@ class _Orders:
                 key = (row["bundle"], row["source"], row["destination"])
                 self._others.setdefault(key, []).append(row)
 
-    def of(self, change: Change) -> Row:
+    def of(self, change: Handover) -> Row:
         """The leader's record of this change of owners."""
         before, after = change
         row = self._by_life.get((before.bundle, before.life))

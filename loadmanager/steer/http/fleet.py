@@ -13,7 +13,7 @@ from loadmanager.kit.http.auditing import audited
 from loadmanager.kit.http.connections import Connections
 from loadmanager.kit.http.middlewares import Handler, concurrency_limit, errors, log_access
 from loadmanager.kit.http.openapi import DAEMON, OpenApiRoutes
-from loadmanager.kit.http.serving import Serving
+from loadmanager.kit.http.serving import HttpServing
 from loadmanager.kit.http.visitors import visitors
 from loadmanager.kit.listener import Spawn
 from loadmanager.kit.refusals import Refusals
@@ -72,7 +72,7 @@ class FleetServer:
         parts = (FleetRoutes(use), LeadingRoutes(use), MoveRoutes(use))
         for part in (*parts, OpenApiRoutes(version, DAEMON)):
             application.router.add_routes(part.routes())
-        self._serving = Serving(
+        self._serving = HttpServing(
             application, connections, idle_s=IDLE_S, header_bytes_max=HEADER_BYTES_MAX
         )
 

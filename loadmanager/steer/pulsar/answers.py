@@ -22,7 +22,7 @@ from loadmanager.engine.load.reports import (
     decode_local_broker_data,
     decode_tolerant,
 )
-from loadmanager.engine.policies.isolation import Policies, decode_policies
+from loadmanager.engine.policies.isolation import IsolationPolicies, decode_policies
 from loadmanager.kit.errors import BadInputError, OperationalError
 from loadmanager.kit.names import NamespaceName, clip, is_system_namespace
 
@@ -299,7 +299,7 @@ def report_of(
     return report
 
 
-def isolation_policies(raw: bytes) -> Policies:
+def isolation_policies(raw: bytes) -> IsolationPolicies:
     """`namespaceIsolationPolicies`. One that cannot be understood makes the whole unusable: a move
     against a policy is worse than no move.
     """
