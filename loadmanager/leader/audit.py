@@ -37,7 +37,7 @@ CHANGES_MAX = 1_000
 """The last changes of this broker that are kept in memory."""
 WAITING_MAX = 1_000
 """Changes that wait to be told to the leader; the oldest give way."""
-TOLD_AT_ONCE = 100
+CHANGES_AT_ONCE = 100
 AGAIN_S = 1.0
 TEXT_MAX = 2_000
 """Characters of a document, before or after, that are kept."""
@@ -47,7 +47,7 @@ HIDDEN = "*****"
 NOT_NAMED = "more documents were changed by this request"
 
 CHANGES = counter("loadmanager_audit_changes", "Changes that somebody was allowed to make")
-NOT_TOLD = counter(
+CHANGES_DROPPED = counter(
     "loadmanager_audit_dropped",
     "Changes of which the leader was not told: those who listen to its events missed them",
 )
@@ -107,7 +107,7 @@ class AuditLog:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                some = [self._waiting[i] for i in range(min(TOLD_AT_ONCE, len(self._waiting)))]
+                some = [self._waiting[i] for i in range(min(CHANGES_AT_ONCE, len(self._waiting)))]
                 if not await self._tell_leader(some):
                     await sleep(AGAIN_S)
                     continue
@@ -126,7 +126,7 @@ class AuditLog:
     def samples(self) -> Iterator[Sample]:
         """The numbers of changes."""
         yield CHANGES.sample(self.count)
-        yield NOT_TOLD.sample(self.dropped)
+        yield CHANGES_DROPPED.sample(self.dropped)
 
     def _records(self, asked: Asked) -> Iterator[AuditedChange]:
         for written in asked.written.values() or (None,):

@@ -11,8 +11,8 @@ from msgspec import UNSET
 from loadmanager.kit.clock import Clock
 from loadmanager.leader.documents.decisions import DecisionShown
 
-DECISIONS_KEPT = 1_000
-WEIGHT_KEPT = 200_000
+DECISIONS_MAX = 1_000
+WEIGHT_MAX = 200_000
 """Moves and refusals of all kept decisions together: about 50 MB."""
 
 
@@ -89,8 +89,8 @@ class Decisions:
             )
         self._recent.appendleft(decision)
         self._weight += weight
-        while len(self._recent) > DECISIONS_KEPT or (
-            self._weight > WEIGHT_KEPT and len(self._recent) > 1
+        while len(self._recent) > DECISIONS_MAX or (
+            self._weight > WEIGHT_MAX and len(self._recent) > 1
         ):
             oldest = self._recent.pop()
             self._weight -= oldest.weight

@@ -84,7 +84,7 @@ class Claims(Protocol):
         """True if this session holds the claim with this token."""
         ...
 
-    async def held_in_session(self, bundle: str) -> int | None:
+    async def token_in_session(self, bundle: str) -> int | None:
         """The token under which this session holds the claim, or None."""
         ...
 

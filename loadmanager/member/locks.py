@@ -248,7 +248,9 @@ class Locks:
             try:
                 await self._base.store.commit([in_session(session_id), Delete(paths.lock(bundle))])
             except VersionConflictError:  # the lock or the session is gone
-                if session_id == self._base.store.session_id and await self.held_in_session(bundle):
+                if session_id == self._base.store.session_id and await self.token_in_session(
+                    bundle
+                ):
                     await self.renew_session()
                     raise OperationalError(
                         f"the lock of {bundle} could not be deleted in this session"
@@ -265,7 +267,7 @@ class Locks:
         """True if this session holds the lock with this token."""
         return self._is_ours(await self._base.store.get(paths.lock(bundle)), token)
 
-    async def held_in_session(self, bundle: str) -> int | None:
+    async def token_in_session(self, bundle: str) -> int | None:
         """The token of a lock that this session holds, or None."""
         node = await self._base.store.get(paths.lock(bundle))
         ours = node is not None and node.ephemeral_owner == self._base.store.session_id

@@ -393,7 +393,7 @@ class Ownership:
         """
         session_id = self._base.store.session_id
         if (
-            await self._claims.held_in_session(bundle) is None
+            await self._claims.token_in_session(bundle) is None
             or session_id != self._base.store.session_id
             or self._lives.reserved(bundle)
         ):

@@ -307,9 +307,9 @@ class StateRecords:
 
     async def holds(self, bundle: str, token: int) -> bool:
         """True if this session owns the bundle: in a session, a bundle has one life at a time."""
-        return await self.held_in_session(bundle) is not None
+        return await self.token_in_session(bundle) is not None
 
-    async def held_in_session(self, bundle: str) -> int | None:
+    async def token_in_session(self, bundle: str) -> int | None:
         """The transaction of the last change of a record by which this session owns a bundle."""
         stored = await self.cache.fresh(bundle)
         owned = stored is not None and _owned_in(stored.record, self._base.store.session_id)

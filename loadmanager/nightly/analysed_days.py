@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from loadmanager.kit.errors import BadInputError, OperationalError
 from loadmanager.kit.history.layout import OPEN, cluster_folder, partition, stem_of
-from loadmanager.kit.history.source import HistorySource, SegmentIdentity, spark_url
+from loadmanager.kit.history.source import HistorySource, ListedSegment, spark_url
 
 LATE_DAYS = 3
 """How many days back to look for late segments."""
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 class _Manifest(msgspec.Struct):
     """What is known of a day's segments."""
 
-    seen: list[SegmentIdentity]
+    seen: list[ListedSegment]
 
 
 class AnalysedDays:
@@ -78,7 +78,7 @@ class AnalysedDays:
             late.append(day)
         return late
 
-    def segments(self, date: str) -> set[SegmentIdentity]:
+    def segments(self, date: str) -> set[ListedSegment]:
         """The segments that earlier runs analysed; none if nobody can tell any more."""
         path = f"{self._root}/{_manifest(date)}"
         if not self.files.exists(path):
@@ -89,12 +89,10 @@ class AnalysedDays:
             except (msgspec.DecodeError, UnicodeDecodeError):
                 return set()
 
-    def remember(self, date: str, segments: Set[SegmentIdentity], rows: dict[str, int]) -> None:
+    def remember(self, date: str, segments: Set[ListedSegment], rows: dict[str, int]) -> None:
         """Store which segments the day was made from; those of earlier runs that are gone stay."""
-        identities = segments | _gone(self.segments(date), segments)
-        self.write(
-            _manifest(date), json.dumps({"seen": sorted(identities), "rows": rows}, indent=1)
-        )
+        listed = segments | _gone(self.segments(date), segments)
+        self.write(_manifest(date), json.dumps({"seen": sorted(listed), "rows": rows}, indent=1))
 
     def write(self, name: str, text: str) -> str:
         """Write a file, all or nothing; returns where it is."""
@@ -180,11 +178,11 @@ def _manifest(date: str) -> str:
     return f"records/date={date}{MANIFEST}"
 
 
-def _stems(segments: Set[SegmentIdentity]) -> set[tuple[str, str]]:
+def _stems(segments: Set[ListedSegment]) -> set[tuple[str, str]]:
     return {(kind, stem_of(name)) for kind, name, _ in segments}
 
 
-def _changed(before: Set[SegmentIdentity], present: Set[SegmentIdentity]) -> bool:
+def _changed(before: Set[ListedSegment], present: Set[ListedSegment]) -> bool:
     """True if a segment is new, was still being written, or has another size under its name."""
     sealed = _stems({segment for segment in before if not segment[1].endswith(OPEN)})
     sizes = {(kind, name): size for kind, name, size in before}
@@ -195,12 +193,12 @@ def _changed(before: Set[SegmentIdentity], present: Set[SegmentIdentity]) -> boo
     )
 
 
-def _gone(before: Set[SegmentIdentity], present: Set[SegmentIdentity]) -> set[SegmentIdentity]:
+def _gone(before: Set[ListedSegment], present: Set[ListedSegment]) -> set[ListedSegment]:
     """Segments that no longer exist in any state."""
     present_stems = _stems(present)
     return {segment for segment in before if (segment[0], stem_of(segment[1])) not in present_stems}
 
 
-def gone_count(before: Set[SegmentIdentity], present: Set[SegmentIdentity]) -> int:
+def gone_count(before: Set[ListedSegment], present: Set[ListedSegment]) -> int:
     """Number of segments that disappeared."""
     return len(_stems(_gone(before, present)))

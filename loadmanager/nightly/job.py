@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.layout import day_start_ms
-from loadmanager.kit.history.source import HistorySource, SegmentIdentity
+from loadmanager.kit.history.source import HistorySource, ListedSegment
 from loadmanager.kit.spark import first_line
 from loadmanager.nightly import causes
 from loadmanager.nightly.analysed_days import AnalysedDays, gone_count
@@ -139,10 +139,10 @@ class Job:
         read = self._read(date, steps)
         if read is None:
             return None
-        ingest, ingested, identities = read
+        ingest, ingested, listed = read
         problems = list(ingested.problems)
         before = self._days.segments(date)
-        if gone := gone_count(before, identities):
+        if gone := gone_count(before, listed):
             problems.append(
                 f"{many(gone, 'segment')} of this day that an earlier run analysed are gone: the "
                 "tables have what is left"
@@ -165,7 +165,7 @@ class Job:
         findings = causes.joined(findings, day)
         with self._step(f"{date}: report", steps, "report"):
             report = self._report(day, ingested, problems, answers, findings)
-        self._days.remember(date, identities, _rows(ingested))
+        self._days.remember(date, listed, _rows(ingested))
         return AnalysedDay(
             self.cluster,
             date,
@@ -203,7 +203,7 @@ class Job:
 
     def _read(
         self, date: str, steps: dict[str, float]
-    ) -> tuple[Ingest, Ingested, set[SegmentIdentity]] | None:
+    ) -> tuple[Ingest, Ingested, set[ListedSegment]] | None:
         """List and read the segments; again, if brokers sealed or deleted some meanwhile."""
         for attempt in range(READS_MAX):
             listing = self._source.day(self.cluster, date)
@@ -212,7 +212,7 @@ class Job:
             with self._step(f"{date}: reading {len(listing.segments)} segments", steps, "read"):
                 ingest = Ingest(self._spark, self._source, self._days, date)
                 try:
-                    return ingest, ingest.run(listing), set(listing.identities)
+                    return ingest, ingest.run(listing), set(listing.listed)
                 except SegmentsMovedError:
                     if attempt == READS_MAX - 1:
                         raise OperationalError(

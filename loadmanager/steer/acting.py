@@ -28,7 +28,7 @@ from loadmanager.steer.settings import ACT, APPROVE, FleetSettings
 
 MEASURED_MS = 90_000
 """After the settling: Pulsar has measured once more for certain."""
-KEPT_MAX = 2_000
+NOTE_NAMES_MAX = 2_000
 """Bundles that were just moved, brokers, and bundles that were just split, of which the next daemon
 knows; fewer if their names are long.
 """
@@ -119,7 +119,7 @@ class Acting:
 
     def write_note(self) -> None:
         """Have what the next daemon must know written."""
-        note_bytes, names_max = self._encoded(KEPT_MAX), KEPT_MAX
+        note_bytes, names_max = self._encoded(NOTE_NAMES_MAX), NOTE_NAMES_MAX
         while len(note_bytes) > NOTE_BYTES_MAX and names_max > 0:
             names_max //= 2
             note_bytes = self._encoded(names_max)
@@ -275,10 +275,12 @@ def _newest(times_ms: Mapping[str, int], names_max: int) -> dict[str, int]:
     return {name: times_ms[name] for name in newest}
 
 
-def _later(kept_ms: Mapping[str, int], known_ms: Mapping[str, int], now_ms: int) -> dict[str, int]:
-    """The kept times that are later than those that are known."""
-    clipped = {name: min(at_ms, now_ms) for name, at_ms in kept_ms.items()}
-    return {name: at_ms for name, at_ms in clipped.items() if at_ms > known_ms.get(name, 0)}
+def _later(
+    noted_ms: Mapping[str, int], present_ms: Mapping[str, int], now_ms: int
+) -> dict[str, int]:
+    """The times of the note that are later than those at hand."""
+    clipped = {name: min(at_ms, now_ms) for name, at_ms in noted_ms.items()}
+    return {name: at_ms for name, at_ms in clipped.items() if at_ms > present_ms.get(name, 0)}
 
 
 def _loads(reports: Mapping[str, LocalBrokerData]) -> dict[str, float]:

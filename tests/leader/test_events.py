@@ -127,12 +127,12 @@ async def test_quiet_cycles_in_a_row_are_one_decision() -> None:
 async def test_kept_decisions_are_bounded_by_number_and_size() -> None:
     """The oldest go; a single one that is too large stays alone."""
     kept = Decisions(LoopClock())
-    for number in range(decisions.DECISIONS_KEPT + 5):
+    for number in range(decisions.DECISIONS_MAX + 5):
         kept.remember("x", partial(dict, n=number), epoch=1, cycle=0)
-    assert len(kept.last(10_000)) == decisions.DECISIONS_KEPT
-    kept.remember("x", dict, epoch=1, cycle=0, weight=decisions.WEIGHT_KEPT - 10)
+    assert len(kept.last(10_000)) == decisions.DECISIONS_MAX
+    kept.remember("x", dict, epoch=1, cycle=0, weight=decisions.WEIGHT_MAX - 10)
     assert len(kept.last(10_000)) == 11
-    kept.remember("x", dict, epoch=1, cycle=0, weight=2 * decisions.WEIGHT_KEPT)
+    kept.remember("x", dict, epoch=1, cycle=0, weight=2 * decisions.WEIGHT_MAX)
     assert len(kept.last(10_000)) == 1
     kept.remember("x", dict, epoch=1, cycle=0)
     assert len(kept.last(10_000)) == 1

@@ -16,9 +16,9 @@ from loadmanager.limits.report import ThrottledShown
 
 HEAT = "/loadmanager/v1/heat"
 THROTTLED = "/loadmanager/v1/throttled"
-KEPT_S = 2.0
+REUSE_S = 2.0
 REST_FACTOR = 10
-"""Brokers are asked again after the last round's answers are `KEPT_S` old, and after this many
+"""Brokers are asked again after the last round's answers are `REUSE_S` old, and after this many
 times as long as that round took: a page that is left open never keeps a cluster busy.
 """
 WAITERS_MAX = 20
@@ -64,7 +64,7 @@ class HeatRoutes:
                 began_s = loop.time()
                 self._last_answer = await self._ask_all()
                 took_s = loop.time() - began_s
-                self._next_s = loop.time() + max(KEPT_S, REST_FACTOR * took_s)
+                self._next_s = loop.time() + max(REUSE_S, REST_FACTOR * took_s)
         return shown(self._last_answer)
 
     async def _ask_all(self) -> ThrottledShown:

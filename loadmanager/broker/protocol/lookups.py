@@ -21,7 +21,7 @@ PROTOCOL_VERSION_MAX = 20
 SERVER_VERSION = "loadmanager"
 CLIENT_VERSION_MAX = 100
 """Characters that are kept of the version that a client says it has."""
-ANSWERS_KEPT = 1_000
+ANSWERS_MAX = 1_000
 """Answers to lookups that are kept encoded: one for each broker and kind of client."""
 FAILED_LOOKUP, FAILED_METADATA = 2, 1
 TRANSACTIONS = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
@@ -129,7 +129,7 @@ def _answer_lookup(connection: Connection, request_id: int, listener: str, looku
     connection.send(encoder.encode(request_id))
 
 
-_encoder = lru_cache(maxsize=ANSWERS_KEPT)(LookupEncoder)
+_encoder = lru_cache(maxsize=ANSWERS_MAX)(LookupEncoder)
 
 
 def _refuse_lookup(connection: Connection, request_id: int, error: LoadManagerError) -> None:

@@ -99,7 +99,7 @@ class EarlierRuns:
         scanned, flaws = list[SegmentIndex](), _Flaws([], [])
         bounds = [*(run.first_id for run in runs[1:]), ID_MAX]
         for run, bound in zip(runs, bounds, strict=False):
-            found_to = max(run.first_id, first_id)
+            read_to_id = max(run.first_id, first_id)
             for number, first in names:
                 if number == run.number and first < bound:
                     index = self._read_index(log_id, number, first, bound)
@@ -110,9 +110,9 @@ class EarlierRuns:
                         if segments and segments[-1].run == number and end_id != first:
                             flaws.lost.append(f"entries {end_id} to {first - 1} are missing")
                         segments.append(index)
-                        end_id = found_to = index.end_id
-            if found_to < bound < ID_MAX:
-                flaws.lost.append(f"entries {found_to} to {bound - 1} are missing")
+                        end_id = read_to_id = index.end_id
+            if read_to_id < bound < ID_MAX:
+                flaws.lost.append(f"entries {read_to_id} to {bound - 1} are missing")
         end_id = max([end_id, *(run.first_id for run in runs)])
         return EarlierSegments(segments, end_id, scanned), flaws
 

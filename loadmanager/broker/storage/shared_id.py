@@ -88,7 +88,7 @@ class SharedId:
 
 
 class SharedDirectory:
-    """As `SharedId`, for the event loop. Implements `broker.topics.shared_directory.DirectoryWithId`.
+    """As `SharedId`, for the event loop: a `broker.topics.shared_directory.DirectoryWithId`.
 
     A call that takes longer than `timeout_s` raises `TimeoutError`. As a context manager, it ends
     its thread.

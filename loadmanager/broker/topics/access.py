@@ -34,7 +34,7 @@ from loadmanager.member.namespaces import Namespaces
 
 AUTHORIZATION = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
 TOKEN = "token"
-KEPT_MAX = 10_000
+GRANTS_MAX = 10_000
 """Namespaces, and tenants, whose grants are kept."""
 
 K = TypeVar("K")
@@ -154,7 +154,7 @@ class BrokerAccess:
         return sum(self._ended.get(role, 0) for role in roles)
 
     def end(self, role: str) -> None:
-        if len(self._ended) < KEPT_MAX:
+        if len(self._ended) < GRANTS_MAX:
             self._ended[role] += 1
 
     def left_s(self, identity: Identity) -> float:
@@ -340,6 +340,6 @@ class BrokerAccess:
 
 def _keep(recent: dict[K, V], key: K, value: V) -> None:
     """Keep a value; the oldest make room."""
-    while len(recent) >= KEPT_MAX:
+    while len(recent) >= GRANTS_MAX:
         del recent[next(iter(recent))]
     recent[key] = value

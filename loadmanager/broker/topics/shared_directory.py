@@ -59,7 +59,7 @@ class DirectoryWithId(Protocol):
 
 
 class DirectoryLocks(Protocol):
-    """A file for each broker in the directory. Coroutines raise `OSError`, as `DirectoryWithId`'s do."""
+    """A file for each broker in the directory. Coroutines raise `OSError`."""
 
     async def hold(self, broker: str) -> bool:
         """Keep the file of this broker locked; false if another process has locked it."""

@@ -157,8 +157,8 @@ def _answers_of(at: AdminClient, name: str) -> BrokerFacts:
     try:
         before_s, page, after_s = _now_s(), at.text("/metrics"), _now_s()
         metrics = parse(page)
-        told_s = metrics.get("loadmanager_time_seconds", {}).get("")
-        clock_s = None if told_s is None else (told_s - after_s, told_s - before_s)
+        server_s = metrics.get("loadmanager_time_seconds", {}).get("")
+        clock_s = None if server_s is None else (server_s - after_s, server_s - before_s)
     except (LoadManagerError, ValueError) as error:
         failure = str(error)
     return BrokerFacts(

@@ -237,18 +237,18 @@ def _ended(
     ahead = clocks.get(tenure.broker, 0.0)
     next_ms = _acquired_next(of_bundle, index, clocks)
     if tenure.until_ms is not None:
-        told_ms = tenure.until_ms - ahead
+        recorded_ms = tenure.until_ms - ahead
         if tenure.stopped:
-            return told_ms, _back(tenure, restarted, ahead)
-        if next_ms is not None and next_ms < told_ms:
+            return recorded_ms, _back(tenure, restarted, ahead)
+        if next_ms is not None and next_ms < recorded_ms:
             for silence in stalled:
                 if (
                     silence.broker == tenure.broker
                     and silence.last_ms is not None
                     and _woke(silence, tenure)
                 ):
-                    return min(silence.last_ms - ahead, next_ms), told_ms
-        return told_ms, told_ms
+                    return min(silence.last_ms - ahead, next_ms), recorded_ms
+        return recorded_ms, recorded_ms
     if next_ms is None:
         return None
     begun_ms = (tenure.since_ms or 0) - ahead

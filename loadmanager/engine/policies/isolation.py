@@ -42,7 +42,7 @@ REFUSED_SIZE_MAX = 4 * SIZE_MAX
 """Instructions that may be compiled for policies that are refused."""
 UNUSABLE_SIZE = 2_000
 """An expression that cannot be compiled counts as so many."""
-KEPT_MAX = 10_000
+MATCHES_MAX = 10_000
 """So many namespaces, and brokers for each policy, are kept beside what they matched."""
 _PORT = re.compile(r"(.+):[0-9]+")
 
@@ -228,7 +228,7 @@ class IsolationPolicies(Mapping[str, IsolationPolicy]):
         Deviation: Pulsar takes the first in hash order.
         """
         if namespace not in self._policy_of:
-            if len(self._policy_of) >= KEPT_MAX:
+            if len(self._policy_of) >= MATCHES_MAX:
                 self._policy_of.clear()
             covering = (
                 policy
@@ -291,7 +291,7 @@ class _Matching(dict[str, bool]):
         self._expressions = expressions
 
     def __missing__(self, broker: str) -> bool:
-        if len(self) >= KEPT_MAX:
+        if len(self) >= MATCHES_MAX:
             self.clear()
         matches = self[broker] = matches_broker(self._expressions, broker)
         return matches

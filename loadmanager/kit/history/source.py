@@ -29,7 +29,7 @@ GZIP_BYTES_MIN = 20
 """The size of an empty file, compressed."""
 
 
-SegmentIdentity = tuple[str, str, int]
+ListedSegment = tuple[str, str, int]
 """Kind, name and size of a segment."""
 
 
@@ -73,7 +73,7 @@ class Listing:
 
     segments: tuple[Segment, ...]
     left_out: tuple[tuple[str, str], ...]
-    identities: frozenset[SegmentIdentity]
+    listed: frozenset[ListedSegment]
     """Kind, name and size of all of them."""
 
     def of(self, kind: str) -> list[Segment]:
@@ -147,9 +147,9 @@ class HistorySource:
         except Exception as error:  # noqa: BLE001 - every file system raises its own
             raise OperationalError(f"{self.url} cannot be read: {error}") from None
 
-    def segments(self, cluster: str, date: str) -> set[SegmentIdentity]:
+    def segments(self, cluster: str, date: str) -> set[ListedSegment]:
         """Kind, name and size of the day's segments, without looking into files."""
-        return set(_identities(self._files(cluster, date)))
+        return set(_listed(self._files(cluster, date)))
 
     def _files(self, cluster: str, date: str) -> dict[str, int]:
         return {
@@ -185,7 +185,7 @@ class HistorySource:
             if twin is not segment:
                 left_out.append((segment.path, f"{DUPLICATE_OF}{twin.name}"))
         chosen = sorted(unique.values(), key=lambda item: (item.kind, item.name))
-        return Listing(tuple(chosen), tuple(sorted(left_out)), _identities(files))
+        return Listing(tuple(chosen), tuple(sorted(left_out)), _listed(files))
 
     def _look(self, file: tuple[str, int]) -> Segment | str:
         """The segment, or why it cannot be read."""
@@ -247,7 +247,7 @@ def _folder(cluster: str, date: str) -> str:
     return f"{layout.cluster_folder(cluster)}/{layout.partition('*', date)}"
 
 
-def _identities(files: Mapping[str, int]) -> frozenset[SegmentIdentity]:
+def _listed(files: Mapping[str, int]) -> frozenset[ListedSegment]:
     return frozenset(
         (part["kind"], part["name"], size)
         for path, size in files.items()

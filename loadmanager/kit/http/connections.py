@@ -58,7 +58,7 @@ class Connections:
     """Connection → the large answer that is being sent, the oldest first. Several may be sent the
     same one.
     """
-    _told_at_s: float = float("-inf")
+    _logged_at_s: float = float("-inf")
 
     def enter(self, connection: HttpConnection) -> None:
         """A connection is there; it, or another one, is closed if that is too many."""
@@ -89,8 +89,8 @@ class Connections:
 
     def _tell(self, event: str, **values: object) -> None:
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._told_at_s >= TELL_INTERVAL_S:
-            self._told_at_s = now_s
+        if now_s - self._logged_at_s >= TELL_INTERVAL_S:
+            self._logged_at_s = now_s
             log.warning(event, **values)
 
     def middleware(self) -> Middleware:

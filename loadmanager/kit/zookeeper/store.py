@@ -107,7 +107,7 @@ class ZooKeeperStore:
         self._client = TreeWatchingClient(
             hosts=settings.hosts + (f"/{settings.chroot}" if settings.chroot else ""),
             timeout=settings.session_timeout_ms / 1000,
-            **_known_as(settings.credentials()),
+            **_login_of(settings.credentials()),
             # Retries are frequent, because the lease runs out meanwhile.
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0),
         )
@@ -401,7 +401,7 @@ class ZooKeeperStore:
         return int(txid)
 
 
-def _known_as(credentials: str) -> dict[str, Any]:
+def _login_of(credentials: str) -> dict[str, Any]:
     """kazoo's arguments for a user: what it creates is for that user only."""
     if not credentials:
         return {}

@@ -150,7 +150,7 @@ def _plots(plots: Plots, tables: Mapping[str, Mapping[str, Any]], overloaded: fl
         )
         note += _of(len(plots.heat), tables["hot_bundles"]["total"], "bundles")
         parts.append(_figure("bundles", "Bundles over the day", svg.heat_map(plots), note))
-    if plots.held:
+    if plots.hold_shares:
         parts.append(_limits(plots))
     return (
         "<section><h2>The day</h2>"
@@ -160,7 +160,7 @@ def _plots(plots: Plots, tables: Mapping[str, Mapping[str, Any]], overloaded: fl
 
 
 def _limits(plots: Plots) -> str:
-    drawing = svg.bars(plots.held, title="Limits")
+    drawing = svg.bars(plots.hold_shares, title="Limits")
     holding = _figure(
         "limits",
         "Limits that held clients",

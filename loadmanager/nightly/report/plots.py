@@ -46,7 +46,7 @@ class Plots:
     usage: dict[str, Line] = field(default_factory=dict)
     """Broker → usage."""
     std: Line = field(default_factory=list)
-    held: dict[str, float] = field(default_factory=dict)
+    hold_shares: dict[str, float] = field(default_factory=dict)
     """Limit → share of the time in which somebody was held."""
     delivered: dict[str, Line] = field(default_factory=dict)
     """Limit → delivered over configured."""
@@ -124,10 +124,10 @@ def _imbalance(plots: Plots, day: Day) -> None:
 
 def _limits(plots: Plots, day: Day) -> None:
     holding = [row for row in day.answer("throttling") if row["held_share"] > 0][:LIMITS_MAX]
-    plots.held = {_limit(row): row["held_share"] for row in holding}
+    plots.hold_shares = {_limit(row): row["held_share"] for row in holding}
     ratios = day.facts.delivered(sorted({row["limit"] for row in holding}))
     values = [(_limit(row), row["step"], row["value"]) for row in ratios]
-    plots.delivered = _lines(values, list(plots.held), plots.axis.count)
+    plots.delivered = _lines(values, list(plots.hold_shares), plots.axis.count)
 
 
 def _limit(row: Row) -> str:
