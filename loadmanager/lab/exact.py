@@ -250,7 +250,7 @@ def _snapshot(record: Cycle, term: _Term, settings: StrategySettings) -> Cluster
         isolation_policies=term.known.get("isolation", {}),
         anti_affinity_groups=term.known.get("groups", {}),
         failure_domains=term.known.get("failure_domains", {}),
-        wishes=Wishes(record.pins, record.cordons),
+        wishes=Wishes(record.pins, record.cordons, record.refusals),
         leaving=record.leaving,
     )
     pending = Pending()

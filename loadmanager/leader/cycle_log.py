@@ -136,6 +136,7 @@ class CycleLog:
                 reports=self._count,
                 pins=dict(snapshot.wishes.pins),
                 cordons=dict(snapshot.wishes.cordons),
+                refusals=dict(snapshot.wishes.refusals),
                 leaving=dict(snapshot.leaving),
                 pending=dict(snapshot.under_way.bundles),
                 moved=dict(snapshot.recently_unloaded_ms),

@@ -140,7 +140,7 @@ class LoadManager:
             return self._placed(bundle, preferred, "preferred by the unload before")
         under_way = self.view.under_way(bundle, self.clock.now_ms())
         if under_way is not None:
-            if not self._is_pinned_elsewhere(bundle, under_way):
+            if not self._is_out_of_place(bundle, under_way):
                 return under_way
             self.view.not_placed(bundle)
         settings = self.strategies.value
@@ -167,9 +167,14 @@ class LoadManager:
             bundle, choice.broker, placement_reason(choice.candidates, choice.rejected)
         )
 
-    def _is_pinned_elsewhere(self, bundle: str, broker_id: str) -> bool:
-        """True if the bundle is pinned to another broker, and placement may send it there."""
-        pin = self.moves.wishes.now().pin_of(bundle)
+    def _is_out_of_place(self, bundle: str, broker_id: str) -> bool:
+        """True if a broker could not open the bundle, or it is pinned to another one to which
+        placement may send it.
+        """
+        wishes = self.moves.wishes.now()
+        pin = wishes.pin_of(bundle)
+        if wishes.refuses(broker_id, bundle):
+            return True
         if pin is None or pin.broker == broker_id:
             return False
         snapshot = self.snapshot(self.strategies.value, passing=True)

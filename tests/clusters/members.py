@@ -31,6 +31,7 @@ from loadmanager.leader.leading import PresentLeader
 from loadmanager.leader.ports.mover import Released
 from loadmanager.leader.wishes import OperatorWishes
 from loadmanager.member.base import Base, Cluster
+from loadmanager.member.hooks import HookLimits, Hooks
 from loadmanager.member.locks import Locks
 from loadmanager.member.lookup import Lookups
 from loadmanager.member.namespaces import Namespaces
@@ -38,6 +39,7 @@ from loadmanager.member.ownership import Ownership
 from loadmanager.member.placement_policies import PlacementPolicies
 from loadmanager.member.ports.hosting import HostUsage, TopicTraffic
 from loadmanager.member.record_orders import RecordOrders
+from loadmanager.member.refusals import Refusals
 from loadmanager.member.settings import BrokerSettings, StateSettings
 from loadmanager.member.state_cache import StateCache
 from loadmanager.member.state_records import StateRecords
@@ -207,7 +209,8 @@ class Broker:
         self.ownership = Ownership(
             self.base,
             namespaces=self.namespaces,
-            hosting=self.tenant,
+            hosting=Hooks(self.tenant, HookLimits()),
+            refusals=Refusals(self.store, clock, self.address.broker_id),
             claims=self.records if extensible else locks,
             observe=self.steps.append,
         )

@@ -16,13 +16,13 @@ import msgspec
 from clusters.members import LoopClock
 
 from loadmanager.broker import settings
+from loadmanager.broker.compose import Parts
 from loadmanager.broker.ports.log import Storage
 from loadmanager.broker.protocol.server import BrokerServer
+from loadmanager.broker.service import Outside, Service
 from loadmanager.broker.settings.live import LiveSettings
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import Frame, FrameReader, encode
-from loadmanager.broker.wiring.outside import Outside, Service
-from loadmanager.broker.wiring.parts import Parts
 from loadmanager.engine.history.records import Record
 from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
 from loadmanager.kit.addresses import BrokerAddress

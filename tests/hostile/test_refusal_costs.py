@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from broker.composed.test_client_access import secured
 from broker.protocol.driven_broker import PONG, Wire
-from broker.wiring.test_client_access import secured
 from clusters.running import NS, eventually, until
 from hostile.callers import PING, Caller, connect
 from hostile.roles import ROLES, TOPIC

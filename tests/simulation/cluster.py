@@ -13,14 +13,14 @@ from typing import Any
 from simulation.world import Machine, MachineClock, SimulationError, World
 from simulation.zookeeper import Client, Server
 
+from loadmanager.broker.compose import Parts
 from loadmanager.broker.protocol.connection import Connection
 from loadmanager.broker.protocol.server import HANDLERS, BrokerServer
+from loadmanager.broker.service import Outside
 from loadmanager.broker.settings import KEYS
 from loadmanager.broker.settings.live import LiveSettings
 from loadmanager.broker.storage.log_files import LogFiles
 from loadmanager.broker.storage.memory_disk import MemoryDisk, SharedFiles
-from loadmanager.broker.wiring.outside import Outside
-from loadmanager.broker.wiring.parts import Parts
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.audit import ChangeShown

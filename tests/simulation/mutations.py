@@ -478,10 +478,10 @@ MUTATIONS = (
     ),
     _stored(
         "non-persistent topics go on without the lease",
-        "broker/protocol/server.py",
+        "broker/protocol/hosted_bundles.py",
         3,
-        "if hosted.bundle not in kept or hosted.stored is None:",
-        "if hosted.bundle not in kept:",
+        "if hosted.bundle not in proven or hosted.stored is None:",
+        "if hosted.bundle not in proven:",
     ),
     _stored(
         "a topic is opened though the lease has run out meanwhile",
@@ -669,6 +669,23 @@ MUTATIONS = (
         "if size:",
         "broker/storage/test_failed_syncs.py::"
         "test_a_piece_that_a_journal_has_lost_is_not_brought_again",
+    ),
+    _in_test(
+        "what waits in memory of a log hides what others have found of it",
+        "broker/storage/log_files.py",
+        3,
+        "if own := self._buffer.paths(log_id):  # of a run that others may have found more of",
+        "if own := list[str]():",
+        "broker/storage/test_failed_syncs.py::"
+        "test_what_another_broker_has_found_of_a_failed_commit_can_be_read_here",
+    ),
+    _in_test(
+        "a share that goes while a log is opened is taken for an empty one",
+        "broker/storage/log_files.py",
+        2,
+        "if runs:  # a share that went away meanwhile looked as if its files were gone",
+        "if False:",
+        "broker/storage/test_vanishing_share.py",
     ),
     _in_test(
         "what a reader finds damaged is not read from the journal",

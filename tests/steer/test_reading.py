@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -278,9 +279,11 @@ def test_addresses_that_are_refused(url: str) -> None:
 
 def test_a_secret_that_cannot_be_read_is_told_at_the_start(tmp_path: Path) -> None:
     """Not with the first request."""
-    settings = PulsarSettings(urls=("http://h:1",), token_file=str(tmp_path / "none"))
-    with pytest.raises(OperationalError, match="cannot be read"):
-        PulsarClient(settings)
+    os.mkfifo(tmp_path / "pipe")
+    for name, why in (("none", "No such file"), ("pipe", "not a regular file")):
+        settings = PulsarSettings(urls=("http://h:1",), token_file=str(tmp_path / name))
+        with pytest.raises(OperationalError, match=f"cannot be read: {why}"):
+            PulsarClient(settings)
 
 
 async def test_policies_of_a_namespace_that_is_new(tmp_path: Path) -> None:

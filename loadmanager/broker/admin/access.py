@@ -19,7 +19,7 @@ from loadmanager.engine.policies.permissions import CONSUME, PRODUCE
 from loadmanager.kit.errors import ForbiddenError, NotAuthenticatedError
 from loadmanager.kit.http.answers import failed, namespace_of, topic_of
 from loadmanager.kit.http.permits import METRICS, OPEN, PERMIT, bearer_of
-from loadmanager.kit.refusals import Refusals
+from loadmanager.kit.refusals import ClientRefusals
 from loadmanager.kit.security.identity import Identity
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -79,7 +79,7 @@ class Permit:
         return self.access.left_s(self.identity)
 
 
-def access_of(access: Access, refusals: Refusals, *, metrics: bool) -> Middleware:
+def access_of(access: Access, refusals: ClientRefusals, *, metrics: bool) -> Middleware:
     """Answer 401 to whoever does not prove who he is, and 403 to whoever may not do it.
 
     `metrics`: also whoever reads /metrics must do so.

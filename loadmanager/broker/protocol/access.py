@@ -26,7 +26,7 @@ from loadmanager.broker.wire.frames import COMMAND_TYPES, REQUEST_ID_NONE, Frame
 from loadmanager.engine.policies.permissions import CONSUME, PRODUCE
 from loadmanager.kit.errors import ForbiddenError, LoadManagerError, NotAuthenticatedError
 from loadmanager.kit.names import NamespaceName, TopicName
-from loadmanager.kit.refusals import Refusals
+from loadmanager.kit.refusals import ClientRefusals
 
 Roles = tuple[str, ...]
 _Use = tuple[Roles, NamespaceName, TopicName | None, str, str]
@@ -102,7 +102,7 @@ class ClientAccess:
 
     access: Access
     serving: Serving
-    refusals: Refusals = field(default_factory=lambda: Refusals("binary"))
+    refusals: ClientRefusals = field(default_factory=lambda: ClientRefusals("binary"))
     rights: Rights = field(init=False)
     _challenged: set[Connection] = field(default_factory=set)
     """Connections that were asked for a new proof."""

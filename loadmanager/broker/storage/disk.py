@@ -19,7 +19,9 @@ OPEN_MAX = 500
 """Files that a thread keeps open for writing."""
 READ_BYTES = 1 << 20
 """Bytes of one read that passes over the page cache."""
-NO_SUCH_NAME = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES)
+MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""Errors that say that there is no such file."""
+NO_SUCH_NAME = (*MISSING, errno.EACCES)
 """Errors that are those of one name: others in the directory may have none."""
 
 
@@ -38,7 +40,10 @@ class DirectoryDisk:
     ) -> None:
         self._root = root
         self._fdatasync, self._fsync = fdatasync, fsync
+        made = [folder for folder in (root, *root.parents) if not folder.exists()]
         make_folder(root)
+        for folder in made:
+            self._sync_folder(folder.parent)
         self._threads = threading.local()
         self._new: dict[str, None] = {}
         """Files whose first byte was written, and whose name was not synced since. Another process
@@ -73,7 +78,7 @@ class DirectoryDisk:
     def make_folder(self, folder: str, *, begins: bool = False) -> None:
         """See `writers.Disk`."""
         target = self._root / folder
-        if begins or folder in self._unnamed or not target.exists():
+        if begins or folder in self._unnamed or not self.exists(folder):
             self._unnamed[folder] = None
             make_folder(target)
             for parent in target.parents:
@@ -116,7 +121,8 @@ class DirectoryDisk:
 
     def size(self, path: str) -> int:
         """See `writers.Disk`."""
-        return (self._root / path).stat().st_size
+        with self._reading(path) as file:  # NFS answers of a file that is not opened what it knew
+            return os.fstat(file.fileno()).st_size
 
     def read_stored(self, path: str, size: int, offset: int = 0) -> bytes:
         """See `writers.Disk`. A file system that cannot pass over the page cache is asked to drop
@@ -163,7 +169,13 @@ class DirectoryDisk:
 
     def exists(self, path: str) -> bool:
         """See `writers.Disk`."""
-        return (self._root / path).exists()
+        try:  # not `Path.exists`, which may say no when the file system has not answered
+            (self._root / path).stat()
+        except OSError as error:
+            if error.errno not in MISSING:
+                raise
+            return False
+        return True
 
     def has(self, path: str, size: int) -> bool:
         """See `writers.Disk`."""

@@ -77,7 +77,8 @@ class EarlierRuns:
         to be damaged is looked at once more, with the journals.
         """
         folder = f"{log_id:016x}"
-        self._disk.make_folder(folder, begins=not runs)
+        if not runs:
+            self._disk.make_folder(folder, begins=True)
         if not runs and self.segments(log_id):
             problem = f"the folder {folder} of a new topic has messages already; {TAKEN}"
             log.error("a topic cannot be stored here", log=log_id, problem=problem)
@@ -96,6 +97,8 @@ class EarlierRuns:
         self, log_id: int, runs: Sequence[Run], first_id: int
     ) -> tuple[EarlierSegments, _Flaws]:
         names, segments, end_id = self.segments(log_id), list[SegmentIndex](), first_id
+        passed = set(self.passed(names, first_id))  # a journal may have brought back a part of them
+        names = [name for name in names if name not in passed]
         scanned, flaws = list[SegmentIndex](), _Flaws([], [])
         bounds = [*(run.first_id for run in runs[1:]), ID_MAX]
         for run, bound in zip(runs, bounds, strict=False):
@@ -166,6 +169,12 @@ class EarlierRuns:
                 if suffix == "log":
                     segments.append((run, first))
         return sorted(segments)
+
+    @staticmethod
+    def passed(names: Sequence[tuple[int, int]], first_id: int) -> list[tuple[int, int]]:
+        """Of the segments of a log, in order, those with nothing from `first_id` on."""
+        pairs = zip(names, names[1:], strict=False)
+        return [name for name, (_, following) in pairs if following <= first_id]
 
     def _read_index(self, log_id: int, run: int, first_id: int, bound: int) -> SegmentIndex | None:
         """The index that was left of a segment, if it is whole and has nothing from `bound` on: a

@@ -139,6 +139,8 @@ class LogFiles:
         if runs and runs[-1].writer == self.writer:
             earlier = await self._open_own(log_id, runs, first_id)
         else:
+            if own := self._buffer.paths(log_id):  # of a run that others may have found more of
+                await self._in_thread(COMMITTER, lambda: self._buffer.flush(own))
             earlier = await self._for_log(log_id, lambda: self._find(log_id, runs, first_id))
         self._scanned.pop(log_id, None)
         if earlier.scanned:
@@ -165,7 +167,10 @@ class LogFiles:
     def _find(self, log_id: int, runs: Sequence[Run], first_id: int) -> EarlierSegments:
         self._earlier.require_directory(log_id, begins=not runs)
         self._own.begin()
-        return self._earlier.find(log_id, runs, first_id, self.writer)
+        earlier = self._earlier.find(log_id, runs, first_id, self.writer)
+        if runs:  # a share that went away meanwhile looked as if its files were gone
+            self._earlier.require_directory(log_id, begins=False)
+        return earlier
 
     async def _leave_indexes(self) -> None:
         while self._unindexed:
@@ -469,12 +474,10 @@ class LogFiles:
         await self._for_log(log_id, lambda: self._trim(log_id, first_id))
 
     def _trim(self, log_id: int, first_id: int) -> None:
-        names = self._earlier.segments(log_id)
-        for (run, first), (_, following) in zip(names, names[1:], strict=False):
-            if following <= first_id:
-                path = segment_path(log_id, run, first)
-                for name in (index_path(path), path):
-                    self._disk.remove(name)
+        for run, first in self._earlier.passed(self._earlier.segments(log_id), first_id):
+            path = segment_path(log_id, run, first)
+            for name in (index_path(path), path):
+                self._disk.remove(name)
 
     async def close(self, log_id: int, segments: Sequence[SegmentIndex]) -> None:
         """See the port."""

@@ -18,6 +18,9 @@ from weakref import WeakSet
 
 from loadmanager.broker.messaging.segments import SECTOR_BYTES
 
+OPEN_MAX = 500
+"""Files that a thread has open, as in a real directory."""
+
 
 def _no_trouble(_call: str, _path: str) -> int:
     return 0
@@ -280,6 +283,8 @@ class MemoryDisk:
         if path not in opened or opened[path][0] is not file:
             opened[path] = file, _Handle()
             file.handles.add(opened[path][1])
+            if len(opened) > OPEN_MAX:
+                del opened[next(iter(opened))]
         return opened[path][1]
 
     def sync_names(self, folder: str) -> None:

@@ -16,7 +16,13 @@ import structlog
 from crc32c import crc32c
 
 from loadmanager.broker.storage.commit_journal import Place, is_cut_off, read_batches
-from loadmanager.broker.storage.writers import RESERVE, WRITERS, Disk, write_piece
+from loadmanager.broker.storage.writers import (
+    RESERVE,
+    SYNCED_AT_ONCE,
+    WRITERS,
+    Disk,
+    write_piece,
+)
 
 DAMAGED = "damaged"
 """Where journals are kept of which a part cannot be read."""
@@ -156,6 +162,12 @@ class OtherWriters:
         self._disk.sync_names(folder)  # see `_bring`
         for name in self._journals(folder):
             size += self._apply(f"{folder}/{name}", segments, failed)
+        self._sync(segments, failed)
+        if not failed:
+            self._delete(folder)
+        return size, failed
+
+    def _sync(self, segments: dict[str, None], failed: dict[str, OSError]) -> None:
         for path in segments:
             try:
                 self._disk.sync(path)
@@ -164,9 +176,7 @@ class OtherWriters:
                 pass
             except OSError as error:
                 failed[path] = error
-        if not failed:
-            self._delete(folder)
-        return size, failed
+        segments.clear()
 
     def _apply(self, path: str, segments: dict[str, None], failed: dict[str, OSError]) -> int:
         """Write the pieces of a journal whose writer has ended."""
@@ -183,6 +193,8 @@ class OtherWriters:
                 if written:
                     size += written
                     segments[place.path] = None
+                if len(segments) >= SYNCED_AT_ONCE:
+                    self._sync(segments, failed)
             end = behind
         if rest := raw[end:]:
             if is_cut_off(path, rest):

@@ -154,7 +154,7 @@ class BrokerAccess:
         return sum(self._ended.get(role, 0) for role in roles)
 
     def end(self, role: str) -> None:
-        if len(self._ended) < GRANTS_MAX:
+        if role in self._ended or len(self._ended) < GRANTS_MAX:
             self._ended[role] += 1
 
     def left_s(self, identity: Identity) -> float:

@@ -251,11 +251,14 @@ def isolation_set(
     """
     parameters = {"min_limit": str(min_primaries), "usage_threshold": "100"}
     body = {
-        **regexes,
+        **{name: list(texts) for name, texts in regexes.items()},
         "auto_failover_policy": {"policy_type": "min_available", "parameters": parameters},
         "unload_scope": unload,
     }
     path = _isolation(admin)
+    before = admin.ask("GET", path, None, dict[str, IsolationPolicyShown])[1].get(policy)
+    if before == body and unload != "all_matching":
+        return unchanged(f"isolation policy {policy} is so already", policy=policy, **body)
     admin.send("POST", f"{path}/{quote(policy, safe='')}", body)
     primaries = [
         entry["brokerName"]

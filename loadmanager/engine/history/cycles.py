@@ -105,6 +105,7 @@ class Cycle(Record, kw_only=True):
     failure_domains: dict[str, list[str]] | None = None
     pins: dict[str, Pin] = msgspec.field(default_factory=dict)
     cordons: dict[str, Cordon] = msgspec.field(default_factory=dict)
+    refusals: dict[str, frozenset[str]] = msgspec.field(default_factory=dict)
     leaving: dict[str, str] = msgspec.field(default_factory=dict)
     """Bundle → the broker that it leaves: moves that wait or are under way."""
     pending: dict[str, str] = msgspec.field(default_factory=dict)

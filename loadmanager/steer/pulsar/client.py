@@ -13,7 +13,6 @@ import os
 import re
 import ssl
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
@@ -24,6 +23,7 @@ from aiohttp.tracing import Trace
 from yarl import URL
 
 from loadmanager.kit.errors import ConfigError, OperationalError
+from loadmanager.kit.security.reading import read_file
 from loadmanager.kit.text import printable
 from loadmanager.leader.ports.mover import NotSentError
 from loadmanager.steer.ports.cluster_reader import AGENT, Cost
@@ -306,8 +306,7 @@ async def _sent_once(
 
 def _secret(path: str) -> str:
     try:
-        with Path(path).open() as file:
-            text = file.read(SECRET_BYTES_MAX).strip()
+        text = read_file(path, SECRET_BYTES_MAX).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text"
         raise OperationalError(f"{path} cannot be read: {reason}") from None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from broker.admin.serving import CLUSTER, ORDERS, Served, serving
 from broker.admin.test_admin_access import secured
-from broker.wiring.test_rights import a_consumer, a_producer, answer_to
+from broker.composed.test_rights import a_consumer, a_producer, answer_to
 from clusters.running import eventually
 from kit.security.tokens import ADMIN, VALUES, token, verifier
 from structlog.testing import capture_logs

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import structlog
 
 from loadmanager.broker.admin.server import AdminServer
+from loadmanager.broker.service import Service
 from loadmanager.broker.topics.access import AccessSettings
-from loadmanager.broker.wiring.outside import Service
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.security.settings import BrokerClientTlsSettings, TlsSettings

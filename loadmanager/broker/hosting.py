@@ -7,12 +7,7 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from loadmanager.broker.messaging.settings import MessagingSettings, StorageSettings
-from loadmanager.broker.settings.live import LiveSettings
-from loadmanager.broker.topics.access import AccessSettings, BrokerAccess
-from loadmanager.broker.topics.limit_telemetry import samples as limit_samples
-from loadmanager.broker.topics.refused_tokens import RefusedTokens
-from loadmanager.broker.topics.topics import Topics
-from loadmanager.broker.wiring.outside import (
+from loadmanager.broker.service import (
     AuthenticatesClients,
     DisconnectsRoles,
     Outside,
@@ -21,6 +16,11 @@ from loadmanager.broker.wiring.outside import (
     StoresTopics,
     TellsChanges,
 )
+from loadmanager.broker.settings.live import LiveSettings
+from loadmanager.broker.topics.access import AccessSettings, BrokerAccess
+from loadmanager.broker.topics.limit_telemetry import samples as limit_samples
+from loadmanager.broker.topics.refused_tokens import RefusedTokens
+from loadmanager.broker.topics.topics import Topics
 from loadmanager.kit.audit import Audit
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live

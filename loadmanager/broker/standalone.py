@@ -12,8 +12,8 @@ from pathlib import Path
 
 import structlog
 
+from loadmanager.broker.initialize import initialize_cluster
 from loadmanager.broker.settings import KEYS, check
-from loadmanager.broker.wiring.initialize import initialize_cluster
 from loadmanager.kit.errors import ConfigError
 from loadmanager.kit.files.properties import read_properties, write_private
 from loadmanager.kit.free_port import require_free_port

@@ -7,8 +7,8 @@ from copy import copy
 from dataclasses import dataclass
 from functools import partial
 
+from loadmanager.broker.service import Outside
 from loadmanager.broker.settings import KEYS
-from loadmanager.broker.wiring.outside import Outside
 from loadmanager.kit.audit import ChangeShown
 from loadmanager.leader.audit import AuditLog
 from loadmanager.leader.events import EventHub

@@ -1,6 +1,6 @@
 """A broker: a member that serves Pulsar's clients, or whatever else hashes into bundles.
 
-It takes everything outside it from `Outside`. `broker.wiring.broker` adds what a process has:
+It takes everything outside it from `Outside`. `broker.process` adds what a process has:
 ports, signals, metrics, history on disk.
 """
 
@@ -9,15 +9,8 @@ from __future__ import annotations
 from functools import partial
 
 from loadmanager.broker.admin.use_cases import UseCases
-from loadmanager.broker.messaging.settings import MessagingSettings
-from loadmanager.broker.settings.live import LiveSettings
-from loadmanager.broker.topics.deleting import Deleting
-from loadmanager.broker.topics.directory import TopicDirectory
-from loadmanager.broker.topics.limits import Limits
-from loadmanager.broker.topics.schemas import StoredSchemas
-from loadmanager.broker.topics.topics import Topics
-from loadmanager.broker.wiring.auditing import Telling, build_audit
-from loadmanager.broker.wiring.hosting import (
+from loadmanager.broker.auditing import Telling, build_audit
+from loadmanager.broker.hosting import (
     access_watchers,
     build_access,
     build_hosting,
@@ -26,7 +19,14 @@ from loadmanager.broker.wiring.hosting import (
     hosting_samples,
     share_topics,
 )
-from loadmanager.broker.wiring.outside import HostsTopics, Outside, StoresTopics
+from loadmanager.broker.messaging.settings import MessagingSettings
+from loadmanager.broker.service import HostsTopics, Outside, StoresTopics
+from loadmanager.broker.settings.live import LiveSettings
+from loadmanager.broker.topics.deleting import Deleting
+from loadmanager.broker.topics.directory import TopicDirectory
+from loadmanager.broker.topics.limits import Limits
+from loadmanager.broker.topics.schemas import StoredSchemas
+from loadmanager.broker.topics.topics import Topics
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.metrics.settings import MetricsSettings
@@ -36,9 +36,10 @@ from loadmanager.kit.units import MIB
 from loadmanager.leader.audit import NotingStore
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.settings import ThrottlingSettings
-from loadmanager.member.compose import Member, base_of
+from loadmanager.member.compose import Member
 from loadmanager.member.orders import Orders
 from loadmanager.member.splitting import Splitting
+from loadmanager.member.world import base_of
 
 
 class Parts:
