@@ -111,7 +111,7 @@ class TermPlans:
         )
         self._plans[term_plan.id] = term_plan
         while len(self._plans) > PLANS_MAX or (
-            len(self._plans) > 1 and sum(plan_.weight for plan_ in self._plans.values()) > MOVES_MAX
+            len(self._plans) > 1 and sum(each.weight for each in self._plans.values()) > MOVES_MAX
         ):
             del self._plans[next(iter(self._plans))]
         return term_plan

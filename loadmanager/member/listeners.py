@@ -54,18 +54,18 @@ def advertised(settings: BrokerSettings) -> dict[str, AdvertisedListener]:
 def binds(settings: BrokerSettings) -> list[Bind]:
     """The addresses of `bindAddresses`. Raises `ConfigError`."""
     key, names = "bindAddresses", advertised(settings)
-    binds_ = [Bind(*_entry(key, entry)) for entry in settings.bind_addresses]
-    for bind in binds_:
+    addresses = [Bind(*_entry(key, entry)) for entry in settings.bind_addresses]
+    for bind in addresses:
         if bind.listener not in names:
             raise ConfigError(f"{key}: listener {bind.listener} is not among advertisedListeners")
-    ports = [*own_ports(settings).values(), *(bind.port for bind in binds_)]
+    ports = [*own_ports(settings).values(), *(bind.port for bind in addresses)]
     for port in ports:
         if port and ports.count(port) > 1:
             raise ConfigError(
                 f"{key}, brokerServicePort, webServicePort and those for TLS: port {port} is "
                 "there twice"
             )
-    return binds_
+    return addresses
 
 
 def own_ports(settings: BrokerSettings) -> dict[str, int | None]:
