@@ -122,4 +122,4 @@ async def test_a_client_of_the_admin_api_leaves_no_object() -> None:
             ):
                 await answer.read()
         await until(lambda: server._connections._crowd.count <= before)
-        await until(lambda: alive(HttpConnection)["Connection"] <= before)
+        await until(lambda: alive(HttpConnection)["HttpConnection"] <= before)
