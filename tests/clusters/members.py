@@ -152,6 +152,10 @@ class Tenant:
         return HostUsage(0, 1 << 20, 0, 0)
 
 
+async def nothing_open() -> None:
+    """Close a topic that is open nowhere."""
+
+
 class Leaves:
     """Settings as a test sets them; every other leaf has its defaults."""
 

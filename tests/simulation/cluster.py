@@ -406,7 +406,7 @@ class Transport(asyncio.Transport):
         self._inbox: list[bytes] = []
         self._in_s = self._out_s = 0.0
         process.transports.append(self)
-        self._protocol = Connection(process.parts.hosting, HANDLERS)  # type: ignore[union-attr]
+        self._protocol = Connection(process.parts.hosting.serving, HANDLERS)  # type: ignore[union-attr]
         process.machine.call_soon(self._protocol.connection_made, self)
 
     # The client's side

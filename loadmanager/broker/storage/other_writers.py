@@ -7,6 +7,7 @@ ended, its journals are read for the pieces of that log: its segments may lack t
 
 from __future__ import annotations
 
+import errno
 import threading
 from array import array
 from collections.abc import Iterable, Iterator
@@ -25,6 +26,7 @@ from loadmanager.broker.storage.writers import (
 )
 
 DAMAGED = "damaged"
+FULL = (errno.ENOSPC, errno.EDQUOT)
 """Where journals are kept of which a part cannot be read."""
 
 log = structlog.get_logger("storage")
@@ -74,8 +76,29 @@ class OtherWriters:
         """End a run of a writer, which looks for the mark after every write. It need not be
         durable: a machine that stops ends all runs.
         """
-        if self._disk.exists(f"{WRITERS}/{writer}/lock"):
-            self._disk.create(f"{WRITERS}/{writer}/{log_id:x}-{run:x}.fenced", b"")
+        folder = f"{WRITERS}/{writer}"
+        if not self._disk.exists(f"{folder}/lock"):
+            return
+        mark = f"{folder}/{log_id:x}-{run:x}.fenced"
+        try:
+            self._disk.create(mark, b"")
+        except OSError as error:
+            if error.errno not in FULL or not self._free_room(folder):
+                raise
+            self._disk.create(mark, b"")
+
+    def _free_room(self, folder: str) -> bool:
+        """Free the room that a writer had taken for this, if its process has ended: on some file
+        systems names need room, too.
+        """
+        with self._lock:
+            if not self._disk.lock(f"{folder}/lock"):
+                return False
+            try:
+                self._disk.remove(f"{folder}/{RESERVE}")
+            finally:
+                self._disk.unlock(f"{folder}/lock")
+            return True
 
     def names(self) -> list[str]:
         """All writers that have a folder."""

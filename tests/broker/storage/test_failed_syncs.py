@@ -294,6 +294,25 @@ async def test_a_piece_that_a_journal_has_lost_is_not_brought_again() -> None:
     assert (end_id, await content(other, segments)) == (1, [bytes(2000)])
 
 
+async def test_a_dead_brokers_topics_are_taken_over_on_a_disk_without_room_for_names() -> None:
+    """The room that it had taken is freed for the mark."""
+    failing = Failing()
+    disk = MemoryDisk(failing.files)
+    storage, other = LogFiles(disk, inline, direct_max=0), failing.storage()
+    segments, _ = await storage.open(7, [], 0)
+    await commit(storage, a_log(segments), b"first")
+    runs, reserve = [Run(1, 0, storage.writer)], f"writers/{storage.writer}/{RESERVE}"
+    assert reserve in failing.files.content
+    failing.files.trouble = lambda call, _: (
+        ENOSPC if call == "create" and reserve in failing.files.content else 0
+    )
+    with pytest.raises(OperationalError):
+        await other.open(7, runs, 0)
+    disk.kill()
+    segments, end_id = await other.open(7, runs, 0)
+    assert (end_id, await content(other, segments)) == (1, [b"first"])
+
+
 async def test_a_segment_that_cannot_be_stored_costs_its_own_log_only() -> None:
     """The process that wrote it has ended, and its journal covers other logs, too."""
     failing = Failing()
