@@ -25,7 +25,7 @@ from loadmanager.broker.settings.live import LiveSettings
 from loadmanager.broker.topics.deleting import Deleting
 from loadmanager.broker.topics.directory import TopicDirectory
 from loadmanager.broker.topics.limits import Limits
-from loadmanager.broker.topics.schemas import Schemas
+from loadmanager.broker.topics.schemas import StoredSchemas
 from loadmanager.broker.topics.topics import Topics
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.watching import Watcher
@@ -89,7 +89,7 @@ class Parts:
             cluster=cluster,
             session_keeper=self.member.session_keeper,
             topics=self._topics,
-            schemas=Schemas(noting, cluster.namespaces, outside.clock, base.corrupt),
+            schemas=StoredSchemas(noting, cluster.namespaces, outside.clock, base.corrupt),
             ownership=self.member.ownership,
             lookups=self.member.lookups,
             limits=self.limits,

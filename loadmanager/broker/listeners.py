@@ -94,10 +94,10 @@ def restricted(broker: BrokerSettings, access: AccessSettings) -> BrokerSettings
 def _loopback(host: str) -> str:
     """The host if it is this machine alone, else the address that is."""
     try:
-        found = {info[4][0] for info in socket.getaddrinfo(host, None)}
+        addresses = {info[4][0] for info in socket.getaddrinfo(host, None)}
     except OSError:
         return host  # to listen there will fail, and say so
-    if found and all(ipaddress.ip_address(address).is_loopback for address in found):
+    if addresses and all(ipaddress.ip_address(address).is_loopback for address in addresses):
         return host
     return "::1" if ":" in host else "127.0.0.1"
 

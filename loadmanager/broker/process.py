@@ -169,7 +169,7 @@ class _Broker:
         try:
             await self._run()
         except asyncio.CancelledError:
-            if not self._ending.told:
+            if not self._ending.signalled:
                 raise
         log.info("stopped")
         return 0

@@ -14,7 +14,7 @@ from loadmanager.broker.ports.directory import Directory
 from loadmanager.broker.ports.log import Storage
 from loadmanager.broker.ports.topics import TopicHost
 from loadmanager.broker.protocol.server import BrokerServer
-from loadmanager.broker.topics.limits import MessageRules
+from loadmanager.broker.topics.limits import PolicyListener
 from loadmanager.kit.audit import Audit
 from loadmanager.kit.conf import Live
 from loadmanager.kit.listener import Tls
@@ -91,7 +91,7 @@ class HostsTopics(Protocol):
     """A `Service` whose topics operators can ask, and give rules, as those of Pulsar's brokers."""
 
     @property
-    def rules(self) -> MessageRules:
+    def rules(self) -> PolicyListener:
         """Who keeps messages; told of the policies of namespaces."""
         ...
 

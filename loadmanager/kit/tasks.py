@@ -342,12 +342,12 @@ async def for_each(
 
 async def both(first: Awaitable[T], second: Awaitable[R]) -> tuple[T, R]:
     """Wait for two things that go on at once. Raises the first one's error, else the second's."""
-    one, other = await asyncio.gather(first, second, return_exceptions=True)
-    if isinstance(one, BaseException):
-        raise one
+    outcome, other = await asyncio.gather(first, second, return_exceptions=True)
+    if isinstance(outcome, BaseException):
+        raise outcome
     if isinstance(other, BaseException):
         raise other
-    return one, other
+    return outcome, other
 
 
 async def forever() -> None:

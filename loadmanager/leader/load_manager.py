@@ -43,7 +43,7 @@ from loadmanager.kit.names import NamespaceName, is_system_namespace
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import Steps
 from loadmanager.leader.cycle_log import CycleLog, Draws
-from loadmanager.leader.decisions import Decisions, KeptDecision
+from loadmanager.leader.decisions import Decisions, RecentDecision
 from loadmanager.leader.documents.decisions import (
     DecisionShown,
     of_cycle,
@@ -125,7 +125,7 @@ class LoadManager:
     def observe(self, broker_id: str, report: LocalBrokerData | BrokerLoadData) -> None:
         """Show a broker's report to the strategies."""
         if self.log is not None and isinstance(report, LocalBrokerData):
-            self.log.seen(broker_id, report)  # first: a strategy of a third party may raise
+            self.log.taken_up(broker_id, report)  # first: a strategy of a third party may raise
         self.memories = cycle.observe(broker_id, report, self.strategies.value, self.memories)
 
     # Placing
@@ -399,7 +399,7 @@ class LoadManager:
 
     # Decisions
 
-    def _remember(self, kind: str, details: Callable[..., DecisionShown]) -> KeptDecision:
+    def _remember(self, kind: str, details: Callable[..., DecisionShown]) -> RecentDecision:
         return self.kept.remember(kind, details, epoch=self.epoch, cycle=self.cycles)
 
     def moved(self, move: Move, _life: int | None = None) -> None:

@@ -56,9 +56,9 @@ class OperatorWishes:
                 for root in (paths.PINS, paths.CORDONS)
                 for name in await self._store.children(root)
             ]
-            known = [paths.pin(bundle) for bundle in self.pins]
-            known += [paths.cordon(broker) for broker in self.cordons]
-            for path in dict.fromkeys([*known, *present, paths.PAUSE]):
+            present_before = [paths.pin(bundle) for bundle in self.pins]
+            present_before += [paths.cordon(broker) for broker in self.cordons]
+            for path in dict.fromkeys([*present_before, *present, paths.PAUSE]):
                 await self._read(path)
         else:
             await self._read(change.path)

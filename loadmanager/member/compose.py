@@ -23,8 +23,8 @@ from loadmanager.kit.tasks import Interval, every, retrying
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.leader.brokers import Brokers
 from loadmanager.leader.decision_telemetry import Counts
-from loadmanager.leader.events import Events
-from loadmanager.leader.leading import Leading
+from loadmanager.leader.events import EventHub
+from loadmanager.leader.leading import PresentLeader
 from loadmanager.leader.wishes import OperatorWishes
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.member.base import Base, Cluster
@@ -70,7 +70,7 @@ class Member:
     ) -> None:
         self.base, self._world = base, world
         self._unguarded, self._hosting = hosting, Hooks(hosting, HookLimits())
-        self.events = Events()
+        self.events = EventHub()
         self._counts = Counts()
         self._watchers: list[Watcher] = []
         self.cluster = self._build_cluster(documents)
@@ -125,7 +125,7 @@ class Member:
         self.telemetry = self._build_telemetry()
 
     def _build_cluster(self, documents: Store) -> Cluster:
-        base, leading = self.base, Leading()
+        base, leading = self.base, PresentLeader()
         return Cluster(
             brokers=Brokers(
                 base.store, base.clock, base.corrupt, leads=lambda: leading.load_manager is not None

@@ -194,18 +194,18 @@ class Ownership:
         """
         resyncs, wait_s = self._resyncs, RETRY_FIRST_S
         while resyncs == self._resyncs:  # after another reconnect, another task verifies all claims
-            held = {life.bundle: life for life in lives if life.state in _HOLDING}
+            life_of = {life.bundle: life for life in lives if life.state in _HOLDING}
             try:
                 missing = await self._claims.missing(
-                    {bundle: life.token for bundle, life in held.items()}
+                    {bundle: life.token for bundle, life in life_of.items()}
                 )
             except LoadManagerError:
                 await sleep(wait_s)
                 wait_s = min(wait_s * 2, RETRY_MAX_S)
                 continue
             for bundle in missing:
-                if held[bundle].state in _HOLDING:
-                    self._drop(held[bundle])
+                if life_of[bundle].state in _HOLDING:
+                    self._drop(life_of[bundle])
             return
 
     def _drop(self, life: BundleLife) -> None:
@@ -229,17 +229,17 @@ class Ownership:
             life.bundle, life.token, destination=destination, timeout_s=timeout_s
         )
 
-    def lose_all(self, reason: str, kept: Collection[str] = ()) -> list[str]:
+    def lose_all(self, reason: str, settled: Collection[str] = ()) -> list[str]:
         """End all lives, because the session is lost or cannot be proven; returns the bundles.
 
         The caller has fenced the host, but for the bundles that are kept (`settled`).
         """
-        lost = [bundle for bundle in self.owned() if bundle not in kept]
+        lost = [bundle for bundle in self.owned() if bundle not in settled]
         for life in self._lives.all():
-            if life.bundle not in kept:
+            if life.bundle not in settled:
                 life.cause = LifeCause.LOSS
                 self._lives.become(life, BundleState.FREE, reason)
-        if not kept:
+        if not settled:
             self._claims.forget_all()
         return lost
 
@@ -388,7 +388,7 @@ class Ownership:
         """
         session_id = self._base.store.session_id
         if (
-            await self._claims.held_in_session(bundle) is None
+            await self._claims.token_in_session(bundle) is None
             or session_id != self._base.store.session_id
             or self._lives.reserved(bundle)
         ):

@@ -220,7 +220,7 @@ class BrokerTelemetry:
         lease_s = self.base.store.lease.valid_until_s - self.base.clock.monotonic_s()
         yield LEASE_SECONDS.sample(max(0.0, lease_s))
         yield UNWELL.sample(2 if self.wellness.given_up else int(bool(self.wellness.reason)))
-        yield UNLEASED.sample(self.session_keeper.kept)
+        yield UNLEASED.sample(self.session_keeper.unleased_bundles)
         yield FENCED.sample(self.session_keeper.fenced_times)
         yield LEADER.sample(self.cluster.leading.load_manager is not None)
         yield LOOP_BUSY.sample(self.busy.fraction)

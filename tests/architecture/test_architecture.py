@@ -159,10 +159,10 @@ MANY_ARGUMENTS = {
     "engine/load/snapshot.py:ClusterSnapshot": 20,  # a value: what a decision may look at
     "engine/ownership/states.py:BundleLife": 8,  # a value, and its transitions
     "kit/http/operation.py:Query": 8,  # the fields of a parameter in OpenAPI
-    "leader/decisions.py:KeptDecision": 10,  # a value: a decision and what came of it
+    "leader/decisions.py:RecentDecision": 10,  # a value: a decision and what came of it
     "leader/load_manager.py:LoadManager": 16,  # where views, strategies, moves and records meet
     "leader/moves.py:Moves": 15,  # both kinds of clusters tell it how they move bundles
-    "leader/overview.py:Overview": 9,  # what operators ask for, wherever it is kept
+    "leader/overview.py:TermOverview": 9,  # what operators ask for, wherever it is kept
     "member/assigning.py:Assigning": 8,  # a placement has that many inputs
     "member/leading/term.py:Leads": 8,  # a list: with what a member leads
     "member/settings.py:BrokerSettings": 30,  # keys of broker.conf

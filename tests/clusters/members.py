@@ -27,7 +27,7 @@ from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.tasks import Scope, Steps
 from loadmanager.leader.brokers import Brokers
-from loadmanager.leader.leading import Leading
+from loadmanager.leader.leading import PresentLeader
 from loadmanager.leader.ports.mover import Released
 from loadmanager.leader.wishes import OperatorWishes
 from loadmanager.member.base import Base, Cluster
@@ -185,7 +185,7 @@ class Broker:
         self.steps: list[Transition] = []
         self.scope = fleet.scope
         settings, clock = Live(BrokerSettings(lookups_max=100)), LoopClock()
-        self.leading = Leading()
+        self.leading = PresentLeader()
         self.brokers = Brokers(self.store, clock)
         self.namespaces = Namespaces(self.store, settings)
         self.topics = Topics(self.store, self.namespaces, settings)

@@ -560,9 +560,9 @@ MUTATIONS = (
         "of two openings at once, both leave their indexes",
         "broker/storage/log_files.py",
         3,
-        "self._scanned[log_id] = found.scanned",
+        "self._scanned[log_id] = earlier.scanned",
         """
-        self._unindexed[log_id] = found.scanned
+        self._unindexed[log_id] = earlier.scanned
         await self._leave_indexes()
         """,
     ),
@@ -674,8 +674,8 @@ MUTATIONS = (
         "what waits in memory of a log hides what others have found of it",
         "broker/storage/log_files.py",
         3,
-        "if kept := self._buffer.paths(log_id):  # of a run that others may have found more of",
-        "if kept := list[str]():",
+        "if own := self._buffer.paths(log_id):  # of a run that others may have found more of",
+        "if own := list[str]():",
         "broker/storage/test_failed_syncs.py::"
         "test_what_another_broker_has_found_of_a_failed_commit_can_be_read_here",
     ),

@@ -26,7 +26,7 @@ from loadmanager.broker.wire.frames import COMMAND_TYPES, REQUEST_ID_NONE, Frame
 from loadmanager.engine.policies.permissions import CONSUME, PRODUCE
 from loadmanager.kit.errors import ForbiddenError, LoadManagerError, NotAuthenticatedError
 from loadmanager.kit.names import NamespaceName, TopicName
-from loadmanager.kit.refusals import Refusals
+from loadmanager.kit.refusals import ClientRefusals
 
 Roles = tuple[str, ...]
 _Use = tuple[Roles, NamespaceName, TopicName | None, str, str]
@@ -102,7 +102,7 @@ class ClientAccess:
 
     access: Access
     serving: Serving
-    refusals: Refusals = field(default_factory=lambda: Refusals("binary"))
+    refusals: ClientRefusals = field(default_factory=lambda: ClientRefusals("binary"))
     rights: Rights = field(init=False)
     _challenged: set[Connection] = field(default_factory=set)
     """Connections that were asked for a new proof."""
@@ -174,10 +174,10 @@ class ClientAccess:
         """Hang up on the clients of a role, and on the proxies that ask for it; returns how many
         these are. They may come back, if their proof still counts.
         """
-        found = [each for each in self.serving.attachments.connections if role in each.roles]
-        for connection in found:
+        connections = [each for each in self.serving.attachments.connections if role in each.roles]
+        for connection in connections:
             connection.close(f"an operator ended the connections of {role}")
-        return len(found)
+        return len(connections)
 
     def refresh(self) -> None:
         """Ask clients whose proof has ended for another one; they have until the next time."""
@@ -207,11 +207,11 @@ class ClientAccess:
         def checked(connection: Connection, frame: Frame) -> Coroutine[Any, Any, None] | None:
             before = self.access.changes
             try:
-                known = need.knows(self.access, connection.roles, frame.command)
+                proven = need.knows(self.access, connection.roles, frame.command)
             except LoadManagerError as error:
                 self._refuse(connection, frame.command, error)
                 return None
-            if not known:
+            if not proven:
                 return asked(connection, frame)
             working = handler(connection, frame)
             if working is None or frame.command.type not in _ATTACHING:

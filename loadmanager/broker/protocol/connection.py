@@ -179,7 +179,7 @@ class Connection(Answers, asyncio.Protocol):
         return self._transport is None
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """True if something holds the connection."""
         return self.throttle.paused
 
@@ -269,8 +269,8 @@ class Connection(Answers, asyncio.Protocol):
         if throttle.limited:
             waiting_bytes = self._reader.pending_bytes if throttle.paused else 0
             buffer, now_ns = self.server.throttling.publish_buffer, self._clock.monotonic_ns()
-            for held in buffer.waiting(throttle, waiting_bytes, now_ns):
-                held.owner.stop_reading()
+            for blocked in buffer.waiting(throttle, waiting_bytes, now_ns):
+                blocked.owner.stop_reading()
         self.server.dispatcher.deliver()
         self.flush()
         turns.end(self.party, begun)
@@ -440,13 +440,13 @@ class Connection(Answers, asyncio.Protocol):
             self.close("CONNECT did not come in time")
             return
         silent_s = now_s - self.last_heard_s
-        held = self.held or self._waits
-        if held and silent_s >= keep_alive_s / 2:
+        waits = self.is_held or self._waits
+        if waits and silent_s >= keep_alive_s / 2:
             # Its PING may be among what we do not read; unanswered, it would hang up. If it has
             # hung up, writing shows it.
             self.send(encode(pong=pb.CommandPong()))
             self.flush()
-        if held or silent_s < keep_alive_s:
+        if waits or silent_s < keep_alive_s:
             return
         if self.pinged and silent_s > 2 * keep_alive_s:
             self.close("no answer to PING")

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from loadmanager.broker.messaging.segments import ANY_TIME
 from loadmanager.broker.messaging.subscription import SubscriptionType
-from loadmanager.broker.messaging.topic import Access, ProducerFencedError, QuotaExceededError
+from loadmanager.broker.messaging.topic import (
+    ProducerAccessMode,
+    ProducerFencedError,
+    QuotaExceededError,
+)
 from loadmanager.broker.protocol.connection import PRODUCERS_MAX, Connection
 from loadmanager.broker.protocol.durable import create_durable
 from loadmanager.broker.protocol.exclusive import SEQUENCE_ID_MAX, make_ready, welcome
@@ -29,7 +33,7 @@ async def on_producer(connection: Connection, frame: Frame) -> None:
     """PRODUCER: attach a producer to a topic that is served here."""
     request = frame.command.producer
     try:
-        if request.producer_access_mode not in Access.__members__.values():
+        if request.producer_access_mode not in ProducerAccessMode.__members__.values():
             raise BadInputError("unknown producer access mode")
         check_name(request.producer_name, "producer name")
         if len(connection.producers) >= PRODUCERS_MAX:
@@ -41,7 +45,7 @@ async def on_producer(connection: Connection, frame: Frame) -> None:
         version = await add_producer_schema(connection.server, topic, request)
         hosted = await connection.server.topics.host(topic)
         hosted = await _with_initial_subscription(connection, hosted, request)
-        if request.producer_access_mode != Access.SHARED:
+        if request.producer_access_mode != ProducerAccessMode.SHARED:
             hosted = await _alone(connection, hosted, request)
         producer = _attach(connection, hosted, request, version)
         if producer is not None and not producer.core.ready:
@@ -85,12 +89,12 @@ async def _alone(
     server = connection.server
     while hosted.core.epoch is None:
         epoch = await server.directory.topic_epoch(hosted.name)
-        found, hosted = hosted, await server.topics.host(hosted.name)
-        if hosted is found and hosted.core.epoch is None:
+        before, hosted = hosted, await server.topics.host(hosted.name)
+        if hosted is before and hosted.core.epoch is None:
             hosted.core.epoch = epoch
     if request.HasField("topic_epoch"):
         hosted.core.check_epoch(request.topic_epoch)
-    if request.producer_access_mode == Access.EXCLUSIVE_WITH_FENCING:
+    if request.producer_access_mode == ProducerAccessMode.EXCLUSIVE_WITH_FENCING:
         for other in list(hosted.producers.values()):
             if other.core.name != request.producer_name:
                 server.attachments.close_producer(other, None)
@@ -136,7 +140,7 @@ def _attach(
     if present is not None and present.connection.lost():
         present.connection.producers.pop(present.producer_id, None)
         connection.server.attachments.detach_producer(present, for_good=False)
-    access = Access(request.producer_access_mode)
+    access = ProducerAccessMode(request.producer_access_mode)
     core = hosted.core.attach_publisher(
         name, request.epoch, access=access, address=connection.address
     )

@@ -14,7 +14,7 @@ from loadmanager.broker.protocol.hosted import AttachedConsumer, AttachedProduce
 from loadmanager.broker.protocol.serving import Serving
 from loadmanager.engine.policies.permissions import CONSUME, PRODUCE
 from loadmanager.kit.errors import ForbiddenError, LoadManagerError, OperationalError
-from loadmanager.kit.refusals import Refusals
+from loadmanager.kit.refusals import ClientRefusals
 
 CHECKED_AT_ONCE = 100
 """Producers and consumers that are checked before other tasks get their turn."""
@@ -33,7 +33,7 @@ EVERYTHING = ("", "")
 class Rights:
     """Checks who is attached again when permissions change: those of the changed namespace only."""
 
-    def __init__(self, access: Access, serving: Serving, refusals: Refusals) -> None:
+    def __init__(self, access: Access, serving: Serving, refusals: ClientRefusals) -> None:
         self._access, self._refusals = access, refusals
         self._serving = serving
         self._changed: Changed = {}

@@ -164,10 +164,10 @@ async def _entry_id(hosted: HostedTopic, position: Position) -> int:
     """
     log, time_ms = hosted.core.log, position.time_ms
     if time_ms is not None:
-        found = await hosted.published_since(time_ms, lambda: not hosted.fenced)
-        if found is None:
+        entry_id = await hosted.published_since(time_ms, lambda: not hosted.fenced)
+        if entry_id is None:
             raise OperationalError(f"topic {hosted.name} is being unloaded; try again")
-        return found
+        return entry_id
     if position.ledger_id != hosted.core.ledger_id:
         return log.first_id if position.ledger_id < hosted.core.ledger_id else log.end_id
     entry = await hosted.fetch(position.entry_id)

@@ -51,7 +51,7 @@ class _Pieces:
         """Forget all other journals."""
         names = set(journals)
         self.read = {name: size for name, size in self.read.items() if name in names}
-        self._places = {name: found for name, found in self._places.items() if name in names}
+        self._places = {name: places for name, places in self._places.items() if name in names}
 
     def of(self, log_id: int) -> Iterator[tuple[str, int, int, int, Place]]:
         """The pieces of a log: journal, offset in it, bytes, checksum, and their place."""
@@ -232,16 +232,16 @@ class OtherWriters:
         not in the segments. The journal is kept, for whoever may know better.
         """
         self.damaged += 1
-        kept = f"{DAMAGED}/{path.replace('/', '-')}"
-        if not self._disk.exists(kept):
+        copy = f"{DAMAGED}/{path.replace('/', '-')}"
+        if not self._disk.exists(copy):
             self._disk.make_folder(DAMAGED)
-            self._disk.create(kept, self._disk.read(path))
+            self._disk.create(copy, self._disk.read(path))
         log.error(
             "a part of a journal is damaged: stored messages may be lost",
             file=path,
             offset=at,
             bytes=size,
-            kept=kept,
+            kept=copy,
         )
 
     def _delete(self, folder: str) -> None:

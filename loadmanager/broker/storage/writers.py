@@ -170,11 +170,11 @@ class Buffer:
         """
         end = offset + size
         at = self._offsets.get(path, end)
-        begin, found = min(at, end), list[bytes]()
+        begin, pieces = min(at, end), list[bytes]()
         for piece in self._pieces.get(path, ()):
-            found.append(piece[max(offset - at, 0) : max(end - at, 0)])
+            pieces.append(piece[max(offset - at, 0) : max(end - at, 0)])
             at += len(piece)
-        return begin, b"".join(found)
+        return begin, b"".join(pieces)
 
     def flush(self, paths: Iterable[str] | None) -> None:
         """Write what is kept of some segments, or of all. What cannot be written is kept, and so is

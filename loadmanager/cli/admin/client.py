@@ -175,8 +175,8 @@ class AdminClient:
         if self._secure:
             if broker_id not in self._addresses:
                 self._addresses.update(self.get(ADDRESSES, dict[str, AddressesShown]))
-            known = self._addresses.get(broker_id)
-            url = "" if known is None else known.web_service_url_tls
+            address = self._addresses.get(broker_id)
+            url = "" if address is None else address.web_service_url_tls
             if not url:
                 raise OperationalError(f"{broker_id} does not serve its admin API over TLS")
         try:

@@ -37,20 +37,20 @@ def roles_disconnect(admin: AdminClient, role: str) -> Output:
     the token.
     """
     path = f"{OWN}/roles/{quote(role, safe='')}/disconnect"
-    told, raw = admin.ask("POST", path, None, Disconnected)
-    ended = {broker: count for broker, count in told.brokers.items() if count}
+    answer, raw = admin.ask("POST", path, None, Disconnected)
+    ended = {broker: count for broker, count in answer.brokers.items() if count}
     total = count_of(sum(ended.values()), "connection")
     head = f"{total} of {role} ended; so do the streams of events to it, which are not counted"
     if not ended:
-        return Output(raw, head, missing=told.no_answer)
+        return Output(raw, head, missing=answer.no_answer)
     rows = sorted(ended.items())
-    return Output(raw, (head, table(("broker", "ended"), rows)), missing=told.no_answer)
+    return Output(raw, (head, table(("broker", "ended"), rows)), missing=answer.no_answer)
 
 
 @tokens.command("list")
 def tokens_list(admin: AdminClient) -> Output:
     """List the refused tokens; an entry goes when its token would have ended."""
-    told, raw = admin.ask("GET", TOKENS, None, dict[str, RefusedToken])
+    answer, raw = admin.ask("GET", TOKENS, None, dict[str, RefusedToken])
     rows = [
         (
             name,
@@ -58,7 +58,7 @@ def tokens_list(admin: AdminClient) -> Output:
             "" if entry.until is None else clock(entry.until),
             entry.note,
         )
-        for name, entry in sorted(told.items())
+        for name, entry in sorted(answer.items())
     ]
     return listed(raw, ("id", "since", "until", "note"), rows, "no token is refused")
 
@@ -77,13 +77,13 @@ def tokens_refuse(admin: AdminClient, token_id: str, until: int | None, note: st
     ID is what `loadmanager tokens validate` shows. Of a token that is refused already, the end and
     the note stay if they are not given again.
     """
-    known = admin.get(TOKENS, dict[str, RefusedToken]).get(token_id)
-    if known is not None:
-        until, note = until or known.until, note or known.note
+    refused = admin.get(TOKENS, dict[str, RefusedToken]).get(token_id)
+    if refused is not None:
+        until, note = until or refused.until, note or refused.note
     text = token_id + " is refused" + ("" if until is None else f" until {clock(until)}")
     # it is sent in any case: what the broker knew may have been old
     admin.send("PUT", f"{TOKENS}/{quote(token_id, safe='')}", {"until": until, "note": note})
-    if known is not None and (until, note) == (known.until, known.note):
+    if refused is not None and (until, note) == (refused.until, refused.note):
         return unchanged(f"{text} already", id=token_id, until=until)
     return done(text, id=token_id, until=until)
 

@@ -83,7 +83,7 @@ def may_serve(snapshot: ClusterSnapshot, namespace: str) -> tuple[BrokerRows, Ma
     persistent = _all_persistent(snapshot)
     if not snapshot.isolation_policies and persistent:
         return everyone, NO_REASONS
-    policies = isolation.kept(snapshot.isolation_policies)
+    policies = isolation.with_matches(snapshot.isolation_policies)
     which = policies.allowed(namespace, columns)
     if not persistent and policies.of(namespace) is None:
         which = which & columns.persistent
@@ -251,7 +251,7 @@ def policies_of(snapshot: ClusterSnapshot, namespace: str) -> tuple[int, str | N
     """The isolation policy (as an id) and the anti-affinity group of a namespace: `may_serve` and
     `extensible` look at nothing else of it.
     """
-    policy = isolation.kept(snapshot.isolation_policies).of(namespace)
+    policy = isolation.with_matches(snapshot.isolation_policies).of(namespace)
     return id(policy), snapshot.anti_affinity_groups.get(namespace)
 
 
@@ -259,7 +259,7 @@ def has_policy(snapshot: ClusterSnapshot, namespace: str) -> bool:
     """True if an isolation policy or an anti-affinity group concerns a namespace."""
     return (
         namespace in snapshot.anti_affinity_groups
-        or isolation.kept(snapshot.isolation_policies).of(namespace) is not None
+        or isolation.with_matches(snapshot.isolation_policies).of(namespace) is not None
     )
 
 
@@ -300,7 +300,7 @@ def _isolation(snapshot: ClusterSnapshot, namespace: str, leaving: str | None = 
     if snapshot.extensible and not snapshot.isolation_policies:
         return _none
     there = () if leaving is None else (leaving,)
-    policies = isolation.kept(snapshot.isolation_policies)
+    policies = isolation.with_matches(snapshot.isolation_policies)
     return lambda brokers: policies.rejected(
         namespace, sorted({*brokers, *there}), snapshot.reports
     )

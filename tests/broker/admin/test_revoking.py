@@ -15,7 +15,7 @@ from clusters.running import Client, until
 from kit.security.tokens import ADMIN, SECRET, VALUES, token, verifier
 from structlog.testing import capture_logs
 
-from loadmanager.broker.topics.access import KEPT_MAX, BrokerAccess
+from loadmanager.broker.topics.access import GRANTS_MAX, BrokerAccess
 from loadmanager.broker.topics.refused_tokens import TOKENS_MAX
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import encode
@@ -174,7 +174,7 @@ async def test_a_role_is_ended_again_however_many_were() -> None:
     """What is kept of them is bounded; a role that is among them is not forgotten."""
     async with secured() as served:
         access = access_of(served)
-        for number in range(KEPT_MAX + 1):
+        for number in range(GRANTS_MAX + 1):
             access.end(f"role-{number}")
         access.end("role-0")
         assert access.ended(("role-0",)) == 2

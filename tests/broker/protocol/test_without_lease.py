@@ -79,7 +79,7 @@ async def test_open_stored_topics_go_on() -> None:
     await broker.say(connection, send_frame(1, 1))
     assert (wire.count(RECEIPT), reader.count(MESSAGE)) == (1, 1)
     asked = encode(lookup=pb.CommandLookupTopic(topic=str(TOPIC), request_id=2))
-    broker.server.serving.directory.known = lambda _: None  # type: ignore[method-assign]
+    broker.server.serving.directory.lookup_in_memory = lambda _: None  # type: ignore[method-assign]
     _, again = await a_client(broker, asked)
     (answer,) = [f.command for f in again.frames if f.command.type == LOOKUP_RESPONSE]
     assert answer.lookup_response.response == 1

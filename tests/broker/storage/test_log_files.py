@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 
 from loadmanager.broker.messaging.segments import ABSENT, SegmentIndex, entries_in
 from loadmanager.broker.messaging.stored_log import Rollover, StoredLog
-from loadmanager.broker.ports.log import FencedError, Run, UnansweredError
+from loadmanager.broker.ports.log import FencedError, Run, StorageTimeoutError
 from loadmanager.broker.storage.commit_journal import index_path, segment_path
 from loadmanager.broker.storage.disk import OPEN_MAX, DirectoryDisk
 from loadmanager.broker.storage.log_files import COMMITTER, RETIRED_MAX, LogFiles
@@ -492,9 +492,9 @@ async def test_a_disk_that_hangs_is_an_error_in_time() -> None:
         await hangs.wait()
 
     files = LogFiles(fresh(), run, timeout_s=lambda: 0.01)
-    with pytest.raises(UnansweredError):
+    with pytest.raises(StorageTimeoutError):
         await files.open(7, [], 0)
-    with pytest.raises(UnansweredError):
+    with pytest.raises(StorageTimeoutError):
         await files.append({})
 
 
