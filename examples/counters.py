@@ -55,7 +55,7 @@ class Bundle:
 
 
 class Counters:
-    """Implements `loadmanager.broker.service.Service`."""
+    """Implements `loadmanager.broker.service.BrokerService`."""
 
     def __init__(self, folder: Path, _settings: object, *, clock: Clock, **_: Any) -> None:
         self._folder = folder

@@ -36,7 +36,7 @@ from loadmanager.kit.units import MIB
 from loadmanager.leader.audit import NotingStore
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.settings import ThrottlingSettings
-from loadmanager.member.compose import Member
+from loadmanager.member.compose import ComposedMember
 from loadmanager.member.orders import Orders
 from loadmanager.member.splitting import Splitting
 from loadmanager.member.world import base_of
@@ -57,7 +57,7 @@ class Parts:
             publish_buffer_bytes=messaging.value.publish_buffer_mb * MIB,
         )
         self.hosting = build_hosting(settings, outside, scope, self._throttling)
-        self.member = Member(
+        self.member = ComposedMember(
             base,
             outside,
             self.hosting,

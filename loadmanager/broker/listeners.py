@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from loadmanager.broker.admin.server import AdminServer
-from loadmanager.broker.service import Service
+from loadmanager.broker.service import BrokerService
 from loadmanager.broker.topics.access import AccessSettings
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
@@ -147,7 +147,7 @@ def address_of(broker: BrokerSettings, ports: list[Port]) -> BrokerAddress:
 
 
 async def listen_on(
-    ports: list[Port], tls: TlsContexts, hosting: Service, admin: AdminServer
+    ports: list[Port], tls: TlsContexts, hosting: BrokerService, admin: AdminServer
 ) -> None:
     """Have the service and the admin API accept what comes to their ports."""
     for port in ports:

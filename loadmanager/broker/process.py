@@ -32,7 +32,7 @@ from loadmanager.broker.listeners import (
 from loadmanager.broker.messaging.settings import StorageSettings
 from loadmanager.broker.ports.log import Storage
 from loadmanager.broker.protocol.server import BrokerServer
-from loadmanager.broker.service import Outside, Service
+from loadmanager.broker.service import BrokerService, Outside
 from loadmanager.broker.settings import check
 from loadmanager.broker.settings.live import LiveSettings
 from loadmanager.broker.settings.secrets import read_by_others
@@ -92,7 +92,7 @@ class BrokerOptions:
 
     log_format: str | None = None
     stop_with_parent: bool = False
-    service: Callable[..., Service] = BrokerServer
+    service: Callable[..., BrokerService] = BrokerServer
     """What hosts the bundles; see `Outside.service`."""
 
 

@@ -51,7 +51,7 @@ from loadmanager.member.wellness import STEP_S, Wellness
 from loadmanager.member.world import World
 
 
-class Member:
+class ComposedMember:
     """The constructor builds the parts, `prepare` and `join` run them, `stop` ends the member.
 
     `documents`: the store as operators' requests write to it. `stats_interval_s`: over how long the

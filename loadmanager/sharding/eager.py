@@ -16,7 +16,7 @@ AT_ONCE_MAX = 32
 class EagerOwnership:
     """Works on the member that leads; `step` is called each `EVERY_S`."""
 
-    def __init__(self, member: compose.Member, bundles: Sequence[str]) -> None:
+    def __init__(self, member: compose.ComposedMember, bundles: Sequence[str]) -> None:
         self._member, self._all = member, bundles
 
     async def step(self) -> None:

@@ -134,7 +134,7 @@ class Member(Generic[State]):
             cluster=base.broker.value.cluster_name,
             now_ns=clock.monotonic_ns(),
         )
-        self._parts = compose.Member(
+        self._parts = compose.ComposedMember(
             base, world, self._host, throttling, documents=store, stats_interval_s=lambda: 5.0
         )
         namespaces = self._parts.cluster.namespaces

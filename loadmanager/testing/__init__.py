@@ -8,7 +8,7 @@ without a metadata store beside it.
             assert (await members.owner("kitchen")).number != 0
 """
 
-from loadmanager.testing.cluster import Member, Members, cluster
+from loadmanager.testing.cluster import LocalMember, Members, cluster
 from loadmanager.testing.virtual_time import VirtualLoop, virtual
 
-__all__ = ["Member", "Members", "VirtualLoop", "cluster", "virtual"]
+__all__ = ["LocalMember", "Members", "VirtualLoop", "cluster", "virtual"]

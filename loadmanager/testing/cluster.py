@@ -46,7 +46,7 @@ class IdleSampler:
         return SystemUsage(Reading(1, 100), Reading(1, 100), Reading(1, 100), Reading(1, 100))
 
 
-class Member:
+class LocalMember:
     """One member of a cluster of a test, as if in a process of its own."""
 
     def __init__(self, number: int, service: Service[Any], member: production.Member[Any]) -> None:
@@ -57,7 +57,7 @@ class Member:
         self._store: MemoryStore
 
     def __repr__(self) -> str:
-        return f"Member({self.number})"
+        return f"LocalMember({self.number})"
 
     async def start(self, tree: MemoryTree) -> None:
         """Join."""
@@ -111,12 +111,12 @@ class Members:
     ) -> None:
         self._tree = MemoryTree()
         self._service, self._settings, self._options = service, settings, options
-        self.all: list[Member] = []
+        self.all: list[LocalMember] = []
 
-    def __getitem__(self, number: int) -> Member:
+    def __getitem__(self, number: int) -> LocalMember:
         return self.all[number]
 
-    async def start(self) -> Member:
+    async def start(self) -> LocalMember:
         """Let one more member join."""
         number, service = len(self.all), self._service()
         production_member: production.Member[Any] = production.Member(
@@ -126,7 +126,7 @@ class Members:
             settings=self._settings,
             **self._options,
         )
-        member = Member(number, service, production_member)
+        member = LocalMember(number, service, production_member)
         self.all.append(member)
         await member.start(self._tree)
         return member
@@ -135,11 +135,11 @@ class Members:
         """End a member as `kill -9` does."""
         await self.all[number].kill()
 
-    def owners(self, key: str) -> list[Member]:
+    def owners(self, key: str) -> list[LocalMember]:
         """The members that serve a key now: never more than one."""
         return [member for member in self.all if member.owns(key)]
 
-    async def owner(self, key: str) -> Member:
+    async def owner(self, key: str) -> LocalMember:
         """The member that serves a key; asks for one until there is. Raises `TimeoutError`."""
         async with asyncio.timeout(PATIENCE_S):
             await _until(lambda: bool(self.owners(key)))

@@ -13,6 +13,7 @@ SHARED = {
     "Costs": "lab is cut anew: its costs of a move get another name there",
     "Day": "lab is cut anew",
     "Event": "lab is cut anew",
+    "Moved": "the library answers so, and OpenAPI names the order of a move so",
     "Reason": "kit/model.py's is the body of Pulsar's errors, and OpenAPI names it so",
     "Reports": "lab is cut anew",
     "Shape": "lab is cut anew",

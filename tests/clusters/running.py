@@ -19,7 +19,7 @@ from loadmanager.broker import settings
 from loadmanager.broker.compose import Parts
 from loadmanager.broker.ports.log import Storage
 from loadmanager.broker.protocol.server import BrokerServer
-from loadmanager.broker.service import Outside, Service
+from loadmanager.broker.service import BrokerService, Outside
 from loadmanager.broker.settings.live import LiveSettings
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import Frame, FrameReader, encode
@@ -101,7 +101,7 @@ class Running:
         peers: Peers | None = None,
         verifier: Verifier | None = None,
         *,
-        service: Callable[..., Service] = BrokerServer,
+        service: Callable[..., BrokerService] = BrokerServer,
         storage: Storage | None = None,
     ) -> None:
         self.address = address

@@ -14,7 +14,7 @@ from clusters.running import Cluster, Running, an_address, until
 from structlog.testing import capture_logs
 
 from loadmanager.broker.protocol.server import BrokerServer
-from loadmanager.broker.service import Service
+from loadmanager.broker.service import BrokerService
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.names import TopicName
@@ -49,7 +49,7 @@ class Unable(BrokerServer):
 
 @asynccontextmanager
 async def a_cluster_of(
-    values: dict[str, str], *services: Callable[..., Service]
+    values: dict[str, str], *services: Callable[..., BrokerService]
 ) -> AsyncIterator[Cluster]:
     """Complete brokers, one with each service; the first one reports the least load."""
     async with Scope("cluster") as scope, Cluster(scope) as cluster:

@@ -61,7 +61,7 @@ def test_names_stay() -> None:
         "Shard",
         "TokenBucket",
     ]
-    assert testing.__all__ == ["Member", "Members", "VirtualLoop", "cluster", "virtual"]
+    assert testing.__all__ == ["LocalMember", "Members", "VirtualLoop", "cluster", "virtual"]
     for name in loadmanager.__all__:
         assert getattr(loadmanager, name).__doc__
     with pytest.raises(AttributeError):
