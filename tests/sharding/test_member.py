@@ -79,6 +79,41 @@ async def test_a_killed_member_is_replaced_within_its_session() -> None:
 
 
 @virtual
+async def test_a_key_is_not_owned_without_a_proof() -> None:
+    """From the instant on at which the lease has run out, even before anybody has noticed."""
+    async with cluster(a_database()[1], members=2, shards=4) as members:
+        member = members[0].member
+        shard = member.shards[0]
+        key = next(key for key in KEYS if shard.contains(key))
+        lease = members[0]._store._lease
+        members[0].cut()
+        lease.revoke()
+        with pytest.raises(Moved):
+            member.own(key)
+        with pytest.raises(Moved):
+            shard.check()
+        members[0].heal()
+
+
+@virtual
+async def test_what_is_lost_is_not_saved() -> None:
+    """Somebody else may have opened it by then; tasks that work for it are told."""
+    database, counters = a_database()
+    async with cluster(counters, members=2, shards=4) as members:
+        for shard in (lost := members[0].member.shards):
+            shard.state["mine"] = 1
+        members[0].cut()
+        async with asyncio.timeout(60):
+            await lost[0].ended.wait()
+        assert not members[0].member.shards
+        await members.settled()
+        members[0].heal()
+        await asyncio.sleep(30)
+        assert database.rows == {}
+        assert all(shard.ended.is_set() for shard in lost)
+
+
+@virtual
 async def test_a_member_that_leaves_gives_its_shards_to_others_at_once() -> None:
     """What it had in memory is where it was."""
     _, counters = a_database()

@@ -688,6 +688,26 @@ MUTATIONS = (
         "broker/storage/test_vanishing_share.py",
     ),
     _in_test(
+        "a member of a service owns what it cannot prove",
+        "sharding/member.py",
+        2,
+        "if shard is None or not self._is_served(bundle):",
+        "if shard is None:",
+        "sharding/test_member.py::test_a_key_is_not_owned_without_a_proof",
+    ),
+    _in_test(
+        "nobody tells those who work for a shard that it is lost",
+        "sharding/host.py",
+        2,
+        """
+        for shard in self.shards.values():
+            shard.ended.set()
+        self.shards.clear()
+        """,
+        "self.shards.clear()",
+        "sharding/test_member.py::test_what_is_lost_is_not_saved",
+    ),
+    _in_test(
         "what a reader finds damaged is not read from the journal",
         "broker/storage/log_files.py",
         2,
