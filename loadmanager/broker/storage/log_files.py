@@ -177,7 +177,8 @@ class LogFiles:
                 await self._for_log(log_id, partial(self._earlier.leave_index, log_id, segment))
 
     def _sync_segment(self, path: str) -> None:
-        self._own.sync(path)
+        if not self._own.sync(path):
+            raise FileNotFoundError(errno.ENOENT, "a segment is not there any more", path)
 
     async def mend(self, log_id: int) -> bool:
         """See the port."""
@@ -228,8 +229,12 @@ class LogFiles:
         if journaled := self._syncs() and not self._goes_directly(
             touched, [piece for _, piece in pieces if piece.data]
         ):
-            self._own.room.take()
-            self._own.commit([(place, piece.data) for place, piece in pieces if piece.data])
+            try:
+                self._own.room.take()
+                self._own.commit([(place, piece.data) for place, piece in pieces if piece.data])
+            except FileNotFoundError:
+                self._look()  # whether others have deleted its folder
+                raise
             for place, piece in pieces:
                 self._buffer.add(place.path, piece.offset, piece.data)
         else:
@@ -430,6 +435,7 @@ class LogFiles:
             if self._earlier.is_other:
                 raise OSError(errno.ESTALE, "its directory is another one by now")
             self._own.begin()
+            self._look()
             if self._syncs():
                 self._own.room.take()
             try:
@@ -486,7 +492,8 @@ class LogFiles:
         def leave() -> None:
             for index, path in zip(segments, paths, strict=True):
                 if index.offsets:
-                    self._own.sync(path)
+                    if not self._own.sync(path):
+                        self._own.doubt(path)
                     self._disk.release(path)
             self._own.look()
             for index, path in zip(segments, paths, strict=True):
