@@ -681,10 +681,10 @@ MUTATIONS = (
         "test_what_another_broker_has_found_of_a_failed_commit_can_be_read_here",
     ),
     _in_test(
-        "a share that goes while a log is opened is taken for an empty one",
+        "the folder of a new topic is made where its share was mounted",
         "broker/storage/log_files.py",
         2,
-        "if runs:  # a share that went away meanwhile looked as if its files were gone",
+        "if not runs:  # its folder may be below a share that went away meanwhile",
         "if False:",
         "broker/storage/test_vanishing_share.py",
     ),

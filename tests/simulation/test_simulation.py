@@ -52,13 +52,13 @@ FOUND_BY = {
     "non-persistent topics go on without the lease": 2,
     "a topic is opened though the lease has run out meanwhile": 91,
     "a failed commit is brought to its segments while its journal may lose its name": 300315,
-    "an opening believes what only the page cache has": 1,
+    "an opening believes what only the page cache has": 10003,
     "of two openings at once, both leave their indexes": 438,
     "a sync that fails once is taken for durable the next time": 0,
-    "a failed sync of another process is not noticed": 156,
+    "a failed sync of another process is not noticed": 10231,
     "a journal is deleted before its segments are synced": 22,
-    "a journal of a process that has ended is deleted before its segments are synced": 15,
-    "marks of later openings are looked for before the write, not after it": 3,
+    "a journal of a process that has ended is deleted before its segments are synced": 10002,
+    "marks of later openings are looked for before the write, not after it": 10000,
     "the names of an ended run's segments are not synced": 61,
 }
 """Mutation → a seed that found it when the list was written; it is tried first. The others name the

@@ -40,7 +40,14 @@ from loadmanager.broker.ports.log import Batch, Run, UnansweredError
 from loadmanager.broker.storage.commit_journal import Place, closed_path, index_path, segment_path
 from loadmanager.broker.storage.earlier_runs import EarlierRuns, Found
 from loadmanager.broker.storage.other_writers import OtherWriters
-from loadmanager.broker.storage.writers import JOURNAL_BYTES, Buffer, Disk, Journal, Writer
+from loadmanager.broker.storage.writers import (
+    JOURNAL_BYTES,
+    Buffer,
+    Disk,
+    Journal,
+    Writer,
+    require_gone,
+)
 from loadmanager.kit.errors import OperationalError
 
 WORKERS = 8
@@ -166,7 +173,8 @@ class LogFiles:
         self._earlier.require_directory(log_id, begins=not runs)
         self._own.begin()
         found = self._earlier.find(log_id, runs, first_id, self.writer)
-        if runs:  # a share that went away meanwhile looked as if its files were gone
+        if not runs:  # its folder may be below a share that went away meanwhile
+            require_gone(self._disk, (), there=self._own.is_there)
             self._earlier.require_directory(log_id, begins=False)
         return found
 

@@ -338,7 +338,7 @@ class Writer:
         failure that this one is not told of.
         """
         names = self._disk.names(self._folder)
-        if "lock" not in names or not self._disk.holds(f"{self._folder}/lock"):
+        if "lock" not in names or not self.is_there:
             raise OSError(
                 errno.ESTALE,
                 "another broker has ended this storage, or its directory is another one by now",
@@ -536,9 +536,14 @@ class Writer:
             return [], error
         return synced, failed
 
+    @property
+    def is_there(self) -> bool:
+        """False if the folder is gone, or its directory is another one."""
+        return self._disk.holds(f"{self._folder}/lock")
+
     def _require_gone(self, paths: Collection[str]) -> None:
         if paths:
-            require_gone(self._disk, paths, there=self._disk.holds(f"{self._folder}/lock"))
+            require_gone(self._disk, paths, there=self.is_there)
 
     def cleared(self, journal: Journal, synced: Iterable[str]) -> bool:
         """Segments were synced, and marks were looked for since: the journal needs not stay for

@@ -143,7 +143,7 @@ async def test_what_a_fenced_writer_wrote_is_not_remembered_as_stored(disk: Disk
     assert ids(segments[-1]) == {"p": 1}
 
 
-@pytest.mark.parametrize("crash_at", range(14, 28))
+@pytest.mark.parametrize("crash_at", range(16, 30))
 async def test_a_crash_while_a_segment_is_finished_leaves_no_gap(crash_at: int) -> None:
     """Of a commit to two segments, the disk may keep the second part only. Nothing of it was
     acknowledged, and its producer repeats all of it: none of it may be taken for stored already.

@@ -96,6 +96,26 @@ async def test_a_share_that_goes_while_a_log_is_opened_takes_no_message(*, lives
     assert wrong == []
 
 
+@pytest.mark.parametrize("calls", [1, 2, 3, 5, 8, 13])
+async def test_a_new_topic_has_its_folder_on_the_share(calls: int) -> None:
+    """Its record is written after that: without the folder, nobody could open it again."""
+    for at in itertools.count():
+        share = Vanishing()
+        disk = MemoryDisk(share.files)
+        storage = LogFiles(disk, inline)
+        await storage.open(8, [], 0)
+        share.at, share.calls, share.left = at, calls, 0
+        opened = None
+        with suppress(LoadManagerError):
+            opened = await storage.open(7, [], 0)
+        ended = share.left <= at
+        share.back()
+        if opened is not None:
+            assert disk.exists(f"{7:016x}"), at
+        if ended:
+            return
+
+
 async def _two_logs(storage: LogFiles) -> dict[int, StoredLog]:
     """Two logs with two messages each, in two journals, in no segment yet."""
     logs = {number: a_log((await storage.open(number, [], 0))[0]) for number in (7, 8)}
