@@ -59,7 +59,7 @@ FOUND_BY = {
     "a journal is deleted before its segments are synced": 22,
     "a journal of a process that has ended is deleted before its segments are synced": 10002,
     "marks of later openings are looked for before the write, not after it": 10000,
-    "the names of an ended run's segments are not synced": 61,
+    "the names of an ended run's segments are not synced": 10191,
 }
 """Mutation → a seed that found it when the list was written; it is tried first. The others name the
 kinds of events that find them with many seeds.
