@@ -60,6 +60,7 @@ def test_folders_that_are_missing_are_made(tmp_path: Path) -> None:
 def test_all_writers_use_it(tmp_path: Path) -> None:
     """Storage, history, shipped segments, notes, ids, locks and secrets."""
     disk = DirectoryDisk(tmp_path / "topics")
+    disk.make_folder("a")
     disk.write("a/b", 0, b"x")
     disk.create("c", b"x")
     assert disk.lock("d/lock")

@@ -500,12 +500,14 @@ MUTATIONS = (
         topic.committed(topic.log.next_id, 0)
         """,
     ),
-    _storage(
+    _in_test(
         "a failed commit is brought to its segments while its journal may lose its name",
         "broker/storage/writers.py",
         2,
         "if raw and not journal.size:",
         "if False:",
+        "broker/storage/test_failed_syncs.py::"
+        "test_a_failed_commit_is_not_brought_while_its_journal_may_lose_its_name",
     ),
     _storage(
         "an opening believes what only the page cache has",
@@ -556,7 +558,7 @@ MUTATIONS = (
         "broker/storage/test_failed_syncs.py::"
         "test_a_failed_commit_is_not_stored_in_part_whose_journal_another_broker_has_read",
     ),
-    _storage(
+    _in_test(
         "of two openings at once, both leave their indexes",
         "broker/storage/log_files.py",
         3,
@@ -565,6 +567,7 @@ MUTATIONS = (
         self._unindexed[log_id] = earlier.scanned
         await self._leave_indexes()
         """,
+        "broker/storage/test_failed_syncs.py::test_an_opening_that_is_not_recorded_leaves_no_index",
     ),
     _storage(
         "a sync that fails once is taken for durable the next time",
@@ -590,7 +593,8 @@ MUTATIONS = (
         """
         if path not in doubtful:
             try:
-                self.sync(path)
+                if not self.sync(path):
+                    gone[path] = None
         """,
         """
         if path not in doubtful:
@@ -664,7 +668,7 @@ MUTATIONS = (
     _in_test(
         "pieces of a journal are believed without their checksums",
         "broker/storage/other_writers.py",
-        4,
+        3,
         "if crc32c(data) == checksum:  # else its commit failed, and its pages are gone",
         "if size:",
         "broker/storage/test_failed_syncs.py::"
@@ -680,10 +684,18 @@ MUTATIONS = (
         "test_what_another_broker_has_found_of_a_failed_commit_can_be_read_here",
     ),
     _in_test(
-        "a share that goes while a log is opened is taken for an empty one",
+        "the folder of a new topic is made where its share was mounted",
         "broker/storage/log_files.py",
         2,
-        "if runs:  # a share that went away meanwhile looked as if its files were gone",
+        "if not runs:  # its folder may be below a share that went away meanwhile",
+        "if False:",
+        "broker/storage/test_vanishing_share.py",
+    ),
+    _in_test(
+        "what a share hid for a moment is taken for deleted",
+        "broker/storage/writers.py",
+        1,
+        "if not there or any(disk.exists(path) for path in paths):",
         "if False:",
         "broker/storage/test_vanishing_share.py",
     ),

@@ -68,8 +68,8 @@ class DirectoryDisk:
             opened.move_to_end(path)
             return descriptor
         target = self._root / path
-        if flags & os.O_CREAT:
-            self.make_folder(path.rpartition("/")[0])
+        if flags & os.O_CREAT and (folder := path.rpartition("/")[0]) in self._unnamed:
+            self.make_folder(folder)
         if len(opened) >= OPEN_MAX:
             self.release(next(iter(opened)))
         descriptor = opened[path] = open_regular(str(target), os.O_WRONLY | flags)
@@ -210,10 +210,12 @@ class DirectoryDisk:
         with suppress(FileNotFoundError):
             (self._root / folder).rmdir()
 
-    def lock(self, path: str) -> bool:
+    def lock(self, path: str, *, create: bool = True) -> bool:
         """See `writers.Disk`."""
-        self.make_folder(path.rpartition("/")[0])
-        descriptor = open_regular(str(self._root / path), os.O_RDWR | os.O_CREAT)
+        if create:
+            self.make_folder(path.rpartition("/")[0])
+        flags = os.O_RDWR | (os.O_CREAT if create else 0)
+        descriptor = open_regular(str(self._root / path), flags)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -22,7 +22,7 @@ from loadmanager.broker.storage.commit_journal import closed_path, index_path, s
 from loadmanager.broker.storage.other_writers import OtherWriters
 from loadmanager.broker.storage.shared_id import BYTES_MAX, MISSING, OTHER_DIRECTORY, TAKEN, id_in
 from loadmanager.broker.storage.shared_id import NAME as SHARED_ID
-from loadmanager.broker.storage.writers import Disk
+from loadmanager.broker.storage.writers import Disk, require_gone
 from loadmanager.broker.wire.frames import publish_time_of
 from loadmanager.kit.errors import OperationalError
 
@@ -96,7 +96,7 @@ class EarlierRuns:
     def _read(
         self, log_id: int, runs: Sequence[Run], first_id: int
     ) -> tuple[EarlierSegments, _Flaws]:
-        names, segments, end_id = self.segments(log_id), list[SegmentIndex](), first_id
+        names, segments, end_id = self._names(log_id), list[SegmentIndex](), first_id
         passed = set(self.passed(names, first_id))  # a journal may have brought back a part of them
         names = [name for name in names if name not in passed]
         scanned, flaws = list[SegmentIndex](), _Flaws([], [])
@@ -118,6 +118,16 @@ class EarlierRuns:
                 flaws.lost.append(f"entries {read_to_id} to {bound - 1} are missing")
         end_id = max([end_id, *(run.first_id for run in runs)])
         return EarlierSegments(segments, end_id, scanned), flaws
+
+    def _names(self, log_id: int) -> list[tuple[int, int]]:
+        """The segments of a log. If there are none, that is asked twice: a share that went away for
+        a moment is there when its folder is.
+        """
+        names, folder = self.segments(log_id), f"{log_id:016x}"
+        if not names:
+            require_gone(self._disk, (), there=self._disk.exists(folder))
+            names = self.segments(log_id)
+        return names
 
     def require_directory(self, log_id: int, *, begins: bool) -> None:
         """Raise `OperationalError` if the directory is not the one that it was: what a broker

@@ -40,7 +40,14 @@ from loadmanager.broker.ports.log import Batch, Run, StorageTimeoutError
 from loadmanager.broker.storage.commit_journal import Place, closed_path, index_path, segment_path
 from loadmanager.broker.storage.earlier_runs import EarlierRuns, EarlierSegments
 from loadmanager.broker.storage.other_writers import OtherWriters
-from loadmanager.broker.storage.writers import JOURNAL_BYTES, Buffer, Disk, Journal, Writer
+from loadmanager.broker.storage.writers import (
+    JOURNAL_BYTES,
+    Buffer,
+    Disk,
+    Journal,
+    Writer,
+    require_gone,
+)
 from loadmanager.kit.errors import OperationalError
 
 WORKERS = 8
@@ -168,7 +175,8 @@ class LogFiles:
         self._earlier.require_directory(log_id, begins=not runs)
         self._own.begin()
         earlier = self._earlier.find(log_id, runs, first_id, self.writer)
-        if runs:  # a share that went away meanwhile looked as if its files were gone
+        if not runs:  # its folder may be below a share that went away meanwhile
+            require_gone(self._disk, (), there=self._own.is_there)
             self._earlier.require_directory(log_id, begins=False)
         return earlier
 
@@ -179,7 +187,8 @@ class LogFiles:
                 await self._for_log(log_id, partial(self._earlier.leave_index, log_id, segment))
 
     def _sync_segment(self, path: str) -> None:
-        self._own.sync(path)
+        if not self._own.sync(path):
+            raise FileNotFoundError(errno.ENOENT, "a segment is not there any more", path)
 
     async def mend(self, log_id: int) -> bool:
         """See the port."""
@@ -233,8 +242,12 @@ class LogFiles:
         if journaled := self._syncs() and not self._goes_directly(
             touched, [piece for _, piece in pieces if piece.data]
         ):
-            self._own.room.take()
-            self._own.commit([(place, piece.data) for place, piece in pieces if piece.data])
+            try:
+                self._own.room.take()
+                self._own.commit([(place, piece.data) for place, piece in pieces if piece.data])
+            except FileNotFoundError:
+                self._look()  # whether others have deleted its folder
+                raise
             for place, piece in pieces:
                 self._buffer.add(place.path, piece.offset, piece.data)
         else:
@@ -435,6 +448,7 @@ class LogFiles:
             if self._earlier.is_other:
                 raise OSError(errno.ESTALE, "its directory is another one by now")
             self._own.begin()
+            self._look()
             if self._syncs():
                 self._own.room.take()
             try:
@@ -491,7 +505,8 @@ class LogFiles:
         def leave() -> None:
             for index, path in zip(segments, paths, strict=True):
                 if index.offsets:
-                    self._own.sync(path)
+                    if not self._own.sync(path):
+                        self._own.doubt(path)
                     self._disk.release(path)
             self._own.look()
             for index, path in zip(segments, paths, strict=True):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from errno import EIO, ENOSPC
+from errno import EIO, ENOSPC, ENOTEMPTY
 from random import Random
 from weakref import WeakSet
 
@@ -234,11 +234,12 @@ class MemoryDisk:
     def write(self, path: str, offset: int, data: bytes, *, create: bool = True) -> None:
         """Write to a file. Raises `OSError` when the disk is full, after a part."""
         self._check("write", path)
-        if create:
-            self.make_folder(path.rpartition("/")[0])
+        folder = path.rpartition("/")[0]
+        if create and folder in self._unnamed:
+            self.make_folder(folder)
         file = self._files.files.get(path)
         if file is None:
-            if not create:
+            if not create or folder not in self._files.folders:
                 raise FileNotFoundError(2, "No such file", path)
             file = _File()
             self._files.name(path, file)
@@ -298,7 +299,8 @@ class MemoryDisk:
         file = _File(bytearray(data))
         if data:
             file.unsynced.append(_Write(self, 0, data))
-        self._files.make_folder(path.rpartition("/")[0])
+        if path.rpartition("/")[0] not in self._files.folders:
+            raise FileNotFoundError(2, "No such file or directory", path)
         self._files.name(path, file)
 
     def read(self, path: str, offset: int = 0, size: int = -1) -> bytes:
@@ -364,13 +366,17 @@ class MemoryDisk:
             self._unnamed.discard(folder)
 
     def remove_folder(self, folder: str) -> None:
-        """Delete a folder."""
+        """Delete a folder. Raises `OSError` if something is in it."""
         self._check("remove_folder", folder)
+        if any(path.startswith(f"{folder}/") for path in self._files.files):
+            raise OSError(ENOTEMPTY, "Directory not empty", folder)
         self._files.remove_folder(folder)
 
-    def lock(self, path: str) -> bool:
+    def lock(self, path: str, *, create: bool = True) -> bool:
         """Lock a file until the machine crashes."""
         self._check("lock", path)
+        if not create and path not in self._files.files:
+            raise FileNotFoundError(2, "No such file", path)
         holder = self._files.locks.get(path)
         if holder is not None and not holder.crashed:
             return False

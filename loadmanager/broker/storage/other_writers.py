@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import threading
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
 import structlog
@@ -22,12 +22,13 @@ from loadmanager.broker.storage.writers import (
     SYNCED_AT_ONCE,
     WRITERS,
     Disk,
+    require_gone,
     write_piece,
 )
 
 DAMAGED = "damaged"
-FULL = (errno.ENOSPC, errno.EDQUOT)
 """Where journals are kept of which a part cannot be read."""
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 log = structlog.get_logger("storage")
 
@@ -77,7 +78,7 @@ class OtherWriters:
         durable: a machine that stops ends all runs.
         """
         folder = f"{WRITERS}/{writer}"
-        if not self._disk.exists(f"{folder}/lock"):
+        if self._is_gone(folder, log_id):
             return
         mark = f"{folder}/{log_id:x}-{run:x}.fenced"
         try:
@@ -87,12 +88,32 @@ class OtherWriters:
                 raise
             self._disk.create(mark, b"")
 
+    def _take(self, folder: str) -> bool | None:
+        """Lock the folder of a writer: false if its process lives, None without a folder."""
+        try:
+            return self._disk.lock(f"{folder}/lock", create=False)
+        except FileNotFoundError:
+            return None
+
+    def _is_gone(self, folder: str, log_id: int) -> bool:
+        """True if others have deleted the folder of a writer: the segments have everything. Raises
+        `OSError` if the folder of this log is gone, too.
+        """
+        if self._disk.exists(f"{folder}/lock"):
+            return False
+        self._require_gone([f"{folder}/lock"], log_id)
+        return True
+
+    def _require_gone(self, paths: Collection[str], log_id: int) -> None:
+        if paths:
+            require_gone(self._disk, paths, there=self._disk.exists(f"{log_id:016x}"))
+
     def _free_room(self, folder: str) -> bool:
         """Free the room that a writer had taken for this, if its process has ended: on some file
         systems names need room, too.
         """
         with self._lock:
-            if not self._disk.lock(f"{folder}/lock"):
+            if not self._take(folder):
                 return False
             try:
                 self._disk.remove(f"{folder}/{RESERVE}")
@@ -111,10 +132,11 @@ class OtherWriters:
         """
         folder = f"{WRITERS}/{writer}"
         with self._lock:
-            if not self._disk.exists(f"{folder}/lock"):
+            taken = self._take(folder)
+            if taken is None and (log_id is None or self._is_gone(folder, log_id)):
                 self._pieces.pop(writer, None)
-                return 0  # its segments have everything
-            if not self._disk.lock(f"{folder}/lock"):
+                return 0
+            if not taken:
                 return 0 if log_id is None else self._bring(writer, folder, log_id)
             self._pieces.pop(writer, None)
             try:
@@ -129,8 +151,11 @@ class OtherWriters:
                     raise error
             return size
 
-    def _journals(self, folder: str) -> list[str]:
-        return [name for name in self._disk.names(folder) if name.endswith(".journal")]
+    def _journals(self, folder: str) -> list[str] | None:
+        """None if the folder is not there."""
+        names = self._disk.names(folder)
+        journals = [name for name in names if name.endswith(".journal")]
+        return journals if "lock" in names else None
 
     def _bring(self, writer: str, folder: str, log_id: int) -> int:
         """Write the pieces of a log of a writer that lives. A journal that has gone meanwhile is
@@ -140,28 +165,40 @@ class OtherWriters:
         failed; but of what is brought to a segment, a part may become durable.
         """
         pieces, written = self._pieces.setdefault(writer, _Pieces()), 0
-        journals = self._journals(folder)
+        gone, journals = dict[str, None](), self._journals(folder)
+        if journals is None:
+            self._require_gone([f"{folder}/lock"], log_id)
+            return 0
         pieces.keep(journals)
         if not pieces.read.keys() >= set(journals):
             self._disk.sync_names(folder)
         for name in journals:
-            path, begin = f"{folder}/{name}", pieces.read.get(name, 0)
-            with suppress(FileNotFoundError):
-                raw = self._stored(path, begin)
-                for end, damaged, some in read_batches(path, raw):
-                    if damaged:
-                        self._keep_damaged(path, pieces.read.get(name, 0), damaged)
-                    at = begin + end - sum(len(data) for _, data in some)
-                    for place, data in some:
-                        pieces.add(name, at, place, data)
-                        at += len(data)
-                    pieces.read[name] = begin + end
+            try:
+                self._note(pieces, folder, name)
+            except FileNotFoundError:
+                gone[f"{folder}/{name}"] = None
         for name, at, size, checksum, place in pieces.of(log_id):
-            with suppress(FileNotFoundError):
+            try:
                 data = self._disk.read(f"{folder}/{name}", at, size)
-                if crc32c(data) == checksum:  # else its commit failed, and its pages are gone
-                    written += write_piece(self._disk, place, data)
+            except FileNotFoundError:
+                gone[f"{folder}/{name}"] = None
+                continue
+            if crc32c(data) == checksum:  # else its commit failed, and its pages are gone
+                written += write_piece(self._disk, place, data, gone)
+        self._require_gone(gone, log_id)
         return written
+
+    def _note(self, pieces: _Pieces, folder: str, name: str) -> None:
+        """Remember where a journal has pieces, behind what was read of it before."""
+        path, begin = f"{folder}/{name}", pieces.read.get(name, 0)
+        for end, damaged, some in read_batches(path, self._stored(path, begin)):
+            if damaged:
+                self._keep_damaged(path, pieces.read.get(name, 0), damaged)
+            at = begin + end - sum(len(data) for _, data in some)
+            for place, data in some:
+                pieces.add(name, at, place, data)
+                at += len(data)
+            pieces.read[name] = begin + end
 
     def _stored(self, path: str, begin: int = 0) -> bytes:
         """What the device has of a journal. What only memory has of it, since a commit failed, or
@@ -181,27 +218,39 @@ class OtherWriters:
         journals stay.
         """
         segments, failed, size = dict[str, None](), dict[str, OSError](), 0
+        gone = dict[str, None]()
         self._disk.remove(f"{folder}/{RESERVE}")
         self._disk.sync_names(folder)  # see `_bring`
-        for name in self._journals(folder):
-            size += self._apply(f"{folder}/{name}", segments, failed)
-        self._sync(segments, failed)
+        journals = self._journals(folder)
+        require_gone(self._disk, (), there=journals is not None)
+        for name in journals or ():
+            size += self._apply(f"{folder}/{name}", segments, failed, gone)
+        self._sync(segments, failed, gone)
+        require_gone(self._disk, gone, there=self._disk.holds(f"{folder}/lock"))
         if not failed:
             self._delete(folder)
         return size, failed
 
-    def _sync(self, segments: dict[str, None], failed: dict[str, OSError]) -> None:
+    def _sync(
+        self, segments: dict[str, None], failed: dict[str, OSError], gone: dict[str, None]
+    ) -> None:
         for path in segments:
             try:
                 self._disk.sync(path)
                 self._disk.release(path)
             except FileNotFoundError:
-                pass
+                gone[path] = None
             except OSError as error:
                 failed[path] = error
         segments.clear()
 
-    def _apply(self, path: str, segments: dict[str, None], failed: dict[str, OSError]) -> int:
+    def _apply(
+        self,
+        path: str,
+        segments: dict[str, None],
+        failed: dict[str, OSError],
+        gone: dict[str, None],
+    ) -> int:
         """Write the pieces of a journal whose writer has ended."""
         raw, end, size = self._stored(path), 0, 0
         for behind, damaged, pieces in read_batches(path, raw):
@@ -209,7 +258,7 @@ class OtherWriters:
                 self._keep_damaged(path, end, damaged)
             for place, data in pieces:
                 try:
-                    written = write_piece(self._disk, place, data)
+                    written = write_piece(self._disk, place, data, gone)
                 except OSError as error:
                     failed[place.path] = error
                     continue
@@ -217,7 +266,7 @@ class OtherWriters:
                     size += written
                     segments[place.path] = None
                 if len(segments) >= SYNCED_AT_ONCE:
-                    self._sync(segments, failed)
+                    self._sync(segments, failed, gone)
             end = behind
         if rest := raw[end:]:
             if is_cut_off(path, rest):

@@ -110,9 +110,10 @@ class Disk(Protocol):
         """Delete an empty folder, if it exists."""
         ...
 
-    def lock(self, path: str) -> bool:
+    def lock(self, path: str, *, create: bool = True) -> bool:
         """Lock a file, which is created if need be, until the process ends or `unlock`; false if
-        another process has locked it.
+        another process has locked it. Without `create`, a file that does not exist raises
+        `FileNotFoundError`.
         """
         ...
 
@@ -252,18 +253,28 @@ class Reserve:
         return taken
 
 
-def write_piece(disk: Disk, place: Place, data: bytes) -> int:
+def write_piece(disk: Disk, place: Place, data: bytes, gone: dict[str, None]) -> int:
     """Write a piece of a journal to its segment; returns its bytes. What is not there was deleted,
-    unless the piece is its first one: it was not written yet, or its name was lost.
+    unless the piece is its first one: it was not written yet, or its name was lost. The segment or
+    folder that was not there is added to `gone`.
     """
-    begins = place.offset == 0
-    if begins and not disk.exists(place.path.partition("/")[0]):
-        return 0
+    begins, folder = place.offset == 0, place.path.partition("/")[0]
     try:
-        disk.write(place.path, place.offset, data, create=begins)
+        if not begins or disk.exists(folder):
+            disk.write(place.path, place.offset, data, create=begins)
+            return len(data)
     except FileNotFoundError:
-        return 0
-    return len(data)
+        pass
+    gone[folder if begins else place.path] = None
+    return 0
+
+
+def require_gone(disk: Disk, paths: Iterable[str], *, there: bool) -> None:
+    """Files were not there; `there` tells whether their directory is, since then. Raise `OSError`
+    if it is not, or if the files are: a share that went away for a moment has deleted nothing.
+    """
+    if not there or any(disk.exists(path) for path in paths):
+        raise OSError(errno.ESTALE, "the directory went away meanwhile")
 
 
 @dataclass(slots=True)
@@ -327,7 +338,7 @@ class Writer:
         failure that this one is not told of.
         """
         names = self._disk.names(self._folder)
-        if not self._disk.holds(f"{self._folder}/lock"):
+        if "lock" not in names or not self.is_there:
             raise OSError(
                 errno.ESTALE,
                 "another broker has ended this storage, or its directory is another one by now",
@@ -429,20 +440,21 @@ class Writer:
                 path.startswith(folder) for journal in self._journals() for path in journal.doubtful
             )
 
-    def sync(self, path: str) -> None:
-        """Make durable what was written to a segment, if it exists. After a failure it is in
-        doubt.
+    def sync(self, path: str) -> bool:
+        """Make durable what was written to a segment; false if it does not exist. After a failure
+        it is in doubt.
         """
         try:
             self._disk.sync(path)
         except FileNotFoundError:
-            return
+            return False
         except OSError as error:
             self.failures += 1
             self.doubt(path)
             if error.errno in NO_ROOM:
                 self.room.give()
             raise
+        return True
 
     def finish(self, buffer: Buffer, places: Iterable[tuple[Place, bool]]) -> None:
         """Make the segments durable that a commit has finished. What is behind one of which that
@@ -457,7 +469,8 @@ class Writer:
             elif finished:
                 try:
                     buffer.flush([place.path])
-                    self.sync(place.path)
+                    if not self.sync(place.path):
+                        self.doubt(place.path)
                 except OSError as error:
                     failed[place.log_id] = error
                 self._disk.release(place.path)
@@ -506,16 +519,31 @@ class Writer:
         with self._changing:
             doubtful, paths = list(journal.doubtful), list(journal.segments)
         synced, failed = self._rewrite(journal, doubtful)
+        gone = dict[str, None]()
         for path in paths:
             if path not in doubtful:
                 try:
-                    self.sync(path)
+                    if not self.sync(path):
+                        gone[path] = None
                     synced.append(path)
                 except OSError as error:  # the others are synced
                     failed = error
                 finally:
                     self._disk.release(path)
+        try:
+            self._require_gone(gone)
+        except OSError as error:
+            return [], error
         return synced, failed
+
+    @property
+    def is_there(self) -> bool:
+        """False if the folder is gone, or its directory is another one."""
+        return self._disk.holds(f"{self._folder}/lock")
+
+    def _require_gone(self, paths: Collection[str]) -> None:
+        if paths:
+            require_gone(self._disk, paths, there=self.is_there)
 
     def cleared(self, journal: Journal, synced: Iterable[str]) -> bool:
         """Segments were synced, and marks were looked for since: the journal needs not stay for
@@ -549,28 +577,39 @@ class Writer:
     ) -> tuple[list[str], OSError | None]:
         with self._changing:
             failures = {path: journal.doubtful.get(path) for path in paths}
-        errors, synced = self._write_again(journal, failures), list[str]()
-        for path, failure in failures.items():
+        gone = dict[str, None]()
+        errors, synced = self._write_again(journal, failures, gone), list[str]()
+        for path in failures:
             try:
                 if path not in errors:
-                    self.sync(path)
+                    if not self.sync(path):
+                        gone[path] = None
                     synced.append(path)
             except OSError as error:
                 errors[path] = error
             finally:
                 self._disk.release(path)
-            with self._changing:  # unless a sync has failed meanwhile
-                if path not in errors and journal.doubtful.get(path) == failure:
+        try:
+            self._require_gone(gone)
+        except OSError as error:
+            return [], error
+        with self._changing:
+            for path in synced:
+                if journal.doubtful.get(path) == failures[path]:  # else a sync failed meanwhile
                     journal.doubtful.pop(path, None)
         return synced, next(iter(errors.values()), None)
 
-    def _write_again(self, journal: Journal, paths: Collection[str]) -> dict[str, OSError]:
+    def _write_again(
+        self, journal: Journal, paths: Collection[str], gone: dict[str, None]
+    ) -> dict[str, OSError]:
         """Returns what cannot be written. Also pieces of a commit that failed are, if the device
         has them as a whole: another process may have found them, and have stored a part of them.
         """
         errors, raw = dict[str, OSError](), b""
-        with suppress(FileNotFoundError):  # its first commit failed
+        try:
             raw = self._disk.read_stored(journal.path, self._disk.size(journal.path))
+        except FileNotFoundError:  # its first commit failed
+            gone[journal.path] = None
         if raw and not journal.size:
             try:  # a loss of power must not leave a part in the segments, and no journal
                 self._disk.sync_names(self._folder)
@@ -580,7 +619,7 @@ class Writer:
             for place, data in pieces:
                 if place.path in paths and place.path not in errors:
                     try:
-                        write_piece(self._disk, place, data)
+                        write_piece(self._disk, place, data, gone)
                     except OSError as error:
                         errors[place.path] = error
         return errors

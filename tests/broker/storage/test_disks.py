@@ -51,6 +51,7 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
 def test_a_new_file_is_durable_with_its_name(files: Files) -> None:
     """After its first sync, and not before."""
     disk = files.disk()
+    disk.make_folder("folder")
     disk.write("folder/a", 0, b"1")
     assert not files.keeps("folder/a")
     disk.sync("folder/a")
@@ -60,6 +61,7 @@ def test_a_new_file_is_durable_with_its_name(files: Files) -> None:
 def test_the_name_of_a_file_is_durable_whoever_has_created_it(files: Files) -> None:
     """Another process created it and has synced nothing; the one that writes it syncs the name."""
     other, disk = files.disk(), files.disk()
+    other.make_folder("folder")
     other.write("folder/a", 0, b"1")
     disk.write("folder/a", 0, b"1")
     disk.write("folder/a", 1, b"2")
@@ -69,8 +71,9 @@ def test_the_name_of_a_file_is_durable_whoever_has_created_it(files: Files) -> N
 
 def test_names_are_synced_without_a_write(files: Files) -> None:
     """For the files of a process that has ended."""
-    files.disk().write("folder/a", 0, b"1")
-    disk = files.disk()
+    other, disk = files.disk(), files.disk()
+    other.make_folder("folder")
+    other.write("folder/a", 0, b"1")
     disk.sync("folder/a")
     disk.sync_names("folder")
     assert files.keeps("folder/a")
@@ -85,10 +88,21 @@ def test_writing_again_creates_nothing(files: Files) -> None:
     assert disk.names("folder") == []
 
 
+def test_a_write_or_a_lock_creates_no_folder(files: Files) -> None:
+    """Where a share was mounted is an empty directory: what is written there, nobody finds."""
+    disk = files.disk()
+    with pytest.raises(FileNotFoundError):
+        disk.write("folder/a", 0, b"1")
+    with pytest.raises(FileNotFoundError):
+        disk.lock("folder/a", create=False)
+    assert not disk.exists("folder")
+
+
 @pytest.mark.parametrize("size", [0, 1, 511, 4096, READ_BYTES, READ_BYTES + 4097])
 def test_what_is_stored_can_be_read_without_the_page_cache(files: Files, size: int) -> None:
     """All of it, or its beginning, whatever its size is."""
     disk, data = files.disk(), os.urandom(size)
+    disk.make_folder("folder")
     disk.write("folder/a", 0, data)
     disk.sync("folder/a")
     assert disk.size("folder/a") == size
@@ -168,6 +182,7 @@ def test_what_is_no_file_is_an_error_at_once(
 def test_a_folder_that_became_a_file_has_no_files(tmp_path: Path) -> None:
     """That is the trouble of one log, not of the disk."""
     disk = DirectoryDisk(tmp_path)
+    disk.make_folder("folder")
     disk.write("folder/a", 0, b"1")
     disk.release("folder/a")
     shutil.rmtree(tmp_path / "folder")

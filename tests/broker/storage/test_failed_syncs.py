@@ -313,6 +313,21 @@ async def test_a_dead_brokers_topics_are_taken_over_on_a_disk_without_room_for_n
     assert (end_id, await content(other, segments)) == (1, [b"first"])
 
 
+async def test_an_opening_that_is_not_recorded_leaves_no_index() -> None:
+    """Of two at once, the other one may have found less."""
+    failing = Failing()
+    disk = MemoryDisk(failing.files)
+    storage = LogFiles(disk, inline)
+    segments, _ = await storage.open(7, [], 0)
+    await commit(storage, a_log(segments), b"first")
+    disk.kill()
+    other, runs = failing.storage(), [Run(1, 0, storage.writer)]
+    segments, end_id = await other.open(7, runs, 0)
+    await other.flush()
+    assert end_id == 1
+    assert not [path for path in failing.files.content if path.endswith(".index")]
+
+
 async def test_a_segment_that_cannot_be_stored_costs_its_own_log_only() -> None:
     """The process that wrote it has ended, and its journal covers other logs, too."""
     failing = Failing()

@@ -143,7 +143,7 @@ async def test_what_a_fenced_writer_wrote_is_not_remembered_as_stored(disk: Disk
     assert ids(segments[-1]) == {"p": 1}
 
 
-@pytest.mark.parametrize("crash_at", range(13, 27))
+@pytest.mark.parametrize("crash_at", range(16, 30))
 async def test_a_crash_while_a_segment_is_finished_leaves_no_gap(crash_at: int) -> None:
     """Of a commit to two segments, the disk may keep the second part only. Nothing of it was
     acknowledged, and its producer repeats all of it: none of it may be taken for stored already.
@@ -500,6 +500,7 @@ async def test_a_disk_that_hangs_is_an_error_in_time() -> None:
 
 def test_a_file_that_is_gone_or_cut_is_noticed(disk: DirectoryDisk | MemoryDisk) -> None:
     """Also while it is open."""
+    disk.make_folder("a")
     disk.write("a/b.log", 0, b"12345")
     assert (disk.has("a/b.log", 5), disk.has("a/b.log", 6)) == (True, False)
     assert not disk.has("a/other.log", 0)
