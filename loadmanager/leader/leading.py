@@ -34,7 +34,7 @@ class LoadManagement(Protocol):
 class PresentLeader:
     """The present leader, and the load manager if this broker leads.
 
-    `runtime.leader` sets it; lookups and the admin API read it.
+    `member.leading` sets it; lookups and the admin API read it.
     """
 
     leader: Leader | None = None

@@ -36,12 +36,12 @@ from loadmanager.member.leading.term import Leads, RunningManager, lead
 from loadmanager.member.lookup import Lookups
 from loadmanager.member.modular import ModularManager
 from loadmanager.member.namespaces import Namespaces
+from loadmanager.member.not_opened import Refusals
 from loadmanager.member.ownership import Ownership
 from loadmanager.member.ownership_log import OwnershipLog
 from loadmanager.member.placement_policies import PlacementPolicies
 from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.recorder import Recorder
-from loadmanager.member.refusals import Refusals
 from loadmanager.member.reporter import Reporter
 from loadmanager.member.session_keeper import SessionKeeper
 from loadmanager.member.stopping import stop

@@ -39,8 +39,8 @@ from loadmanager.member.base import Base
 from loadmanager.member.claims import RETRY_FIRST_S, RETRY_MAX_S, Claims, Owner
 from loadmanager.member.lives import Lives
 from loadmanager.member.namespaces import Namespaces
+from loadmanager.member.not_opened import Refusals
 from loadmanager.member.ports.hosting import Hosting
-from loadmanager.member.refusals import Refusals
 from loadmanager.member.split_transaction import SplitTransaction
 
 CLOSE_TIMEOUT_S = 60.0

@@ -14,7 +14,7 @@ from loadmanager.kit.clock import Clock
 from loadmanager.kit.history.port import History
 from loadmanager.kit.metadata.lease import Lease
 from loadmanager.leader.ports.mover import Released
-from loadmanager.member.pauses import Pauses
+from loadmanager.member.move_pauses import Pauses
 
 EVENTS = {
     BundleState.OWNED: "bundle acquired",

@@ -15,8 +15,8 @@ from loadmanager.leader.decision_telemetry import samples as decision_samples
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.hooks import HOOKS, Hooks
 from loadmanager.member.lookup import Lookups
+from loadmanager.member.move_pauses import Pauses
 from loadmanager.member.ownership import Ownership
-from loadmanager.member.pauses import Pauses
 from loadmanager.member.reporter import Reporter
 from loadmanager.member.session_keeper import SessionKeeper
 from loadmanager.member.wellness import Wellness

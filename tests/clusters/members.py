@@ -35,11 +35,11 @@ from loadmanager.member.hooks import HookLimits, Hooks
 from loadmanager.member.locks import Locks
 from loadmanager.member.lookup import Lookups
 from loadmanager.member.namespaces import Namespaces
+from loadmanager.member.not_opened import Refusals
 from loadmanager.member.ownership import Ownership
 from loadmanager.member.placement_policies import PlacementPolicies
 from loadmanager.member.ports.hosting import HostUsage, TopicTraffic
 from loadmanager.member.record_orders import RecordOrders
-from loadmanager.member.refusals import Refusals
 from loadmanager.member.settings import BrokerSettings, StateSettings
 from loadmanager.member.state_cache import StateCache
 from loadmanager.member.state_records import StateRecords

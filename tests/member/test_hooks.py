@@ -20,7 +20,7 @@ from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.tasks import Scope
 from loadmanager.member.hooks import HookLimits, Hooks
-from loadmanager.member.refusals import FIRST_S
+from loadmanager.member.not_opened import FIRST_S
 
 BUNDLE = "public/default/0x00000000_0x40000000"
 EXTENSIBLE = {"loadManagerClassName": "ExtensibleLoadManagerImpl"}

@@ -19,7 +19,7 @@ from loadmanager.engine.policies.permissions import CONSUME, PRODUCE
 from loadmanager.kit.errors import ForbiddenError, NotAuthenticatedError
 from loadmanager.kit.http.answers import failed, namespace_of, topic_of
 from loadmanager.kit.http.permits import METRICS, OPEN, PERMIT, bearer_of
-from loadmanager.kit.refusals import ClientRefusals
+from loadmanager.kit.refused_clients import ClientRefusals
 from loadmanager.kit.security.identity import Identity
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

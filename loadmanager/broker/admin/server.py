@@ -49,7 +49,7 @@ from loadmanager.kit.http.settings import AdminSettings
 from loadmanager.kit.http.streams import Streams
 from loadmanager.kit.http.visitors import visitors
 from loadmanager.kit.listener import Spawn, Tls
-from loadmanager.kit.refusals import ClientRefusals
+from loadmanager.kit.refused_clients import ClientRefusals
 from loadmanager.kit.telemetry import Sample
 from loadmanager.leader.http.events import EventRoutes
 from loadmanager.leader.http.leading import LeadingRoutes

@@ -26,7 +26,7 @@ from loadmanager.broker.wire.frames import COMMAND_TYPES, REQUEST_ID_NONE, Frame
 from loadmanager.engine.policies.permissions import CONSUME, PRODUCE
 from loadmanager.kit.errors import ForbiddenError, LoadManagerError, NotAuthenticatedError
 from loadmanager.kit.names import NamespaceName, TopicName
-from loadmanager.kit.refusals import ClientRefusals
+from loadmanager.kit.refused_clients import ClientRefusals
 
 Roles = tuple[str, ...]
 _Use = tuple[Roles, NamespaceName, TopicName | None, str, str]

@@ -14,7 +14,7 @@ from loadmanager.broker.protocol.hosted import AttachedConsumer, AttachedProduce
 from loadmanager.broker.protocol.serving import Serving
 from loadmanager.engine.policies.permissions import CONSUME, PRODUCE
 from loadmanager.kit.errors import ForbiddenError, LoadManagerError, OperationalError
-from loadmanager.kit.refusals import ClientRefusals
+from loadmanager.kit.refused_clients import ClientRefusals
 
 CHECKED_AT_ONCE = 100
 """Producers and consumers that are checked before other tasks get their turn."""

@@ -1,6 +1,6 @@
 """The host: the service whose bundles the runtime manages. It opens, closes and measures bundles.
 
-The broker (`adapters.protocol`) is one host; `examples/counters.py` is another.
+The broker (`broker.protocol`) is one host; `examples/counters.py` is another.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from loadmanager.kit.http.openapi import DAEMON, OpenApiRoutes
 from loadmanager.kit.http.serving import HttpServing
 from loadmanager.kit.http.visitors import visitors
 from loadmanager.kit.listener import Spawn
-from loadmanager.kit.refusals import ClientRefusals
+from loadmanager.kit.refused_clients import ClientRefusals
 from loadmanager.leader.http.leading import LeadingRoutes
 from loadmanager.leader.http.moves import MoveRoutes
 from loadmanager.steer.http.fleet_access import FleetGuard

@@ -19,7 +19,7 @@ from loadmanager.kit.conf import conf
 from loadmanager.kit.errors import NotAuthenticatedError
 from loadmanager.kit.http.answers import failed
 from loadmanager.kit.http.permits import METRICS, OPEN, PERMIT, bearer_of
-from loadmanager.kit.refusals import ClientRefusals
+from loadmanager.kit.refused_clients import ClientRefusals
 from loadmanager.kit.security.identity import Identity, Verifier
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
