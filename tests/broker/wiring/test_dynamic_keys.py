@@ -946,7 +946,7 @@ CASES = {
     "loadBalancerTransferEnabled": Case(
         "false", transfer_destination, {"p:1"}, {"p:2"}, {**TRANSFER_NOW, **UNEVEN}, 95
     ),
-    "loadManagerBalancedMovePrice": Case(
+    "loadManagerBalancedDifferencePercent": Case(
         "1000",
         shed(),
         [B],
