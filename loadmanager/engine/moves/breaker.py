@@ -1,15 +1,21 @@
-"""The circuit breaker: it stops a daemon's moves when they do harm, or do not help."""
+"""The circuit breaker: it stops a daemon's moves when they do harm, or do not help.
+
+A move is judged by what it could change: by the figures of the two brokers between which it went,
+beside the other moves there, and beside what the clients did meanwhile everywhere else. A broker
+that joins or leaves changes neither.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Set
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from loadmanager.kit.reason import Reason
 
 WORSE = 1.1
-"""A spread of load that grew by more than this factor after a move is not an improvement."""
+"""A difference of load that grew by more than this factor after a move is not an improvement."""
 EXPECTATIONS_MAX = 100
 NAMED_MAX = 5
 """Brokers that a reason names."""
@@ -28,16 +34,37 @@ class BreakerRules:
     """
 
 
+class Load(NamedTuple):
+    """The load of a broker or a bundle: messages/s in all, and published to it."""
+
+    rate: float
+    published: float
+
+
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The predicted effect of a move, to be compared with the figures afterwards."""
+    """The figures before a move, to be compared with those afterwards."""
 
     move: str
+    source: str
+    destination: str
+    bundle: Load
     check_ms: int
-    publish_rate: float
-    """Messages/s into the cluster before the move."""
-    spread_before: float
-    spread_predicted: float
+    brokers: Mapping[str, Load]
+    """All brokers before the move."""
+    others: Mapping[str, Expectation] = field(default_factory=dict)
+    """Bundle → its move, of all that began after these figures were read."""
+
+    def without_this(self, broker: str) -> Load:
+        """What a broker would have if only the other moves were made, and clients did the same."""
+        rate, published = self.brokers[broker]
+        for other in self.others.values():
+            sign = (broker == other.destination) - (broker == other.source)
+            rate, published = (
+                figure + sign * more
+                for figure, more in zip((rate, published), other.bundle, strict=True)
+            )
+        return Load(max(rate, 0.0), max(published, 0.0))
 
 
 def spread(loads: Mapping[str, float]) -> float:
@@ -57,6 +84,8 @@ class Breaker:
         self._until_ms = 0.0
         self._failures = 0
         self._expected: list[Expectation] = []
+        self._since_look: dict[str, Expectation] = {}
+        """Bundle → its move, of those that began since the cluster was read."""
         self._brokers: frozenset[str] = frozenset()
         self.opened = 0
         """How often it has opened."""
@@ -107,28 +136,36 @@ class Breaker:
 
     def expect(self, expectation: Expectation) -> None:
         """A move begins."""
-        self._expected = [*self._expected, expectation][-EXPECTATIONS_MAX:]
+        bundle = expectation.move
+        known = [replace(one, others={**one.others, bundle: expectation}) for one in self._expected]
+        began = replace(expectation, others=self._since_look)
+        self._expected = [*known, began][-EXPECTATIONS_MAX:]
+        self._since_look = {**self._since_look, bundle: expectation}
 
     def not_made(self, move: str) -> None:
-        """A move that began was not made: nothing is expected of it."""
-        self._expected = [one for one in self._expected if one.move != move]
+        """A move that began was not made: nothing is expected of it, or of its load elsewhere."""
+        self._since_look = _without(self._since_look, move)
+        self._expected = [
+            replace(one, others=_without(one.others, move))
+            for one in self._expected
+            if one.move != move
+        ]
 
     def look(
         self,
-        brokers: frozenset[str],
-        publish_rate: float,
-        loads: Mapping[str, float],
+        brokers: Mapping[str, Load],
         now_ms: int,
         rules: BreakerRules,
         *,
         may_leave: Set[str] = frozenset(),
     ) -> bool:
-        """The cluster was read: live brokers, messages/s into it, and the load of each broker.
-        `may_leave`: brokers whose end somebody has announced.
+        """The cluster was read: the load of each live broker. `may_leave`: brokers whose end
+        somebody has announced.
 
         Returns whether the breaker opened.
         """
-        gone, self._brokers = sorted(self._brokers - brokers - may_leave), brokers
+        gone = sorted(self._brokers - brokers.keys() - may_leave)
+        self._brokers, self._since_look = frozenset(brokers), {}
         if gone:
             names = ", ".join(gone[:NAMED_MAX]) + (" and others" if gone[NAMED_MAX:] else "")
             open_ms = min(rules.open_ms, rules.steady_ms)
@@ -136,9 +173,13 @@ class Breaker:
         due = [one for one in self._expected if one.check_ms <= now_ms]
         self._expected = [one for one in self._expected if one.check_ms > now_ms]
         for one in due:
-            why = _disappointment(one, publish_rate, spread(loads), rules)
+            why = _harm(one, brokers, rules)
             if why is not None:
                 return self._open(why, now_ms, rules.open_ms)
+        for one in due:
+            why = _quiet(one, brokers, rules)
+            if why is not None:
+                return self._open(why, now_ms, min(rules.open_ms, rules.steady_ms))
         return False
 
     def _open(self, why: str, now_ms: int, open_ms: float) -> bool:
@@ -154,19 +195,68 @@ class Breaker:
         return True
 
 
-def _disappointment(
-    one: Expectation, publish_rate: float, spread_now: float, rules: BreakerRules
-) -> str | None:
-    least = one.publish_rate * (1 - rules.rate_drop_percent / 100)
-    if publish_rate < least:
+def _without(moves: Mapping[str, Expectation], move: str) -> dict[str, Expectation]:
+    return {bundle: each for bundle, each in moves.items() if bundle != move}
+
+
+def _harm(one: Expectation, now: Mapping[str, Load], rules: BreakerRules) -> str | None:
+    """What a move did, if it is to blame; None if one of its brokers is gone, too."""
+    pair = one.source, one.destination
+    if not all(broker in now and broker in one.brokers for broker in pair):
+        return None
+    least = 1 - rules.rate_drop_percent / 100
+    left, left_elsewhere = _left(one, now, pair), _left(one, now, _elsewhere(one, now))
+    usual = min(left_elsewhere, 1.0) if _elsewhere(one, now) else 0.0  # nobody to compare with
+    if left < least * usual and usual >= least:
         return (
-            f"after move {one.move} the cluster gets {publish_rate:.0f} messages/s, "
-            f"{one.publish_rate:.0f} before"
+            f"after move {one.move} {one.source} and {one.destination} get "
+            f"{left:.0%} of the messages/s that they got before, the other brokers "
+            f"{left_elsewhere:.0%}"
         )
-    promised = one.spread_before - one.spread_predicted
-    if promised > 0 and spread_now > one.spread_before * WORSE:
-        return (
-            f"after move {one.move} the brokers' loads spread by {spread_now:.0f} messages/s; "
-            f"{one.spread_before:.0f} before, {one.spread_predicted:.0f} predicted"
-        )
-    return None
+    return _wider(one, now)
+
+
+def _wider(one: Expectation, now: Mapping[str, Load]) -> str | None:
+    """The difference of two brokers that a move made wider than it was, though it should not."""
+    before = abs(one.brokers[one.source].rate - one.brokers[one.destination].rate)
+    source, destination = (
+        one.without_this(broker).rate for broker in (one.source, one.destination)
+    )
+    without = source - destination
+    predicted = abs(without - 2 * one.bundle.rate)
+    if predicted >= before or not source + destination > 0:
+        return None
+    grown = (now[one.source].rate + now[one.destination].rate) / (source + destination)
+    wide = abs(now[one.source].rate - now[one.destination].rate)
+    if wide <= max(before, abs(without)) * grown * WORSE:
+        return None
+    if wide > (before + 2 * one.bundle.rate) * max(grown, 1.0):
+        return None  # more than this move could do: that was somebody else
+    return (
+        f"after move {one.move} {one.source} and {one.destination} differ by {wide:.0f} "
+        f"messages/s; {before:.0f} before, {predicted:.0f} predicted"
+    )
+
+
+def _quiet(one: Expectation, now: Mapping[str, Load], rules: BreakerRules) -> str | None:
+    """The clients of the whole cluster send far less: no time for moves, whoever did that."""
+    both = [broker for broker in one.brokers if broker in now]
+    left = _left(one, now, both)
+    if left >= 1 - rules.rate_drop_percent / 100:
+        return None
+    return (
+        f"the cluster gets {sum(now[broker].published for broker in both):.0f} messages/s, "
+        f"{sum(one.brokers[broker].published for broker in both):.0f} before the move {one.move}, "
+        "which need not be the cause"
+    )
+
+
+def _elsewhere(one: Expectation, now: Mapping[str, Load]) -> list[str]:
+    pair = one.source, one.destination
+    return [broker for broker in one.brokers if broker in now and broker not in pair]
+
+
+def _left(one: Expectation, now: Mapping[str, Load], brokers: Collection[str]) -> float:
+    """The part of what was published to some brokers that still is; 1 if nothing was."""
+    before = math.fsum(one.without_this(broker).published for broker in brokers)
+    return math.fsum(now[broker].published for broker in brokers) / before if before > 0 else 1.0
