@@ -42,7 +42,8 @@ report; `SAME`: reports in a row that show the same, and `SINCE`: the traffic in
 `BESIDE`: what is used of the other three resources beside traffic.
 """
 DIGITS = 6
-REPORTS_MAX = 20
+REPORTS_MAX, KNOWN = 20, 8
+"""A broker is known after so many reports; before, its sensor surprises and contradicts nobody."""
 
 # how fast a broker's differences are learned, and how far
 GAIN = 0.15
@@ -121,6 +122,9 @@ class Learned:
     """The usual bytes/s of all brokers."""
 
 
+NOTHING_LEARNED = Learned()
+
+
 @dataclass(frozen=True, slots=True)
 class Doubt:
     """A broker whose sensor does not count, and why."""
@@ -149,8 +153,8 @@ class UsageModel:
     """Whether the broker's own sensor counts."""
     size: Array
     """A broker's limit relative to the mean, of the resource that the cluster uses most."""
-    dearness: Array
-    """What a byte/s of each broker's traffic costs, relative to the mean."""
+    of_bytes: tuple[Array, Array]
+    """`base` and `per_byte` of the resources that are used, for bytes/s as each broker has them."""
     costs: Array
     """What the CPU of each class of namespaces costs, relative to the mean."""
     idle: float
@@ -170,10 +174,10 @@ class UsageModel:
 
     def usage(self, bytes_s: Array) -> Array:
         """The most used resource of each broker with so many bytes/s like those it has."""
-        cpu = self.base[CPU] + self.per_byte[CPU] * self.dearness * bytes_s
-        others = (self.base[1:] + self.per_byte[1:] * bytes_s).max(axis=0)
-        most: Array = np.maximum(np.maximum(cpu, others), 0.0)
-        return most
+        base, per_byte = self.of_bytes
+        usages = base + per_byte * bytes_s
+        most: Array = usages[0] if len(usages) == 1 else np.maximum.reduce(usages)
+        return np.maximum(most, 0.0)
 
 
 def fit(
@@ -226,7 +230,7 @@ class _Fit:
         rows = np.flatnonzero(self.new)
         total = float(self.bytes_s.sum())
         level = before.level or total
-        dip = total / level if total < DIP * level else None
+        dip = total / level if level >= 1 and total < DIP * level else None
         self._begin()
         last = self.averages.last_of_all(
             {name: columns.reports[name].bundles for name in (columns.names[r] for r in rows)}
@@ -272,7 +276,7 @@ class _Fit:
         """
         band = np.maximum(SURPRISE_MIN, SURPRISES * self.kept[ERROR])
         near: Array = np.clip(self.shown, expected - band, expected + band)
-        np.copyto(near, self.shown, where=self.first)
+        np.copyto(near, self.shown, where=self.first | (self.kept[REPORTS] < KNOWN))
         return near
 
     def _expected(self, cost: float, idle: float, traffic: Array) -> Array:
@@ -356,7 +360,7 @@ class _Fit:
         usual = np.where(doubted, idle + cost * traffic, self._expected(cost, idle, traffic))
         errors = np.clip(CONTRADICTS_ERRORS * self.kept[ERROR], CONTRADICTS, CONTRADICTS_MAX)
         low: NDArray[np.bool_] = usual - self.shown > errors
-        low &= self.shown < CONTRADICTS_PART * usual
+        low &= (self.shown < CONTRADICTS_PART * usual) & (doubted | (self.kept[REPORTS] >= KNOWN))
         return low
 
     def _doubt(self, cost: float, traffic: Array, settled: Array, low: NDArray[np.bool_]) -> None:
@@ -407,6 +411,10 @@ class _Fit:
             trusted = np.zeros_like(trusted)  # nothing is known but traffic: it is evened out
         apart = float(np.sqrt((offset[trusted] ** 2).mean())) if trusted.any() else 0.0
         error = np.where(trusted, kept[ERROR], max(apart, ERROR_UNSEEN))
+        by_traffic = per_byte.copy()
+        by_traffic[CPU] *= dearness
+        used = np.flatnonzero(base.any(axis=1) | per_byte.any(axis=1))
+        used = used if len(used) else np.zeros(1, np.int64)
         kept_learned = Learned(
             _Columns(columns.row_of, kept),
             class_costs.told_apart(self.costs),
@@ -424,7 +432,7 @@ class _Fit:
             error=error,
             trusted=trusted,
             size=self._sizes(),
-            dearness=dearness,
+            of_bytes=(base[used], by_traffic[used]),
             costs=self.costs,
             idle=idle,
             doubts=tuple(self._doubts(trusted, idle + cost * kept[TRAFFIC], error)),

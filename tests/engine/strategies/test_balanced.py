@@ -221,3 +221,17 @@ def a_snapshot(brokers: dict[str, tuple[float, Bundles]]) -> ClusterSnapshot:
     return view.snapshot(
         2, SETTINGS, isolation_policies={}, anti_affinity_groups={}, failure_domains={}
     )
+
+
+def test_many_lookups_share_one_model() -> None:
+    """Also before the first cycle, when nothing was learned; reports that change make a new one."""
+    placing = replace(SETTINGS, placement="BalancedPlacement")
+    snapshot = a_snapshot(a_cluster(random.Random(3)))
+    models = []
+    for number in range(3):
+        bundle = f"t/new/0x{number:08x}_0x{number + 1:08x}"
+        cycle.place(snapshot, [bundle], placing, Memories(), random.Random(0))
+        models.append(snapshot.columns.derived[SETTINGS.weights])
+    assert models[0] is models[1] is models[2]
+    snapshot.columns.changed(snapshot.columns.names[:1])
+    assert not snapshot.columns.derived

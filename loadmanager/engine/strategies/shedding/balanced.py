@@ -23,7 +23,7 @@ import numpy as np
 
 from loadmanager.engine.load import usage_model
 from loadmanager.engine.load.snapshot import ClusterSnapshot
-from loadmanager.engine.load.usage_model import Learned
+from loadmanager.engine.load.usage_model import NOTHING_LEARNED, Learned
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.evening import (
@@ -57,7 +57,7 @@ class BalancedSettings:
 class BalancedMemory:
     """The model of usage as the shedder learned it, and what it is about."""
 
-    model: Learned = field(default_factory=Learned)
+    model: Learned = NOTHING_LEARNED
     leaving: Mapping[str, str] = field(default_factory=dict)
     """Bundle → the broker that it left, until that broker's report shows it."""
     far: Mapping[str, int] = field(default_factory=dict)
