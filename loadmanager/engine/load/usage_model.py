@@ -63,6 +63,8 @@ IDLE_DOUBT = 0.02
 LITTLE_TRAFFIC, SETTLED_LEAST = 0.4, 0.5
 IDLE_KEPT, IDLE_STEP, IDLE_PART_MAX = 0.98, 0.05, 0.5
 LEVEL_GAIN = 0.2
+WORK_MIN = 1e-9
+"""Less traffic, in bytes/s for a limit of 1, says nothing of what a byte costs."""
 
 # trust
 CONTRADICTS, CONTRADICTS_MAX, CONTRADICTS_ERRORS, CONTRADICTS_PART = 0.1, 0.2, 2.5, 0.65
@@ -291,7 +293,7 @@ class _Fit:
         count = float(weight.sum())
         if count < 1 or not self.new.any():
             return before
-        began = before.work <= 0
+        began = before.work < WORK_MIN
         shown = self.shown
         if not began:
             shown = self._believed(self._expected(_cost(before), _idle(before), traffic))
@@ -491,4 +493,6 @@ def _idle(learned: Learned) -> float:
 
 def _cost(learned: Learned) -> float:
     """The usage of a byte/s of mean cost, for a limit of 1."""
-    return max(learned.used - _idle(learned), 0.0) / learned.work if learned.work > 0 else 0.0
+    if learned.work < WORK_MIN:
+        return 0.0
+    return max(learned.used - _idle(learned), 0.0) / learned.work

@@ -947,9 +947,9 @@ CASES = {
         "false", transfer_destination, {"p:1"}, {"p:2"}, {**TRANSFER_NOW, **UNEVEN}, 95
     ),
     "loadManagerBalancedDifferencePercent": Case(
-        "1000",
+        "1000000",
         shed(),
-        [B],
+        [A],
         [],
         {
             "loadBalancerLoadSheddingStrategy": "BalancedShedder",
