@@ -131,6 +131,7 @@ class Cluster:
         """What the move of such a bundle must gain."""
         self.intake = model.per_byte.max(axis=0) * snapshot.under_way.sums(columns)[2]
         """Usage that is on its way to each broker."""
+        self.intake_max = INTAKE_MAX
         self.far = self._far(far)
         """True for brokers that are brought near the mean."""
 
@@ -190,7 +191,7 @@ class Cluster:
         after = self._most(self._usages[:, takers, None] + more)
         fall = objective(before, self._knee) - objective(after, self._knee)
         burden: Array = self.size[takers, None] * fall
-        refused = (intake > 0) & (intake + after - before > INTAKE_MAX)
+        refused = (intake > 0) & (intake + after - before > self.intake_max)
         return burden, refused | (after > self._room[takers, None])
 
     def move(self, source: int, destination: int, work: Array) -> None:
@@ -223,6 +224,15 @@ class Cluster:
         crowd = clients / mean if mean > 0 else np.zeros(len(clients))
         prices: Array = self.price * (FIXED + OF_TRAFFIC * traffic + OF_CLIENTS * crowd)
         return prices
+
+    @property
+    def farthest(self) -> float:
+        """How far the usage of the broker that is farthest from the mean is from it."""
+        return float(np.abs(self.usage - self.mean).max())
+
+    def row(self, broker: str) -> int:
+        """The row of a broker. Raises `KeyError` for one that does not report."""
+        return self._row_of[broker]
 
     def fields(self, row: int) -> tuple[float, float, float]:
         """A broker's usage by the model, by its sensors, and the error of the former."""
@@ -268,6 +278,21 @@ class Move:
         return self.gain - self.price
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """The moves that are looked for: from the most used to the least used brokers if it does not
+    say otherwise.
+    """
+
+    sources: Sequence[int] | None = None
+    takers: Sequence[int] | None = None
+    stay: Collection[str] = ()
+    """Bundles and namespaces that stay where they are."""
+
+
+EVERYWHERE = Scope()
+
+
 class Search:
     """Seeks the move that gains most after its price, from a most used to a least used broker.
 
@@ -276,11 +301,16 @@ class Search:
     """
 
     def __init__(
-        self, snapshot: ClusterSnapshot, settings: StrategySettings, cluster: Cluster
+        self,
+        snapshot: ClusterSnapshot,
+        settings: StrategySettings,
+        cluster: Cluster,
+        scope: Scope = EVERYWHERE,
     ) -> None:
         self._snapshot = snapshot
         self._settings = settings
         self._cluster = cluster
+        self._scope = scope
         self._movable: dict[int, Movable] = {}
         self._known: dict[int, dict[int, Move | None]] = {}
         """Source → destination → the best move."""
@@ -303,8 +333,12 @@ class Search:
 
     def _givers(self) -> tuple[list[int], list[int]]:
         """The brokers to look at, the most used ones without those that have nothing to give."""
+        scope = self._scope
         while True:
             sources, takers = self._cluster.extremes(sorted(self._spent))
+            takers = takers if scope.takers is None else list(scope.takers)
+            if scope.sources is not None:
+                return list(scope.sources), [each for each in takers if each not in scope.sources]
             spent = {source for source in sources if not self._offered(source).names}
             if not spent or len(self._spent) > SPENT_MAX:
                 return [source for source in sources if source not in spent], takers
@@ -348,7 +382,7 @@ class Search:
         cluster, offer = self._cluster, self._movable[move.source]
         alone = np.array([move.at]), np.array([move.gain]), np.array([move.price])
         room = (cluster.usage[move.source] - cluster.usage[move.destination]) / SMALL
-        room = min(room, INTAKE_MAX - cluster.intake[move.destination])
+        room = min(room, cluster.intake_max - cluster.intake[move.destination])
         room = min(room, cluster.usage[move.source] - cluster.mean)
         brings = cluster.brings(move.destination, offer.work)
         if 2 * brings[move.at] > room or self._snapshot.isolation_policies:
@@ -370,9 +404,23 @@ class Search:
     def _offered(self, source: int) -> Movable:
         if source not in self._movable:
             broker = self._cluster.names[source]
-            self._movable[source] = _movable(
-                self._snapshot, self._settings, self._cluster, broker, self._counts
+            offer = _movable(
+                self._snapshot,
+                self._settings,
+                self._cluster,
+                broker,
+                self._counts,
+                idle=self._scope.sources is not None,
             )
+            stay = self._scope.stay
+            if stay:
+                kept = [
+                    at
+                    for at, name in enumerate(offer.names)
+                    if name in stay or split_bundle_name(name)[0] in stay
+                ]
+                offer.without(np.array(kept, np.int64))
+            self._movable[source] = offer
         return self._movable[source]
 
     def bundle(self, move: Move) -> str:
@@ -403,10 +451,13 @@ def _movable(
     cluster: Cluster,
     broker: str,
     counts: dict[str, dict[str, int]],
+    *,
+    idle: bool,
 ) -> Movable:
+    """The bundles that may leave a broker; `idle`: also those without traffic."""
     may_shed, under_way = movable(snapshot, broker), snapshot.under_way.bundles
     names, traffic = cluster.traffic_of(broker)
-    rows = np.flatnonzero(traffic.bytes_s > 0).tolist()
+    rows = np.flatnonzero((traffic.bytes_s > 0) | idle).tolist()
     if not (plainly_movable(snapshot, names) and under_way.keys().isdisjoint(names)):
         rows = [row for row in rows if may_shed(names[row]) and names[row] not in under_way]
     stays = _stays(snapshot, settings, broker, counts)
