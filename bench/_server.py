@@ -166,7 +166,7 @@ class Server:
         """Counts per second, and those of each producer or consumer, from the first message on."""
         name = str(TopicName.parse(request["topic"]))
         inwards = request.get("direction", "in") == "in"
-        while (hosted := self.broker.served(name)) is None:
+        while (hosted := self.broker.serving.topics.served(name)) is None:
             await asyncio.sleep(0.001)
         core = hosted.core
 

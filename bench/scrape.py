@@ -103,8 +103,8 @@ async def _measure(bundles: int, topics: int, seconds: float) -> None:
     server.begin(many)
     for number in range(topics):
         name = f"persistent://bench/n{number % NAMESPACES}/topic-{number}"
-        await server.host(TopicName.parse(name))
-    await server.measure()
+        await server.serving.topics.host(TopicName.parse(name))
+    await server.serving.topics.measure()
     await server.listen(sock)
     print(f"{bundles:,} bundles, {topics:,} topics in {NAMESPACES} namespaces\n")
 

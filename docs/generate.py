@@ -106,7 +106,7 @@ def first_paragraph(documentation: str | None) -> str:
 
 def broker_conf() -> str:
     """Every key, by the component that reads it."""
-    present = {entry.key.name: entry.key for entry in settings.KEYS.known().values()}
+    present = {entry.key.name: entry.key for entry in settings.KEYS.by_name().values()}
     idle = sorted(name for name, key in present.items() if key.doc.startswith("Accepted"))
     dynamic = sorted(name for name, key in present.items() if key.dynamic)
     blocks = [
@@ -117,7 +117,7 @@ def broker_conf() -> str:
     ]
     for leaf in (*settings.LEAVES, *registry.own_settings()):
         blocks.append(f"## {first_paragraph(leaf.__doc__).rstrip('.')}")
-        known = [entry for entry in settings.KEYS.known().values() if entry.leaf is leaf]
+        known = [entry for entry in settings.KEYS.by_name().values() if entry.leaf is leaf]
         keys = {entry.key.name: entry for entry in known}
         blocks += [_key(keys[name]) for name in sorted(keys)]
     return page(

@@ -25,7 +25,7 @@ from urllib.parse import quote, urlsplit
 
 from loadmanager.broker import settings
 from loadmanager.broker.ports.directory import Directory
-from loadmanager.broker.wiring.broker import BrokerOptions, run_broker
+from loadmanager.broker.process import BrokerOptions, run_broker
 from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name, topic_hash
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.kit.addresses import BrokerAddress
@@ -55,7 +55,7 @@ class Bundle:
 
 
 class Counters:
-    """Implements `loadmanager.broker.wiring.outside.Service`."""
+    """Implements `loadmanager.broker.service.BrokerService`."""
 
     def __init__(self, folder: Path, _settings: object, *, clock: Clock, **_: Any) -> None:
         self._folder = folder

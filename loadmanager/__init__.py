@@ -1,3 +1,38 @@
-"""A live load manager with Apache Pulsar's concepts, names and wire formats."""
+"""A live load manager with Apache Pulsar's concepts, names and wire formats, and a library with
+which any asyncio service becomes a balanced, sharded one.
+
+The names in `__all__` follow semantic versions: within a major version they keep their meaning.
+`loadmanager.testing` does, too. All other modules may change at any time.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from loadmanager.limits.bucket import TokenBucket
+    from loadmanager.sharding.limiter import AsyncLimiter
+    from loadmanager.sharding.member import Member
+    from loadmanager.sharding.shards import Moved, Service, Shard
 
 __version__ = "0.3.0"
+
+_WHERE = {
+    "AsyncLimiter": "loadmanager.sharding.limiter",
+    "Member": "loadmanager.sharding.member",
+    "Moved": "loadmanager.sharding.shards",
+    "Service": "loadmanager.sharding.shards",
+    "Shard": "loadmanager.sharding.shards",
+    "TokenBucket": "loadmanager.limits.bucket",
+}
+"""Public name → its module, which is loaded when the name is first used."""
+
+__all__ = ["AsyncLimiter", "Member", "Moved", "Service", "Shard", "TokenBucket"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_WHERE[name]), name)
+    return value

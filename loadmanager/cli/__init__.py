@@ -18,7 +18,7 @@ import click
 
 from loadmanager import __doc__ as description
 from loadmanager import __version__
-from loadmanager.cli.options import Group
+from loadmanager.cli.options import CommandGroup
 from loadmanager.kit.errors import BadInputError, ConfigError, OperationalError
 from loadmanager.kit.system.ending import end_at_once
 from loadmanager.kit.system.parent import stop_with_parent
@@ -45,7 +45,7 @@ SERVICES = ("standalone", "broker", "fleet")
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
-class _Root(Group):
+class _Root(CommandGroup):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; wrong input and failed operations become a line on standard error."""
         try:

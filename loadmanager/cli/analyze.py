@@ -145,10 +145,10 @@ def _configured(config: Path | None, overrides: Mapping[str, str]) -> str:
     """The options that strategies have their settings from, for commands in the report; the rest of
     --set is nobody's business there.
     """
-    known, leaves = settings.KEYS.known(), (StrategySettings, *registry.own_settings())
+    keys, leaves = settings.KEYS.by_name(), (StrategySettings, *registry.own_settings())
     words = [] if config is None else ["--config", str(config.resolve())]
     for key, text in overrides.items():
-        if key in known and known[key].leaf in leaves:
+        if key in keys and keys[key].leaf in leaves:
             words += ["--set", f"{key}={text}"]
     return "".join(f"{quote(word)} " for word in words)
 

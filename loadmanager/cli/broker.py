@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from loadmanager.broker import settings
-from loadmanager.broker.wiring.broker import BrokerOptions, run_broker
+from loadmanager.broker.process import BrokerOptions, run_broker
 from loadmanager.cli.options import Command, config, log_format
 
 EXAMPLES = """examples:

@@ -13,7 +13,7 @@ import click
 from loadmanager.broker import settings
 from loadmanager.cli.doctor import configuration
 from loadmanager.cli.doctor.findings import ordered
-from loadmanager.cli.options import FILE, Group, overrides
+from loadmanager.cli.options import FILE, CommandGroup, overrides
 from loadmanager.kit.errors import ConfigError
 from loadmanager.kit.settings import HIDDEN, Settings
 
@@ -24,7 +24,7 @@ EXAMPLES = """examples:
 """
 
 
-command = Group("config", help="Check a broker.conf, or print one.", epilog=EXAMPLES)
+command = CommandGroup("config", help="Check a broker.conf, or print one.", epilog=EXAMPLES)
 
 
 @command.command()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from loadmanager.cli.options import FILE, Command, Group, log_format
+from loadmanager.cli.options import FILE, Command, CommandGroup, log_format
 from loadmanager.kit.errors import ConfigError
 from loadmanager.leader.plugins import register_plugins
 from loadmanager.steer.commands import one_snapshot, restore, restore_when_silent
@@ -36,7 +36,7 @@ wrong.
 """
 
 
-Known = Callable[[], list[ClusterSettings]]
+LoadClusters = Callable[[], list[ClusterSettings]]
 
 
 def _address(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[str, int]:
@@ -53,7 +53,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-@click.group(cls=Group, epilog=EXAMPLES, invoke_without_command=True)
+@click.group(cls=CommandGroup, epilog=EXAMPLES, invoke_without_command=True)
 @click.option("--config", type=FILE, metavar="FILE", help="clusters, a section each")
 @click.option("--pulsar", metavar="URL[,URL…]", help="HTTP addresses of some brokers")
 @click.option("--token-file", metavar="FILE", help="a superuser's token; read for each request")
@@ -104,26 +104,26 @@ def command(
         if not separator:
             raise ConfigError(f"--set {pair}: key=value is expected")
         values[key.strip()] = text
-    ctx.obj = partial(_known, config, values)
+    ctx.obj = partial(_clusters, config, values)
     if ctx.invoked_subcommand is not None:
         return 0
-    known = ctx.obj()
-    proven = all(cluster.has_tokens for cluster in known)
+    clusters = ctx.obj()
+    proven = all(cluster.has_tokens for cluster in clusters)
     if not to_all and not proven and not _is_loopback(listen[0]):
         raise ConfigError(
             f"--listen {listen[0]}: the API asks for no token; choose a loopback address, set "
             "tokenSecretKey or tokenPublicKey, or add --open if everybody who reaches it may read "
             "everything"
         )
-    return run_fleet(known, FleetOptions(data_dir, listen, log_format=log_format))
+    return run_fleet(clusters, FleetOptions(data_dir, listen, log_format=log_format))
 
 
 @command.command(cls=Command)
 @click.option("--cluster", help="which one, if the configuration has several")
 @click.pass_obj
-def snapshot(known: Known, cluster: str | None) -> int:
+def snapshot(load_clusters: LoadClusters, cluster: str | None) -> int:
     """Read a cluster once, and print one line for `loadmanager decide`."""
-    click.echo(json.dumps(asyncio.run(one_snapshot(_chosen(known(), cluster)))))
+    click.echo(json.dumps(asyncio.run(one_snapshot(_chosen(load_clusters(), cluster)))))
     return 0
 
 
@@ -139,24 +139,24 @@ def snapshot(known: Known, cluster: str | None) -> int:
 @click.pass_context
 def restore_(ctx: click.Context, cluster: str | None, when_silent: float | None) -> int:
     """Switch Pulsar's own shedding and splitting on again, for good or after the daemon died."""
-    known: list[ClusterSettings] = ctx.obj()
+    clusters: list[ClusterSettings] = ctx.obj()
     if when_silent is None:
-        asyncio.run(restore(_chosen(known, cluster)))
+        asyncio.run(restore(_chosen(clusters, cluster)))
         return 0
-    chosen = known if cluster is None else [_chosen(known, cluster)]
+    chosen = clusters if cluster is None else [_chosen(clusters, cluster)]
     assert ctx.parent is not None
     asyncio.run(restore_when_silent(chosen, ctx.parent.params["data_dir"], when_silent))
     return 0
 
 
-def _known(config: Path | None, values: dict[str, str]) -> list[ClusterSettings]:
+def _clusters(config: Path | None, values: dict[str, str]) -> list[ClusterSettings]:
     """Read late: the help of a subcommand needs no cluster."""
     return clusters(read_file(config) if config else {"default": {}}, values)
 
 
-def _chosen(known: list[ClusterSettings], cluster: str | None) -> ClusterSettings:
-    chosen = [one for one in known if cluster in (None, one.name)]
+def _chosen(clusters: list[ClusterSettings], cluster: str | None) -> ClusterSettings:
+    chosen = [each for each in clusters if cluster in (None, each.name)]
     if len(chosen) != 1:
-        names = ", ".join(one.name for one in known)
+        names = ", ".join(each.name for each in clusters)
         raise ConfigError(f"--cluster: one of {names} is expected")
     return chosen[0]

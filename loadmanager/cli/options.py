@@ -23,7 +23,7 @@ class Command(click.Command):
             formatter.write(f"\n{self.epilog}")
 
 
-class Group(Command, click.Group):
+class CommandGroup(Command, click.Group):
     """A command of commands."""
 
     command_class = Command
@@ -61,7 +61,7 @@ class Named(click.Path):
 FILE, URL = Named(path_type=Path), Named()
 
 
-class Picture(click.Path):
+class SvgPath(click.Path):
     """A file for an SVG picture."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from click.core import ParameterSource
 
 from loadmanager.broker import settings
-from loadmanager.cli.options import URL, Command, Finite, Picture, config
+from loadmanager.cli.options import URL, Command, Finite, SvgPath, config
 from loadmanager.cli.terminal import show, table, track
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import BadInputError, ConfigError
@@ -112,7 +112,7 @@ PLOT_WIDTH = 60
     is_flag=True,
     help="decide the recorded cycles of HISTORY again, as they were, and compare",
 )
-@click.option("--plot", type=Picture(), metavar="FILE", help="draw the first day as SVG")
+@click.option("--plot", type=SvgPath(), metavar="FILE", help="draw the first day as SVG")
 @click.option("--json", "as_json", is_flag=True, help="every figure of every day, for programs")
 def command(
     config: Path | None,

@@ -51,7 +51,7 @@ def command(
     overrides: dict[str, str], data_dir: Path, no_restart: bool, brokers: int, **options: Any
 ) -> int:
     """Run ZooKeeper and several brokers on this machine."""
-    from loadmanager.broker.wiring.standalone import StandaloneOptions, run_standalone
+    from loadmanager.broker.standalone import StandaloneOptions, run_standalone
 
     if not 1 <= brokers <= BROKERS_MAX:
         raise ConfigError(f"--brokers {brokers}: 1 to {BROKERS_MAX} is allowed")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from loadmanager.cli.options import Group
+from loadmanager.cli.options import CommandGroup
 from loadmanager.engine.policies.permissions import check_role
 from loadmanager.kit.errors import BadInputError, NotAuthenticatedError, OperationalError
 from loadmanager.kit.private_files import open_private
@@ -43,7 +43,7 @@ UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_00
 TOKEN_CHARACTERS_MAX = 100_000
 FILE = click.Path(path_type=Path)
 
-command = Group("tokens", help="Make and check keys and tokens.", epilog=EXAMPLES)
+command = CommandGroup("tokens", help="Make and check keys and tokens.", epilog=EXAMPLES)
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -106,7 +106,7 @@ def create(
     It has an id of its own, by which it can be refused: `tokens validate` shows it, and `admin
     tokens refuse` takes it.
     """
-    secret = _one(secret_key, private_key, "--secret-key", "--private-key")
+    secret = _is_first_of_two(secret_key, private_key, "--secret-key", "--private-key")
     key = read_key(secret_key or private_key or "", "the key")
     now_s = SystemClock().now_ms() / 1000
     token = create_token(
@@ -132,7 +132,7 @@ def validate(token: str, secret_key: str | None, public_key: str | None, algorit
     """
     if token == "-":
         token = sys.stdin.read(TOKEN_CHARACTERS_MAX).strip()
-    _one(secret_key, public_key, "--secret-key", "--public-key")
+    _is_first_of_two(secret_key, public_key, "--secret-key", "--public-key")
     settings = TokenSettings(
         secret_key=secret_key or "", public_key=public_key or "", public_algorithm=algorithm
     )
@@ -144,7 +144,7 @@ def validate(token: str, secret_key: str | None, public_key: str | None, algorit
     return 0
 
 
-def _one(first: str | None, second: str | None, *names: str) -> bool:
+def _is_first_of_two(first: str | None, second: str | None, *names: str) -> bool:
     """True if the first is given, False if the second is. Raises `BadInputError` unless exactly one
     is.
     """

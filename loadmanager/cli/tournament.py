@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from loadmanager.broker import settings
-from loadmanager.cli.options import FILE, URL, Command, Finite, Picture, config
+from loadmanager.cli.options import FILE, URL, Command, Finite, SvgPath, config
 from loadmanager.cli.terminal import show, table
 from loadmanager.kit.errors import BadInputError, ConfigError, OperationalError
 from loadmanager.kit.settings import Settings
@@ -65,7 +65,7 @@ IN_FORCE = "the settings in force"
 @click.option("--master", help="Spark master (default local[*])")
 @click.option("--no-spark", is_flag=True, help="run everything in this process")
 @click.option(
-    "--pareto", "picture", type=Picture(), metavar="FILE", help="draw spread by moves as SVG"
+    "--pareto", "picture", type=SvgPath(), metavar="FILE", help="draw spread by moves as SVG"
 )
 @click.option("--json", "as_json", is_flag=True, help="everything, for programs")
 def command(
@@ -221,19 +221,21 @@ def _show(outcome: Standings, results: Results, diff: Sequence[str]) -> None:
             ]
         )
     verdict = outcome.verdict
-    told = [f"The settings in force cost {outcome.regret:.2f} points more than the best candidate."]
+    lines = [
+        f"The settings in force cost {outcome.regret:.2f} points more than the best candidate."
+    ]
     if verdict is None:
-        told.append("Nothing is recommended: that needs three days at least.")
+        lines.append("Nothing is recommended: that needs three days at least.")
     else:
-        told.append(
+        lines.append(
             f"Back-test: best on {verdict.chosen_on[0]} to {verdict.chosen_on[-1]}: "
             f"{verdict.winner or IN_FORCE}; on {verdict.judged_on[0]} to "
             f"{verdict.judged_on[-1]} its gain is {verdict.gain:.1%} ({verdict.low:.1%} to "
             f"{verdict.high:.1%})."
         )
         head = "Recommended" if verdict.recommended else "Nothing is recommended"
-        told.append(f"{head}: {verdict.reason}.")
-    show(table(headers, rows), LEGEND.splitlines(), told, *([list(diff)] if diff else []))
+        lines.append(f"{head}: {verdict.reason}.")
+    show(table(headers, rows), LEGEND.splitlines(), lines, *([list(diff)] if diff else []))
 
 
 def _figures(days: Mapping[str, Any]) -> list[float]:

@@ -52,16 +52,16 @@ class BrokerAddress:
         """
         if not listener:
             return self
-        found = self.listeners.get(listener)
-        if found is None:
+        advertised = self.listeners.get(listener)
+        if advertised is None:
             raise OperationalError(f"the broker do not have {listener} listener")
         return BrokerAddress(
             self.broker_id,
-            found.service_url,
-            found.web_url or self.web_url,
+            advertised.service_url,
+            advertised.web_url or self.web_url,
             self.listeners,
-            service_url_tls=found.service_url_tls,
-            web_url_tls=found.web_url_tls or self.web_url_tls,
+            service_url_tls=advertised.service_url_tls,
+            web_url_tls=advertised.web_url_tls or self.web_url_tls,
         )
 
 
@@ -88,12 +88,12 @@ def listeners_document(listeners: Mapping[str, AdvertisedListener]) -> dict[str,
 
 def read_listeners(document: object) -> dict[str, AdvertisedListener]:
     """The listeners of a document that another broker wrote; what cannot be used is left out."""
-    found: dict[str, AdvertisedListener] = {}
+    listeners: dict[str, AdvertisedListener] = {}
     for name, urls in document.items() if isinstance(document, dict) else ():
         if isinstance(urls, dict):
             texts = {
                 field: urls[key] for key, field in _URLS.items() if isinstance(urls.get(key), str)
             }
             if texts.get("service_url") or texts.get("service_url_tls"):
-                found[str(name)] = AdvertisedListener(**texts)
-    return found
+                listeners[str(name)] = AdvertisedListener(**texts)
+    return listeners

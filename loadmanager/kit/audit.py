@@ -43,7 +43,7 @@ class Asked:
     note: str = ""
     read: dict[str, bytes] = field(default_factory=dict, init=False)
     written: dict[str, Written] = field(default_factory=dict, init=False)
-    not_told: int = field(default=0, init=False)
+    unnamed: int = field(default=0, init=False)
     """Further documents that were written."""
     idle: bool = field(default=False, init=False)
     """It was allowed, and there was nothing to change."""
@@ -59,11 +59,11 @@ class Asked:
         """The request wrote a document, or deleted it."""
         if self.ended:
             return
-        known = self.written.get(path)
-        if known is None and len(self.written) >= WRITTEN_MAX:
-            self.not_told += 1
+        written = self.written.get(path)
+        if written is None and len(self.written) >= WRITTEN_MAX:
+            self.unnamed += 1
             return
-        before = known.before if known is not None else self.read.get(path)
+        before = written.before if written is not None else self.read.get(path)
         self.written[path] = Written(path, before, value)
 
 

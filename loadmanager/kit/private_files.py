@@ -72,13 +72,13 @@ def open_own(name: str, flags: int, *, folder: int, sizes: Container[int]) -> in
     Raises `OSError`.
     """
     descriptor = open_regular(name, flags | os.O_NOFOLLOW, folder=folder)
-    found = os.fstat(descriptor)
-    if found.st_uid != os.geteuid():
-        why = f"it belongs to user {found.st_uid}, not to {os.geteuid()}"
-    elif found.st_nlink != 1:
-        why = f"it has {found.st_nlink} names, not one"
-    elif found.st_size not in sizes:
-        why = f"it has {found.st_size} bytes, which is not the size of such a file"
+    status = os.fstat(descriptor)
+    if status.st_uid != os.geteuid():
+        why = f"it belongs to user {status.st_uid}, not to {os.geteuid()}"
+    elif status.st_nlink != 1:
+        why = f"it has {status.st_nlink} names, not one"
+    elif status.st_size not in sizes:
+        why = f"it has {status.st_size} bytes, which is not the size of such a file"
     else:
         return descriptor
     os.close(descriptor)
@@ -104,11 +104,11 @@ def open_own_folder(folder: Path) -> int:
     descriptor = os.open(
         folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     )
-    found = os.fstat(descriptor)
-    if found.st_uid != os.geteuid():
-        why = f"it belongs to user {found.st_uid}, not to {os.geteuid()}"
-    elif found.st_mode & UMASK:
-        why = f"others may use it: its mode is {stat.S_IMODE(found.st_mode):04o}, not 0700"
+    status = os.fstat(descriptor)
+    if status.st_uid != os.geteuid():
+        why = f"it belongs to user {status.st_uid}, not to {os.geteuid()}"
+    elif status.st_mode & UMASK:
+        why = f"others may use it: its mode is {stat.S_IMODE(status.st_mode):04o}, not 0700"
     else:
         return descriptor
     os.close(descriptor)
@@ -121,8 +121,8 @@ def bind_private(path: Path) -> socket.socket:
     Replaces one that an ended process of our user has left there. Raises `OSError`.
     """
     with suppress(FileNotFoundError):
-        found = path.lstat()
-        if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid():
+        status = path.lstat()
+        if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
             raise OSError(errno.EEXIST, "something else than a socket of ours is there", str(path))
         if _answers(path):
             raise OSError(errno.EADDRINUSE, "another process of ours listens there", str(path))

@@ -29,7 +29,7 @@ log = structlog.get_logger("access")
 
 
 @dataclass(slots=True)
-class Refusals:
+class ClientRefusals:
     """Tells of clients that do not prove who they are, or ask for what they may not do."""
 
     over: str

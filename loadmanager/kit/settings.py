@@ -94,26 +94,26 @@ class Keys:
         """The leaves, those of plug-ins included."""
         return (*self.leaves, *self.added())
 
-    def known(self) -> dict[str, KnownKey]:
+    def by_name(self) -> dict[str, KnownKey]:
         """Every key and alias, as Pulsar spells it → the field that it sets.
 
         Raises `ConfigError` for a key that two components declare.
         """
-        return _known(self.all_leaves())
+        return _keys_of(self.all_leaves())
 
     def dynamic_names(self) -> list[str]:
         """Keys that may be changed while the product runs, sorted, in their present spelling."""
         return sorted(
-            known.key.name
-            for name, known in self.known().items()
-            if known.key.dynamic and name == known.key.name
+            declared.key.name
+            for name, declared in self.by_name().items()
+            if declared.key.dynamic and name == declared.key.name
         )
 
     def nearest(self, name: str) -> str | None:
         """The key that an unknown one probably means; None if others have this key."""
         if name in self.others:
             return None
-        return _nearest(name, self.others.union(self.known()))
+        return _nearest(name, self.others.union(self.by_name()))
 
     def load(
         self, path: Path | None = None, overrides: Mapping[str, str] | None = None
@@ -136,15 +136,15 @@ class Keys:
 
         Each of those is replaced by its default.
         """
-        known, bad_values = self.known(), []
+        keys, bad_values = self.by_name(), []
         fields: dict[type, dict[str, Any]] = {leaf: {} for leaf in self.all_leaves()}
         given: dict[str, str] = {}
         # The last spelling of a key wins, whatever their order in the file.
         for name in sorted(
-            (name for name in values if name in known),
-            key=lambda name: (name == known[name].key.name) != known[name].key.older_first,
+            (name for name in values if name in keys),
+            key=lambda name: (name == keys[name].key.name) != keys[name].key.older_first,
         ):
-            target, text = known[name], values[name].strip()
+            target, text = keys[name], values[name].strip()
             if name in target.key.aliases and text in ("", "-1"):
                 continue
             if not text and target.key.name in given:
@@ -162,7 +162,7 @@ class Keys:
         unknown = (
             Unknown(name, self.nearest(name), name in self.others)
             for name in values
-            if name not in known
+            if name not in keys
         )
         return Settings(self, by_leaf, given, tuple(unknown)), bad_values
 
@@ -177,7 +177,7 @@ class Keys:
             if not separator or not name.strip():
                 raise ConfigError(f"--set {pair}: key=value is expected")
             name = name.strip()
-            if name not in self.known() and name not in self.others:
+            if name not in self.by_name() and name not in self.others:
                 near = self.nearest(name)
                 hint = f"; did you mean {near}?" if near else ""
                 raise ConfigError(f"--set {name}: there is no such key{hint}")
@@ -216,8 +216,8 @@ class Settings:
 
     def leaf(self, kind: type[Leaf]) -> Leaf:
         """The settings of one component."""
-        found: Leaf = self.by_leaf[kind]
-        return found
+        leaf: Leaf = self.by_leaf[kind]
+        return leaf
 
     def with_overrides(self, overrides: Mapping[str, str]) -> Settings:
         """These settings with some keys changed. Raises `ConfigError` as `Keys.parse` does."""
@@ -227,11 +227,11 @@ class Settings:
 
     def without_effect(self) -> dict[str, str]:
         """Keys that are set and do nothing here, sorted, with the reasons."""
-        known = self.keys.known()
+        keys = self.keys.by_name()
         return {
-            name: known[name].key.doc.removeprefix(NO_EFFECT)
+            name: keys[name].key.doc.removeprefix(NO_EFFECT)
             for name in sorted(self.given)
-            if known[name].key.doc.startswith(NO_EFFECT)
+            if keys[name].key.doc.startswith(NO_EFFECT)
         }
 
     def given_shown(self) -> dict[str, str]:
@@ -244,13 +244,13 @@ class Settings:
 
     def runtime(self) -> dict[str, str]:
         """Every key with its value, as broker.conf spells it; secrets as `HIDDEN`."""
-        known = self.keys.known()
+        keys = self.keys.by_name()
         shown = {
-            name: spell(getattr(self.by_leaf[one.leaf], one.field))
-            for name, one in known.items()
-            if name == one.key.name
+            name: spell(getattr(self.by_leaf[declared.leaf], declared.field))
+            for name, declared in keys.items()
+            if name == declared.key.name
         }
-        secret = {name for name in shown if shown[name] and known[name].key.secret}
+        secret = {name for name in shown if shown[name] and keys[name].key.secret}
         return shown | dict.fromkeys(secret, HIDDEN)
 
     def contradictions(self, kinds: Iterable[type]) -> Iterator[Problem]:
@@ -266,18 +266,18 @@ class Settings:
 
 
 @cache
-def _known(leaves: tuple[type, ...]) -> dict[str, KnownKey]:
-    known: dict[str, KnownKey] = {}
+def _keys_of(leaves: tuple[type, ...]) -> dict[str, KnownKey]:
+    keys: dict[str, KnownKey] = {}
     for leaf in leaves:
         hints = typing.get_type_hints(leaf)
         for field, key in keys_of(leaf):
             for name in (key.name, *key.aliases):
-                if name in known:
+                if name in keys:
                     raise ConfigError(
-                        f"{name} is declared by {known[name].leaf.__name__} and by {leaf.__name__}"
+                        f"{name} is declared by {keys[name].leaf.__name__} and by {leaf.__name__}"
                     )
-                known[name] = KnownKey(key, leaf, field.name, hints[field.name], field.default)
-    return known
+                keys[name] = KnownKey(key, leaf, field.name, hints[field.name], field.default)
+    return keys
 
 
 def keys_of(leaf: type) -> Iterator[tuple[dataclasses.Field[Any], Key]]:

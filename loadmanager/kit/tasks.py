@@ -291,6 +291,23 @@ async def retrying(
         wait_s = min(wait_s * 2, max_s)
 
 
+async def within(limit_s: float, work: Coroutine[Any, Any, T], name: str) -> T:
+    """Do the work, in a task of its own. Raises `TimeoutError` after `limit_s`, also if the work
+    goes on in spite of being cancelled.
+    """
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=limit_s)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if not done:
+        task.cancel()
+        task.add_done_callback(lambda late: late.cancelled() or late.exception())
+        raise TimeoutError(f"{name} took longer than {limit_s:g} s")
+    return task.result()
+
+
 async def sleep(seconds: float) -> None:
     """Sleep; ruff forbids the runtime any other sleep."""
     await asyncio.sleep(seconds)
@@ -325,12 +342,12 @@ async def for_each(
 
 async def both(first: Awaitable[T], second: Awaitable[R]) -> tuple[T, R]:
     """Wait for two things that go on at once. Raises the first one's error, else the second's."""
-    one, other = await asyncio.gather(first, second, return_exceptions=True)
-    if isinstance(one, BaseException):
-        raise one
+    outcome, other = await asyncio.gather(first, second, return_exceptions=True)
+    if isinstance(outcome, BaseException):
+        raise outcome
     if isinstance(other, BaseException):
         raise other
-    return one, other
+    return outcome, other
 
 
 async def forever() -> None:

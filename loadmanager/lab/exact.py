@@ -27,7 +27,7 @@ from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.pending import Pending
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.wishes import Wishes
-from loadmanager.engine.policies.isolation import Policies
+from loadmanager.engine.policies.isolation import IsolationPolicies
 from loadmanager.engine.strategies import cycle as cycles
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.memories import Memories
@@ -217,7 +217,7 @@ def _again(
     for name in ("brokers", "settings", "isolation", "groups", "failure_domains"):
         value = getattr(record, name)
         if value is not None:
-            term.known[name] = Policies(value) if name == "isolation" else value
+            term.known[name] = IsolationPolicies(value) if name == "isolation" else value
     if "settings" not in term.known or "brokers" not in term.known:
         result.passed_over["the history begins later than its term: settings are missing"] += 1
         return
@@ -250,7 +250,7 @@ def _snapshot(record: Cycle, term: _Term, settings: StrategySettings) -> Cluster
         isolation_policies=term.known.get("isolation", {}),
         anti_affinity_groups=term.known.get("groups", {}),
         failure_domains=term.known.get("failure_domains", {}),
-        wishes=Wishes(record.pins, record.cordons),
+        wishes=Wishes(record.pins, record.cordons, record.refusals),
         leaving=record.leaving,
     )
     pending = Pending()

@@ -281,7 +281,7 @@ def conf_diff(
     """A unified diff of the broker.conf `text`, for `patch`, that changes these keys; a key that is
     missing has its default.
     """
-    known = STRATEGY_KEYS.known()
+    known = STRATEGY_KEYS.by_name()
 
     def value(keys: Mapping[str, str], key: str) -> str:
         return keys.get(key, spell(known[key].default))

@@ -13,23 +13,31 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 import msgspec
 import structlog
 
-from loadmanager.engine.history.records import Change
+from loadmanager.engine.history.records import AuditedChange
 from loadmanager.kit.audit import ASKED, Asked, ChangeShown, Written
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.port import History
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.lease import Lease
-from loadmanager.kit.metadata.store import Change as StoreChange
-from loadmanager.kit.metadata.store import Create, Delete, Node, Operation, Put, SessionState, Store
+from loadmanager.kit.metadata.store import (
+    Change,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    Put,
+    SessionState,
+    Store,
+)
 from loadmanager.kit.tasks import sleep
 from loadmanager.kit.telemetry import Sample, counter
 
-KEPT = 1_000
+CHANGES_MAX = 1_000
 """The last changes of this broker that are kept in memory."""
 WAITING_MAX = 1_000
 """Changes that wait to be told to the leader; the oldest give way."""
-TOLD_AT_ONCE = 100
+CHANGES_AT_ONCE = 100
 AGAIN_S = 1.0
 TEXT_MAX = 2_000
 """Characters of a document, before or after, that are kept."""
@@ -39,7 +47,7 @@ HIDDEN = "*****"
 NOT_NAMED = "more documents were changed by this request"
 
 CHANGES = counter("loadmanager_audit_changes", "Changes that somebody was allowed to make")
-NOT_TOLD = counter(
+CHANGES_DROPPED = counter(
     "loadmanager_audit_dropped",
     "Changes of which the leader was not told: those who listen to its events missed them",
 )
@@ -64,8 +72,8 @@ class AuditLog:
     ) -> None:
         self._broker_id, self._clock, self._history = broker_id, clock, history
         self._secret, self._tell = secret, tell
-        self._kept: deque[Change] = deque(maxlen=KEPT)
-        self._waiting: deque[Change] = deque()
+        self._recent: deque[AuditedChange] = deque(maxlen=CHANGES_MAX)
+        self._waiting: deque[AuditedChange] = deque()
         self._wake = asyncio.Event()
         self.count = self.dropped = 0
 
@@ -78,7 +86,7 @@ class AuditLog:
             self._history.append(*records)
         if asked.orders:  # they follow from what was told already
             return
-        self._kept.extend(records)
+        self._recent.extend(records)
         if self._tell is None:
             return
         self._waiting.extend(records)
@@ -89,7 +97,7 @@ class AuditLog:
 
     def recent(self, limit: int) -> list[ChangeShown]:
         """See the port."""
-        newest = [self._kept[-index] for index in range(1, min(limit, len(self._kept)) + 1)]
+        newest = [self._recent[-index] for index in range(1, min(limit, len(self._recent)) + 1)]
         return [_shown_of(record) for record in newest]
 
     async def run(self) -> None:
@@ -99,15 +107,15 @@ class AuditLog:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                some = [self._waiting[i] for i in range(min(TOLD_AT_ONCE, len(self._waiting)))]
-                if not await self._told(some):
+                some = [self._waiting[i] for i in range(min(CHANGES_AT_ONCE, len(self._waiting)))]
+                if not await self._tell_leader(some):
                     await sleep(AGAIN_S)
                     continue
                 for record in some:  # meanwhile the oldest may have given way
                     if self._waiting and self._waiting[0] is record:
                         self._waiting.popleft()
 
-    async def _told(self, records: list[Change]) -> bool:
+    async def _tell_leader(self, records: list[AuditedChange]) -> bool:
         assert self._tell is not None
         try:
             return await self._tell([_shown_of(record) for record in records])
@@ -118,12 +126,12 @@ class AuditLog:
     def samples(self) -> Iterator[Sample]:
         """The numbers of changes."""
         yield CHANGES.sample(self.count)
-        yield NOT_TOLD.sample(self.dropped)
+        yield CHANGES_DROPPED.sample(self.dropped)
 
-    def _records(self, asked: Asked) -> Iterator[Change]:
+    def _records(self, asked: Asked) -> Iterator[AuditedChange]:
         for written in asked.written.values() or (None,):
             before, after = (None, asked.body or None) if written is None else self._texts(written)
-            yield Change(
+            yield AuditedChange(
                 ts=self._clock.now_ms(),
                 broker=self._broker_id,
                 role=asked.roles[0] if asked.roles else "",
@@ -139,7 +147,7 @@ class AuditLog:
 
     @staticmethod
     def _note(asked: Asked) -> str | None:
-        more = f"{asked.not_told} {NOT_NAMED}" if asked.not_told else ""
+        more = f"{asked.unnamed} {NOT_NAMED}" if asked.unnamed else ""
         return "; ".join(filter(None, (asked.note, more))) or None
 
     def _texts(self, written: Written) -> tuple[str | None, str | None]:
@@ -166,7 +174,7 @@ class AuditLog:
         return msgspec.json.encode(fields).decode()
 
 
-def _shown_of(record: Change) -> ChangeShown:
+def _shown_of(record: AuditedChange) -> ChangeShown:
     return msgspec.convert(record, ChangeShown, from_attributes=True)
 
 
@@ -279,7 +287,7 @@ class NotingStore:
                 _wrote(operation.path, None)
         return done
 
-    def watch(self, root: str) -> AsyncIterator[StoreChange]:
+    def watch(self, root: str) -> AsyncIterator[Change]:
         """See the port."""
         return self._store.watch(root)
 

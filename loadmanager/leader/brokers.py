@@ -58,7 +58,7 @@ class Brokers:
         """Called with a brokerId and its new report, or None when the report is gone."""
 
     def _tell(self, event: str, **fields: object) -> None:
-        """Log at info where this broker leads: one line of the fleet for an event is enough."""
+        """Log at info where this broker leads: one line in the cluster for an event is enough."""
         (log.info if self._leads() else log.debug)(event, **fields)
 
     async def on_change(self, change: Change) -> None:

@@ -83,13 +83,15 @@ class CycleLog:
                 averages_record(now_ms, self._broker, self._epoch, part, again=again)
             )
         for broker in sorted(view.reports):
-            self._seen(now_ms, broker, view.reports[broker], again=True)
+            self._record_report(now_ms, broker, view.reports[broker], again=True)
 
-    def seen(self, broker_id: str, report: LocalBrokerData) -> None:
+    def taken_up(self, broker_id: str, report: LocalBrokerData) -> None:
         """The leader took up a report."""
-        self._seen(self._clock.now_ms(), broker_id, report, again=False)
+        self._record_report(self._clock.now_ms(), broker_id, report, again=False)
 
-    def _seen(self, now_ms: int, broker: str, report: LocalBrokerData, *, again: bool) -> None:
+    def _record_report(
+        self, now_ms: int, broker: str, report: LocalBrokerData, *, again: bool
+    ) -> None:
         self._count += 1
         self._history.append(self._reports.record(now_ms, broker, report, again=again))
 
@@ -118,12 +120,12 @@ class CycleLog:
                 name: list(brokers) for name, brokers in snapshot.failure_domains.items()
             },
         }
-        told = {
+        news = {
             name: value
             for name, value in changed.items()
             if name not in self._before or self._before[name] != value
         }
-        self._before.update(told)
+        self._before.update(news)
         self._history.append(
             Cycle(
                 ts=snapshot.now_ms,
@@ -134,6 +136,7 @@ class CycleLog:
                 reports=self._count,
                 pins=dict(snapshot.wishes.pins),
                 cordons=dict(snapshot.wishes.cordons),
+                refusals=dict(snapshot.wishes.refusals),
                 leaving=dict(snapshot.leaving),
                 pending=dict(snapshot.under_way.bundles),
                 moved=dict(snapshot.recently_unloaded_ms),
@@ -142,7 +145,7 @@ class CycleLog:
                 planned=dict(memories.planned),
                 draws=draws,
                 moves=moves_of(plan),
-                **told,
+                **news,
             )
         )
 

@@ -15,7 +15,7 @@ from loadmanager.engine.moves.move import ENDED, Author, Move
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.kit.reason import UNKNOWN, from_sentence
 from loadmanager.kit.telemetry import Metric, Sample, counter, gauge
-from loadmanager.leader.leading import Leading
+from loadmanager.leader.leading import PresentLeader
 
 REASONS_MAX = 50
 """Strategies of third parties have reasons of their own; beyond this, reasons are Unknown."""
@@ -108,11 +108,13 @@ class Counts:
 
 def _count(counts: Counter[Any], *named: str) -> None:
     """Count one; the last name is a reason's code. Beyond `REASONS_MAX` codes are Unknown."""
-    known = named in counts or len(counts) < REASONS_MAX
-    counts[named if known else (*named[:-1], UNKNOWN)] += 1
+    has_room = named in counts or len(counts) < REASONS_MAX
+    counts[named if has_room else (*named[:-1], UNKNOWN)] += 1
 
 
-def samples(counts: Counts, placements: tuple[int, int], leading: Leading) -> Iterator[Sample]:
+def samples(
+    counts: Counts, placements: tuple[int, int], leading: PresentLeader
+) -> Iterator[Sample]:
     """All samples of the leader's decisions; `placements`: the bundles that lookups had placed
     here, and those for which they found no broker.
     """

@@ -11,13 +11,13 @@ from msgspec import UNSET
 from loadmanager.kit.clock import Clock
 from loadmanager.leader.documents.decisions import DecisionShown
 
-DECISIONS_KEPT = 1_000
-WEIGHT_KEPT = 200_000
+DECISIONS_MAX = 1_000
+WEIGHT_MAX = 200_000
 """Moves and refusals of all kept decisions together: about 50 MB."""
 
 
 @dataclass(slots=True, eq=False)
-class KeptDecision:
+class RecentDecision:
     """One decision, or several cycles in a row that moved nothing for the same reasons."""
 
     id: str
@@ -52,10 +52,10 @@ class Decisions:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._kept: deque[KeptDecision] = deque()
+        self._recent: deque[RecentDecision] = deque()
         self._weight = 0
         self._number = 0
-        self.listener: Callable[[KeptDecision], None] = lambda _decision: None
+        self.listener: Callable[[RecentDecision], None] = lambda _decision: None
         """Called with each decision that is new or changed, or that another cycle was folded into.
         """
 
@@ -68,7 +68,7 @@ class Decisions:
         cycle: int,
         weight: int = 1,
         same: Hashable = None,
-    ) -> KeptDecision:
+    ) -> RecentDecision:
         """Remember a decision of a kind, made now.
 
         A cycle that is the same as the last one of its kind is counted there, with the newer
@@ -77,40 +77,40 @@ class Decisions:
         now_ms = self._clock.now_ms()
         decision = None if same is None else self._last(kind)
         if decision is not None and (decision.epoch, decision.same) == (epoch, same):
-            self._kept.remove(decision)
+            self._recent.remove(decision)
             self._weight -= decision.weight
             decision.times += 1
             decision.cycle, decision.last_ms = cycle, now_ms
             decision.details, decision.weight = details, weight
         else:
             self._number += 1
-            decision = KeptDecision(
+            decision = RecentDecision(
                 f"{epoch}-{self._number}", kind, epoch, cycle, now_ms, now_ms, details, weight, same
             )
-        self._kept.appendleft(decision)
+        self._recent.appendleft(decision)
         self._weight += weight
-        while len(self._kept) > DECISIONS_KEPT or (
-            self._weight > WEIGHT_KEPT and len(self._kept) > 1
+        while len(self._recent) > DECISIONS_MAX or (
+            self._weight > WEIGHT_MAX and len(self._recent) > 1
         ):
-            oldest = self._kept.pop()
+            oldest = self._recent.pop()
             self._weight -= oldest.weight
             oldest.details = DecisionShown  # an event of it may be kept for longer
         self.listener(decision)
         return decision
 
-    def changed(self, decision: KeptDecision, details: Callable[..., DecisionShown]) -> None:
+    def changed(self, decision: RecentDecision, details: Callable[..., DecisionShown]) -> None:
         """A decision has an outcome now; its place among the others stays."""
-        if decision in self._kept:
+        if decision in self._recent:
             decision.details = details
             self.listener(decision)
 
-    def _last(self, kind: str) -> KeptDecision | None:
-        return next((decision for decision in self._kept if decision.kind == kind), None)
+    def _last(self, kind: str) -> RecentDecision | None:
+        return next((decision for decision in self._recent if decision.kind == kind), None)
 
-    def kept(self) -> Iterator[KeptDecision]:
+    def newest_first(self) -> Iterator[RecentDecision]:
         """The decisions that are kept, the newest first."""
-        return iter(list(self._kept))
+        return iter(list(self._recent))
 
     def last(self, limit: int) -> list[DecisionShown]:
         """The last decisions, newest first."""
-        return [decision.shown() for decision in list(self._kept)[:limit]]
+        return [decision.shown() for decision in list(self._recent)[:limit]]

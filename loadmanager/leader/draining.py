@@ -18,7 +18,7 @@ from loadmanager.kit.errors import LoadManagerError
 from loadmanager.leader.documents.moves import CordonShown
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
-from loadmanager.leader.ports.fleet import Fleet
+from loadmanager.leader.ports.fleet import LiveBrokers
 from loadmanager.leader.ports.mover import Mover
 
 BATCH = 50
@@ -52,7 +52,7 @@ class Draining:
 
     moves: Moves
     load_manager: LoadManager
-    brokers: Fleet
+    brokers: LiveBrokers
     mover: Mover
     clock: Clock
     leads: Callable[[str], bool]
@@ -81,7 +81,7 @@ class Draining:
         if address is None:
             drain.left, drain.problem = 0, ""  # its session is over, and its claims with it
             return
-        if (why := self.moves.held(Author.DRAIN)) is not None:
+        if (why := self.moves.hold_of(Author.DRAIN)) is not None:
             drain.problem = why
             return
         if now_s < drain.next_s or any(

@@ -16,7 +16,7 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.model import encoded
 from loadmanager.leader.documents.events import Lost
 
-KEPT = 1_000
+EVENTS_MAX = 1_000
 """Events that a listener which comes back can have again."""
 QUEUE_MAX = 1_000
 LISTENERS_MAX = 64
@@ -75,25 +75,25 @@ class EventQueue:
             await self._wake.wait()
 
 
-class Events:
+class EventHub:
     """Implements `leader.ports.operating.Events`: the events of this broker's terms as leader."""
 
     def __init__(self) -> None:
-        self._kept: deque[Event] = deque(maxlen=KEPT)
+        self._recent: deque[Event] = deque(maxlen=EVENTS_MAX)
         self._queues: list[EventQueue] = []
         self._number = 0
         self._epoch = 0
 
     def begin(self, epoch: int) -> None:
         """A term begins: its events have ids of their own."""
-        self._kept.clear()
+        self._recent.clear()
         self._epoch, self._number = epoch, 0
 
     def publish(self, kind: str, details: Callable[[], object]) -> None:
         """Tell all listeners; `details` is called when the first one gets the event."""
         self._number += 1
         event = Event(f"{self._epoch}-{self._number}", kind, details)
-        self._kept.append(event)
+        self._recent.append(event)
         for queue in self._queues:
             queue.put(event)
 
@@ -117,12 +117,14 @@ class Events:
         All that are kept if it is of another term: what came between is not known.
         """
         epoch, _, number = after.partition("-")
-        seen = int(number) if number.isascii() and number.isdecimal() and len(number) < 18 else 0
-        if epoch != str(self._epoch) or seen > self._number:
-            seen = 0
-        missed = self._number - seen
-        return list(islice(self._kept, max(0, len(self._kept) - missed), None)), max(
-            0, missed - len(self._kept)
+        last_number = (
+            int(number) if number.isascii() and number.isdecimal() and len(number) < 18 else 0
+        )
+        if epoch != str(self._epoch) or last_number > self._number:
+            last_number = 0
+        missed = self._number - last_number
+        return list(islice(self._recent, max(0, len(self._recent) - missed), None)), max(
+            0, missed - len(self._recent)
         )
 
     def leave(self, stream: EventQueue) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.heat import Heat, HeatShown
 from loadmanager.kit.clock import Clock
-from loadmanager.leader.owners_seen import OwnersSeen
+from loadmanager.leader.owner_tracker import OwnerTracker
 
 INTERVAL_MIN_S = 2.0
 WATCHED_S = 60.0
@@ -17,11 +17,11 @@ WATCHED_S = 60.0
 
 
 @dataclass(slots=True, kw_only=True)
-class HeatMap:
+class TermHeatMap:
     """The heat of one term's bundles; implements `leader.ports.operating.HeatMap`."""
 
     view: ClusterView
-    owners: OwnersSeen
+    owners: OwnerTracker
     refresh: Callable[[], Awaitable[None]]
     """Reads the reports that do not come by themselves."""
     report_interval_ms: Callable[[], float]
@@ -43,5 +43,5 @@ class HeatMap:
     def shown(self, limit: int) -> HeatShown:
         """See `engine.load.heat.Heat.shown`."""
         self._looked_s = self.clock.monotonic_s()
-        there = self.owners.seen.keys() | self.owners.on_the_way()
+        there = self.owners.by_bundle.keys() | self.owners.on_the_way()
         return self._heat.shown(limit, there.__contains__, self.interval_s())

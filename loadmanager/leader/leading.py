@@ -31,7 +31,7 @@ class LoadManagement(Protocol):
 
 
 @dataclass(slots=True)
-class Leading:
+class PresentLeader:
     """The present leader, and the load manager if this broker leads.
 
     `runtime.leader` sets it; lookups and the admin API read it.

@@ -43,7 +43,7 @@ from loadmanager.kit.names import NamespaceName, is_system_namespace
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import Steps
 from loadmanager.leader.cycle_log import CycleLog, Draws
-from loadmanager.leader.decisions import Decisions, KeptDecision
+from loadmanager.leader.decisions import Decisions, RecentDecision
 from loadmanager.leader.documents.decisions import (
     DecisionShown,
     of_cycle,
@@ -125,7 +125,7 @@ class LoadManager:
     def observe(self, broker_id: str, report: LocalBrokerData | BrokerLoadData) -> None:
         """Show a broker's report to the strategies."""
         if self.log is not None and isinstance(report, LocalBrokerData):
-            self.log.seen(broker_id, report)  # first: a strategy of a third party may raise
+            self.log.taken_up(broker_id, report)  # first: a strategy of a third party may raise
         self.memories = cycle.observe(broker_id, report, self.strategies.value, self.memories)
 
     # Placing
@@ -140,7 +140,7 @@ class LoadManager:
             return self._placed(bundle, preferred, "preferred by the unload before")
         under_way = self.view.under_way(bundle, self.clock.now_ms())
         if under_way is not None:
-            if not self._is_pinned_elsewhere(bundle, under_way):
+            if not self._is_out_of_place(bundle, under_way):
                 return under_way
             self.view.not_placed(bundle)
         settings = self.strategies.value
@@ -167,9 +167,14 @@ class LoadManager:
             bundle, choice.broker, placement_reason(choice.candidates, choice.rejected)
         )
 
-    def _is_pinned_elsewhere(self, bundle: str, broker_id: str) -> bool:
-        """True if the bundle is pinned to another broker, and placement may send it there."""
-        pin = self.moves.wishes.now().pin_of(bundle)
+    def _is_out_of_place(self, bundle: str, broker_id: str) -> bool:
+        """True if a broker could not open the bundle, or it is pinned to another one to which
+        placement may send it.
+        """
+        wishes = self.moves.wishes.now()
+        pin = wishes.pin_of(bundle)
+        if wishes.refuses(broker_id, bundle):
+            return True
         if pin is None or pin.broker == broker_id:
             return False
         snapshot = self.snapshot(self.strategies.value, passing=True)
@@ -394,7 +399,7 @@ class LoadManager:
 
     # Decisions
 
-    def _remember(self, kind: str, details: Callable[..., DecisionShown]) -> KeptDecision:
+    def _remember(self, kind: str, details: Callable[..., DecisionShown]) -> RecentDecision:
         return self.kept.remember(kind, details, epoch=self.epoch, cycle=self.cycles)
 
     def moved(self, move: Move, _life: int | None = None) -> None:

@@ -40,7 +40,7 @@ from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalError
 from loadmanager.kit.tasks import Scope, Steps, sleep
 from loadmanager.leader.documents.moves import MovesShown, PauseShown
-from loadmanager.leader.ports.fleet import Fleet
+from loadmanager.leader.ports.fleet import LiveBrokers
 from loadmanager.leader.ports.mover import Mover, NotSentError, Released
 from loadmanager.leader.ports.wishes import WishBook
 from loadmanager.leader.preferred import Preferred
@@ -79,7 +79,7 @@ class Moves:
 
     epoch: int
     settings: Live[MoveSettings]
-    brokers: Fleet
+    brokers: LiveBrokers
     wishes: WishBook
     view: ClusterView
     preferred: Preferred
@@ -90,7 +90,7 @@ class Moves:
     clock: Clock
     scope: Scope
     steps: Steps
-    held: Callable[[Author], str | None] = lambda _author: None
+    hold_of: Callable[[Author], str | None] = lambda _author: None
     """Why no move that an author wants may begin now; None: it may."""
     assign: Callable[[str, str], Awaitable[bool]] | None = None
     """Has a broker acquire a bundle that nobody owns; None: its next lookup does."""
@@ -171,11 +171,11 @@ class Moves:
         Raises `ConflictError` when the bundle is moving already, or nothing may be moved. The move
         is cancelled if nothing may be moved any more before it begins, or the caller is.
         """
-        if (why := self.held(author)) is not None:
+        if (why := self.hold_of(author)) is not None:
             raise ConflictError(why)
-        known = self.queue.move_of(unload.bundle)
-        if known is not None and known.state is MoveState.QUEUED:
-            self.cancel(known.id)
+        queued = self.queue.move_of(unload.bundle)
+        if queued is not None and queued.state is MoveState.QUEUED:
+            self.cancel(queued.id)
         move = self._move(unload, author)
         self._add([move])
         try:
@@ -257,12 +257,12 @@ class Moves:
         for move in self.queue.open_moves():
             self._expect(move)
         paused = self.wishes.pause() is not None
-        held = {author for author in Author if self.held(author) is not None}
-        if (why := self.held(Author.OPERATOR)) is not None:  # somebody waits for an answer
+        on_hold = {author for author in Author if self.hold_of(author) is not None}
+        if (why := self.hold_of(Author.OPERATOR)) is not None:  # somebody waits for an answer
             for move in list(self.queue.open_moves()):
                 if move.author is Author.OPERATOR and move.state is MoveState.QUEUED:
                     self.cancel(move.id, why)
-        for group in self.queue.start(now_s, settings, paused=paused, held=held):
+        for group in self.queue.start(now_s, settings, paused=paused, held=on_hold):
             self.scope.spawn(self._run(group), f"move {group.moves[0].bundle}")
 
     async def _run(self, group: Group) -> None:
@@ -290,16 +290,16 @@ class Moves:
         released, failed = await self._order(move, source, destination)
         owner, failed = await self._settled(move, source, destination, failed)
         there = owner == move.destination if destination else owner not in (move.source, UNKNOWN)
-        told = released or Released()
+        given_up = released or Released()
         outcome = replace(
             failed or Outcome("moved"),
             owner=None if owner == UNKNOWN else owner,
-            clients_closed=told.clients,
-            pause_ms=told.pause_ms,
+            clients_closed=given_up.clients,
+            pause_ms=given_up.pause_ms,
         )
         state = MoveState.DONE if there else MoveState.FAILED
         left = owner not in (move.source, UNKNOWN)
-        self._end(move, state, outcome, left=left, life=told.life)
+        self._end(move, state, outcome, left=left, life=given_up.life)
 
     def _obstacle(
         self, move: Move, source: BrokerAddress | None, destination: BrokerAddress | None

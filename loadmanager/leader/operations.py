@@ -26,8 +26,8 @@ from loadmanager.leader.documents.moves import (
 )
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.moves import Moves
-from loadmanager.leader.overview import Overview
-from loadmanager.leader.plans import Plans
+from loadmanager.leader.overview import TermOverview
+from loadmanager.leader.plans import TermPlans
 
 log = structlog.get_logger("operations")
 
@@ -52,8 +52,8 @@ class Operations:
     moves: Moves
     draining: Draining
     merging: Merger
-    overview: Overview
-    plans: Plans
+    overview: TermOverview
+    plans: TermPlans
 
     # Moves
 
@@ -69,11 +69,14 @@ class Operations:
         if the bundle did not get there.
         """
         self._destination(destination)
-        before, held = self.moves.wishes.pins.get(bundle), self.moves.wishes.now().pin_of(bundle)
-        pin = held and structs.replace(held, broker=destination)
+        before, in_force = (
+            self.moves.wishes.pins.get(bundle),
+            self.moves.wishes.now().pin_of(bundle),
+        )
+        pin = in_force and structs.replace(in_force, broker=destination)
         if pin_s is not None:
             pin = Pin(destination, self._until_ms(pin_s), _checked(note))
-        if pin is not None and pin != held:
+        if pin is not None and pin != in_force:
             await self.moves.wishes.pin(bundle, pin, self.checks)
             log.info(
                 "bundle pinned",
@@ -81,7 +84,7 @@ class Operations:
                 peer=pin.broker,
                 until_ms=pin.until_ms,
                 note=pin.note,
-                before=held and held.broker,
+                before=in_force and in_force.broker,
             )
         pinned_until = UNSET if pin is None else pin.until_ms
         source = await self.moves.owner(bundle)
@@ -105,9 +108,9 @@ class Operations:
             Unload(bundle, source, destination, "Operator", {"note": note} if note else {})
         )
         if move.state is not MoveState.DONE:
-            if pin != held:
+            if pin != in_force:
                 await self.moves.wishes.pin(bundle, before, self.checks)
-                log.info("pin taken back", bundle=bundle, before=held and held.broker)
+                log.info("pin taken back", bundle=bundle, before=in_force and in_force.broker)
             text = move.outcome.text if move.outcome else "unknown"
             raise OperationalError(f"{bundle} was not moved to {destination}: {text}")
         return Moved(**structs.asdict(move), pinned_until=pinned_until)

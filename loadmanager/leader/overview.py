@@ -51,7 +51,7 @@ from loadmanager.leader.documents.moves import PauseShown, PinShown
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
-from loadmanager.leader.owners_seen import OwnersSeen
+from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.leader.ports.operating import SORTS
 
 AT_ONCE = 5_000
@@ -60,7 +60,7 @@ _Row = tuple[float, str, str | None, NamespaceBundleStats | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class TermOverview:
     """Implements `leader.ports.operating.Overview` for one term."""
 
     leader: Leader
@@ -69,7 +69,7 @@ class Overview:
     view: ClusterView
     moves: Moves
     draining: Draining
-    owners: OwnersSeen
+    owners: OwnerTracker
     strategies: Live[StrategySettings]
     balancing: Callable[[], bool]
     """Whether this leader runs shedding cycles."""
@@ -99,7 +99,7 @@ class Overview:
             cycles=self.load_manager.cycles,
             paused=PauseShown.of(wishes.pause()),
             moves=MovesCount(waiting=queue.waiting, running=queue.running()),
-            bundles=len(self.owners.seen) + len(self.owners.on_the_way()),
+            bundles=len(self.owners.by_bundle) + len(self.owners.on_the_way()),
             total=len(names),
             brokers=[self._broker(name) for name in names[:limit]],
         )
@@ -187,17 +187,17 @@ class Overview:
         """
         prefix = "" if namespace is None else f"{namespace}/"
         stats_of = self._stats()
-        for bundle, seen in list(self.owners.seen.items()):
-            if not bundle.startswith(prefix) or owner not in (None, seen.broker):
+        for bundle, tracked in list(self.owners.by_bundle.items()):
+            if not bundle.startswith(prefix) or owner not in (None, tracked.broker):
                 continue
-            stats = stats_of(bundle, seen.broker)
+            stats = stats_of(bundle, tracked.broker)
             if sort == "age":
-                key = float(now_ms - seen.since_ms)
+                key = float(now_ms - tracked.since_ms)
             elif stats is None:
                 key = -1.0
             else:
                 key = stats.rate if sort == "rate" else stats.throughput
-            yield -key, bundle, seen.broker, stats
+            yield -key, bundle, tracked.broker, stats
         if owner is None:
             for bundle in sorted(self.owners.on_the_way()):
                 if bundle.startswith(prefix):
@@ -231,14 +231,14 @@ class Overview:
     def _bundle(
         self, bundle: str, owner: str | None, stats: NamespaceBundleStats | None
     ) -> BundleShown:
-        seen, move = self.owners.seen.get(bundle), self.moves.queue.move_of(bundle)
+        tracked, move = self.owners.by_bundle.get(bundle), self.moves.queue.move_of(bundle)
         pin = self.moves.wishes.now().pin_of(bundle)
-        known = seen if seen is not None and seen.broker == owner else None
+        current = tracked if tracked is not None and tracked.broker == owner else None
         return BundleShown(
             bundle=bundle,
             owner=owner,
-            owned_since=None if known is None else known.since_ms,
-            owned_since_exact=known is not None and known.exact,
+            owned_since=None if current is None else current.since_ms,
+            owned_since_exact=current is not None and current.exact,
             moving=move is not None,
             moving_to=None if move is None else move.destination,
             pinned_to=None if pin is None else pin.broker,
@@ -271,7 +271,8 @@ class Overview:
     def has_decided_about(self, bundle: str) -> bool:
         """True if a decision that is still kept names this bundle."""
         return any(
-            story.names(decision.shown(), bundle) for decision in self.load_manager.kept.kept()
+            story.names(decision.shown(), bundle)
+            for decision in self.load_manager.kept.newest_first()
         )
 
     # Decisions
@@ -287,12 +288,12 @@ class Overview:
     ) -> DecisionsShown:
         """The last decisions with their reasons, newest first."""
         owner = broker
-        if bundle is not None and broker is None and (seen := self.owners.seen.get(bundle)):
-            owner = seen.broker
-        kept = list(self.load_manager.kept.kept())
+        if bundle is not None and broker is None and (tracked := self.owners.by_bundle.get(bundle)):
+            owner = tracked.broker
+        recent = list(self.load_manager.kept.newest_first())
         return DecisionsShown(
             at=self.moves.clock.now_ms(),
-            kept_since=kept[-1].first_ms if kept else None,
+            kept_since=recent[-1].first_ms if recent else None,
             decisions=self._decisions(bundle, owner, since_ms, until_ms, limit),
         )
 
@@ -305,18 +306,18 @@ class Overview:
         limit: int,
     ) -> list[DecisionShown]:
         brokers = () if broker is None else (broker,)
-        found: list[DecisionShown] = []
-        for decision in self.load_manager.kept.kept():
+        shown_decisions: list[DecisionShown] = []
+        for decision in self.load_manager.kept.newest_first():
             if (since_ms is not None and decision.last_ms < since_ms) or (
                 until_ms is not None and decision.first_ms > until_ms
             ):
                 continue
             shown = story.concerning(decision.shown(), bundle, brokers)
             if shown is not None:
-                found.append(shown)
-                if len(found) >= limit:
+                shown_decisions.append(shown)
+                if len(shown_decisions) >= limit:
                     break
-        return found
+        return shown_decisions
 
 
 def _fields(kind: type[Shape], part: Shape | None) -> dict[str, Any]:

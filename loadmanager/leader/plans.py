@@ -28,8 +28,8 @@ from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.ports.operating import DriftError
 
-KEPT = 50
-MOVES_KEPT = 20_000
+PLANS_MAX = 50
+MOVES_MAX = 20_000
 """Moves and refusals of all kept plans together."""
 SHEDDING = "loadBalancerLoadSheddingStrategy"
 PLACING = "loadBalancerLoadPlacementStrategy"
@@ -41,7 +41,7 @@ log = structlog.get_logger("plans")
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
+class TermPlan:
     """A plan of this term."""
 
     id: str
@@ -59,7 +59,7 @@ class Kept:
 
 
 @dataclass(slots=True, kw_only=True)
-class Plans:
+class TermPlans:
     """Implements `leader.ports.operating.Plans`."""
 
     epoch: int
@@ -68,7 +68,7 @@ class Plans:
     settings_with: Callable[[Mapping[str, str]], StrategySettings]
     """Settings of strategies in force, with some keys of broker.conf changed."""
     boundaries: Callable[[NamespaceName], Awaitable[NamespaceBundles]]
-    _kept: dict[str, Kept] = field(default_factory=dict)
+    _plans: dict[str, TermPlan] = field(default_factory=dict)
     _number: int = 0
 
     def dry_run(
@@ -96,10 +96,10 @@ class Plans:
         plan: Plan,
         settings: StrategySettings,
         given: Mapping[str, str],
-    ) -> Kept:
+    ) -> TermPlan:
         """Seal a plan and keep it; `given`: the settings that it differs by from those in force."""
         self._number += 1
-        kept = Kept(
+        term_plan = TermPlan(
             f"{self.epoch}-p{self._number}",
             sealed.seal(plan, snapshot, settings),
             given,
@@ -109,17 +109,17 @@ class Plans:
                 [name for move in plan.unloads for name in (move.source, move.destination or "")],
             ),
         )
-        self._kept[kept.id] = kept
-        while len(self._kept) > KEPT or (
-            len(self._kept) > 1 and sum(one.weight for one in self._kept.values()) > MOVES_KEPT
+        self._plans[term_plan.id] = term_plan
+        while len(self._plans) > PLANS_MAX or (
+            len(self._plans) > 1 and sum(each.weight for each in self._plans.values()) > MOVES_MAX
         ):
-            del self._kept[next(iter(self._kept))]
-        return kept
+            del self._plans[next(iter(self._plans))]
+        return term_plan
 
     def list(self, limit: int) -> SealedPlans:
         """The plans of this term, the newest first."""
-        newest = list(reversed(self._kept.values()))[:limit]
-        return SealedPlans(plans=[self._summary(kept) for kept in newest])
+        newest = list(reversed(self._plans.values()))[:limit]
+        return SealedPlans(plans=[self._summary(term_plan) for term_plan in newest])
 
     def plan(self, plan_id: str) -> SealedPlan:
         """One plan with its moves. Raises `NotFoundError`."""
@@ -131,31 +131,34 @@ class Plans:
         if separator and epoch.isdecimal() and epoch != str(self.epoch):
             text = f"it was made in term {epoch}, and this is term {self.epoch}: plans end with it"
             raise refusal(plan_id, [Drift("term", text)])
-        kept = self.find(plan_id)
-        unloads = kept.sealed.plan.unloads
+        term_plan = self.find(plan_id)
+        unloads = term_plan.sealed.plan.unloads
         gone = await self.gone([move.bundle for move in unloads])
         owners = {move.bundle: await self.moves.owner(move.bundle) for move in unloads}
         # From here on nothing is awaited: what is checked is what is queued.
         if not unloads:
             raise refusal(plan_id, [Drift("empty", "it has no moves")])
-        if kept.executed_ms is not None:
+        if term_plan.executed_ms is not None:
             raise refusal(plan_id, [Drift("executed", "it was carried out already")])
-        found = list(
+        drifts = list(
             sealed.drift(
-                kept.sealed, self.load_manager.snapshot(kept.sealed.settings), owners, gone
+                term_plan.sealed,
+                self.load_manager.snapshot(term_plan.sealed.settings),
+                owners,
+                gone,
             )
         )
-        found += [
+        drifts += [
             Drift("move", f"move {moving.id} is under way", bundle)
             for bundle in owners
             if (moving := self.moves.queue.move_of(bundle)) is not None
         ]
-        if found:
-            raise refusal(plan_id, found)
-        kept.moves = self.moves.queue_all(unloads, Author.PLAN)
-        kept.executed_ms = self.moves.clock.now_ms()
-        log.info("plan carried out", plan=plan_id, moves=len(kept.moves), epoch=self.epoch)
-        return self._shown(kept)
+        if drifts:
+            raise refusal(plan_id, drifts)
+        term_plan.moves = self.moves.queue_all(unloads, Author.PLAN)
+        term_plan.executed_ms = self.moves.clock.now_ms()
+        log.info("plan carried out", plan=plan_id, moves=len(term_plan.moves), epoch=self.epoch)
+        return self._shown(term_plan)
 
     async def gone(self, bundles: Sequence[str]) -> dict[str, str]:
         """Bundles that do not exist any more, and why."""
@@ -168,60 +171,60 @@ class Plans:
                     present[name] = await self.boundaries(NamespaceName.parse(name))
                 except NotFoundError:
                     present[name] = None
-            known = present[name]
-            if known is None:
+            ranges = present[name]
+            if ranges is None:
                 gone[bundle] = f"namespace {name} was deleted"
                 continue
             try:
-                known.require(span)
+                ranges.require(span)
             except NoSuchBundleError:
                 gone[bundle] = "it was split or merged"
         return gone
 
-    def find(self, plan_id: str) -> Kept:
+    def find(self, plan_id: str) -> TermPlan:
         """One plan. Raises `NotFoundError`."""
-        kept = self._kept.get(plan_id)
-        if kept is None:
+        term_plan = self._plans.get(plan_id)
+        if term_plan is None:
             raise NotFoundError(
-                f"there is no plan {plan_id[:60]}: the last {KEPT} of a term are kept"
+                f"there is no plan {plan_id[:60]}: the last {PLANS_MAX} of a term are kept"
             )
-        return kept
+        return term_plan
 
     def is_ready(self, plan_id: str) -> bool:
         """True if a plan is kept, and neither carried out nor expired."""
-        kept = self._kept.get(plan_id)
-        return kept is not None and self._state(kept) == "ready"
+        term_plan = self._plans.get(plan_id)
+        return term_plan is not None and self._state(term_plan) == "ready"
 
-    def _state(self, kept: Kept) -> Literal["ready", "expired", "executed"]:
-        if kept.executed_ms is not None:
+    def _state(self, term_plan: TermPlan) -> Literal["ready", "expired", "executed"]:
+        if term_plan.executed_ms is not None:
             return "executed"
-        return "ready" if self.moves.clock.now_ms() <= kept.sealed.expires_ms else "expired"
+        return "ready" if self.moves.clock.now_ms() <= term_plan.sealed.expires_ms else "expired"
 
-    def _summary(self, kept: Kept) -> SealedSummary:
-        settings, plan = kept.sealed.settings, kept.sealed.plan
+    def _summary(self, term_plan: TermPlan) -> SealedSummary:
+        settings, plan = term_plan.sealed.settings, term_plan.sealed.plan
         return SealedSummary(
-            id=kept.id,
-            state=self._state(kept),
-            created_at=kept.sealed.made_ms,
-            expires_at=kept.sealed.expires_ms,
-            executed_at=kept.executed_ms,
+            id=term_plan.id,
+            state=self._state(term_plan),
+            created_at=term_plan.sealed.made_ms,
+            expires_at=term_plan.sealed.expires_ms,
+            executed_at=term_plan.executed_ms,
             epoch=self.epoch,
             shedder=plan.strategy,
             placement=registry.short_name(settings.placement),
-            settings=dict(kept.given),
+            settings=dict(term_plan.given),
             unload_count=len(plan.unloads),
         )
 
-    def _shown(self, kept: Kept) -> SealedPlan:
-        plan = PlanShown.of(kept.sealed.plan)
+    def _shown(self, term_plan: TermPlan) -> SealedPlan:
+        plan = PlanShown.of(term_plan.sealed.plan)
         for unload in plan.unloads:
-            unload.load = kept.sealed.loads.get(unload.bundle)
+            unload.load = term_plan.sealed.loads.get(unload.bundle)
         return SealedPlan(
-            **structs.asdict(self._summary(kept)),
-            based_on=BasedOn(at=kept.sealed.made_ms, **structs.asdict(kept.inputs)),
+            **structs.asdict(self._summary(term_plan)),
+            based_on=BasedOn(at=term_plan.sealed.made_ms, **structs.asdict(term_plan.inputs)),
             bounds=sealed.BOUNDS,
             plan=plan,
-            moves=kept.moves,
+            moves=term_plan.moves,
         )
 
 
@@ -233,12 +236,12 @@ def _check_shedder(settings: StrategySettings) -> None:
         )
 
 
-def refusal(plan_id: str, found: list[Drift]) -> DriftError:
+def refusal(plan_id: str, drifts: list[Drift]) -> DriftError:
     """Make the error that refuses a plan which has drifted."""
     texts = [
         f"{drift.bundle}: {drift.reason}" if drift.bundle else drift.reason
-        for drift in found[:NAMED_MAX]
+        for drift in drifts[:NAMED_MAX]
     ]
-    if len(found) > NAMED_MAX:
-        texts.append(f"and {len(found) - NAMED_MAX} more differences")
-    return DriftError(f"plan {plan_id} is not carried out: {'; '.join(texts)}", found)
+    if len(drifts) > NAMED_MAX:
+        texts.append(f"and {len(drifts) - NAMED_MAX} more differences")
+    return DriftError(f"plan {plan_id} is not carried out: {'; '.join(texts)}", drifts)

@@ -116,14 +116,14 @@ def register_plugins() -> list[str]:
 
 def modules() -> list[Path]:
     """The files of registered third-party strategies' packages, in order."""
-    found: set[Path] = set()
+    files: set[Path] = set()
     for group in GROUPS:
         for entry in importlib.metadata.entry_points(group=group):
             file = getattr(sys.modules.get(entry.module.partition(".")[0]), "__file__", None)
             if file is not None:
                 path = Path(file)
-                found.update(path.parent.rglob("*.py") if path.stem == "__init__" else [path])
-    return sorted(found)
+                files.update(path.parent.rglob("*.py") if path.stem == "__init__" else [path])
+    return sorted(files)
 
 
 def _register(

@@ -17,7 +17,7 @@ from loadmanager.kit.metadata.store import Check, Create, Delete, Operation, Put
 from loadmanager.leader.load_feed import stored_bundles
 
 
-class Quotas:
+class TermQuotas:
     """The quotas of one term; `expected` has them for the view."""
 
     def __init__(

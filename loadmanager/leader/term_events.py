@@ -10,10 +10,10 @@ from loadmanager.engine.moves.move import Move
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.leader import story
-from loadmanager.leader.decisions import Decisions, KeptDecision
+from loadmanager.leader.decisions import Decisions, RecentDecision
 from loadmanager.leader.documents.decisions import DecisionShown
 from loadmanager.leader.documents.events import TermChange
-from loadmanager.leader.events import Events
+from loadmanager.leader.events import EventHub
 from loadmanager.leader.moves import Moves
 
 OF_THEIR_OWN = ("split", "merge")
@@ -25,7 +25,7 @@ class TermEvents:
     """Publishes decisions, moves and the term itself, as a context manager."""
 
     leader: Leader
-    events: Events
+    events: EventHub
     decisions: Decisions
     moves: Moves
     clock: Clock
@@ -48,7 +48,7 @@ class TermEvents:
         change = TermChange(at=self.clock.now_ms(), leader=leader, epoch=self.leader.epoch)
         self.events.publish("leadership", lambda: change)
 
-    def _on_decision(self, decision: KeptDecision) -> None:
+    def _on_decision(self, decision: RecentDecision) -> None:
         kind = decision.kind if decision.kind in OF_THEIR_OWN else "decision"
         self.events.publish(kind, partial(_shown, decision))
 
@@ -57,7 +57,7 @@ class TermEvents:
         self.events.publish("move", lambda: shown)
 
 
-def _shown(decision: KeptDecision) -> DecisionShown:
+def _shown(decision: RecentDecision) -> DecisionShown:
     shown = story.concerning(decision.shown(), None)
     assert shown is not None  # nothing was asked for in particular
     return shown

@@ -9,7 +9,7 @@ from loadmanager.engine.moves.settings import MoveSettings
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
 from loadmanager.kit.reason import Reason
-from loadmanager.leader.ports.fleet import Fleet
+from loadmanager.leader.ports.fleet import LiveBrokers
 
 
 @dataclass(slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class WarmUp:
     stays over.
     """
 
-    brokers: Fleet
+    brokers: LiveBrokers
     heard: Callable[[], Set[str]]
     """Brokers that have reported since the term began."""
     settings: Live[MoveSettings]

@@ -4,7 +4,7 @@ outlive the leader. Every broker reads them, because any broker may lead, or pla
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -43,6 +43,8 @@ class OperatorWishes:
         """Bundle → its pin, also one that is over."""
         self.cordons: dict[str, Cordon] = {}
         self._pause: Pause | None = None
+        self.refusals: Callable[[], Mapping[str, frozenset[str]]] = dict
+        """What brokers refuse now; see `Wishes.refusals`."""
 
     # Cache
 
@@ -54,9 +56,9 @@ class OperatorWishes:
                 for root in (paths.PINS, paths.CORDONS)
                 for name in await self._store.children(root)
             ]
-            known = [paths.pin(bundle) for bundle in self.pins]
-            known += [paths.cordon(broker) for broker in self.cordons]
-            for path in dict.fromkeys([*known, *present, paths.PAUSE]):
+            present_before = [paths.pin(bundle) for bundle in self.pins]
+            present_before += [paths.cordon(broker) for broker in self.cordons]
+            for path in dict.fromkeys([*present_before, *present, paths.PAUSE]):
                 await self._read(path)
         else:
             await self._read(change.path)
@@ -86,7 +88,7 @@ class OperatorWishes:
         """The wishes that count now."""
         now_ms = self._clock.now_ms()
         pins = {bundle: pin for bundle, pin in self.pins.items() if pin.until_ms > now_ms}
-        return Wishes(pins, self.cordons)
+        return Wishes(pins, self.cordons, self.refusals())
 
     def pause(self) -> Pause | None:
         """The pause, unless it is over."""

@@ -264,9 +264,9 @@ class Limit:
         ):
             if bucket is not None:
                 bucket.regain(since, held_ns * bucket.rate // bucket.period_ns + 1, now_ns)
-        self.seen(ticket, paused_ns)
+        self.regain_from_now(ticket, paused_ns)
 
-    def seen(self, ticket: Ticket, paused_ns: int) -> None:
+    def regain_from_now(self, ticket: Ticket, paused_ns: int) -> None:
         """Regain nothing for the time before now."""
         ticket.paused_ns = paused_ns
         ticket.discarded_messages = 0 if self._messages is None else self._messages.discarded
@@ -326,7 +326,7 @@ class Limit:
         heapq.heappush(self._heap, (used_ns, ticket.place))
         self.length += 1
         self._set_waiters()
-        self.stats.held += 1
+        self.stats.holds += 1
         self.stats.mark(now_ns)
         if self.wakeup_ns is None or self.wakeup_ns > now_ns:
             self._reschedule(now_ns)
@@ -481,7 +481,7 @@ class Limit:
             next_ms=next_ns / 1e6,
             messages=stats.messages,
             size_bytes=stats.size_bytes,
-            held=stats.held,
+            held=stats.holds,
             waited_ms=stats.waited_ns / 1e6,
             wakeups=stats.wakeups,
             forgiven_tokens=stats.forgiven,

@@ -83,7 +83,7 @@ class Sender:
             ticket = self._tickets.get(limit)
             if ticket is None:
                 ticket = self._tickets[limit] = Ticket(limit, self)
-                limit.seen(ticket, paused_ns)
+                limit.regain_from_now(ticket, paused_ns)
             elif ticket.paused_ns != paused_ns:
                 limit.regain(ticket, paused_ns, now_ns)
             if limit.charge(ticket, messages, size_bytes, now_ns) and limit.hold(ticket, now_ns):
@@ -102,7 +102,7 @@ class Sender:
     def released(self, limit: Limit, now_ns: int) -> None:
         """A limit holds this producer no more. What limits discarded meanwhile was not for it."""
         for used, ticket in self._tickets.items():
-            used.seen(ticket, self.throttle.paused_until(now_ns))
+            used.regain_from_now(ticket, self.throttle.paused_until(now_ns))
         self.throttle.release(CAUSES[limit.level], now_ns)
 
     def waiting(self) -> list[Ticket]:

@@ -108,11 +108,11 @@ def held_report(throttling: BrokerThrottling, now_ns: int, waiters_max: int) -> 
     """The limits of a broker that held somebody lately, each with its figures and with those whom
     it held, at most `waiters_max` of each; the limit that holds most of them first.
     """
-    held: dict[Limit, list[Ticket]] = {}
+    tickets_of: dict[Limit, list[Ticket]] = {}
     for ticket in throttling.schedule.held_lately(now_ns):
         if ticket.limit.active:
-            held.setdefault(ticket.limit, []).append(ticket)
-    limits = sorted(held, key=lambda limit: (-len(held[limit]), limit.name))
+            tickets_of.setdefault(ticket.limit, []).append(ticket)
+    limits = sorted(tickets_of, key=lambda limit: (-len(tickets_of[limit]), limit.name))
     return BrokerHolds(
         paused_connections=throttling.pauses.paused_connections,
         causes={
@@ -123,9 +123,9 @@ def held_report(throttling: BrokerThrottling, now_ns: int, waiters_max: int) -> 
         limits=[
             HoldingLimit(
                 **structs.asdict(limit.snapshot(now_ns)),
-                topics=sorted({ticket.waiter.topic for ticket in held[limit]})[:waiters_max],
-                waiters=[_waiter(ticket, now_ns) for ticket in held[limit][-waiters_max:]],
-                waiters_total=len(held[limit]),
+                topics=sorted({ticket.waiter.topic for ticket in tickets_of[limit]})[:waiters_max],
+                waiters=[_waiter(ticket, now_ns) for ticket in tickets_of[limit][-waiters_max:]],
+                waiters_total=len(tickets_of[limit]),
             )
             for limit in limits[:LIMITS_MAX]
         ],

@@ -22,7 +22,7 @@ class Resumable(Protocol):
         ...
 
 
-class Held(Protocol):
+class Holdable(Protocol):
     """A `Resumable`, as limits see it."""
 
     announced: bool
@@ -43,21 +43,21 @@ class Ready:
     """The connections and consumers whose last hold ended, in order, each once."""
 
     def __init__(self) -> None:
-        self._queue: deque[Held] = deque()
+        self._queue: deque[Holdable] = deque()
 
-    def add(self, held: Held) -> None:
-        """The last hold of `held` ended."""
-        if not held.announced:
-            held.announced = True
-            self._queue.append(held)
+    def add(self, holdable: Holdable) -> None:
+        """The last hold of `holdable` ended."""
+        if not holdable.announced:
+            holdable.announced = True
+            self._queue.append(holdable)
 
     def take(self) -> Resumable | None:
         """The next one; those that are held again, or gone, are left out."""
         while self._queue:
-            held = self._queue.popleft()
-            held.announced = False
-            if held.may_go_on:
-                return held.owner
+            holdable = self._queue.popleft()
+            holdable.announced = False
+            if holdable.may_go_on:
+                return holdable.owner
         return None
 
 
@@ -80,36 +80,36 @@ class Schedule:
         self._sequence = 0
         self._waiting = 0
         """The number of limits that wait for a moment."""
-        self._held: dict[Ticket, None] = {}
+        self._recent: dict[Ticket, None] = {}
         """The tickets that joined a queue lately, and those that wait, the oldest first."""
 
     def remember(self, ticket: Ticket) -> None:
         """A ticket joined the queue of its limit just now."""
-        held = self._held
-        held.pop(ticket, None)
-        held[ticket] = None
-        oldest = next(iter(held))
-        if len(held) > RECENT_MAX:
-            del held[oldest]
+        recent = self._recent
+        recent.pop(ticket, None)
+        recent[ticket] = None
+        oldest = next(iter(recent))
+        if len(recent) > RECENT_MAX:
+            del recent[oldest]
         elif ticket.since_ns - oldest.since_ns > RECENT_NS:
-            del held[oldest]
+            del recent[oldest]
             if oldest.place:
-                held[oldest] = None  # it waits still
+                recent[oldest] = None  # it waits still
 
     def forget(self, ticket: Ticket) -> None:
         """The ticket's waiter has left."""
-        self._held.pop(ticket, None)
+        self._recent.pop(ticket, None)
 
     def held_lately(self, now_ns: int) -> list[Ticket]:
         """The tickets that wait now, or joined a queue in the last `RECENT_NS`."""
         over = [
             ticket
-            for ticket in self._held
+            for ticket in self._recent
             if not ticket.place and now_ns - ticket.since_ns > RECENT_NS
         ]
         for ticket in over:
-            del self._held[ticket]
-        return list(self._held)
+            del self._recent[ticket]
+        return list(self._recent)
 
     def set(self, limit: Limit, at_ns: int | None) -> None:
         """Replace the moment that a limit waits for; None: it waits for nothing."""

@@ -47,12 +47,12 @@ class LimitSnapshot(Shape):
 class LimitStats:
     """Counters of one limit since it was created, with their values over the last `WINDOW_NS`."""
 
-    __slots__ = ("_marks", "forgiven", "held", "messages", "size_bytes", "waited_ns", "wakeups")
+    __slots__ = ("_marks", "forgiven", "holds", "messages", "size_bytes", "waited_ns", "wakeups")
 
     def __init__(self, now_ns: int) -> None:
         self.messages = 0
         self.size_bytes = 0
-        self.held = 0
+        self.holds = 0
         self.waited_ns = 0
         self.wakeups = 0
         self.forgiven = 0
@@ -62,13 +62,13 @@ class LimitStats:
     def restart(self, now_ns: int) -> None:
         """The limit changed: measure from here."""
         self._marks.clear()
-        self._marks.append((now_ns, self.messages, self.size_bytes, self.held))
+        self._marks.append((now_ns, self.messages, self.size_bytes, self.holds))
 
     def mark(self, now_ns: int) -> None:
         """Remember the counters, at most once a second, for `WINDOW_NS`."""
         if now_ns - self._marks[-1][0] < _MARK_NS:
             return
-        self._marks.append((now_ns, self.messages, self.size_bytes, self.held))
+        self._marks.append((now_ns, self.messages, self.size_bytes, self.holds))
         # keep one mark that is at least as old as the window
         while len(self._marks) > 1 and now_ns - self._marks[1][0] >= WINDOW_NS:
             self._marks.popleft()
@@ -76,7 +76,7 @@ class LimitStats:
     def rates(self, now_ns: int) -> tuple[float, float, float, bool]:
         """Messages/s, bytes/s, the seconds of the window, and whether anybody was held in it."""
         before = [mark for mark in self._marks if now_ns - mark[0] >= WINDOW_NS]
-        then_ns, messages, size_bytes, held = before[-1] if before else self._marks[0]
+        then_ns, messages, size_bytes, holds = before[-1] if before else self._marks[0]
         window_s = (now_ns - then_ns) / SECOND_NS
         if window_s <= 0:
             return 0.0, 0.0, 0.0, False
@@ -84,5 +84,5 @@ class LimitStats:
             (self.messages - messages) / window_s,
             (self.size_bytes - size_bytes) / window_s,
             window_s,
-            self.held > held,
+            self.holds > holds,
         )

@@ -17,7 +17,7 @@ from loadmanager.kit.metadata.documents import Corrupt
 from loadmanager.kit.metadata.store import Store
 from loadmanager.kit.tasks import Scope, Steps
 from loadmanager.leader.brokers import Brokers
-from loadmanager.leader.leading import Leading
+from loadmanager.leader.leading import PresentLeader
 from loadmanager.leader.ports.peers import Peers
 from loadmanager.leader.wishes import OperatorWishes
 from loadmanager.member.namespaces import Namespaces
@@ -90,4 +90,4 @@ class Cluster:
     namespaces: Namespaces
     policies: PlacementPolicies
     wishes: OperatorWishes
-    leading: Leading
+    leading: PresentLeader

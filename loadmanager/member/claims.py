@@ -84,11 +84,11 @@ class Claims(Protocol):
         """True if this session holds the claim with this token."""
         ...
 
-    async def held_in_session(self, bundle: str) -> int | None:
+    async def token_in_session(self, bundle: str) -> int | None:
         """The token under which this session holds the claim, or None."""
         ...
 
-    async def missing(self, held: dict[str, int]) -> list[str]:
+    async def missing(self, tokens: dict[str, int]) -> list[str]:
         """Find those of the bundles (bundle → token) whose claim is no longer ours.
 
         Restores a claim that is ours but was overwritten.

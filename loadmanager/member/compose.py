@@ -13,24 +13,24 @@ from loadmanager.engine.load.reports import LocalBrokerData
 from loadmanager.engine.moves.move import Move
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.kit.metadata import paths
-from loadmanager.kit.metadata.documents import Corrupt
 from loadmanager.kit.metadata.election import StoreElection
 from loadmanager.kit.metadata.store import Store
 from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.metrics.settings import MetricsSettings
 from loadmanager.kit.sampler import OwnTraffic
 from loadmanager.kit.system.settings import SamplerSettings
-from loadmanager.kit.tasks import Interval, Scope, Steps, every, retrying
+from loadmanager.kit.tasks import Interval, every, retrying
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.leader.brokers import Brokers
 from loadmanager.leader.decision_telemetry import Counts
-from loadmanager.leader.events import Events
-from loadmanager.leader.leading import Leading
+from loadmanager.leader.events import EventHub
+from loadmanager.leader.leading import PresentLeader
 from loadmanager.leader.wishes import OperatorWishes
 from loadmanager.limits.broker import BrokerThrottling
-from loadmanager.member.base import Base, Cluster, SettingsInForce
+from loadmanager.member.base import Base, Cluster
 from loadmanager.member.extensible import ExtensibleManager
 from loadmanager.member.health import Health
+from loadmanager.member.hooks import HookLimits, Hooks
 from loadmanager.member.leading.leadership import Leadership
 from loadmanager.member.leading.term import Leads, RunningManager, lead
 from loadmanager.member.lookup import Lookups
@@ -41,6 +41,7 @@ from loadmanager.member.ownership_log import OwnershipLog
 from loadmanager.member.placement_policies import PlacementPolicies
 from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.recorder import Recorder
+from loadmanager.member.refusals import Refusals
 from loadmanager.member.reporter import Reporter
 from loadmanager.member.session_keeper import SessionKeeper
 from loadmanager.member.stopping import stop
@@ -50,7 +51,7 @@ from loadmanager.member.wellness import STEP_S, Wellness
 from loadmanager.member.world import World
 
 
-class Member:
+class ComposedMember:
     """The constructor builds the parts, `prepare` and `join` run them, `stop` ends the member.
 
     `documents`: the store as operators' requests write to it. `stats_interval_s`: over how long the
@@ -67,8 +68,9 @@ class Member:
         documents: Store,
         stats_interval_s: Callable[[], float],
     ) -> None:
-        self.base, self._world, self._hosting = base, world, hosting
-        self.events = Events()
+        self.base, self._world = base, world
+        self._unguarded, self._hosting = hosting, Hooks(hosting, HookLimits())
+        self.events = EventHub()
         self._counts = Counts()
         self._watchers: list[Watcher] = []
         self.cluster = self._build_cluster(documents)
@@ -79,28 +81,23 @@ class Member:
             lease=base.store.lease,
             history=world.history,
         )
+        self.refusals = Refusals(base.store, base.clock, base.broker_id)
+        self.cluster.wishes.refusals = self.refusals.now
         self.ownership = Ownership(
             base,
             namespaces=self.cluster.namespaces,
-            hosting=hosting,
+            hosting=self._hosting,
             claims=self.manager.claims,
+            refusals=self.refusals,
             observe=self.ownership_log.on_transition,
         )
         self.reporter = self._build_reporter()
-        self.manager.connect(self.ownership, self.reporter, hosting)
+        self.manager.connect(self.ownership, self.reporter, self._hosting)
         self.lookups = Lookups(
             base=base, cluster=self.cluster, ownership=self.ownership, search=self.manager.search
         )
         self._recorder = self._build_recorder(throttling)
-        self._election = StoreElection(
-            base.store,
-            base.clock,
-            broker_id=base.broker_id,
-            web_url=base.me.web_url or base.me.web_url_tls,
-            corrupt=base.corrupt,
-            on_leader=self.cluster.leading.learn_of,
-            path=self.manager.leader_path,
-        )
+        self._election = self._build_election()
         self.wellness = Wellness(
             base=base,
             cluster=self.cluster,
@@ -121,14 +118,14 @@ class Member:
             base=base,
             cluster=self.cluster,
             ownership=self.ownership,
-            hosting=hosting,
+            hosting=self._hosting,
             released=self.ownership_log.released,
         )
         self.health = Health(base=base, cluster=self.cluster, ownership=self.ownership)
         self.telemetry = self._build_telemetry()
 
     def _build_cluster(self, documents: Store) -> Cluster:
-        base, leading = self.base, Leading()
+        base, leading = self.base, PresentLeader()
         return Cluster(
             brokers=Brokers(
                 base.store, base.clock, base.corrupt, leads=lambda: leading.load_manager is not None
@@ -144,6 +141,18 @@ class Member:
         if manager is Manager.EXTENSIBLE:
             return ExtensibleManager(self.base, self.cluster, self._on_plan)
         return ModularManager(self.base, self.cluster)
+
+    def _build_election(self) -> StoreElection:
+        base = self.base
+        return StoreElection(
+            base.store,
+            base.clock,
+            broker_id=base.broker_id,
+            web_url=base.me.web_url or base.me.web_url_tls,
+            corrupt=base.corrupt,
+            on_leader=self.cluster.leading.learn_of,
+            path=self.manager.leader_path,
+        )
 
     def _build_reporter(self) -> Reporter:
         world = self._world
@@ -183,7 +192,7 @@ class Member:
         session = self.base.settings.live(ZooKeeperSettings).value
         keeper = SessionKeeper(
             store=self.base.store,
-            hosting=self._hosting,
+            hosting=self._unguarded,
             ownership=self.ownership,
             clock=self.base.clock,
             register=self.reporter.register,
@@ -235,6 +244,7 @@ class Member:
             Watcher(store, paths.BROKERS, self.cluster.brokers.on_change),
             Watcher(store, self._election.path, self._election.on_change),
             Watcher(store, paths.WISHES, self.cluster.wishes.on_change),
+            Watcher(store, paths.REFUSALS, self.refusals.on_change),
             *self.manager.watchers(),
         ]
         for watcher in self._watchers:
@@ -295,18 +305,3 @@ class Member:
         if self._recorder is not None:
             self._recorder.on_move(epoch, cycle, move, life)
         self._counts.on_move(move)
-
-
-def base_of(world: World, settings: SettingsInForce, scope: Scope) -> Base:
-    """What the parts of a member stand on."""
-    return Base(
-        me=world.me,
-        store=world.store,
-        clock=world.clock,
-        peers=world.peers,
-        scope=scope,
-        steps=Steps(),
-        corrupt=Corrupt(),
-        settings=settings,
-        seed=world.seed,
-    )

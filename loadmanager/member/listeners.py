@@ -30,42 +30,42 @@ def advertised(settings: BrokerSettings) -> dict[str, AdvertisedListener]:
 
     Raises `ConfigError`.
     """
-    key, found, taken = "advertisedListeners", dict[str, dict[str, str]](), dict[str, str]()
+    key, urls_of, taken = "advertisedListeners", dict[str, dict[str, str]](), dict[str, str]()
     for entry in settings.advertised_listeners:
         name, scheme, host, port = _entry(key, entry)
-        urls = found.setdefault(name, {})
+        urls = urls_of.setdefault(name, {})
         if scheme in urls:
             raise ConfigError(f"{key}: listener {name} has two {scheme} addresses")
         if taken.setdefault(f"{host}:{port}", name) != name:
             raise ConfigError(f"{key}: {host}:{port} belongs to two listeners")
         urls[scheme] = f"{scheme}://{bracketed(host)}:{port}"
-    for name, urls in found.items():
+    for name, urls in urls_of.items():
         if "pulsar" not in urls and "pulsar+ssl" not in urls:
             raise ConfigError(f"{key}: listener {name} has no pulsar:// or pulsar+ssl:// address")
-    internal = settings.internal_listener or next(iter(found), "")
-    if found and internal not in found:
+    internal = settings.internal_listener or next(iter(urls_of), "")
+    if urls_of and internal not in urls_of:
         raise ConfigError(f"internalListenerName = {internal!r} is not among the {key}")
     return {
-        name: AdvertisedListener(*(found[name].get(scheme, "") for scheme in SCHEMES))
-        for name in sorted(found, key=lambda name: name != internal)
+        name: AdvertisedListener(*(urls_of[name].get(scheme, "") for scheme in SCHEMES))
+        for name in sorted(urls_of, key=lambda name: name != internal)
     }
 
 
 def binds(settings: BrokerSettings) -> list[Bind]:
     """The addresses of `bindAddresses`. Raises `ConfigError`."""
     key, names = "bindAddresses", advertised(settings)
-    found = [Bind(*_entry(key, entry)) for entry in settings.bind_addresses]
-    for bind in found:
+    addresses = [Bind(*_entry(key, entry)) for entry in settings.bind_addresses]
+    for bind in addresses:
         if bind.listener not in names:
             raise ConfigError(f"{key}: listener {bind.listener} is not among advertisedListeners")
-    ports = [*own_ports(settings).values(), *(bind.port for bind in found)]
+    ports = [*own_ports(settings).values(), *(bind.port for bind in addresses)]
     for port in ports:
         if port and ports.count(port) > 1:
             raise ConfigError(
                 f"{key}, brokerServicePort, webServicePort and those for TLS: port {port} is "
                 "there twice"
             )
-    return found
+    return addresses
 
 
 def own_ports(settings: BrokerSettings) -> dict[str, int | None]:

@@ -202,8 +202,8 @@ class Locks:
         broker_id, session_id = record.owner
         if await self._base.store.get(paths.session(session_id)) is None:
             return None
-        known = self._cluster.brokers.address(broker_id)
-        return Owner(known or BrokerAddress(broker_id, "", f"http://{broker_id}"), session_id)
+        address = self._cluster.brokers.address(broker_id)
+        return Owner(address or BrokerAddress(broker_id, "", f"http://{broker_id}"), session_id)
 
     async def _no_record(self, bundle: str) -> list[Operation] | None:
         """Conditions that nobody owns a bundle by a state record; None if somebody does."""
@@ -248,7 +248,9 @@ class Locks:
             try:
                 await self._base.store.commit([in_session(session_id), Delete(paths.lock(bundle))])
             except VersionConflictError:  # the lock or the session is gone
-                if session_id == self._base.store.session_id and await self.held_in_session(bundle):
+                if session_id == self._base.store.session_id and await self.token_in_session(
+                    bundle
+                ):
                     await self.renew_session()
                     raise OperationalError(
                         f"the lock of {bundle} could not be deleted in this session"
@@ -265,7 +267,7 @@ class Locks:
         """True if this session holds the lock with this token."""
         return self._is_ours(await self._base.store.get(paths.lock(bundle)), token)
 
-    async def held_in_session(self, bundle: str) -> int | None:
+    async def token_in_session(self, bundle: str) -> int | None:
         """The token of a lock that this session holds, or None."""
         node = await self._base.store.get(paths.lock(bundle))
         ours = node is not None and node.ephemeral_owner == self._base.store.session_id
@@ -285,14 +287,14 @@ class Locks:
         deletions = [Delete(paths.lock(part)) for part in parts]
         return [in_session(session_id), *deletions, self.creation(merged)]
 
-    async def missing(self, held: dict[str, int]) -> list[str]:
+    async def missing(self, tokens: dict[str, int]) -> list[str]:
         """Find those of the bundles (bundle → token) whose lock is no longer ours.
 
         Restores the value of a lock that is ours but was overwritten.
         """
         missing, value = [], _lock_value(self._base.me)
-        nodes = await self._base.store.get_many([paths.lock(bundle) for bundle in held])
-        for (bundle, token), node in zip(held.items(), nodes, strict=True):
+        nodes = await self._base.store.get_many([paths.lock(bundle) for bundle in tokens])
+        for (bundle, token), node in zip(tokens.items(), nodes, strict=True):
             if node is None or not self._is_ours(node, token):
                 missing.append(bundle)
             elif node.value != value:

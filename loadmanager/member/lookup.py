@@ -26,7 +26,7 @@ from loadmanager.member.ports.lookup import Lookup
 
 LEADER_WAIT_S = 5.0
 LEADER_POLL_S = 0.05
-DURATIONS_KEPT = 1024
+DURATIONS_MAX = 1024
 
 PlaceCall = Callable[[str], Awaitable[str]]
 
@@ -60,7 +60,7 @@ class Lookups:
     """Bundles that this broker placed as leader; `unplaced`: without finding a broker."""
     unplaced: int = field(default=0, init=False)
     took_s_total: float = field(default=0.0, init=False)
-    took_s: deque[float] = field(default_factory=lambda: deque(maxlen=DURATIONS_KEPT), init=False)
+    took_s: deque[float] = field(default_factory=lambda: deque(maxlen=DURATIONS_MAX), init=False)
     """Durations of the last lookups, including the failed ones."""
     _searching: Once[tuple[str, bool], Lookup] = field(default_factory=Once)
 
@@ -72,9 +72,9 @@ class Lookups:
         chosen = self if self.search is None else self.search
         return chosen.placed, chosen.unplaced
 
-    def known(self, topic: TopicName) -> Lookup | None:
+    def lookup_in_memory(self, topic: TopicName) -> Lookup | None:
         """The answer, if the topic's bundle and its owner are in memory. Raises `NotFoundError`."""
-        bundle = self.cluster.namespaces.known_bundle_of(topic)
+        bundle = self.cluster.namespaces.cached_bundle_of(topic)
         owner = None if bundle is None else self.ownership.cached_owner(bundle)
         if owner is None:
             return None
@@ -89,9 +89,9 @@ class Lookups:
 
     async def lookup(self, topic: TopicName, *, authoritative: bool) -> Lookup:
         """See `broker.ports.directory.Directory.lookup`."""
-        known = self.known(topic)
-        if known is not None:
-            return known
+        in_memory = self.lookup_in_memory(topic)
+        if in_memory is not None:
+            return in_memory
         lookups_max = self.base.broker.value.lookups_max
         if self.pending >= lookups_max:
             self.failures += 1
@@ -112,6 +112,11 @@ class Lookups:
         else:
             self.answers += 1
         return answer
+
+    async def of_bundle(self, bundle: str) -> Lookup:
+        """The owner of a bundle, or with `redirect` the broker to ask next."""
+        owner = self.ownership.cached_owner(bundle)
+        return Lookup(owner) if owner is not None else await self._shared_search(bundle, False)
 
     async def _shared_search(self, bundle: str, authoritative: bool) -> Lookup:
         return await self._searching.run(

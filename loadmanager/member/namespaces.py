@@ -129,7 +129,7 @@ class Namespaces:
             return False
         return bundle_range not in {str(span) for span in boundaries.ranges}
 
-    def known_bundle_of(self, topic: TopicName) -> str | None:
+    def cached_bundle_of(self, topic: TopicName) -> str | None:
         """The bundle of a topic, if the boundaries are in the cache. Raises `NotFoundError` if it
         is in memory that the namespace does not exist.
         """

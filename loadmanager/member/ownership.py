@@ -40,9 +40,9 @@ from loadmanager.member.claims import RETRY_FIRST_S, RETRY_MAX_S, Claims, Owner
 from loadmanager.member.lives import Lives
 from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.ports.hosting import Hosting
+from loadmanager.member.refusals import Refusals
 from loadmanager.member.split_transaction import SplitTransaction
 
-OPEN_TIMEOUT_S = 60.0
 CLOSE_TIMEOUT_S = 60.0
 RELEASE_TIMEOUT_S = 30.0  # beside the time that clients have to leave
 _HOLDING = (BundleState.OPENING, BundleState.OWNED)
@@ -51,8 +51,14 @@ _HOLDING = (BundleState.OPENING, BundleState.OWNED)
 log = structlog.get_logger("ownership")
 
 
+class NotOpenedError(OperationalError):
+    """The host cannot open a bundle: another member has to."""
+
+
 class Ownership:
-    """The lives of this broker's bundles."""
+    """The lives of this broker's bundles. `hosting` neither hangs nor fails where the port says so
+    (`member.hooks.Hooks`).
+    """
 
     def __init__(
         self,
@@ -61,9 +67,11 @@ class Ownership:
         namespaces: Namespaces,
         hosting: Hosting,
         claims: Claims,
+        refusals: Refusals,
         observe: Callable[[Transition], None],
     ) -> None:
         self._base = base
+        self._refusals = refusals
         self._namespaces = namespaces
         self._hosting = hosting
         self._claims = claims
@@ -186,18 +194,18 @@ class Ownership:
         """
         resyncs, wait_s = self._resyncs, RETRY_FIRST_S
         while resyncs == self._resyncs:  # after another reconnect, another task verifies all claims
-            held = {life.bundle: life for life in lives if life.state in _HOLDING}
+            life_of = {life.bundle: life for life in lives if life.state in _HOLDING}
             try:
                 missing = await self._claims.missing(
-                    {bundle: life.token for bundle, life in held.items()}
+                    {bundle: life.token for bundle, life in life_of.items()}
                 )
             except LoadManagerError:
                 await sleep(wait_s)
                 wait_s = min(wait_s * 2, RETRY_MAX_S)
                 continue
             for bundle in missing:
-                if held[bundle].state in _HOLDING:
-                    self._drop(held[bundle])
+                if life_of[bundle].state in _HOLDING:
+                    self._drop(life_of[bundle])
             return
 
     def _drop(self, life: BundleLife) -> None:
@@ -216,29 +224,22 @@ class Ownership:
     async def _close(
         self, life: BundleLife, destination: BrokerAddress | None, timeout_s: float
     ) -> int:
-        """Let the host close the bundle, which tells the clients; returns the number of topics.
+        """Let the host close the bundle, which tells the clients; returns the number of topics."""
+        return await self._hosting.close_bundle(
+            life.bundle, life.token, destination=destination, timeout_s=timeout_s
+        )
 
-        The bundle is fenced before, so a failure of the host does no harm.
-        """
-        try:
-            return await self._hosting.close_bundle(
-                life.bundle, life.token, destination=destination, timeout_s=timeout_s
-            )
-        except Exception:  # the host is foreign code; the claim is given up already
-            log.exception("the host failed to close a bundle", bundle=life.bundle)
-            return 0
-
-    def lose_all(self, reason: str, kept: Collection[str] = ()) -> list[str]:
+    def lose_all(self, reason: str, settled: Collection[str] = ()) -> list[str]:
         """End all lives, because the session is lost or cannot be proven; returns the bundles.
 
         The caller has fenced the host, but for the bundles that are kept (`settled`).
         """
-        lost = [bundle for bundle in self.owned() if bundle not in kept]
+        lost = [bundle for bundle in self.owned() if bundle not in settled]
         for life in self._lives.all():
-            if life.bundle not in kept:
+            if life.bundle not in settled:
                 life.cause = LifeCause.LOSS
                 self._lives.become(life, BundleState.FREE, reason)
-        if not kept:
+        if not settled:
             self._claims.forget_all()
         return lost
 
@@ -318,11 +319,10 @@ class Ownership:
 
     async def _open(self, life: BundleLife, reason: str) -> None:
         try:
-            async with asyncio.timeout(OPEN_TIMEOUT_S):
-                await self._hosting.open_bundle(life.bundle, life.token)
-        except Exception as error:  # noqa: BLE001 - the host is foreign code
-            await self._not_opened(life, error)
-            raise OperationalError(
+            await self._hosting.open_bundle(life.bundle, life.token)
+        except OperationalError as error:
+            await self._not_opened(life, str(error))
+            raise NotOpenedError(
                 f"Failed to acquire ownership of {life.bundle}: it cannot be opened here: {error}"
             ) from None
         if life.over:
@@ -331,17 +331,12 @@ class Ownership:
             await self._close(life, None, CLOSE_TIMEOUT_S)
             return
         self._lives.become(life, BundleState.OWNED, reason)
+        await self._refusals.succeeded(life.bundle)
 
-    async def _not_opened(self, life: BundleLife, error: Exception) -> None:
-        """Give up a bundle that the host cannot open, so that another broker may try."""
-        text = str(error) or f"the host took longer than {OPEN_TIMEOUT_S:g} s"
-        trace = None if isinstance(error, OperationalError | TimeoutError) else error
-        log.error(
-            "a bundle cannot be opened here; giving it up",
-            bundle=life.bundle,
-            error=text,
-            exc_info=trace,
-        )
+    async def _not_opened(self, life: BundleLife, text: str) -> None:
+        """Give up a bundle that the host cannot open, and say so: another broker is to try."""
+        log.error("a bundle cannot be opened here; giving it up", bundle=life.bundle, error=text)
+        await self._refusals.failed(life.bundle)
         if not life.over:
             self._hosting.fence_bundle(life.bundle, life.token)
             self._lives.become(life, BundleState.RELEASING, f"not opened: {text}")
@@ -393,7 +388,7 @@ class Ownership:
         """
         session_id = self._base.store.session_id
         if (
-            await self._claims.held_in_session(bundle) is None
+            await self._claims.token_in_session(bundle) is None
             or session_id != self._base.store.session_id
             or self._lives.reserved(bundle)
         ):
@@ -426,10 +421,7 @@ class Ownership:
             reason,
             destination=destination.broker_id if destination else None,
         )
-        try:
-            await self._hosting.settle_bundle(life.bundle, life.token)
-        except Exception:  # the host is foreign code; the claim is given up all the same
-            log.exception("the host failed to settle a bundle", bundle=life.bundle)
+        await self._hosting.settle_bundle(life.bundle, life.token)
         await self._give_back(life, destination)
         if life.over:
             return None  # the session was lost: everything was fenced and closed

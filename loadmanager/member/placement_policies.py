@@ -8,8 +8,8 @@ import msgspec
 import structlog
 
 from loadmanager.engine.policies.isolation import (
+    IsolationPolicies,
     IsolationPolicy,
-    Policies,
     Work,
     decode_policy,
     split_policies,
@@ -38,7 +38,7 @@ class PlacementPolicies:
         self._corrupt = corrupt or Corrupt()
         self._isolation_path = f"{paths.CLUSTERS}/{cluster}/namespaceIsolationPolicies"
         self._domains_path = f"{paths.CLUSTERS}/{cluster}/failureDomain"
-        self.isolation = Policies()
+        self.isolation = IsolationPolicies()
         self._corrupt_names: set[str] = set()
         self.domains: dict[str, list[str]] = {}
         self.groups: dict[str, str] = {}
@@ -77,7 +77,7 @@ class PlacementPolicies:
             raw = split_policies(node.value) if node is not None and node.value else {}
             usable = self._usable(raw)
             if usable != self.isolation:  # the same ones keep what they matched
-                self.isolation = Policies(usable)
+                self.isolation = IsolationPolicies(usable)
 
     def _usable(self, raw: Mapping[str, bytes]) -> dict[str, IsolationPolicy]:
         """The policies that are valid; policies that would be too much work are left out."""
@@ -143,7 +143,7 @@ class PlacementPolicies:
             new.primary if new else None
         )
         namespaces = sorted(before | after if everything else before ^ after)
-        affected = Policies({"": IsolationPolicy(namespaces=namespaces)})
+        affected = IsolationPolicies({"": IsolationPolicy(namespaces=namespaces)})
         matching = []
         for namespace in await self._all_namespaces():
             if affected.of(str(namespace)):
@@ -206,7 +206,7 @@ class PlacementPolicies:
     async def namespaces_of_group(self, group: str) -> list[str]:
         """Namespaces of a group as stored now, sorted; the case of its name does not matter."""
         names = await self._all_namespaces()
-        found = []
+        namespaces = []
         paths_of = [paths.local_policies(name) for name in names]
         for name, path, node in zip(
             names, paths_of, await self._store.get_many(paths_of), strict=True
@@ -215,8 +215,8 @@ class PlacementPolicies:
                 if node is not None and (_group(read_object(node.value, path)) or "").lower() == (
                     group.lower()
                 ):
-                    found.append(str(name))
-        return sorted(found)
+                    namespaces.append(str(name))
+        return sorted(namespaces)
 
     async def _all_namespaces(self) -> list[NamespaceName]:
         tenants = await self._store.children(paths.POLICIES)

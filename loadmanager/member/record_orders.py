@@ -12,7 +12,7 @@ from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalE
 from loadmanager.kit.tasks import sleep
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.claims import RETRY_FIRST_S, RETRY_MAX_S
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership import NotOpenedError, Ownership
 from loadmanager.member.state_records import StateRecords
 
 TAKES_AT_ONCE_MAX = 64
@@ -84,6 +84,8 @@ class RecordOrders:
                     reason,
                     LifeCause.LEADER if transferred else LifeCause.LOOKUP,
                 )
+        except NotOpenedError:
+            await self._records.decline(bundle)
         except OperationalError:
             if not self._ownership.accepting:
                 await self._records.decline(bundle)

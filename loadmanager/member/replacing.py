@@ -79,7 +79,7 @@ class Replacing:
         """
         if await self._ours(lives):
             return None
-        token = await self._read(lives, partial(self.claims.held_in_session, new[0]))
+        token = await self._read(lives, partial(self.claims.token_in_session, new[0]))
         if token is None:
             raise LostError
         return token

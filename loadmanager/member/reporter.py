@@ -310,11 +310,11 @@ def shorten(report: LocalBrokerData, bytes_max: int) -> tuple[bytes, int]:
     low, high, best = 0, len(busiest), b""
     while low < high:
         middle = (low + high + 1) // 2
-        kept = sorted(busiest[:middle])
+        bundles = sorted(busiest[:middle])
         shorter = msgspec.structs.replace(
             report,
-            bundles=kept,
-            last_stats={bundle: report.last_stats[bundle] for bundle in kept},
+            bundles=bundles,
+            last_stats={bundle: report.last_stats[bundle] for bundle in bundles},
             last_bundle_gains=[],
             last_bundle_losses=[],
         )

@@ -61,7 +61,7 @@ class SessionKeeper:
         self._fenced = False
         self._unproven_s = float("-inf")
         """The end of the lease for which `fence_unproven` has fenced what has to be."""
-        self.kept = 0
+        self.unleased_bundles = 0
         """The bundles of which something goes on without the lease."""
         self.fenced_times = 0
 
@@ -99,9 +99,9 @@ class SessionKeeper:
             self._fence(UNPROVEN, self._hosting.fence_unproven(self._ownership.settled()))
 
     def _end_without_lease(self) -> None:
-        if self.kept:
-            log.info("the session is proven again", bundles=self.kept)
-            self.kept = 0
+        if self.unleased_bundles:
+            log.info("the session is proven again", bundles=self.unleased_bundles)
+            self.unleased_bundles = 0
             self._ownership.verify_all()
 
     async def watch_session(self) -> None:
@@ -138,19 +138,23 @@ class SessionKeeper:
                 )
                 again = True
 
-    def _fence(self, reason: str, kept: Collection[str] = ()) -> None:
+    def _fence(self, reason: str, settled: Collection[str] = ()) -> None:
         """Fence everything; what is kept is fenced already, as far as it has to be."""
-        if not kept:
+        if not settled:
             self._hosting.fence_all()
-        lost = self._ownership.lose_all(reason, kept) if kept else self._ownership.lose_all(reason)
-        self.kept = len(kept)
+        lost = (
+            self._ownership.lose_all(reason, settled)
+            if settled
+            else self._ownership.lose_all(reason)
+        )
+        self.unleased_bundles = len(settled)
         self._on_lost()
-        if kept:
+        if settled:
             log.warning(
                 "stored topics go on without the lease: their logs tell if another broker opens "
                 "them. Nothing is opened, moved or split, and non-persistent topics are closed",
                 reason=reason,
-                bundles=len(kept),
+                bundles=len(settled),
                 lost=len(lost),
             )
         elif lost or not self._fenced:

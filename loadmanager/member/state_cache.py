@@ -37,7 +37,7 @@ READ_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class CachedRecord:
     """A record as last read or written."""
 
     record: StateRecord | None
@@ -56,7 +56,7 @@ class Stored:
 class Writes:
     """Successive changes of one record in one transaction, from what is stored now."""
 
-    def __init__(self, bundle: str, stored: Stored | None) -> None:
+    def __init__(self, bundle: str, stored: CachedRecord | None) -> None:
         self.bundle = bundle
         self.operations: list[Operation] = []
         self.record = None if stored is None else stored.record
@@ -92,7 +92,7 @@ class StateCache:
         self._store = store
         self._clock = clock
         self._corrupt = corrupt
-        self._stored: dict[str, Stored] = {}
+        self._stored: dict[str, CachedRecord] = {}
         self._changed: dict[str, None] = {}
         self._everything = False
         self._wake = asyncio.Event()
@@ -104,7 +104,7 @@ class StateCache:
         self.synced = asyncio.Event()
         """Set once everything was read for the first time."""
 
-    def get(self, bundle: str) -> Stored | None:
+    def get(self, bundle: str) -> CachedRecord | None:
         """The record of a bundle; None if it has no record."""
         return self._stored.get(bundle)
 
@@ -113,7 +113,7 @@ class StateCache:
         stored = self._stored.get(bundle)
         return None if stored is None or stored.corrupt else stored.record
 
-    def all(self) -> list[tuple[str, Stored]]:
+    def all(self) -> list[tuple[str, CachedRecord]]:
         """Every bundle with its record."""
         return list(self._stored.items())
 
@@ -179,7 +179,7 @@ class StateCache:
         for bundle, node in zip(bundles, nodes, strict=True):
             self._take_in(bundle, node, stamp, tell=tell)
 
-    async def fresh(self, bundle: str) -> Stored | None:
+    async def fresh(self, bundle: str) -> CachedRecord | None:
         """Read the record of a bundle now."""
         stamp = self._stamp
         node = await self._store.get(paths.unit_state(bundle))
@@ -209,7 +209,7 @@ class StateCache:
         with self._corrupt.left_out("state", path):
             record = decode_record(node.value)
         last = before.record if before is not None else None
-        self._stored[bundle] = Stored(
+        self._stored[bundle] = CachedRecord(
             last if record is None else record,
             node.version,
             node.changed_txid,
@@ -237,7 +237,7 @@ class StateCache:
         before = self._stored.get(bundle)
         if before is not None and before.txid >= txid:
             return
-        self._stored[bundle] = Stored(
+        self._stored[bundle] = CachedRecord(
             record, version, txid, self._clock.monotonic_s(), stamp=self._stamp
         )
         self._tell(bundle, record)

@@ -28,7 +28,7 @@ from loadmanager.member.base import Base, Cluster
 from loadmanager.member.claims import Owner
 from loadmanager.member.locks import Locks
 from loadmanager.member.settings import StateSettings
-from loadmanager.member.state_cache import StateCache, Stored, Writes
+from loadmanager.member.state_cache import CachedRecord, StateCache, Writes
 
 ATTEMPTS_MAX = 3
 
@@ -104,8 +104,8 @@ class StateRecords:
     def _address(self, broker_id: str) -> BrokerAddress:
         if broker_id == self._base.me.broker_id:
             return self._base.me
-        known = self._cluster.brokers.address(broker_id)
-        return known or BrokerAddress(broker_id, "", f"http://{broker_id}")
+        address = self._cluster.brokers.address(broker_id)
+        return address or BrokerAddress(broker_id, "", f"http://{broker_id}")
 
     # Taking
 
@@ -154,7 +154,7 @@ class StateRecords:
         return done is not None
 
     def _assignment(
-        self, bundle: str, stored: Stored | None, broker_id: str, *, ours: bool = False
+        self, bundle: str, stored: CachedRecord | None, broker_id: str, *, ours: bool = False
     ) -> tuple[Writes, list[Operation]] | None:
         """The changes that assign a bundle to a broker, and their conditions; None if somebody owns
         it, or another live broker is to. `ours`: what is this broker's already counts, too.
@@ -178,7 +178,7 @@ class StateRecords:
                     return None
             # else: written by hand, without a session
         elif ours and state is UnitState.OWNED and record.owner == self._me:
-            writes.become(records.kept(record, *self._me, self._now_ms))
+            writes.become(records.owned_again(record, *self._me, self._now_ms))
             return writes, conditions
         elif self.lives(*record.owner):
             return None
@@ -218,7 +218,7 @@ class StateRecords:
     def _boundaries(self, bundle: str, version: int) -> Check:
         return Check(paths.local_policies(_namespace(bundle)), version)
 
-    async def _stored(self, bundle: str, *, again: bool = False) -> Stored | None:
+    async def _stored(self, bundle: str, *, again: bool = False) -> CachedRecord | None:
         """The record of a bundle: from the cache, else read from the store."""
         stored = self.cache.get(bundle)
         return await self.cache.fresh(bundle) if again or stored is None else stored
@@ -255,7 +255,9 @@ class StateRecords:
                 await self.renew_session()
                 raise OperationalError(f"the record of {bundle} changed meanwhile")
 
-    def _release(self, bundle: str, stored: Stored, destination: BrokerAddress | None) -> Writes:
+    def _release(
+        self, bundle: str, stored: CachedRecord, destination: BrokerAddress | None
+    ) -> Writes:
         """The changes by which the owner gives up a bundle."""
         writes, now_ms = Writes(bundle, stored), self._base.clock.now_ms()
         record = writes.record
@@ -305,19 +307,19 @@ class StateRecords:
 
     async def holds(self, bundle: str, token: int) -> bool:
         """True if this session owns the bundle: in a session, a bundle has one life at a time."""
-        return await self.held_in_session(bundle) is not None
+        return await self.token_in_session(bundle) is not None
 
-    async def held_in_session(self, bundle: str) -> int | None:
+    async def token_in_session(self, bundle: str) -> int | None:
         """The transaction of the last change of a record by which this session owns a bundle."""
         stored = await self.cache.fresh(bundle)
         owned = stored is not None and _owned_in(stored.record, self._base.store.session_id)
         return stored.txid if stored is not None and owned else None
 
-    async def missing(self, held: dict[str, int]) -> list[str]:
+    async def missing(self, tokens: dict[str, int]) -> list[str]:
         """Find those of the bundles that this session does not own."""
         missing = []
-        await self.cache.read(list(held))
-        for bundle in held:
+        await self.cache.read(list(tokens))
+        for bundle in tokens:
             stored, session_id = self.cache.get(bundle), self._base.store.session_id
             if stored is None or not _owned_in(stored.record, session_id):
                 missing.append(bundle)
@@ -327,14 +329,16 @@ class StateRecords:
                 await self._restore(bundle, stored, session_id)
         return missing
 
-    async def _restore(self, bundle: str, stored: Stored, session_id: int) -> None:
+    async def _restore(self, bundle: str, stored: CachedRecord, session_id: int) -> None:
         log.warning("the state record of a bundle was overwritten; restoring it", bundle=bundle)
         writes, record = Writes(bundle, stored), stored.record
         assert record is not None
         if record.state is UnitState.RELEASING:
             writes.become(records.releasing(record, record.dst_broker, self._now_ms, force=True))
         else:
-            writes.become(records.kept(record, self._base.me.broker_id, session_id, self._now_ms))
+            writes.become(
+                records.owned_again(record, self._base.me.broker_id, session_id, self._now_ms)
+            )
         await self._commit([in_session(session_id)], writes)  # after a conflict, it is read again
 
     @property

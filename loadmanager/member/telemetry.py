@@ -13,10 +13,10 @@ from loadmanager.kit.telemetry import Metric, Sample, counter, gauge
 from loadmanager.leader.decision_telemetry import Counts
 from loadmanager.leader.decision_telemetry import samples as decision_samples
 from loadmanager.member.base import Base, Cluster
+from loadmanager.member.hooks import HOOKS, Hooks
 from loadmanager.member.lookup import Lookups
 from loadmanager.member.ownership import Ownership
 from loadmanager.member.pauses import Pauses
-from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.reporter import Reporter
 from loadmanager.member.session_keeper import SessionKeeper
 from loadmanager.member.wellness import Wellness
@@ -81,6 +81,11 @@ REFUSED_CONNECTIONS = counter(
     "loadmanager_refused_connections",
     "Client connections that were refused because there were too many",
 )
+HOOK_FAILURES = counter(
+    "loadmanager_hook_failures",
+    "Calls of what hosts the bundles that failed or took too long",
+    "hook",
+)
 CORRUPT_DATA = counter(
     "loadmanager_corrupt_data", "Corrupt data in the metadata store that was left out", "kind"
 )
@@ -138,7 +143,7 @@ class BrokerTelemetry:
     reporter: Reporter
     lookups: Lookups
     ownership: Ownership
-    hosting: Hosting
+    hosting: Hooks
     busy: LoopBusy
     counts: Counts
     session_keeper: SessionKeeper
@@ -185,6 +190,8 @@ class BrokerTelemetry:
         yield BYTES_OUT.sample(traffic.bytes_out_total)
         yield PROTOCOL_FAILURES.sample(traffic.failures)
         yield REFUSED_CONNECTIONS.sample(traffic.refused_connections)
+        for hook in HOOKS:
+            yield HOOK_FAILURES.sample(self.hosting.failures[hook], hook)
 
     def _lookups(self) -> Iterator[Sample]:
         lookups = self.lookups
@@ -213,7 +220,7 @@ class BrokerTelemetry:
         lease_s = self.base.store.lease.valid_until_s - self.base.clock.monotonic_s()
         yield LEASE_SECONDS.sample(max(0.0, lease_s))
         yield UNWELL.sample(2 if self.wellness.given_up else int(bool(self.wellness.reason)))
-        yield UNLEASED.sample(self.session_keeper.kept)
+        yield UNLEASED.sample(self.session_keeper.unleased_bundles)
         yield FENCED.sample(self.session_keeper.fenced_times)
         yield LEADER.sample(self.cluster.leading.load_manager is not None)
         yield LOOP_BUSY.sample(self.busy.fraction)

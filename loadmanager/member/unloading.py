@@ -76,7 +76,7 @@ class Unloading:
             return self.cluster.brokers.of_leader(leader)
         assert (
             self.cluster.leading.operations is not None
-        )  # `Leading` gets it before the load manager
+        )  # `PresentLeader` gets it before the load manager
         await self.cluster.leading.operations.move(bundle, destination)
         return None
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from loadmanager.kit.errors import BadInputError, OperationalError
 from loadmanager.kit.history.layout import OPEN, cluster_folder, partition, stem_of
-from loadmanager.kit.history.source import HistorySource, SeenSegment, spark_url
+from loadmanager.kit.history.source import HistorySource, ListedSegment, spark_url
 
 LATE_DAYS = 3
 """How many days back to look for late segments."""
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 class _Manifest(msgspec.Struct):
     """What is known of a day's segments."""
 
-    seen: list[SeenSegment]
+    seen: list[ListedSegment]
 
 
 class AnalysedDays:
@@ -65,7 +65,7 @@ class AnalysedDays:
             if day not in analysed:
                 late += [day] if analysed and day > min(analysed) else []
                 continue
-            before, present = self.segments(day), source.seen(self.cluster, day)
+            before, present = self.segments(day), source.segments(self.cluster, day)
             if not _changed(before, present):
                 continue
             if gone := gone_count(before, present):
@@ -78,7 +78,7 @@ class AnalysedDays:
             late.append(day)
         return late
 
-    def segments(self, date: str) -> set[SeenSegment]:
+    def segments(self, date: str) -> set[ListedSegment]:
         """The segments that earlier runs analysed; none if nobody can tell any more."""
         path = f"{self._root}/{_manifest(date)}"
         if not self.files.exists(path):
@@ -89,10 +89,10 @@ class AnalysedDays:
             except (msgspec.DecodeError, UnicodeDecodeError):
                 return set()
 
-    def remember(self, date: str, segments: Set[SeenSegment], rows: dict[str, int]) -> None:
+    def remember(self, date: str, segments: Set[ListedSegment], rows: dict[str, int]) -> None:
         """Store which segments the day was made from; those of earlier runs that are gone stay."""
-        seen = segments | _gone(self.segments(date), segments)
-        self.write(_manifest(date), json.dumps({"seen": sorted(seen), "rows": rows}, indent=1))
+        listed = segments | _gone(self.segments(date), segments)
+        self.write(_manifest(date), json.dumps({"seen": sorted(listed), "rows": rows}, indent=1))
 
     def write(self, name: str, text: str) -> str:
         """Write a file, all or nothing; returns where it is."""
@@ -143,10 +143,10 @@ class AnalysedDays:
         path = f"{self._table(name, date)}/{TABLE}"
         try:
             with self.files.open(path, "rb") as file:
-                found: list[Row] = pq.read_table(file, columns=columns).to_pylist()
+                rows: list[Row] = pq.read_table(file, columns=columns).to_pylist()
         except (OSError, pa.ArrowException):
             return []
-        return found
+        return rows
 
     def remove_table(self, name: str, date: str) -> None:
         """Delete what an earlier run stored."""
@@ -178,11 +178,11 @@ def _manifest(date: str) -> str:
     return f"records/date={date}{MANIFEST}"
 
 
-def _stems(segments: Set[SeenSegment]) -> set[tuple[str, str]]:
+def _stems(segments: Set[ListedSegment]) -> set[tuple[str, str]]:
     return {(kind, stem_of(name)) for kind, name, _ in segments}
 
 
-def _changed(before: Set[SeenSegment], present: Set[SeenSegment]) -> bool:
+def _changed(before: Set[ListedSegment], present: Set[ListedSegment]) -> bool:
     """True if a segment is new, was still being written, or has another size under its name."""
     sealed = _stems({segment for segment in before if not segment[1].endswith(OPEN)})
     sizes = {(kind, name): size for kind, name, size in before}
@@ -193,12 +193,12 @@ def _changed(before: Set[SeenSegment], present: Set[SeenSegment]) -> bool:
     )
 
 
-def _gone(before: Set[SeenSegment], present: Set[SeenSegment]) -> set[SeenSegment]:
+def _gone(before: Set[ListedSegment], present: Set[ListedSegment]) -> set[ListedSegment]:
     """Segments that no longer exist in any state."""
     present_stems = _stems(present)
     return {segment for segment in before if (segment[0], stem_of(segment[1])) not in present_stems}
 
 
-def gone_count(before: Set[SeenSegment], present: Set[SeenSegment]) -> int:
+def gone_count(before: Set[ListedSegment], present: Set[ListedSegment]) -> int:
     """Number of segments that disappeared."""
     return len(_stems(_gone(before, present)))

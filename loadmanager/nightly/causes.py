@@ -14,16 +14,19 @@ SOON_MS = 900_000
 
 def joined(findings: Sequence[Finding], day: Day) -> list[Finding]:
     """The cards, the most harmful first."""
-    named = [replace(one, causes=[*one.causes, *_more_causes(one, day)]) for one in findings]
+    named = [
+        replace(finding, causes=[*finding.causes, *_more_causes(finding, day)])
+        for finding in findings
+    ]
     order = sorted(named, key=_rank)
-    explained = {key: one for one in reversed(order) for key in one.explains}
-    heads = {id(one): _head(one, explained) for one in named}
+    explained = {key: finding for finding in reversed(order) for key in finding.explains}
+    heads = {id(finding): _head(finding, explained) for finding in named}
     cards = []
-    for one in order:
-        if heads[id(one)] is not one:
+    for finding in order:
+        if heads[id(finding)] is not finding:
             continue
-        effects = [other for other in order if other is not one and heads[id(other)] is one]
-        cards.append(_card(one, effects))
+        effects = [other for other in order if other is not finding and heads[id(other)] is finding]
+        cards.append(_card(finding, effects))
     return sorted(cards, key=_rank)
 
 
@@ -34,24 +37,24 @@ def _rank(finding: Finding) -> tuple[float, bool, str]:
 
 def _head(finding: Finding, explained: dict[str, Finding]) -> Finding:
     """The finding at the end of the chain of causes."""
-    seen = {id(finding)}
+    visited = {id(finding)}
     while True:
         causes = (explained[key] for key in finding.causes if key in explained)
-        cause = next((one for one in causes if id(one) not in seen), None)
+        cause = next((each for each in causes if id(each) not in visited), None)
         if cause is None:
             return finding
-        seen.add(id(cause))
+        visited.add(id(cause))
         finding = cause
 
 
 def _card(head: Finding, effects: Sequence[Finding]) -> Finding:
     """A card is as important as the worst of its effects."""
-    told = [
-        f"{one.title}{f' (from {clock(one.at_ms)})' if one.at_ms is not None else ''}."
-        for one in effects
+    titles = [
+        f"{effect.title}{f' (from {clock(effect.at_ms)})' if effect.at_ms is not None else ''}."
+        for effect in effects
     ]
-    worst = max([head.importance, *(one.importance for one in effects)])
-    return replace(head, importance=worst, effects=told)
+    worst = max([head.importance, *(effect.importance for effect in effects)])
+    return replace(head, importance=worst, effects=titles)
 
 
 def _more_causes(finding: Finding, day: Day) -> list[str]:

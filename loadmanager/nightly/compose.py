@@ -10,15 +10,15 @@ from loadmanager.kit.history.source import HistorySource
 from loadmanager.kit.spark import FAILURES, first_line, session
 from loadmanager.kit.zookeeper.embedded import find_java
 from loadmanager.nightly.analysed_days import AnalysedDays
-from loadmanager.nightly.job import Job, Outcome
+from loadmanager.nightly.job import AnalysedDay, Job
 
 
-def _catch_up(job: Job, day: str) -> Outcome | None:
+def _catch_up(job: Job, day: str) -> AnalysedDay | None:
     """Analyse a day whose segments came late; a failure is reported and stops nothing."""
     try:
         return job.run(day)
     except (*FAILURES, OperationalError) as error:
-        return Outcome(
+        return AnalysedDay(
             job.cluster,
             day,
             0,
@@ -41,7 +41,7 @@ def analyze(
     spark_settings: dict[str, str],
     late: bool,
     quiet: bool,
-) -> list[Outcome]:
+) -> list[AnalysedDay]:
     """Analyse one day, and before it those days whose segments changed since they were analysed.
 
     Everything that can be wrong with the arguments is said before Spark starts. `configured`: the
@@ -52,14 +52,14 @@ def analyze(
     try:
         with days.alone():
             dates = [*(days.late(date, source) if late else []), date]
-            if not any(source.seen(days.cluster, day) for day in dates):
+            if not any(source.segments(days.cluster, day) for day in dates):
                 return []
             with session(master=master, java=find_java(), settings=spark_settings) as spark:
                 job = Job(
                     spark, source, days, settings=strategies, configured=configured, quiet=quiet
                 )
                 outcomes = [_catch_up(job, day) for day in dates[:-1]]
-                return [one for one in (*outcomes, job.run(date)) if one is not None]
+                return [outcome for outcome in (*outcomes, job.run(date)) if outcome is not None]
     except (Py4JNetworkError, ConnectionError) as error:
         raise OperationalError(
             f"Spark's Java process does not answer ({first_line(error)}): was it killed, or did "

@@ -99,11 +99,11 @@ class Day:
         only: bool = False,
     ) -> list[Row]:
         """The stored rows of the `days` days before; of the first of these `only`."""
-        found = []
+        rows = []
         for number in (days,) if only else range(days, 0, -1):
             date = day_of(self.start_ms - number * DAY_MS)
-            found += self.stored(question, date, columns)
-        return found
+            rows += self.stored(question, date, columns)
+        return rows
 
     @property
     def start_ms(self) -> int:

@@ -97,12 +97,14 @@ class Facts:
         begun = F.col("ts") - F.col("intervalMs")
         samples = F.sort_array(F.collect_list(F.struct("ts", begun.alias("begun"))))
         later = F.slice(samples, 2, F.size(samples))
-        pauses = F.zip_with(samples, later, lambda one, next_: F.struct(one.ts, next_.begun))
+        pauses = F.zip_with(samples, later, lambda sample, next_: F.struct(sample.ts, next_.begun))
         sums = [
             F.count(F.lit(1)).alias("samples"),
             F.size(F.collect_set("ts")).alias("times"),
             F.min_by(begun, "ts").alias("begun"),
-            F.filter(pauses, lambda one: one.begun - one.ts > RESTART_MS_MIN).alias("pauses"),
+            F.filter(pauses, lambda sample: sample.begun - sample.ts > RESTART_MS_MIN).alias(
+                "pauses"
+            ),
             F.max_by(F.struct(begun.alias("begun"), "ts"), "intervalMs").alias("longest"),
             F.sum("intervalMs").alias("interval_ms"),
             F.sum(F.when(over, F.col("intervalMs")).otherwise(0)).alias("over_ms"),
@@ -129,20 +131,22 @@ class Facts:
                 F.count_if(fraction > POSSIBLE).alias(f"{name}_impossible"),
             ]
         loads = self.ingest.records("broker_load")
-        found = rows_of(loads.groupBy("broker", bucket().alias("bucket")).agg(*sums))
-        twice = sum(row["samples"] - row["times"] for row in found)
+        rows = rows_of(loads.groupBy("broker", bucket().alias("bucket")).agg(*sums))
+        twice = sum(row["samples"] - row["times"] for row in rows)
         if twice:
             self.notices.append(
                 f"broker_load: {twice:,} records have the broker and the time{OF_TWINS}"
             )
-        return sorted(found, key=lambda row: (row["broker"], row["bucket"]))
+        return sorted(rows, key=lambda row: (row["broker"], row["bucket"]))
 
     @cached_property
     def usage_quantiles(self) -> dict[str, list[float]]:
         """Broker → its usage that half, 95 % and 99 % of the samples do not exceed."""
         quantiles = F.percentile("usage", F.array(*(F.lit(share) for share in (0.5, 0.95, 0.99))))
-        found = self.ingest.records("broker_load").groupBy("broker").agg(quantiles.alias("of"))
-        return {row["broker"]: list(row["of"]) for row in rows_of(found)}
+        quantiles_of = (
+            self.ingest.records("broker_load").groupBy("broker").agg(quantiles.alias("of"))
+        )
+        return {row["broker"]: list(row["of"]) for row in rows_of(quantiles_of)}
 
     @cached_property
     def plot_steps(self) -> PlotSteps:
@@ -201,8 +205,8 @@ class Facts:
         means = parts.aggregate([("throughput", "mean")]).rename_columns([name, "step", "mean"])
         whole = loads.group_by(name).aggregate([("throughput", "list")])
         quantiles: list[dict[str, Any]] = [
-            {name: one, "step": None, "quantiles": pc.quantile(of.values, [0.5, 0.95]).to_pylist()}
-            for one, of in zip(whole[name].to_pylist(), whole["throughput_list"], strict=True)
+            {name: key, "step": None, "quantiles": pc.quantile(of.values, [0.5, 0.95]).to_pylist()}
+            for key, of in zip(whole[name].to_pylist(), whole["throughput_list"], strict=True)
         ]
         return [*means.to_pylist(), *quantiles]
 
@@ -211,8 +215,8 @@ class Facts:
         """Traffic and connections of each namespace in each hour."""
         sums = [F.sum(name).alias(name) for name in ("bytes", "messages", "connection_hours")]
         parts = self.ingest.sums("bundle_load", "namespaces")
-        found = parts.groupBy("namespace", "hour").agg(*sums)
-        return sorted(rows_of(found), key=lambda row: (row["namespace"], row["hour"]))
+        by_hour = parts.groupBy("namespace", "hour").agg(*sums)
+        return sorted(rows_of(by_hour), key=lambda row: (row["namespace"], row["hour"]))
 
     @cached_property
     def steps(self) -> list[Step]:
@@ -231,13 +235,13 @@ class Facts:
     def _steps(self, records: DataFrame) -> list[Step]:
         columns = ("ts", "broker", "bundle", "before", "after", "reason", "cause", "parent")
         table = records.select(*columns, "destination", "pauseMs", "life").limit(STEPS_MAX + 1)
-        found = arrow_of(table)
-        if found.num_rows > STEPS_MAX:
+        arrow = arrow_of(table)
+        if arrow.num_rows > STEPS_MAX:
             self.notices.append(
                 f"ownership: there are more than {STEPS_MAX:,} records; moves are told from "
                 "so many of them, and may be wrong"
             )
-        lists = [found[name].to_pylist() for name in found.column_names]
+        lists = [arrow[name].to_pylist() for name in arrow.column_names]
         return sorted(map(Step._make, zip(*lists, strict=True)), key=lambda step: step[:3])
 
     @cached_property
@@ -246,14 +250,14 @@ class Facts:
         records = self.ingest.records("decision").where(F.col("action") == "move")
         names = ("ts", "broker", "epoch", "cycle", "move", "author", "state", "bundle", "source")
         more = ("destination", "reason", "outcome", "pauseMs", "clientsClosed", "life")
-        found = rows_of(records.select(*names, *more).limit(MOVES_MAX))
-        return sorted(found, key=lambda row: (row["ts"], row["move"] or ""))
+        moves = rows_of(records.select(*names, *more).limit(MOVES_MAX))
+        return sorted(moves, key=lambda row: (row["ts"], row["move"] or ""))
 
     @cached_property
     def terms(self) -> list[dict[str, Any]]:
         """The leaders' terms that recorded a decision, with their last shedders."""
         sheds = F.col("action").isin("unload", "skip") & ~F.col("strategy").isin(*SPLITTERS)
-        found = (
+        terms = (
             self.ingest.records("decision")
             .groupBy("epoch", "broker")
             .agg(
@@ -263,7 +267,7 @@ class Facts:
                 F.count_if(F.col("action") == "unload").alias("unloads"),
             )
         )
-        return sorted(rows_of(found), key=lambda row: (row["epoch"], row["ts"], row["broker"]))
+        return sorted(rows_of(terms), key=lambda row: (row["epoch"], row["ts"], row["broker"]))
 
     @property
     def shedder(self) -> str | None:
@@ -275,7 +279,7 @@ class Facts:
         """Each limit; one that each broker enforces alone, on each broker."""
         interval, held_ms = F.col("intervalMs"), _held_ms()
         mostly = held_ms >= interval / 2
-        found = (
+        limits = (
             self.ingest.records("throttle")
             .groupBy("limit", "level", own_broker().alias("broker"))
             .agg(
@@ -295,7 +299,7 @@ class Facts:
                 F.max(F.when(held_ms > 0, F.col("ts"))).alias("held_last_ts"),
             )
         )
-        return rows_of(found)
+        return rows_of(limits)
 
     def delivered(self, limits: list[str]) -> list[dict[str, Any]]:
         """Delivered over configured of these limits, by the steps of the plots."""
@@ -351,14 +355,14 @@ def _totals(parts: DataFrame, name: str, place: str) -> pa.Table:
 
 def arrow_of(table: DataFrame) -> pa.Table:
     """A small result, brought to the driver."""
-    found: pa.Table = table.toArrow()
-    return found
+    arrow: pa.Table = table.toArrow()
+    return arrow
 
 
 def rows_of(table: DataFrame) -> list[dict[str, Any]]:
     """A small result as plain rows."""
-    found: list[dict[str, Any]] = arrow_of(table).to_pylist()
-    return found
+    rows: list[dict[str, Any]] = arrow_of(table).to_pylist()
+    return rows
 
 
 def steps_for(times: list[int], start_ms: int) -> PlotSteps:

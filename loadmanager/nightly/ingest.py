@@ -85,18 +85,18 @@ class Ingested:
     @property
     def problems(self) -> list[str]:
         """The problems of the day's records, a sentence each."""
-        found = []
+        problems = []
         for kind, read in self.kinds.items():
             if read.put_aside:
                 reasons = "; ".join(
                     f"{reason}: {count:,}" for reason, count in sorted(read.put_aside.items())
                 )
-                found.append(
+                problems.append(
                     f"{kind}: {read.quarantined:,} rows are no records and were put "
                     f"aside ({reasons})"
                 )
-            found += [f"{kind}: {name} {fault}" for name, fault in sorted(read.faults.items())]
-        return found + [
+            problems += [f"{kind}: {name} {fault}" for name, fault in sorted(read.faults.items())]
+        return problems + [
             f"{path.rpartition('cluster=')[2]}: left out, {reason}"
             for path, reason in self.left_out
             if reason != SAME_NAME and not reason.startswith(DUPLICATE_OF)
@@ -169,13 +169,13 @@ class Ingest:
         context = self._spark.sparkContext
         at_once = PROCESSES_MAX if context.master.startswith("local") else len(items)
         spread = context.parallelize(items, min(len(items), at_once))
-        found: list[Any] = spread.map(run).collect()
-        return found
+        results: list[Any] = spread.map(run).collect()
+        return results
 
-    def _tasks(self, kind: str, segments: list[Segment]) -> Iterator[reading.Task]:
+    def _tasks(self, kind: str, segments: list[Segment]) -> Iterator[reading.SegmentTask]:
         """The segments of a kind, in groups of about `TASK_BYTES`."""
         start = day_start_ms(self._date)
-        rules = reading.Rules(
+        rules = reading.RecordFormat(
             schema=to_arrow_schema(schema_of(kind)),
             required=required_of(kind),
             numbers=numbers_of(kind),
@@ -183,12 +183,12 @@ class Ingest:
             end_ms=start + DAY_MS + CLOCK_TOLERANCE_MS,
             causes=OLD_CAUSES if kind == OwnershipStep.kind else {},
         )
-        starts = accumulate((one.size for one in segments), initial=0)
-        numbers = {one: at // TASK_BYTES for one, at in zip(segments, starts, strict=False)}
+        starts = accumulate((segment.size for segment in segments), initial=0)
+        numbers = {segment: at // TASK_BYTES for segment, at in zip(segments, starts, strict=False)}
         for number, group in groupby(segments, key=numbers.__getitem__):
-            yield reading.Task(
+            yield reading.SegmentTask(
                 kind=kind,
-                segments=[(one.path, one.name) for one in group],
+                segments=[(segment.path, segment.name) for segment in group],
                 rules=rules,
                 plain_bytes_max=self._source.plain_bytes_max,
                 source=self._source.files,
@@ -221,7 +221,7 @@ class Ingest:
 
     def throughputs(self, kind: str, column: str, names: Sequence[str]) -> pa.Table:
         """`broker`, `ts` and `throughput` of the loads whose column has one of these names."""
-        search = reading.Search(self._days.files, column, names)
+        search = reading.RecordSearch(self._days.files, column, names)
         return pa.concat_tables(self._each(search.run, self._files[kind]))
 
     def records_before(self, kind: str) -> DataFrame | None:

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.layout import day_start_ms
-from loadmanager.kit.history.source import HistorySource, SeenSegment
+from loadmanager.kit.history.source import HistorySource, ListedSegment
 from loadmanager.kit.spark import first_line
 from loadmanager.nightly import causes
 from loadmanager.nightly.analysed_days import AnalysedDays, gone_count
@@ -84,7 +84,7 @@ READS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TableHead:
     """The first rows of a question's table, and how many rows it has."""
 
     rows: list[Any] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class Outcome:
+class AnalysedDay:
     """One analysed day."""
 
     cluster: str
@@ -132,24 +132,24 @@ class Job:
         self.cluster = days.cluster
         self._days = days
 
-    def run(self, date: str) -> Outcome | None:
+    def run(self, date: str) -> AnalysedDay | None:
         """Analyse one day; None when it has no segments at all."""
         started_s = time.monotonic()
         steps: dict[str, float] = {}
         read = self._read(date, steps)
         if read is None:
             return None
-        ingest, ingested, seen = read
+        ingest, ingested, listed = read
         problems = list(ingested.problems)
         before = self._days.segments(date)
-        if gone := gone_count(before, seen):
+        if gone := gone_count(before, listed):
             problems.append(
                 f"{many(gone, 'segment')} of this day that an earlier run analysed are gone: the "
                 "tables have what is left"
             )
         facts = Facts(ingest, self._settings, day_start_ms(date))
         day = Day(self.cluster, date, facts, self._settings, self._days.rows, self._configured)
-        answers: dict[str, Answer] = {}
+        answers: dict[str, TableHead] = {}
         findings: list[Finding] = []
         for number, question in enumerate(self._questions, start=1):
             with self._step(
@@ -157,16 +157,16 @@ class Job:
                 steps,
                 question.NAME,
             ):
-                answers[question.NAME], found = self._ask(question, day)
-            findings += found
+                answers[question.NAME], new_findings = self._ask(question, day)
+            findings += new_findings
         problems += facts.notices
         failed = {name: answer.failed for name, answer in answers.items() if answer.failed}
         problems += [f"{name} could not be answered: {reason}" for name, reason in failed.items()]
         findings = causes.joined(findings, day)
         with self._step(f"{date}: report", steps, "report"):
             report = self._report(day, ingested, problems, answers, findings)
-        self._days.remember(date, seen, _rows(ingested))
-        return Outcome(
+        self._days.remember(date, listed, _rows(ingested))
+        return AnalysedDay(
             self.cluster,
             date,
             ingested.rows,
@@ -178,7 +178,7 @@ class Job:
             list(failed),
         )
 
-    def _ask(self, question: ModuleType, day: Day) -> tuple[Answer, list[Finding]]:
+    def _ask(self, question: ModuleType, day: Day) -> tuple[TableHead, list[Finding]]:
         """A question's answer and findings. If it fails, only the questions that build on it fail.
 
         Raises what Spark raises when its Java process is gone.
@@ -191,19 +191,19 @@ class Job:
                 rows if table.num_rows <= ROWS_JUDGED_MAX else table.to_pylist()
             )
             judged = [SimpleNamespace(**row) for row in rows]
-            found = question.findings(judged, day)
-            return Answer(rows[:ROWS_SHOWN_MAX], table.num_rows), _the_worst(question, found)
+            findings = question.findings(judged, day)
+            return TableHead(rows[:ROWS_SHOWN_MAX], table.num_rows), _the_worst(question, findings)
         except (Py4JNetworkError, ConnectionError):
             raise
         except Exception as error:  # noqa: BLE001 - contained: the report names it
             day.answers.pop(question.NAME, None)
             # The table of an earlier run would be taken for this run's.
             self._days.remove_table(question.NAME, day.date)
-            return Answer(failed=first_line(error)), []
+            return TableHead(failed=first_line(error)), []
 
     def _read(
         self, date: str, steps: dict[str, float]
-    ) -> tuple[Ingest, Ingested, set[SeenSegment]] | None:
+    ) -> tuple[Ingest, Ingested, set[ListedSegment]] | None:
         """List and read the segments; again, if brokers sealed or deleted some meanwhile."""
         for attempt in range(READS_MAX):
             listing = self._source.day(self.cluster, date)
@@ -212,7 +212,7 @@ class Job:
             with self._step(f"{date}: reading {len(listing.segments)} segments", steps, "read"):
                 ingest = Ingest(self._spark, self._source, self._days, date)
                 try:
-                    return ingest, ingest.run(listing), set(listing.seen)
+                    return ingest, ingest.run(listing), set(listing.listed)
                 except SegmentsMovedError:
                     if attempt == READS_MAX - 1:
                         raise OperationalError(
@@ -225,7 +225,7 @@ class Job:
         day: Day,
         ingested: Ingested,
         problems: list[str],
-        answers: Mapping[str, Answer],
+        answers: Mapping[str, TableHead],
         findings: Sequence[Finding],
     ) -> str:
         drawn = plots.gather(day, first_line)
@@ -283,15 +283,15 @@ class Job:
                 print(f"{steps[name]:.1f} s", file=sys.stderr, flush=True)
 
 
-def _typed(question: ModuleType, found: pa.Table | list[dict[str, Any]]) -> pa.Table:
+def _typed(question: ModuleType, answer: pa.Table | list[dict[str, Any]]) -> pa.Table:
     """A question's table with the columns that it declares."""
     schema = pa.schema([(name, of_type) for name, (of_type, _) in question.COLUMNS.items()])
-    if isinstance(found, list):
-        return pa.Table.from_pylist(found, schema)
-    return found.select(schema.names).cast(schema)
+    if isinstance(answer, list):
+        return pa.Table.from_pylist(answer, schema)
+    return answer.select(schema.names).cast(schema)
 
 
-def _table(question: ModuleType, answer: Answer) -> dict[str, Any]:
+def _table(question: ModuleType, answer: TableHead) -> dict[str, Any]:
     return {
         "about": question.ABOUT,
         "columns": {name: meaning for name, (_, meaning) in question.COLUMNS.items()},
@@ -302,7 +302,7 @@ def _table(question: ModuleType, answer: Answer) -> dict[str, Any]:
 
 
 def _totals(
-    answers: Mapping[str, Answer], rows: Mapping[str, Sequence[Mapping[str, Any]]]
+    answers: Mapping[str, TableHead], rows: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> dict[str, int | None]:
     """The day's figures; None where the question failed. `rows`: all of them."""
     bundles, limits = rows.get("namespaces"), rows.get("throttling")

@@ -62,7 +62,7 @@ Piece = tuple[str, bytes]
 
 
 @dataclass(frozen=True)
-class Rules:
+class RecordFormat:
     """What a line must be to be a record. Columns in structs are named with dots."""
 
     schema: pa.Schema
@@ -79,13 +79,13 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Task:
+class SegmentTask:
     """Segments that become one file."""
 
     kind: str
     segments: Sequence[tuple[str, str]]
     """Path and name."""
-    rules: Rules
+    rules: RecordFormat
     plain_bytes_max: int
     """A compressed segment that holds more is left out."""
     source: Any
@@ -98,7 +98,7 @@ class Task:
 
 
 @dataclass
-class Outcome:
+class TaskOutcome:
     """What came of a task."""
 
     kind: str
@@ -118,13 +118,13 @@ class TooLargeError(Exception):
     """A segment holds more than any that a broker wrote."""
 
 
-def run(task: Task) -> Outcome:
+def run(task: SegmentTask) -> TaskOutcome:
     """Write the file. Once more, without it, if a segment is too large: part of it is in the file
     by then.
     """
     left_out: dict[str, str] = {}
     while True:
-        outcome = Outcome(task.kind, faults=dict(left_out))
+        outcome = TaskOutcome(task.kind, faults=dict(left_out))
         try:
             _write(task, outcome)
         except FileNotFoundError:
@@ -140,7 +140,7 @@ def run(task: Task) -> Outcome:
         return outcome
 
 
-def _write(task: Task, outcome: Outcome) -> None:
+def _write(task: SegmentTask, outcome: TaskOutcome) -> None:
     schema = _stored(task.rules.schema)
     # Measured values and times hardly repeat: a dictionary would not make them smaller.
     repeating = [name for name, of_type in _leaves(schema) if not pa.types.is_floating(of_type)]
@@ -185,7 +185,7 @@ def _complete(files: Any, path: str) -> Iterator[Any]:
             files.rm(part)
 
 
-def _count(table: pa.Table, outcome: Outcome) -> None:
+def _count(table: pa.Table, outcome: TaskOutcome) -> None:
     bad = table.filter(pc.is_valid(table[PROBLEM])).select([PROBLEM, SEGMENT, TEXT])
     outcome.rows += table.num_rows - bad.num_rows
     outcome.put_aside.update(bad[PROBLEM].to_pylist())
@@ -193,24 +193,24 @@ def _count(table: pa.Table, outcome: Outcome) -> None:
         outcome.samples.append({**row, TEXT: row[TEXT][:SAMPLE_CHARS_MAX]})
 
 
-def _blocks(task: Task, outcome: Outcome) -> Iterator[list[Piece]]:
+def _blocks(task: SegmentTask, outcome: TaskOutcome) -> Iterator[list[Piece]]:
     """The lines of all segments, in lists of bounded size."""
     pieces: list[Piece] = []
-    held = 0
+    block_bytes = 0
     for path, name in task.segments:
         if name in outcome.faults:
             continue
         for lines in _pieces(task, path, name, outcome):
             pieces.append((name, lines))
-            held += len(lines)
-            if held >= BLOCK_BYTES:
+            block_bytes += len(lines)
+            if block_bytes >= BLOCK_BYTES:
                 yield pieces
-                pieces, held = [], 0
-    if held:
+                pieces, block_bytes = [], 0
+    if block_bytes:
         yield pieces
 
 
-def _pieces(task: Task, path: str, name: str, outcome: Outcome) -> Iterator[bytes]:
+def _pieces(task: SegmentTask, path: str, name: str, outcome: TaskOutcome) -> Iterator[bytes]:
     """Complete lines of a segment, in pieces; of a damaged one, those before the damage."""
     size, rest = 0, b""
     try:
@@ -300,7 +300,7 @@ def _parsed_singly(lines: list[bytes], schema: pa.Schema) -> tuple[pa.Table, lis
 
 def _struct(value: Any, fields: Any) -> Row:
     """A JSON object with the columns of a schema. Raises what conversions raise."""
-    return {one.name: _typed(value.get(one.name), one.type) for one in fields}
+    return {field.name: _typed(value.get(field.name), field.type) for field in fields}
 
 
 def _typed(value: Any, of_type: pa.DataType) -> Any:
@@ -326,7 +326,7 @@ def _typed(value: Any, of_type: pa.DataType) -> Any:
     return value
 
 
-def _judged(pieces: Sequence[Piece], rules: Rules) -> pa.Table:
+def _judged(pieces: Sequence[Piece], rules: RecordFormat) -> pa.Table:
     """The lines as a table with the columns of the schema, `problem` (the first thing that is wrong
     with a line), its `text` if something is, and `segment`.
     """
@@ -405,13 +405,13 @@ def _with_namespace(sums: pa.Table) -> pa.Table:
 
 
 def _summed(sums: pa.Table, keys: Sequence[str]) -> pa.Table:
-    found = sums.group_by(keys, use_threads=False).aggregate(list(SUMS.items()))
-    found = found.select([*keys, *(f"{name}_{how}" for name, how in SUMS.items())])
-    return found.rename_columns([*keys, *SUMS])
+    summed = sums.group_by(keys, use_threads=False).aggregate(list(SUMS.items()))
+    summed = summed.select([*keys, *(f"{name}_{how}" for name, how in SUMS.items())])
+    return summed.rename_columns([*keys, *SUMS])
 
 
 @dataclass(frozen=True)
-class Search:
+class RecordSearch:
     """Records to pick out of files that tasks wrote."""
 
     files: Any
@@ -423,9 +423,9 @@ class Search:
         wanted = pc.field(PROBLEM).is_null() & pc.field(self.column).isin(self.names)
         columns = [self.column, "broker", "ts", "msgThroughputIn", "msgThroughputOut"]
         with self.files.open(path, "rb") as file:
-            found = pq.read_table(file, columns=columns, filters=wanted, use_threads=False)
-        both = (pc.fill_null(found[name], 0.0) for name in columns[3:])
-        return found.select(columns[:3]).append_column("throughput", pc.add(*both))
+            table = pq.read_table(file, columns=columns, filters=wanted, use_threads=False)
+        both = (pc.fill_null(table[name], 0.0) for name in columns[3:])
+        return table.select(columns[:3]).append_column("throughput", pc.add(*both))
 
 
 def _with_cause_and_parent(steps: pa.Table, causes: dict[str, str]) -> pa.Table:
@@ -446,7 +446,7 @@ def _namespace(bundles: Any) -> Any:
     return pc.replace_substring_regex(bundles, "^([^/]*/[^/]*).*$", r"\1")
 
 
-def _checks(records: pa.Table, rules: Rules) -> Iterator[tuple[str, Any]]:
+def _checks(records: pa.Table, rules: RecordFormat) -> Iterator[tuple[str, Any]]:
     for name in rules.required:
         yield f"{name} is missing", pc.is_null(records[name])
     for name, low, high in rules.numbers:
@@ -469,8 +469,8 @@ def _stored(schema: pa.Schema) -> pa.Schema:
 
 
 def _leaves(schema: Any, prefix: str = "") -> Iterator[tuple[str, pa.DataType]]:
-    for one in schema:
-        if pa.types.is_struct(one.type):
-            yield from _leaves(one.type.fields, f"{prefix}{one.name}.")
+    for leaf in schema:
+        if pa.types.is_struct(leaf.type):
+            yield from _leaves(leaf.type.fields, f"{prefix}{leaf.name}.")
         else:
-            yield f"{prefix}{one.name}", one.type
+            yield f"{prefix}{leaf.name}", leaf.type

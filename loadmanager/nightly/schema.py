@@ -55,15 +55,15 @@ def numbers_of(kind: str) -> list[tuple[str, float, float]]:
 
     Spark sorts NaN above every number.
     """
-    found: list[tuple[str, float, float]] = []
+    numbers: list[tuple[str, float, float]] = []
     for name, of_type in _leaves(schema_of(kind), ""):
         if name == "intervalMs":
-            found.append((name, 1, DAY_MS))
+            numbers.append((name, 1, DAY_MS))
         elif isinstance(of_type, LongType):
-            found.append((name, 0, LIFE_MAX if name == "life" else LONG_MAX))
+            numbers.append((name, 0, LIFE_MAX if name == "life" else LONG_MAX))
         elif isinstance(of_type, DoubleType):
-            found.append((name, -1 if name.startswith("configured") else 0, NUMBER_MAX))
-    return found
+            numbers.append((name, -1 if name.startswith("configured") else 0, NUMBER_MAX))
+    return numbers
 
 
 def _leaves(struct: StructType, prefix: str) -> Iterator[tuple[str, DataType]]:

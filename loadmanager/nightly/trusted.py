@@ -31,7 +31,7 @@ def by_broker(steps: Iterable[Row]) -> dict[str, list[Row]]:
 
 def stuck(day: Day) -> list[Stretch]:
     """Sensors that showed one value for an hour or more, to the last digit."""
-    found = []
+    stretches = []
     for broker, steps in by_broker(day.facts.brokers).items():
         for resource in RESOURCES:
             if resource in ("memory", "directMemory"):
@@ -39,22 +39,22 @@ def stuck(day: Day) -> list[Stretch]:
             for stretch in _constant(steps, resource):
                 if _suspicious(stretch, resource):
                     begun, ended = stretch[0]["first_ts"], stretch[-1]["last_ts"]
-                    found.append((broker, resource, begun, ended))
-    return found
+                    stretches.append((broker, resource, begun, ended))
+    return stretches
 
 
 def _constant(steps: Sequence[Row], resource: str) -> list[list[Row]]:
     """Maximal stretches in which a resource had one value."""
-    found: list[list[Row]] = []
+    stretches: list[list[Row]] = []
     least, most = f"{resource}_least", f"{resource}_most"
     for step in steps:
         if not step[least] or step[least] != step[most]:
-            found.append([])
-        elif found and found[-1] and found[-1][0][least] == step[least]:
-            found[-1].append(step)
+            stretches.append([])
+        elif stretches and stretches[-1] and stretches[-1][0][least] == step[least]:
+            stretches[-1].append(step)
         else:
-            found.append([step])
-    return [stretch for stretch in found if stretch]
+            stretches.append([step])
+    return [stretch for stretch in stretches if stretch]
 
 
 def _suspicious(stretch: Sequence[Row], resource: str) -> bool:
@@ -84,7 +84,7 @@ def trusted(day: Day) -> list[Row]:
     lying: dict[str, list[tuple[str, int, int]]] = {}
     for broker, resource, begun, ended in stuck(day):
         lying.setdefault(broker, []).append((resource, begun, ended))
-    found = []
+    rows = []
     for step in day.facts.brokers:
         usage, lied = step["usage_sum"] / step["samples"], False
         bad = {
@@ -101,8 +101,8 @@ def trusted(day: Day) -> list[Row]:
         elif _impossible(step, weight):
             honest = max(weighted[name] for name in weighted if name not in bad)
             usage, lied = (honest, True) if usage > honest * (1 + SAME) else (usage, False)
-        found.append({**step, "usage": usage, "lied": lied})
-    return found
+        rows.append({**step, "usage": usage, "lied": lied})
+    return rows
 
 
 def _impossible(step: Row, weight: Mapping[str, float]) -> bool:

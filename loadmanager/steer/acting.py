@@ -27,7 +27,7 @@ from loadmanager.steer.settings import ACT, APPROVE, FleetSettings
 
 MEASURED_MS = 90_000
 """After the settling: Pulsar has measured once more for certain."""
-KEPT_MAX = 2_000
+NOTE_NAMES_MAX = 2_000
 """Bundles that were just moved, brokers, and bundles that were just split, of which the next daemon
 knows; fewer if their names are long.
 """
@@ -77,25 +77,25 @@ class Acting:
         if self.note.unwritten.value is not None:
             self.recall(self.note.unwritten.value)
 
-    def _read(self, kept: bytes | None) -> None:
+    def _read(self, note_bytes: bytes | None) -> None:
         """The note was read for the first time."""
-        self.recall(kept)
-        if self.note.unwritten.value is not None or (kept and self.steers()):
+        self.recall(note_bytes)
+        if self.note.unwritten.value is not None or (note_bytes and self.steers()):
             self.write_note()  # both in one, without times of a clock that was ahead
 
-    def recall(self, kept: bytes | None) -> None:
+    def recall(self, note_bytes: bytes | None) -> None:
         """Count what this daemon, or the one before it, did lately, beside what is known already.
 
         Opens the breaker if `kept` makes no sense: nobody knows then what was done.
         """
-        if not kept:
+        if not note_bytes:
             return
         try:
-            acted = msgspec.json.decode(kept, type=Acted)
+            acted = msgspec.json.decode(note_bytes, type=Acted)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             name = self.note.note.name
-            told = "what was kept of the budget, the breaker and the moves makes no sense"
-            log.error(told, note=name, error=str(error))
+            event = "what was kept of the budget, the breaker and the moves makes no sense"
+            log.error(event, note=name, error=str(error))
             why = f"{name} makes no sense, and what was done lately is not known"
             if self.steers() and self.hold.breaker.open(why, self.clock.now_ms(), self.rules()):
                 self._opened()
@@ -118,11 +118,11 @@ class Acting:
 
     def write_note(self) -> None:
         """Have what the next daemon must know written."""
-        kept, names_max = self._encoded(KEPT_MAX), KEPT_MAX
-        while len(kept) > NOTE_BYTES_MAX and names_max > 0:
+        note_bytes, names_max = self._encoded(NOTE_NAMES_MAX), NOTE_NAMES_MAX
+        while len(note_bytes) > NOTE_BYTES_MAX and names_max > 0:
             names_max //= 2
-            kept = self._encoded(names_max)
-        self.note.write_soon(kept)
+            note_bytes = self._encoded(names_max)
+        self.note.write_soon(note_bytes)
 
     def _encoded(self, names_max: int) -> bytes:
         times = (*self.moves.view.recent_moves(), self.load_manager.split_ms)
@@ -267,10 +267,12 @@ def _newest(times_ms: Mapping[str, int], names_max: int) -> dict[str, int]:
     return {name: times_ms[name] for name in newest}
 
 
-def _later(kept_ms: Mapping[str, int], known_ms: Mapping[str, int], now_ms: int) -> dict[str, int]:
-    """The kept times that are later than those that are known."""
-    clipped = {name: min(at_ms, now_ms) for name, at_ms in kept_ms.items()}
-    return {name: at_ms for name, at_ms in clipped.items() if at_ms > known_ms.get(name, 0)}
+def _later(
+    noted_ms: Mapping[str, int], present_ms: Mapping[str, int], now_ms: int
+) -> dict[str, int]:
+    """The times of the note that are later than those at hand."""
+    clipped = {name: min(at_ms, now_ms) for name, at_ms in noted_ms.items()}
+    return {name: at_ms for name, at_ms in clipped.items() if at_ms > present_ms.get(name, 0)}
 
 
 def _loads(reports: Mapping[str, LocalBrokerData]) -> dict[str, Load]:

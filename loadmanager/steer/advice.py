@@ -85,13 +85,13 @@ class Advice:
             for owner, split in chosen
         )
 
-    def shown(self, held: Reason | None) -> AdviceShown:
+    def shown(self, hold: Reason | None) -> AdviceShown:
         """For operators: each move and each split with a command line that makes it; `held`: why
         nothing is decided, or moved, now.
         """
         return AdviceShown(
-            held=None if held is None else str(held),
-            held_code=None if held is None else held.code,
+            held=None if hold is None else str(hold),
+            held_code=None if hold is None else hold.code,
             at=self.at_ms or None,
             plan_id=self.plan_id,
             plan=_advised(self.plan),

@@ -35,7 +35,7 @@ from loadmanager.kit.telemetry import Source, Telemetry
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore
 from loadmanager.leader.audit import AuditLog
-from loadmanager.leader.leading import Leading
+from loadmanager.leader.leading import PresentLeader
 from loadmanager.leader.ports.wishes import WishBook
 from loadmanager.steer import telemetry
 from loadmanager.steer.advice import switch_command
@@ -108,7 +108,7 @@ class _Daemon:
         if cap:  # half of the files are for HTTP, the same number for each cluster
             cap = max(1, cap // (2 * len(clusters)))
         self._clusters = [
-            Cluster(
+            ClusterDaemon(
                 settings,
                 options,
                 port=options.listen[1] and options.listen[1] + number,
@@ -136,7 +136,7 @@ class _Daemon:
 
 
 @dataclass(slots=True)
-class Cluster:
+class ClusterDaemon:
     """One cluster of the daemon. Whatever happens in it, the others go on."""
 
     settings: ClusterSettings
@@ -308,7 +308,9 @@ class Cluster:
             steady.check()
 
     def _build_use(self, me: Leader, work: FleetWork, history: FileHistory | None) -> FleetUse:
-        leading = Leading(leader=me, load_manager=work.load_manager, operations=work.operations)
+        leading = PresentLeader(
+            leader=me, load_manager=work.load_manager, operations=work.operations
+        )
         sources: list[Source] = [lambda: telemetry.samples(work)]
         audit = AuditLog(broker_id=self.name, clock=self.clock, history=history)
         sources.append(audit.samples)
@@ -332,8 +334,8 @@ class Cluster:
             return
         client.learn(sorted(work.picture.answering))  # the others may take their time
         await work.watching.read_settings()
-        known = "settings" not in work.picture.problems and work.picture.settings
-        on = work.picture.own_balancing() if known else []
+        balancing_settings = "settings" not in work.picture.problems and work.picture.settings
+        on = work.picture.own_balancing() if balancing_settings else []
         off = [name for name in OWN_BALANCING if name not in on]  # or not known
         if not off:
             return
@@ -369,13 +371,13 @@ class _Watched:
     """A snapshot reads the boundaries of every namespace from the cluster."""
 
     def picture(self) -> FleetShown:
-        pause, held = self.work.moves.wishes.pause(), self.work.hold.shown_reason()
+        pause, hold = self.work.moves.wishes.pause(), self.work.hold.shown_reason()
         return FleetShown(
             **structs.asdict(self.work.picture.shown()),
             name=self.settings.name,
             mode=convert(self.settings.fleet.mode, Mode),
-            held=None if held is None else str(held),
-            held_code=None if held is None else held.code,
+            held=None if hold is None else str(hold),
+            held_code=None if hold is None else hold.code,
             paused_until=None if pause is None else pause.until_ms,
             cost=self.work.watching.reader.cost,
         )
@@ -404,7 +406,7 @@ def reader_of(
 
 
 @contextlib.asynccontextmanager
-async def _history(cluster: Cluster) -> AsyncIterator[FileHistory]:
+async def _history(cluster: ClusterDaemon) -> AsyncIterator[FileHistory]:
     """The history of one cluster; its records name Pulsar's brokers."""
     settings = HistorySettings(directory=str(cluster.options.data_dir / "history"))
     history = FileHistory(settings, cluster=cluster.name, broker="fleet", clock=cluster.clock)

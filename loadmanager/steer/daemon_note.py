@@ -70,10 +70,10 @@ class DaemonNote:
     async def _read(self) -> None:
         if self._was_read:
             return
-        kept = await self.note.read()
+        stored = await self.note.read()
         self._was_read = True
         for listener in self.on_read:
-            listener(kept)
+            listener(stored)
 
     async def _write(self) -> None:
         acted = self.unwritten.value

@@ -20,11 +20,11 @@ from loadmanager.kit.metadata.store import Check
 from loadmanager.kit.tasks import Scope, Steps
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.draining import Draining
-from loadmanager.leader.events import Events
+from loadmanager.leader.events import EventHub
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
-from loadmanager.leader.overview import Overview
-from loadmanager.leader.owners_seen import OwnersSeen
+from loadmanager.leader.overview import TermOverview
+from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.leader.ports.mover import OrderGate
 from loadmanager.leader.ports.wishes import WishBook
 from loadmanager.leader.preferred import Preferred
@@ -160,7 +160,7 @@ class _Built:
             clock=self.outside.clock,
             scope=self.scope,
             steps=self.steps,
-            held=self.hold.refusal,
+            hold_of=self.hold.refusal,
             queue=queue,
         )
 
@@ -196,10 +196,10 @@ class _Built:
         )
         shadows = tuple(Shadow(name) for name in self.settings.value.shadows)
         advice = Advice(self.outside.rng, shadows)
-        owners = OwnersSeen(
+        owners = OwnerTracker(
             brokers=self.picture,
             clock=self.outside.clock,
-            events=Events(),
+            events=EventHub(),
             view=self.view,
             stats_interval_s=lambda: PULSAR_STATS_INTERVAL_S,
         )
@@ -236,7 +236,7 @@ class _Built:
             recorder=self.recorder,
         )
 
-    def _operations(self, plans: FleetPlans, owners: OwnersSeen) -> FleetOperations:
+    def _operations(self, plans: FleetPlans, owners: OwnerTracker) -> FleetOperations:
         draining = Draining(
             moves=self.moves,
             load_manager=self.load_manager,
@@ -245,7 +245,7 @@ class _Built:
             clock=self.outside.clock,
             leads=lambda broker: True,
         )
-        overview = Overview(
+        overview = TermOverview(
             leader=self.outside.me,
             since_ms=self.outside.clock.now_ms(),
             view=self.view,

@@ -15,14 +15,14 @@ from loadmanager.leader.documents.moves import (
 )
 from loadmanager.leader.documents.plans import SealedPlan
 from loadmanager.leader.operations import Operations
-from loadmanager.leader.plans import Plans
+from loadmanager.leader.plans import TermPlans
 from loadmanager.steer.acting import Acting
 from loadmanager.steer.hold import FleetHold
 from loadmanager.steer.split_orders import SplitOrders
 
 
 @dataclass(slots=True, kw_only=True)
-class FleetPlans(Plans):
+class FleetPlans(TermPlans):
     """Sealed plans, which are carried out in the modes that may move something."""
 
     hold: FleetHold
@@ -34,15 +34,15 @@ class FleetPlans(Plans):
         """
         self.hold.check(Author.PLAN)
         if not self.is_split(plan_id):
-            return await Plans.execute(self, plan_id)
-        kept = self.find(plan_id)
-        gone = await self.gone([split.bundle for split in kept.sealed.plan.splits])
-        await self.split_orders.execute(kept, gone)
+            return await TermPlans.execute(self, plan_id)
+        term_plan = self.find(plan_id)
+        gone = await self.gone([split.bundle for split in term_plan.sealed.plan.splits])
+        await self.split_orders.execute(term_plan, gone)
         return self.plan(plan_id)
 
     def is_split(self, plan_id: str) -> bool:
         """True if a plan is kept, and splits a bundle."""
-        return plan_id in self._kept and bool(self.find(plan_id).sealed.plan.splits)
+        return plan_id in self._plans and bool(self.find(plan_id).sealed.plan.splits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

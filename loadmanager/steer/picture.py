@@ -27,7 +27,7 @@ def is_on(settings: Mapping[str, str], name: str) -> bool:
 
 @dataclass(slots=True)
 class Picture:
-    """Implements `leader.ports.fleet.Fleet` and `leader.ports.fleet.Policies`."""
+    """Implements `leader.ports.fleet.LiveBrokers` and `leader.ports.fleet.Policies`."""
 
     clock: Clock
     listeners: list[Callable[[str, LocalBrokerData | None], None]] = field(

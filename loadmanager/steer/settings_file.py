@@ -96,13 +96,13 @@ class ClusterSettings:
 
 def known_keys() -> dict[str, KnownKey]:
     """The daemon's own keys."""
-    known: dict[str, KnownKey] = {}
+    keys: dict[str, KnownKey] = {}
     for leaf in LEAVES:
         hints = typing.get_type_hints(leaf)
         for field in dataclasses.fields(leaf):
             key = field.metadata["key"]
-            known[key.name] = KnownKey(key, leaf, field.name, hints[field.name], field.default)
-    return known
+            keys[key.name] = KnownKey(key, leaf, field.name, hints[field.name], field.default)
+    return keys
 
 
 def read_file(path: Path) -> dict[str, dict[str, str]]:
@@ -146,20 +146,20 @@ def clusters(
     """The settings of every cluster. Raises `ConfigError` naming cluster, key and value."""
     if len(sections) > CLUSTERS_MAX:
         raise ConfigError(f"{len(sections)} clusters: {CLUSTERS_MAX} are allowed")
-    found = [parse(name, {**values, **overrides}) for name, values in sections.items()]
-    sockets = [cluster.api.socket for cluster in found if cluster.api.socket]
+    settings = [parse(name, {**values, **overrides}) for name, values in sections.items()]
+    sockets = [cluster.api.socket for cluster in settings if cluster.api.socket]
     if len(set(sockets)) < len(sockets):
         raise ConfigError("apiSocket: each cluster needs a path of its own")
-    return found
+    return settings
 
 
 def parse(name: str, values: Mapping[str, str]) -> ClusterSettings:
     """One cluster's settings. Raises `ConfigError`."""
-    known, problems = known_keys(), []
+    keys, problems = known_keys(), []
     own: dict[type, dict[str, Any]] = {leaf: {} for leaf in LEAVES}
     others: dict[str, str] = {}
     for key, text in values.items():
-        target = known.get(key)
+        target = keys.get(key)
         if target is None:
             others[key] = text
             continue
@@ -225,8 +225,8 @@ def _check_metadata(pulsar: PulsarSettings, fleet: FleetSettings) -> None:
 
 
 def _is_store_url(key: str) -> bool:
-    known = ACTING_KEYS.known().get(key)
-    return known is not None and (known.leaf, known.field) == (ZooKeeperSettings, "url")
+    declared = ACTING_KEYS.by_name().get(key)
+    return declared is not None and (declared.leaf, declared.field) == (ZooKeeperSettings, "url")
 
 
 def _store(name: str, decided: Settings, fleet: FleetSettings) -> ZooKeeperSettings:
@@ -242,17 +242,17 @@ def _store(name: str, decided: Settings, fleet: FleetSettings) -> ZooKeeperSetti
 
 def _without_effect(key: str, stored: bool) -> str | None:
     """Why a key of broker.conf cannot be set here. `stored`: whether there is a metadata store."""
-    known = ACTING_KEYS.known().get(key)
-    if known is None:
+    declared = ACTING_KEYS.by_name().get(key)
+    if declared is None:
         if key in ACTING_KEYS.others:
             return "it does nothing here"
         near = ACTING_KEYS.nearest(key)
         return "there is no such key" + (f"; did you mean {near}?" if near else "")
-    if known.leaf is SplitSettings and known.field in PULSAR_DECIDES:
+    if declared.leaf is SplitSettings and declared.field in PULSAR_DECIDES:
         return "it does nothing here: Pulsar chooses where it splits a bundle"
-    if known.leaf is ZooKeeperSettings and known.field != "session_expired_policy":
+    if declared.leaf is ZooKeeperSettings and declared.field != "session_expired_policy":
         return None if stored else "without metadataStoreUrl it does nothing here"
-    if known.leaf in (*ACTING, *registry.own_settings()):
+    if declared.leaf in (*ACTING, *registry.own_settings()):
         return None
     return "it does nothing here"
 
@@ -261,8 +261,8 @@ def _checked(fleet: FleetSettings) -> FleetSettings:
     quiet_spans(fleet.quiet_hours)
     for shadow in fleet.shadows:
         if registry.short_name(shadow) not in registry.SHEDDERS:
-            known = ", ".join(sorted(registry.SHEDDERS))
-            raise ConfigError(f"shadowStrategies = {shadow[:100]!r}: one of {known} is allowed")
+            allowed = ", ".join(sorted(registry.SHEDDERS))
+            raise ConfigError(f"shadowStrategies = {shadow[:100]!r}: one of {allowed} is allowed")
     return fleet
 
 

@@ -26,18 +26,18 @@ async def snapshot_line(picture: Picture, reader: ClusterReader) -> dict[str, An
             if not is_system_namespace(namespace)
         }
     )
-    known: dict[str, Any] = {}
+    settings_of: dict[str, Any] = {}
     for namespace in namespaces:
-        known[namespace] = {"boundaries": await reader.boundaries(namespace)}
+        settings_of[namespace] = {"boundaries": await reader.boundaries(namespace)}
         if namespace in picture.groups:
-            known[namespace]["antiAffinityGroup"] = picture.groups[namespace]
+            settings_of[namespace]["antiAffinityGroup"] = picture.groups[namespace]
     return {
         "now": picture.clock.now_ms(),
         "brokers": {
             broker: msgspec.to_builtins(picture.reports[broker])
             for broker in sorted(picture.answering & picture.reports.keys())
         },
-        "namespaces": known,
+        "namespaces": settings_of,
         "failureDomains": {name: list(brokers) for name, brokers in picture.domains.items()},
         "isolationPolicies": msgspec.to_builtins(dict(picture.isolation)),
         "config": {

@@ -13,7 +13,7 @@ from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.units import HOUR_MS
 from loadmanager.leader.load_manager import LoadManager
-from loadmanager.leader.plans import Kept, refusal
+from loadmanager.leader.plans import TermPlan, refusal
 from loadmanager.steer.acting import Acting
 
 
@@ -54,28 +54,31 @@ class SplitOrders:
         read_ms = 0 if report is None else report.last_update
         return self._split_ms.get(bundle, -math.inf) >= read_ms
 
-    async def execute(self, kept: Kept, gone: Mapping[str, str]) -> None:
+    async def execute(self, term_plan: TermPlan, gone: Mapping[str, str]) -> None:
         """Make the split of a plan; `gone`: bundle → why it is no longer there. Raises `DriftError`
         naming what has changed since, and `OperationalError` if Pulsar did not split the bundle.
         """
-        (split,) = kept.sealed.plan.splits
+        (split,) = term_plan.sealed.plan.splits
         bundle, now_ms = split.bundle, self.acting.clock.now_ms()
-        too_big = {one.bundle: (owner, one) for owner, one in await self.load_manager.too_big()}
-        found = []
-        if now_ms > kept.sealed.expires_ms:
+        too_big = {
+            too_big_split.bundle: (owner, too_big_split)
+            for owner, too_big_split in await self.load_manager.too_big()
+        }
+        drifts = []
+        if now_ms > term_plan.sealed.expires_ms:
             text = f"the plan was made more than {LIFE_MS // 1000} s ago"
-            found.append(Drift("expired", text))
-        if kept.executed_ms is not None:
-            found.append(Drift("executed", "it was carried out already"))
+            drifts.append(Drift("expired", text))
+        if term_plan.executed_ms is not None:
+            drifts.append(Drift("executed", "it was carried out already"))
         elif bundle in gone:
-            found.append(Drift("bundle", gone[bundle], bundle))
+            drifts.append(Drift("bundle", gone[bundle], bundle))
         elif bundle not in too_big:
-            found.append(Drift("load", "no broker that answers reports it as too big", bundle))
+            drifts.append(Drift("load", "no broker that answers reports it as too big", bundle))
         if (moving := self.acting.moves.queue.move_of(bundle)) is not None:
-            found.append(Drift("move", f"move {moving.id} is under way", bundle))
-        if found:
-            raise refusal(kept.id, found)
-        kept.executed_ms = now_ms
+            drifts.append(Drift("move", f"move {moving.id} is under way", bundle))
+        if drifts:
+            raise refusal(term_plan.id, drifts)
+        term_plan.executed_ms = now_ms
         ended = await self.split(*too_big[bundle])
         if ended.end is not None and not ended.end.children:
             raise OperationalError(f"{bundle} was not split: {ended.end.text}")

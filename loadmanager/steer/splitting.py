@@ -76,6 +76,6 @@ class FleetSplitting:
         strategies = self.strategies.value
         snapshot = self.load_manager.snapshot(strategies)
         plan = Plan("BundleSplitterTask", splits=(split,))
-        kept = self.plans.keep(snapshot, plan, strategies, {})
-        log.info("a split waits for approval", plan=kept.id, bundle=split.bundle)
-        return kept.id
+        term_plan = self.plans.keep(snapshot, plan, strategies, {})
+        log.info("a split waits for approval", plan=term_plan.id, bundle=split.bundle)
+        return term_plan.id

@@ -29,7 +29,7 @@ PROPOSED = gauge(
 IMBALANCE = gauge(
     "loadmanager_fleet_imbalance", "Standard deviation of the brokers' messages/s in and out"
 )
-HELD = gauge("loadmanager_fleet_held", "1 while nothing is decided or moved; the log says why")
+HOLDING = gauge("loadmanager_fleet_held", "1 while nothing is decided or moved; the log says why")
 BREAKER = counter("loadmanager_fleet_breaker_openings", "Times that the circuit breaker opened")
 PULSAR_BALANCES = gauge(
     "loadmanager_fleet_pulsar_balances", "1 while Pulsar's own shedding or splitting is on"
@@ -65,7 +65,7 @@ def samples(work: FleetWork) -> Iterator[Sample]:
             yield PROPOSED.sample(len(shadow.plan.unloads), shadow.plan.strategy)
     rates = {broker: picture.reports[broker].rate for broker in sorted(picture.reports)}
     yield IMBALANCE.sample(spread(rates))
-    yield HELD.sample(work.hold.shown_reason() is not None)
+    yield HOLDING.sample(work.hold.shown_reason() is not None)
     yield BREAKER.sample(work.hold.breaker.opened)
     yield PULSAR_BALANCES.sample(bool(picture.settings and picture.own_balancing()))
     for author in Author:

@@ -171,8 +171,8 @@ class Watching:
 
     async def _read_settings(self) -> None:
         leader = self.picture.leader
-        known = leader if leader in self.picture.registered else None
-        self.picture.settings = await self.reader.settings(known)
+        registered_leader = leader if leader in self.picture.registered else None
+        self.picture.settings = await self.reader.settings(registered_leader)
         self.picture.settings_ms = self.clock.now_ms()
 
     async def _read_leader(self) -> None:
@@ -207,8 +207,8 @@ class Watching:
             text = said(error)
             if part not in problems:
                 bug = None if isinstance(error, LoadManagerError) else error
-                told = "a part of the cluster cannot be read"
-                log.warning(told, part=part, error=text, exc_info=bug)
+                event = "a part of the cluster cannot be read"
+                log.warning(event, part=part, error=text, exc_info=bug)
             problems[part] = text
             return False
         if problems.pop(part, None) is not None:

@@ -20,7 +20,7 @@ from loadmanager.leader.draining import INTERVAL_S
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.operations import Operations
-from loadmanager.leader.owners_seen import OwnersSeen
+from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.steer.acting import Acting
 from loadmanager.steer.advice import Advice
 from loadmanager.steer.daemon_note import DaemonNote
@@ -61,9 +61,9 @@ class FleetWork:
     operations: Operations
     split_orders: SplitOrders
     splitting: FleetSplitting
-    owners: OwnersSeen
+    owners: OwnerTracker
     recorder: FleetRecorder
-    _held: str | None = None
+    _hold_code: str | None = None
     """The code of the reason that the log told last."""
     _began: bool = False
     """Whether the cluster was read once."""
@@ -145,12 +145,12 @@ class FleetWork:
         """Log why nothing is moved, once for each reason."""
         mode, why = self.settings.value.mode, self.hold.shown_reason()
         code = None if why is None else why.code
-        if code != self._held and mode != OBSERVE:
+        if code != self._hold_code and mode != OBSERVE:
             if why is None:
                 log.info("bundles may be moved" if mode in (APPROVE, ACT) else "plans are made")
             else:
                 log.warning("nothing is moved now", why=str(why))
-            self._held = code
+            self._hold_code = code
 
     def _carry_out(self, snapshot: ClusterSnapshot, plan: Plan) -> Sequence[Move]:
         strategies, waiting = self.strategies.value, self.advice.plan_id
@@ -173,9 +173,9 @@ class FleetWork:
         ready = waiting is not None and plans.is_ready(waiting)
         if waiting and ready and _moves(plans.find(waiting).sealed.plan) == _moves(plan):
             return waiting
-        kept = plans.keep(snapshot, plan, strategies, {})
-        log.info("a plan waits for approval", plan=kept.id, moves=len(plan.unloads))
-        return kept.id
+        term_plan = plans.keep(snapshot, plan, strategies, {})
+        log.info("a plan waits for approval", plan=term_plan.id, moves=len(plan.unloads))
+        return term_plan.id
 
 
 def _moves(plan: Plan) -> list[tuple[str, str, str | None]]:

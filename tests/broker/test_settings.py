@@ -188,7 +188,7 @@ def test_unreadable_files(tmp_path: Path) -> None:
 
 def test_keys_without_effect_are_not_dynamic() -> None:
     """A key without effect cannot be changed on running brokers."""
-    keys = [known.key for known in settings.KEYS.known().values()]
+    keys = [known.key for known in settings.KEYS.by_name().values()]
     assert any("without effect" in key.doc for key in keys)
     assert [key.name for key in keys if "without effect" in key.doc and key.dynamic] == []
 

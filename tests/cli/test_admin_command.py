@@ -369,8 +369,10 @@ async def test_a_peer_that_answers_something_else_costs_its_rows(
         assert served.broker_id(0) in out
 
 
-async def test_removing_nothing_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    """A limit or a policy that does not exist is not reported as removed."""
+async def test_changing_nothing_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    """A limit or a policy that does not exist is not reported as removed, nor one as set that was
+    so before.
+    """
     async with serving() as served:
         shell = Shell(served, capsys)
         assert (await served.ask("PUT", "/admin/v2/persistent/acme/orders/t")).status == 204
@@ -384,6 +386,10 @@ async def test_removing_nothing_fails(capsys: pytest.CaptureFixture[str]) -> Non
         status, out, err = await shell.run(*deletion)
         assert (status, out, "gold does not exist" in err) == (1, "", True)
         set_ = ("isolation", "set", "gold", "--namespaces", "gold/.*", "--primary", ".*")
+        assert (await shell.run(*set_))[0] == 0
+        said = "isolation policy gold is so already: nothing was done"
+        assert (await shell.run(*set_))[:2] == (1, said)
+        assert (await shell.run(*set_, "--unload", "all_matching"))[0] == 0
         assert (await shell.run(*set_))[0] == 0
         assert (await shell.run(*deletion))[:2] == (0, "isolation policy gold deleted")
 

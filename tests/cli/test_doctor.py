@@ -23,8 +23,8 @@ from leader.documents import a_broker_shown, a_cluster_shown, resources
 from loadmanager import cli
 from loadmanager.broker import settings
 from loadmanager.cli.doctor import asking, cluster, configuration, here, host, zookeeper
-from loadmanager.cli.doctor.asking import Broker, Cluster
-from loadmanager.cli.doctor.findings import Finding, Level
+from loadmanager.cli.doctor.asking import BrokerFacts, ClusterFacts
+from loadmanager.cli.doctor.findings import Diagnosis, Severity
 from loadmanager.cli.doctor.host import GIB, Host
 from loadmanager.cli.doctor.zookeeper import Server
 from loadmanager.engine.strategies.never_sheds import NeverSheds
@@ -47,17 +47,17 @@ RUNNING = settings.KEYS.load(
 ).runtime()
 
 
-def _said(findings: Iterator[Finding]) -> dict[str, Level]:
+def _said(findings: Iterator[Diagnosis]) -> dict[str, Severity]:
     """Subject → level of what is not fine; each has an advice."""
     said = {}
     for finding in findings:
-        assert bool(finding.advice) == (finding.level is not Level.FINE)
-        if finding.level is not Level.FINE:
+        assert bool(finding.advice) == (finding.level is not Severity.FINE)
+        if finding.level is not Severity.FINE:
             said[finding.subject] = finding.level
     return said
 
 
-PROBLEM, WARNING = Level.PROBLEM, Level.WARNING
+PROBLEM, WARNING = Severity.PROBLEM, Severity.WARNING
 
 
 # Host
@@ -83,7 +83,7 @@ def test_a_good_host_has_no_finding() -> None:
         ({"unwritable": {"history": Path("/h")}}, {"history: /h": PROBLEM}),
     ],
 )
-def test_hosts(changed: dict[str, Any], expected: dict[str, Level]) -> None:
+def test_hosts(changed: dict[str, Any], expected: dict[str, Severity]) -> None:
     """What is short, unknown or not writable."""
     assert _said(host.check(replace(HOST, **changed))) == expected
 
@@ -147,7 +147,7 @@ THREE = [_server(1, "leader"), _server(2, "follower"), _server(3, "follower")]
         ([*THREE, _server(4, "follower")], {"ensemble": WARNING}),
     ],
 )
-def test_ensembles(servers: list[Server], expected: dict[str, Level]) -> None:
+def test_ensembles(servers: list[Server], expected: dict[str, Severity]) -> None:
     """Quorum, leader, latency against the session timeout, number of servers."""
     assert _said(zookeeper.check(servers, 30_000)) == expected
 
@@ -224,11 +224,11 @@ METRICS = {
 }
 
 
-def _broker(name: str, **changed: Any) -> Broker:
+def _broker(name: str, **changed: Any) -> BrokerFacts:
     metrics = {**METRICS, **changed.pop("metrics", {})}
     if name == "b1:8080":
         metrics = {**metrics, "loadmanager_leader": {"": 1.0}}
-    broker = Broker(
+    broker = BrokerFacts(
         broker=name,
         leader="b1:8080",
         settings={**RUNNING, **changed.pop("settings", {})},
@@ -245,11 +245,13 @@ def _seen(*, last: Mapping[str, Any] = {}, **changed: Any) -> ClusterShown:
     return a_cluster_shown([first, second, third], **changed)
 
 
-def _cluster(seen: ClusterShown | None = None, **changed: Any) -> Cluster:
+def _cluster(seen: ClusterShown | None = None, **changed: Any) -> ClusterFacts:
     """Three brokers, of which the last is changed."""
     brokers = [_broker("b1:8080"), _broker("b2:8080"), _broker("b3:8080", **changed)]
-    return Cluster(
-        url="http://b1:8080", brokers={each.broker: each for each in brokers}, seen=seen or _seen()
+    return ClusterFacts(
+        url="http://b1:8080",
+        brokers={each.broker: each for each in brokers},
+        leaders_view=seen or _seen(),
     )
 
 
@@ -309,7 +311,7 @@ def _certificate(days: float) -> dict[str, dict[str, float]]:
         ({"metrics": {"loadmanager_tls_refused_changes_total": {"x": 1.0}}}, {B3: WARNING}),
     ],
 )
-def test_clusters(changed: dict[str, Any], expected: dict[str, Level]) -> None:
+def test_clusters(changed: dict[str, Any], expected: dict[str, Severity]) -> None:
     """One thing is wrong with the last of three brokers, and just that is said."""
     assert _said(cluster.check(_cluster(**changed))) == expected
 
@@ -339,7 +341,7 @@ def test_what_goes_on_without_zookeeper() -> None:
         ({"paused": PauseShown(until=1, note="")}, {"moves": WARNING}),
     ],
 )
-def test_what_the_leader_sees(seen: dict[str, Any], expected: dict[str, Level]) -> None:
+def test_what_the_leader_sees(seen: dict[str, Any], expected: dict[str, Severity]) -> None:
     """Reports, versions, cordons, bundles."""
     assert _said(cluster.check(_cluster(_seen(**seen)))) == expected
 
@@ -347,7 +349,7 @@ def test_what_the_leader_sees(seen: dict[str, Any], expected: dict[str, Level]) 
 @pytest.mark.parametrize(
     ("bundles", "expected"), [(None, {}), (11, {"bundles": WARNING}), (12, {})]
 )
-def test_few_bundles(bundles: int | None, expected: dict[str, Level]) -> None:
+def test_few_bundles(bundles: int | None, expected: dict[str, Severity]) -> None:
     """Those of the namespaces with load count, four for each broker."""
     assert _said(cluster.check(replace(_cluster(), few_bundles=bundles))) == expected
 
@@ -374,12 +376,12 @@ def test_a_cluster_without_a_leader_or_brokers() -> None:
     brokers = {
         name: replace(_broker(name), leader=None, metrics=METRICS) for name in ("b1:8080", "b2")
     }
-    none = Cluster(url="u", brokers=brokers, seen=None, not_seen="503")
+    none = ClusterFacts(url="u", brokers=brokers, leaders_view=None, why_no_view="503")
     assert _said(cluster.check(none)) == {"leader": PROBLEM}
     led = replace(none, brokers={name: _broker(name) for name in ("b1:8080", "b2")})
     assert _said(cluster.check(led)) == {"leader": WARNING}
-    assert _said(cluster.check(Cluster(url="u", failure="no answer"))) == {"u": PROBLEM}
-    assert _said(cluster.check(Cluster(url="u"))) == {"u": PROBLEM}
+    assert _said(cluster.check(ClusterFacts(url="u", failure="no answer"))) == {"u": PROBLEM}
+    assert _said(cluster.check(ClusterFacts(url="u"))) == {"u": PROBLEM}
 
 
 def test_a_metrics_page_is_read() -> None:
@@ -475,7 +477,7 @@ MANAGER = {"loadManagerClassName": "ExtensibleLoadManagerImpl"}
         ),
     ],
 )
-def test_settings(values: dict[str, str], expected: dict[str, Level]) -> None:
+def test_settings(values: dict[str, str], expected: dict[str, Severity]) -> None:
     """Values that are allowed each, and do together what nobody wants."""
     assert _said(configuration.check(settings.KEYS.load(None, STORED | values))) == expected
 

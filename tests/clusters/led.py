@@ -34,15 +34,15 @@ from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.tasks import Scope, Steps
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.draining import Draining
-from loadmanager.leader.events import Events
+from loadmanager.leader.events import EventHub
 from loadmanager.leader.load_feed import LoadFeed
 from loadmanager.leader.load_manager import LeaderHold, LoadManager
 from loadmanager.leader.merging import Merging
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.operations import Operations
-from loadmanager.leader.overview import Overview
-from loadmanager.leader.owners_seen import OwnersSeen
-from loadmanager.leader.plans import Plans
+from loadmanager.leader.overview import TermOverview
+from loadmanager.leader.owner_tracker import OwnerTracker
+from loadmanager.leader.plans import TermPlans
 from loadmanager.leader.ports.mover import Released
 from loadmanager.leader.preferred import Preferred
 from loadmanager.leader.wishes import OperatorWishes
@@ -142,15 +142,15 @@ class Led:
             splits=self.splits,
             bundle_count=bundle_count,
         )
-        self.events = Events()
-        self.owners = OwnersSeen(
+        self.events = EventHub()
+        self.owners = OwnerTracker(
             brokers=first.brokers,
             clock=clock,
             events=self.events,
             view=self.view,
             stats_interval_s=lambda: 60.0,
         )
-        self.overview = Overview(
+        self.overview = TermOverview(
             leader=Leader("b0:8080", "http://b0:8080", 1),
             since_ms=clock.now_ms(),
             view=self.view,
@@ -161,7 +161,7 @@ class Led:
             balancing=lambda: True,
             load_manager=self.load_manager,
         )
-        self.plans = Plans(
+        self.plans = TermPlans(
             epoch=1,
             load_manager=self.load_manager,
             moves=self.moves,

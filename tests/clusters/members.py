@@ -27,10 +27,11 @@ from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.tasks import Scope, Steps
 from loadmanager.leader.brokers import Brokers
-from loadmanager.leader.leading import Leading
+from loadmanager.leader.leading import PresentLeader
 from loadmanager.leader.ports.mover import Released
 from loadmanager.leader.wishes import OperatorWishes
 from loadmanager.member.base import Base, Cluster
+from loadmanager.member.hooks import HookLimits, Hooks
 from loadmanager.member.locks import Locks
 from loadmanager.member.lookup import Lookups
 from loadmanager.member.namespaces import Namespaces
@@ -38,6 +39,7 @@ from loadmanager.member.ownership import Ownership
 from loadmanager.member.placement_policies import PlacementPolicies
 from loadmanager.member.ports.hosting import HostUsage, TopicTraffic
 from loadmanager.member.record_orders import RecordOrders
+from loadmanager.member.refusals import Refusals
 from loadmanager.member.settings import BrokerSettings, StateSettings
 from loadmanager.member.state_cache import StateCache
 from loadmanager.member.state_records import StateRecords
@@ -150,6 +152,10 @@ class Tenant:
         return HostUsage(0, 1 << 20, 0, 0)
 
 
+async def nothing_open() -> None:
+    """Close a topic that is open nowhere."""
+
+
 class Leaves:
     """Settings as a test sets them; every other leaf has its defaults."""
 
@@ -179,7 +185,7 @@ class Broker:
         self.steps: list[Transition] = []
         self.scope = fleet.scope
         settings, clock = Live(BrokerSettings(lookups_max=100)), LoopClock()
-        self.leading = Leading()
+        self.leading = PresentLeader()
         self.brokers = Brokers(self.store, clock)
         self.namespaces = Namespaces(self.store, settings)
         self.topics = Topics(self.store, self.namespaces, settings)
@@ -207,7 +213,8 @@ class Broker:
         self.ownership = Ownership(
             self.base,
             namespaces=self.namespaces,
-            hosting=self.tenant,
+            hosting=Hooks(self.tenant, HookLimits()),
+            refusals=Refusals(self.store, clock, self.address.broker_id),
             claims=self.records if extensible else locks,
             observe=self.steps.append,
         )

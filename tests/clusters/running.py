@@ -16,13 +16,13 @@ import msgspec
 from clusters.members import LoopClock
 
 from loadmanager.broker import settings
+from loadmanager.broker.compose import Parts
 from loadmanager.broker.ports.log import Storage
 from loadmanager.broker.protocol.server import BrokerServer
+from loadmanager.broker.service import BrokerService, Outside
 from loadmanager.broker.settings.live import LiveSettings
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import Frame, FrameReader, encode
-from loadmanager.broker.wiring.outside import Outside, Service
-from loadmanager.broker.wiring.parts import Parts
 from loadmanager.engine.history.records import Record
 from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
 from loadmanager.kit.addresses import BrokerAddress
@@ -101,7 +101,7 @@ class Running:
         peers: Peers | None = None,
         verifier: Verifier | None = None,
         *,
-        service: Callable[..., Service] = BrokerServer,
+        service: Callable[..., BrokerService] = BrokerServer,
         storage: Storage | None = None,
     ) -> None:
         self.address = address
@@ -170,11 +170,11 @@ class Running:
         """Own the bundle of a topic, and open the topic."""
         bundles = await self.use.namespaces.bundles(topic.namespace)
         await self.use.orders.acquire(bundles.bundle_of_topic(str(topic)))
-        await self.parts.hosting.host(topic)
+        await self.parts.hosting.serving.topics.host(topic)
 
     async def measure(self) -> None:
         """End a period over which traffic is averaged."""
-        await self.parts.hosting.measure()
+        await self.parts.hosting.serving.topics.measure()
 
 
 class Cluster:

@@ -19,7 +19,7 @@ from loadmanager.broker.protocol.connection import Connection
 from loadmanager.broker.protocol.hosted import AttachedConsumer, AttachedProducer
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import FrameReader, encode
-from loadmanager.kit.http.connections import Connection as HttpConnection
+from loadmanager.kit.http.connections import HttpConnection
 from loadmanager.limits.limit import Ticket
 from loadmanager.limits.policies import PublishRate
 from loadmanager.limits.publish import Sender
@@ -122,4 +122,4 @@ async def test_a_client_of_the_admin_api_leaves_no_object() -> None:
             ):
                 await answer.read()
         await until(lambda: server._connections._crowd.count <= before)
-        await until(lambda: alive(HttpConnection)["Connection"] <= before)
+        await until(lambda: alive(HttpConnection)["HttpConnection"] <= before)

@@ -14,7 +14,7 @@ from loadmanager.kit.zookeeper.heartbeat import (
     HEARTBEATS_UNANSWERED_MAX,
     Heartbeat,
 )
-from loadmanager.kit.zookeeper.outage import Outage
+from loadmanager.kit.zookeeper.outage import OutageLog
 
 SESSION = 7
 
@@ -54,7 +54,7 @@ class Client:
 
 def connected(client: Any) -> Heartbeat:
     """Heartbeats of a session that has just begun, without their thread."""
-    heartbeat = Heartbeat(client, Outage("zk"), monotonic_s=lambda: 1.0)
+    heartbeat = Heartbeat(client, OutageLog("zk"), monotonic_s=lambda: 1.0)
     heartbeat.on_state(KazooState.CONNECTED, SESSION)
     return heartbeat
 

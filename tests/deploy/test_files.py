@@ -385,7 +385,7 @@ def test_a_broker_needs_no_memory_that_is_written_and_run() -> None:
     """`MemoryDenyWriteExecute` of its unit stops neither uvloop nor re2, nor what else it loads."""
     program = (
         "import ctypes, sys; print(ctypes.CDLL(None).prctl(65, 1, 0, 0, 0), flush=True)\n"
-        "import loadmanager.broker.wiring.broker, uvloop, re2\n"
+        "import loadmanager.broker.process, uvloop, re2\n"
         "loop = uvloop.new_event_loop(); loop.run_until_complete(loop.create_task(loop.shutdown_"
         "asyncgens())); loop.close(); print(bool(re2.match('a+', 'aa')))"
     )

@@ -134,9 +134,9 @@ def test_lines_of_tools_are_short(name: str) -> None:
 
 
 def test_the_readme_is_short() -> None:
-    """A newcomer reads it in two minutes."""
+    """A newcomer reads it in three minutes, a whole program included."""
     lines = (ROOT / "README.md").read_text().splitlines()
-    assert len(lines) <= 100
+    assert len(lines) <= 160
     assert max(map(len, lines)) <= COLUMNS
 
 

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.request import urlopen
+from typing import Any
+from urllib.request import HTTPRedirectHandler, Request, build_opener, urlopen
 
 import pytest
 from ports import free_port
@@ -144,3 +145,62 @@ def test_traffic_flows(zookeeper_server: EmbeddedZooKeeper) -> None:
     for words in figures[1:]:
         assert words[-1] in ("(traffic-0)", "(traffic-1)")
         assert float(words[-3]) > 0
+
+
+def test_rooms_move_and_survive(zookeeper_server: EmbeddedZooKeeper, tmp_path: Path) -> None:
+    """The README's service in three processes: whoever is asked, a room has one owner. What it has
+    in memory is saved when its owner stops, and others serve its rooms when it is killed.
+    """
+    text = (ROOT / "README.md").read_text().partition("```python\nimport asyncio")[2]
+    text = "import asyncio" + text.partition("```")[0]
+    url = zookeeper_server.url.removeprefix("zk:")
+    assert "zk://127.0.0.1:2181/rooms" in text
+    script = tmp_path / "rooms.py"
+    script.write_text(text.replace("127.0.0.1:2181/rooms", f"{url}/rooms-{os.getpid()}"))
+    ports = [free_port() for _ in range(3)]
+    members = [
+        subprocess.Popen([sys.executable, str(script), str(port)], cwd=tmp_path) for port in ports
+    ]
+
+    def say(room: str, message: str, of: list[int]) -> list[str]:
+        """Send a message to one of the processes, again while nobody answers for the room."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while True:
+            port = of[len(message) % len(of)]
+            sent = Request(f"http://127.0.0.1:{port}/{room}", message.encode(), method="POST")
+            try:
+                with _FOLLOWING.open(sent, timeout=10) as answer:
+                    messages: list[str] = json.load(answer)
+                    return messages
+            except OSError:
+                assert time.monotonic() < deadline_s
+                time.sleep(0.2)
+
+    try:
+        rooms = [f"room-{number}" for number in range(12)]
+        for room in rooms:
+            assert say(room, "a", ports) == ["a"]
+            assert say(room, "bb", ports) == ["a", "bb"]
+        members[0].send_signal(signal.SIGINT)
+        members[0].wait(PATIENCE_S)
+        for room in rooms:
+            assert say(room, "ccc", ports[1:]) == ["a", "bb", "ccc"]
+        members[1].kill()
+        for room in rooms:
+            assert say(room, "dddd", ports[2:])[-1] == "dddd"
+    finally:
+        for member in members:
+            member.kill()
+            member.wait()
+
+
+class _Following(HTTPRedirectHandler):
+    """Follows a redirect with the same body, as curl -L does for 307."""
+
+    def redirect_request(
+        self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> Request:
+        return Request(newurl, req.data, method="POST")
+
+
+_FOLLOWING = build_opener(_Following)

@@ -21,7 +21,7 @@ class Caller:
 
     def __init__(self, server: BrokerServer, wire: Wire | None = None) -> None:
         self.wire = Wire() if wire is None else wire
-        self.connection = Connection(server, server.handlers)
+        self.connection = Connection(server.serving, server.handlers)
         self.connection.connection_made(self.wire)
 
     @property
@@ -67,12 +67,12 @@ def connect(credentials: str = "", original: str = "") -> bytes:
 
 def left_behind(server: BrokerServer) -> dict[str, int]:
     """What clients still have at a broker: nothing, when all of them are gone."""
-    topics = list(server._topics.values())
+    topics = list(server.serving.open_topics.values())
     counts = {
-        "connections": len(server.connections),
+        "connections": len(server.serving.attachments.connections),
         "producers": sum(len(topic.producers) for topic in topics),
         "consumers": sum(len(topic.attached) for topic in topics),
-        "requests": sum(party.requests for party in server.turns._parties.values()),
-        "admitted": sum(party.connections for party in server.turns._parties.values()),
+        "requests": sum(party.requests for party in server.serving.turns._parties.values()),
+        "admitted": sum(party.connections for party in server.serving.turns._parties.values()),
     }
     return {what: count for what, count in counts.items() if count}

@@ -273,8 +273,8 @@ async def _left(served: Served, server: BrokerServer) -> list[str]:
         await until(lambda: not left_behind(server) and not _commands(), QUIET_S)
     except TimeoutError:
         problems.append(f"left behind: {left_behind(server)}, tasks {_commands()}")
-    if server.failures.count:
-        problems.append(f"{server.failures.count} commands failed")
+    if server.serving.failures.count:
+        problems.append(f"{server.serving.failures.count} commands failed")
     topic = TopicName("persistent", ORDERS, "after")
     await served.brokers[0].serve(topic)
     caller = Caller(server)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from broker.composed.test_client_access import secured
 from broker.protocol.driven_broker import PONG, Wire
-from broker.wiring.test_client_access import secured
 from clusters.running import NS, eventually, until
 from hostile.callers import PING, Caller, connect
 from hostile.roles import ROLES, TOPIC
@@ -86,8 +86,10 @@ def counted() -> Iterator[Work]:
 
 def stranger(server: BrokerServer) -> Caller:
     """A client with a token that permits nothing; its turn does not end."""
-    clock, failed = server.clock, server.failures.report
-    server.turns = LoopTurns(server.settings, clock, failed, turn_ns=3600 * SECOND_NS)
+    clock, failed = server.serving.clock, server.serving.failures.report
+    server.serving.turns = LoopTurns(
+        server.serving.settings, clock, failed, turn_ns=3600 * SECOND_NS
+    )
     caller = Caller(server, Quiet())
     caller.say(connect(STRANGER.credentials))
     return caller

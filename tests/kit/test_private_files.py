@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,10 +11,16 @@ import pytest
 
 from loadmanager.broker.storage.disk import DirectoryDisk
 from loadmanager.broker.storage.shared_id import SharedId
-from loadmanager.kit.files.properties import write_private
+from loadmanager.kit.files.properties import read_properties, write_private
 from loadmanager.kit.history.segment_writer import SegmentWriter
 from loadmanager.kit.history.shipping import Shipper
-from loadmanager.kit.private_files import make_folder, open_private, open_regular, write_file
+from loadmanager.kit.private_files import (
+    FILE_MODE,
+    make_folder,
+    open_private,
+    open_regular,
+    write_file,
+)
 from loadmanager.kit.system.folder_lock import locked
 from loadmanager.steer.files.note import replace_file
 
@@ -79,3 +86,21 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     with open_private(tmp_path / "file", "wb") as file:
         file.write(b"x")
     os.close(open_regular(str(tmp_path / "file"), os.O_RDONLY))
+
+
+def test_settings_with_secrets_are_a_file_of_our_own(tmp_path: Path) -> None:
+    """A pipe at its place is not waited for, a link not followed, another's file not kept."""
+    path, other = tmp_path / "broker.conf", tmp_path / "other"
+    os.mkfifo(path)
+    write_private(path, {"key": "a"})
+    other.write_text("other")
+    path.unlink()
+    path.symlink_to(other)
+    write_private(path, {"key": "b"})
+    before = path.open()
+    with before:
+        write_private(path, {"key": "c"})
+        assert read_properties(path) == {"key": "c"}
+        assert before.read() == "key=b\n"
+    assert other.read_text() == "other"
+    assert stat.S_IMODE(path.lstat().st_mode) == FILE_MODE

@@ -84,7 +84,7 @@ class _View(ClusterView):
         super().observe(broker_id, report, now_ms)
         self.clock.now = now_ms
         if self.log is not None:
-            self.log.seen(broker_id, report)
+            self.log.taken_up(broker_id, report)
 
 
 class _Leader(ClosedLoop):

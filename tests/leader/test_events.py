@@ -14,10 +14,10 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.leader import decisions, events
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.documents.decisions import DecisionShown
-from loadmanager.leader.events import EventQueue, Events
+from loadmanager.leader.events import EventHub, EventQueue
 
 
-def publish(hub: Events, *numbers: int) -> None:
+def publish(hub: EventHub, *numbers: int) -> None:
     """Some events."""
     for number in numbers:
         hub.publish("x", partial(dict, {"n": number}))
@@ -39,7 +39,7 @@ async def taken(queue: EventQueue) -> list[tuple[str, Any]]:
 
 async def test_a_listener_gets_what_comes() -> None:
     """In order, with ids of the term; after the end, nothing; who left, nothing."""
-    hub = Events()
+    hub = EventHub()
     hub.begin(7)
     one, other = hub.listen(None), hub.listen(None)
     publish(hub, 1, 2)
@@ -58,7 +58,7 @@ async def test_a_listener_gets_what_comes() -> None:
 
 async def test_a_slow_listener_is_told_what_it_lost() -> None:
     """The oldest give way; others lose nothing."""
-    hub = Events()
+    hub = EventHub()
     slow = hub.listen(None)
     publish(hub, *range(events.QUEUE_MAX + 5))
     got = await taken(slow)
@@ -75,7 +75,7 @@ async def test_a_slow_listener_is_told_what_it_lost() -> None:
 )
 async def test_who_comes_back_gets_what_it_missed(after: str, expected: Any) -> None:
     """From the last event on; everything that is kept, if that is of another term or unknown."""
-    hub = Events()
+    hub = EventHub()
     hub.begin(3)
     publish(hub, 1, 2, 3, 4)
     got = [name for name, _ in await taken(hub.listen(after))]
@@ -84,17 +84,17 @@ async def test_who_comes_back_gets_what_it_missed(after: str, expected: Any) -> 
 
 async def test_what_is_no_longer_kept_is_counted() -> None:
     """As lost."""
-    hub = Events()
+    hub = EventHub()
     hub.begin(1)
-    publish(hub, *range(events.KEPT + 10))
+    publish(hub, *range(events.EVENTS_MAX + 10))
     got = await taken(hub.listen("1-4"))
     assert got[0] == ("lost", {"lost": 6})
-    assert len(got) == events.KEPT + 1
+    assert len(got) == events.EVENTS_MAX + 1
 
 
 async def test_listeners_are_limited() -> None:
     """One more is refused until another leaves."""
-    hub = Events()
+    hub = EventHub()
     listeners = [hub.listen(None) for _ in range(events.LISTENERS_MAX)]
     with pytest.raises(OperationalError):
         hub.listen(None)
@@ -127,12 +127,12 @@ async def test_quiet_cycles_in_a_row_are_one_decision() -> None:
 async def test_kept_decisions_are_bounded_by_number_and_size() -> None:
     """The oldest go; a single one that is too large stays alone."""
     kept = Decisions(LoopClock())
-    for number in range(decisions.DECISIONS_KEPT + 5):
+    for number in range(decisions.DECISIONS_MAX + 5):
         kept.remember("x", partial(dict, n=number), epoch=1, cycle=0)
-    assert len(kept.last(10_000)) == decisions.DECISIONS_KEPT
-    kept.remember("x", dict, epoch=1, cycle=0, weight=decisions.WEIGHT_KEPT - 10)
+    assert len(kept.last(10_000)) == decisions.DECISIONS_MAX
+    kept.remember("x", dict, epoch=1, cycle=0, weight=decisions.WEIGHT_MAX - 10)
     assert len(kept.last(10_000)) == 11
-    kept.remember("x", dict, epoch=1, cycle=0, weight=2 * decisions.WEIGHT_KEPT)
+    kept.remember("x", dict, epoch=1, cycle=0, weight=2 * decisions.WEIGHT_MAX)
     assert len(kept.last(10_000)) == 1
     kept.remember("x", dict, epoch=1, cycle=0)
     assert len(kept.last(10_000)) == 1

@@ -19,7 +19,7 @@ from loadmanager.kit.metadata.leader import Leader, Term
 from loadmanager.kit.metadata.memory import MemoryStore, MemoryTree
 from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.tasks import Interval, Scope, Steps, every, forever
-from loadmanager.leader.leading import Leading
+from loadmanager.leader.leading import PresentLeader
 from loadmanager.member.leading.leadership import FAILURES_IN_A_ROW_MAX, Leadership
 
 Lead = Callable[[Term, Scope, Steps], Awaitable[None]]
@@ -29,7 +29,7 @@ class Candidate:
     """One broker's leadership over a store in memory."""
 
     def __init__(self, store: MemoryStore, name: str, lead: Lead) -> None:
-        self.store, self.leading = store, Leading()
+        self.store, self.leading = store, PresentLeader()
         self.election = StoreElection(store, LoopClock(), broker_id=name, web_url=f"http://{name}")
         self.leadership = Leadership(self.election, self.leading, lead, LoopClock())
 
@@ -162,7 +162,7 @@ def test_orders_of_deposed_leaders() -> None:
     """An order with an older epoch than the newest known one is refused; an operator's order has no
     epoch.
     """
-    leading = Leading()
+    leading = PresentLeader()
     leading.follow(Leader("b0:1", "", 7))
     leading.follow(None)
     leading.check(None)
@@ -176,7 +176,7 @@ def test_orders_of_deposed_leaders() -> None:
 
 async def test_orders_are_refused_from_the_moment_that_a_term_is_known() -> None:
     """A broker that waits for its name already takes orders, and does not follow leaders yet."""
-    tree, leading = MemoryTree(), Leading()
+    tree, leading = MemoryTree(), PresentLeader()
     async with tree.session(timeout_s=5) as store, Scope("test") as scope:
         election = StoreElection(
             store, LoopClock(), broker_id="b0:1", web_url="", on_leader=leading.learn_of

@@ -52,9 +52,9 @@ class Server(Owned):
         async def owned_bundle(_topic: TopicName) -> str:
             return bundle
 
-        self._broker.server.directory.owned_bundle = owned_bundle  # type: ignore[method-assign]
+        self._broker.server.serving.directory.owned_bundle = owned_bundle  # type: ignore[method-assign]
         try:
-            return await self._broker.server.host(topic) is not None
+            return await self._broker.server.serving.topics.host(topic) is not None
         except OperationalError:
             return False
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import structlog
-from clusters.members import NS, LoopClock, a_fleet
+from clusters.members import NS, LoopClock, a_fleet, nothing_open
 
 from loadmanager.broker.ports.directory import TopicRecords
 from loadmanager.engine.ownership.states import BundleState, LifeCause
@@ -209,9 +209,9 @@ async def test_topics_outlive_their_owner() -> None:
         assert await topics.epoch(topic) == 2
         assert await topics.of_namespace(NS, "ALL", []) == [str(topic)]
         with pytest.raises(ConflictError):
-            await topics.delete(topic, force=False)
+            await topics.delete(topic, force=False, close=nothing_open)
         await topics.forget_subscription(topic, "s/1")
-        await topics.delete(topic, force=False)
+        await topics.delete(topic, force=False, close=nothing_open)
         assert await topics.of_namespace(NS, "PERSISTENT", []) == []
         await topics.create_partitioned(TopicName.parse("p"), 2)
         assert await topics.partitions(TopicName.parse("p"), create=False) == 2

@@ -138,14 +138,14 @@ async def test_what_has_a_fence_of_its_own_goes_on_until_the_session_is_lost() -
         store.suspend()
         await broker.until(*once)
         broker.session_keeper.fence_unproven()
-        assert (broker.events, broker.session_keeper.kept) == (once, 1)
+        assert (broker.events, broker.session_keeper.unleased_bundles) == (once, 1)
         store.resume()
         await broker.until(*once, "verified")
         store.suspend()
         await broker.until(*once, "verified", *once)
         store.expire()
         await broker.until(*once, "verified", *once, "fenced", "lost all but []")
-        assert broker.session_keeper.kept == 0
+        assert broker.session_keeper.unleased_bundles == 0
         scope.cancel()
 
 

@@ -43,18 +43,20 @@ def rows(report: dict[str, Any], table: str, key: str) -> dict[str, dict[str, An
     return {row[key]: row for row in report["tables"][table]["rows"]}
 
 
-def rules_of(kind: str) -> reading.Rules:
+def rules_of(kind: str) -> reading.RecordFormat:
     """What a line must be to be a record of the designed day."""
     end_ms = history.START_MS + DAY_MS
     schema = to_arrow_schema(schema_of(kind))
-    return reading.Rules(schema, required_of(kind), numbers_of(kind), history.START_MS, end_ms, {})
+    return reading.RecordFormat(
+        schema, required_of(kind), numbers_of(kind), history.START_MS, end_ms, {}
+    )
 
 
 def task_of(
     kind: str, segments: Sequence[Segment], folder: Path, plain_bytes_max: int
-) -> reading.Task:
+) -> reading.SegmentTask:
     """What Spark would have a task do, without sums."""
-    return reading.Task(
+    return reading.SegmentTask(
         kind=kind,
         segments=[(one.path, one.name) for one in segments],
         rules=rules_of(kind),

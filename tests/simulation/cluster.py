@@ -13,14 +13,14 @@ from typing import Any
 from simulation.world import Machine, MachineClock, SimulationError, World
 from simulation.zookeeper import Client, Server
 
+from loadmanager.broker.compose import Parts
 from loadmanager.broker.protocol.connection import Connection
 from loadmanager.broker.protocol.server import HANDLERS, BrokerServer
+from loadmanager.broker.service import Outside
 from loadmanager.broker.settings import KEYS
 from loadmanager.broker.settings.live import LiveSettings
 from loadmanager.broker.storage.log_files import LogFiles
 from loadmanager.broker.storage.memory_disk import MemoryDisk, SharedFiles
-from loadmanager.broker.wiring.outside import Outside
-from loadmanager.broker.wiring.parts import Parts
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.audit import ChangeShown
@@ -168,7 +168,7 @@ class Process:
             return {}
         return {
             name: opened.life
-            for name, opened in self.parts.hosting._bundles.items()
+            for name, opened in self.parts.hosting.serving.open_bundles.items()
             if not opened.fenced
         }
 
@@ -406,7 +406,7 @@ class Transport(asyncio.Transport):
         self._inbox: list[bytes] = []
         self._in_s = self._out_s = 0.0
         process.transports.append(self)
-        self._protocol = Connection(process.parts.hosting, HANDLERS)  # type: ignore[union-attr]
+        self._protocol = Connection(process.parts.hosting.serving, HANDLERS)  # type: ignore[union-attr]
         process.machine.call_soon(self._protocol.connection_made, self)
 
     # The client's side

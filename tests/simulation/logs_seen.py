@@ -54,7 +54,7 @@ class LogObserver(Observer):
         """No topic appears without the lease."""
         super().after_step(process)
         parts = process.parts
-        names = set() if parts is None else set(parts.hosting._topics)
+        names = set() if parts is None else set(parts.hosting.serving.open_topics)
         new, leased = names - self._open.get(process, set()), process.store.lease.held
         if new and not leased(self._world.now_s):
             self._world.fail(f"{process.machine.name} opened {min(new)} without the lease")

@@ -21,7 +21,7 @@ SPLIT = "member/split_transaction.py"
 REPLACING = "member/replacing.py"
 LOCKS = "member/locks.py"
 ELECTION = "kit/metadata/election.py"
-SERVER = "broker/protocol/registry.py"
+BUNDLES = "broker/protocol/hosted_bundles.py"
 SESSION_KEEPER = "member/session_keeper.py"
 
 
@@ -110,17 +110,17 @@ UNCONTAINED = Edit(
 )
 
 CLOSES_ANY_LIFE = Edit(
-    SERVER,
+    BUNDLES,
     2,
     '''
     """Tell the clients of a bundle and forget its topics."""
-    opened = self._bundles.get(bundle)
+    opened = self.serving.open_bundles.get(bundle)
     if opened is None or opened.life != life:
         return 0
     ''',
     '''
     """Tell the clients of a bundle and forget its topics."""
-    opened = self._bundles.get(bundle)
+    opened = self.serving.open_bundles.get(bundle)
     if opened is None:
         return 0
     life = opened.life
@@ -184,7 +184,12 @@ MUTATIONS = (
                     self.fence_unproven()
                 """,
             ),
-            Edit(SERVER, 2, "if self.directory.lease.held(now_s):", "if True:"),
+            Edit(
+                "broker/protocol/server_state.py",
+                2,
+                "if self.directory.lease.held(now_s):",
+                "if True:",
+            ),
         ),
     ),
     _one(
@@ -473,16 +478,16 @@ MUTATIONS = (
     ),
     _stored(
         "non-persistent topics go on without the lease",
-        "broker/protocol/server.py",
+        "broker/protocol/hosted_bundles.py",
         3,
-        "if hosted.bundle not in kept or hosted.stored is None:",
-        "if hosted.bundle not in kept:",
+        "if hosted.bundle not in proven or hosted.stored is None:",
+        "if hosted.bundle not in proven:",
     ),
     _stored(
         "a topic is opened though the lease has run out meanwhile",
-        SERVER,
+        "broker/protocol/hosted_topics.py",
         2,
-        "leased = self.directory.lease.held(self.clock.monotonic_s())",
+        "leased = state.directory.lease.held(state.clock.monotonic_s())",
         "leased = True",
     ),
     _stored(
@@ -555,9 +560,9 @@ MUTATIONS = (
         "of two openings at once, both leave their indexes",
         "broker/storage/log_files.py",
         3,
-        "self._scanned[log_id] = found.scanned",
+        "self._scanned[log_id] = earlier.scanned",
         """
-        self._unindexed[log_id] = found.scanned
+        self._unindexed[log_id] = earlier.scanned
         await self._leave_indexes()
         """,
     ),
@@ -664,6 +669,43 @@ MUTATIONS = (
         "if size:",
         "broker/storage/test_failed_syncs.py::"
         "test_a_piece_that_a_journal_has_lost_is_not_brought_again",
+    ),
+    _in_test(
+        "what waits in memory of a log hides what others have found of it",
+        "broker/storage/log_files.py",
+        3,
+        "if own := self._buffer.paths(log_id):  # of a run that others may have found more of",
+        "if own := list[str]():",
+        "broker/storage/test_failed_syncs.py::"
+        "test_what_another_broker_has_found_of_a_failed_commit_can_be_read_here",
+    ),
+    _in_test(
+        "a share that goes while a log is opened is taken for an empty one",
+        "broker/storage/log_files.py",
+        2,
+        "if runs:  # a share that went away meanwhile looked as if its files were gone",
+        "if False:",
+        "broker/storage/test_vanishing_share.py",
+    ),
+    _in_test(
+        "a member of a service owns what it cannot prove",
+        "sharding/member.py",
+        2,
+        "if shard is None or not self._is_served(bundle):",
+        "if shard is None:",
+        "sharding/test_member.py::test_a_key_is_not_owned_without_a_proof",
+    ),
+    _in_test(
+        "nobody tells those who work for a shard that it is lost",
+        "sharding/host.py",
+        2,
+        """
+        for shard in self.shards.values():
+            shard.ended.set()
+        self.shards.clear()
+        """,
+        "self.shards.clear()",
+        "sharding/test_member.py::test_what_is_lost_is_not_saved",
     ),
     _in_test(
         "what a reader finds damaged is not read from the journal",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from simulation.cluster import Broker, Cluster, Process
 
-from loadmanager.broker.wiring.parts import Parts
+from loadmanager.broker.compose import Parts
 from loadmanager.engine.bundles.ranges import BundleRange, topic_hash
 from loadmanager.engine.ownership.state_records import decode_record
 from loadmanager.kit.errors import BadInputError

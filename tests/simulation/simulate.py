@@ -20,7 +20,7 @@ from simulation.cluster import Cluster, Process, leader_of
 from simulation.operators import NAMESPACES, TOPICS, Event, Operators, draw, session_of
 from simulation.world import Machine, SimulationError, World, logs_into
 
-from loadmanager.broker.wiring.initialize import record_cluster
+from loadmanager.broker.initialize import record_cluster
 from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name, topic_hash
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.metadata import paths

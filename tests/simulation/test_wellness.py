@@ -69,7 +69,7 @@ class Run:
         return [
             process
             for process in self.cluster.processes()
-            if any(name in TOPICS for name in process.parts.hosting._topics)  # type: ignore[union-attr]
+            if any(name in TOPICS for name in process.parts.hosting.serving.open_topics)  # type: ignore[union-attr]
         ]
 
     def cordoned(self) -> set[str]:

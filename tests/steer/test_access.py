@@ -113,6 +113,9 @@ async def test_whoever_can_use_the_socket_may_order(
             assert (await order)[0] == 200
         arguments = ["admin", "moves", "resume", "--url", f"unix:{path}"]
         assert await asyncio.to_thread(cli.main, arguments) == 0, capsys.readouterr()
+        arguments = ["admin", "tokens", "list", "--url", f"unix:{path}"]
+        assert await asyncio.to_thread(cli.main, arguments) == 1
+        assert f"unix:{path} answered 404" in capsys.readouterr().err
     assert not path.exists()
     arguments = ["admin", "decisions", "--url", f"unix:{tmp_path / 'nowhere'}"]
     assert await asyncio.to_thread(cli.main, arguments) == 1

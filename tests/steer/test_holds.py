@@ -18,7 +18,7 @@ from loadmanager.engine.moves.move import NOT_SENT, Author
 from loadmanager.kit.errors import ConfigError, ConflictError, OperationalError
 from loadmanager.leader.may_move import Asker
 from loadmanager.steer import settings_file as fleet
-from loadmanager.steer.compose import Cluster, FleetOptions, switch_on
+from loadmanager.steer.compose import ClusterDaemon, FleetOptions, switch_on
 from loadmanager.steer.files.note import FileNote
 from loadmanager.steer.pulsar.client import CONNECTIONS_MAX
 from loadmanager.steer.steady import Steady
@@ -231,7 +231,7 @@ async def test_since_when_a_bundle_is_where_it_is(tmp_path: Path) -> None:
     """Known exactly for what came later, not for what the daemon found."""
     async with watching(tmp_path, (13, 3), settings=ACT) as daemon:
         await daemon.work.read()
-        seen = daemon.work.owners.seen
+        seen = daemon.work.owners.by_bundle
         assert not any(one.exact for one in seen.values())
         bundle, there = min(daemon.pulsar.owners), daemon.pulsar.brokers[1]
         daemon.pulsar.owners[bundle] = there
@@ -305,7 +305,7 @@ async def test_a_daemon_that_is_stopped_before_it_has_read_anything(tmp_path: Pa
     async with watching(tmp_path) as daemon:
         daemon.pulsar.switch_off()
         values = {"pulsar": daemon.pulsar.url(), "mode": "act", "restorePulsarOnStop": "true"}
-        cluster = Cluster(fleet.parse("c", values), FleetOptions(tmp_path), 0)
+        cluster = ClusterDaemon(fleet.parse("c", values), FleetOptions(tmp_path), 0)
         await cluster._say_goodbye(daemon.client, daemon.work)
         assert daemon.pulsar.settings[OWN] == "true"
 
@@ -520,7 +520,7 @@ async def test_a_goodbye_reads_once_more(tmp_path: Path) -> None:
         await daemon.work.read()
         daemon.pulsar.switch_off()
         values = {"pulsar": daemon.pulsar.url(), "mode": "act", "restorePulsarOnStop": "true"}
-        cluster = Cluster(fleet.parse("c", values), FleetOptions(tmp_path), 0)
+        cluster = ClusterDaemon(fleet.parse("c", values), FleetOptions(tmp_path), 0)
         await cluster._say_goodbye(daemon.client, daemon.work)
         assert daemon.pulsar.settings[OWN] == "true"
 
@@ -532,7 +532,7 @@ async def test_a_goodbye_of_which_a_part_fails(tmp_path: Path) -> None:
         await daemon.work.read()
         daemon.pulsar.nonsense[f"/{OWN}/true"] = failed
         values = {"pulsar": daemon.pulsar.url(), "mode": "act", "restorePulsarOnStop": "true"}
-        cluster = Cluster(fleet.parse("c", values), FleetOptions(tmp_path), 0)
+        cluster = ClusterDaemon(fleet.parse("c", values), FleetOptions(tmp_path), 0)
         await cluster._say_goodbye(daemon.client, daemon.work)
         assert daemon.pulsar.settings[OWN] == "false"
         assert daemon.pulsar.settings["loadBalancerAutoBundleSplitEnabled"] == "true"
@@ -545,7 +545,7 @@ def test_basic_credentials_without_a_password(tmp_path: Path) -> None:
     path = tmp_path / "basic"
     path.write_text("secret\n")
     values = {"pulsar": "http://127.0.0.1:1", "basicFile": str(path)}
-    cluster = Cluster(fleet.parse("c", values), FleetOptions(tmp_path), 0)
+    cluster = ClusterDaemon(fleet.parse("c", values), FleetOptions(tmp_path), 0)
     with contextlib.ExitStack() as stack, pytest.raises(ConfigError, match="user:password"):
         cluster.listen(stack)
 

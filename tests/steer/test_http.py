@@ -17,7 +17,7 @@ from steer.fake_pulsar import a_pulsar
 from loadmanager.kit.http.openapi import DAEMON
 from loadmanager.kit.tasks import Scope
 from loadmanager.steer import settings_file as conf
-from loadmanager.steer.compose import Cluster, FleetOptions
+from loadmanager.steer.compose import ClusterDaemon, FleetOptions
 from loadmanager.steer.http.fleet import FleetServer
 
 ROUTES = ("fleet", "advice", "snapshot", "cluster", "bundles", "decisions", "plans", "moves")
@@ -41,7 +41,7 @@ async def a_cluster(
                 **more,
             },
         )
-        cluster = Cluster(settings, FleetOptions(folder), port=0, connections_cap=cap)
+        cluster = ClusterDaemon(settings, FleetOptions(folder), port=0, connections_cap=cap)
         with contextlib.ExitStack() as stack:
             cluster.listen(stack)
             async with Scope("test") as scope:
@@ -114,7 +114,7 @@ async def test_silent_connections_keep_nobody_out(tmp_path: Path) -> None:
 
 async def test_whether_it_is_ready(tmp_path: Path) -> None:
     """Healthy in any case; ready while a broker of the cluster answers; its leader is Pulsar's."""
-    cluster = Cluster(
+    cluster = ClusterDaemon(
         conf.parse("test", {"pulsar": "http://127.0.0.1:1"}), FleetOptions(tmp_path), port=0
     )
     with contextlib.ExitStack() as stack:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -199,13 +200,13 @@ async def test_endless_answers_cost_the_memory_of_one() -> None:
             ]
             most = 0
             while not all(one.done() for one in large):
-                most = max(most, bodies.bytes_held)
+                most = max(most, bodies.held_bytes)
                 await asyncio.sleep(0)
             for one in large:
                 with pytest.raises(OperationalError, match=f"more than {limit} bytes"):
                     await one
             assert SMALL_BYTES < most < limit + at_once * (SMALL_BYTES + 2 * CHUNK_BYTES)
-            assert bodies.bytes_held == 0
+            assert bodies.held_bytes == 0
             before = client.cost.bytes_read
             with pytest.raises(OperationalError, match="answered 500: xxx"):
                 await client.get_large("/load-report", pulsar.brokers[0])
@@ -227,7 +228,7 @@ async def test_a_broker_that_keeps_the_others_waiting_costs_its_time_only() -> N
         pulsar.nonsense["/load-report"] = lambda _request: web.Response(body=b"y" * (2 << 20))
         async with PulsarClient(settings) as client:
             slow_one = asyncio.ensure_future(client.get_large("/topics", pulsar.brokers[0]))
-            while client.bodies.bytes_held <= SMALL_BYTES:
+            while client.bodies.held_bytes <= SMALL_BYTES:
                 await asyncio.sleep(0.01)
             answer = await client.get_large("/load-report", pulsar.brokers[0])
             assert len(answer) == 2 << 20
@@ -278,9 +279,11 @@ def test_addresses_that_are_refused(url: str) -> None:
 
 def test_a_secret_that_cannot_be_read_is_told_at_the_start(tmp_path: Path) -> None:
     """Not with the first request."""
-    settings = PulsarSettings(urls=("http://h:1",), token_file=str(tmp_path / "none"))
-    with pytest.raises(OperationalError, match="cannot be read"):
-        PulsarClient(settings)
+    os.mkfifo(tmp_path / "pipe")
+    for name, why in (("none", "No such file"), ("pipe", "not a regular file")):
+        settings = PulsarSettings(urls=("http://h:1",), token_file=str(tmp_path / name))
+        with pytest.raises(OperationalError, match=f"cannot be read: {why}"):
+            PulsarClient(settings)
 
 
 async def test_policies_of_a_namespace_that_is_new(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.leader.ports.wishes import WishBook
 from loadmanager.leader.wishes import OperatorWishes
 from loadmanager.steer import settings_file as fleet
-from loadmanager.steer.compose import Cluster, FleetOptions
+from loadmanager.steer.compose import ClusterDaemon, FleetOptions
 from loadmanager.steer.files.note import FileNote
 from loadmanager.steer.files.wishes_file import WishesFile
 from loadmanager.steer.ports.note import NOTE_BYTES_MAX
@@ -120,7 +120,7 @@ async def leading(
 ) -> AsyncIterator[int]:
     """A daemon's work under a term, in this process; the port of its HTTP API."""
     options = FleetOptions(data_dir=folder, listen=("127.0.0.1", 0))
-    cluster = Cluster(fleet.parse("default", {"pulsar": pulsar.url(), **values}), options, 0)
+    cluster = ClusterDaemon(fleet.parse("default", {"pulsar": pulsar.url(), **values}), options, 0)
     cluster.folder.mkdir()
     cluster.unwritten.value = unwritten
     note = FileNote(cluster.folder / "acted.json")

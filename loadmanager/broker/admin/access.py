@@ -19,7 +19,7 @@ from loadmanager.engine.policies.permissions import CONSUME, PRODUCE
 from loadmanager.kit.errors import ForbiddenError, NotAuthenticatedError
 from loadmanager.kit.http.answers import failed, namespace_of, topic_of
 from loadmanager.kit.http.permits import METRICS, OPEN, PERMIT, bearer_of
-from loadmanager.kit.refusals import Refusals
+from loadmanager.kit.refusals import ClientRefusals
 from loadmanager.kit.security.identity import Identity
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -28,7 +28,7 @@ ORIGINAL = "X-Original-Principal"
 
 PAGE = frozenset({"/", "/ui", "/ui/", "/ui/{file}", "/ui/{file}/"})
 """For everybody: the files of the page, which contain no data."""
-KNOWN = frozenset(
+FOR_EVERY_ROLE = frozenset(
     {
         "/admin/v2/clusters",
         "/admin/v2/clusters/{cluster}",
@@ -79,7 +79,7 @@ class Permit:
         return self.access.left_s(self.identity)
 
 
-def access_of(access: Access, refusals: Refusals, *, metrics: bool) -> Middleware:
+def access_of(access: Access, refusals: ClientRefusals, *, metrics: bool) -> Middleware:
     """Answer 401 to whoever does not prove who he is, and 403 to whoever may not do it.
 
     `metrics`: also whoever reads /metrics must do so.
@@ -128,7 +128,7 @@ def _who(access: Access, request: web.Request) -> tuple[Identity, tuple[str, ...
 async def _require(access: Access, roles: tuple[str, ...], request: web.Request, path: str) -> None:
     what = f"{request.method} {path}"
     reads = request.method in ("GET", "HEAD")
-    if reads and path in KNOWN:
+    if reads and path in FOR_EVERY_ROLE:
         return
     if (of_topic := _OF_TOPIC.fullmatch(path)) is not None:
         actions = _actions(path, of_topic["rest"] or "", reads=reads)

@@ -11,7 +11,7 @@ from loadmanager.kit.http.answers import flag, shown
 from loadmanager.kit.http.operation import Query, body_as, operation
 from loadmanager.leader.http.changes import CHANGES, LIMIT, LIMIT_MAX, ROLE, SINCE, chosen
 
-TOLD = "/loadmanager/v1/peers/changes"
+PEERS_CHANGES = "/loadmanager/v1/peers/changes"
 LOCAL = Query(name="local", doc="Only those of the broker that is asked.", kind=bool, default=False)
 
 
@@ -23,7 +23,7 @@ class AuditRoutes:
 
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
-        return [web.get(CHANGES, self.changes), web.post(TOLD, self.told)]
+        return [web.get(CHANGES, self.changes), web.post(PEERS_CHANGES, self.announced)]
 
     @operation(answer=ChangesShown, query=(LIMIT, SINCE, ROLE, LOCAL))
     async def changes(self, request: web.Request) -> web.Response:
@@ -43,13 +43,15 @@ class AuditRoutes:
         query = {"limit": str(limit), "since": str(since_ms)}
         query |= {} if role is None else {"role": role}
         answers = await self._everybody.ask("GET", CHANGES, ChangesShown, own, query)
-        found = [change for answer in answers.brokers.values() for change in answer.changes]
-        changes = chosen(found, limit, since_ms, role)
+        changes_of_all = [
+            change for answer in answers.brokers.values() for change in answer.changes
+        ]
+        changes = chosen(changes_of_all, limit, since_ms, role)
         changes.not_asked, changes.no_answer = answers.not_asked, answers.no_answer
         return shown(changes)
 
     @operation(body=list[ChangeShown])
-    async def told(self, request: web.Request) -> web.Response:
+    async def announced(self, request: web.Request) -> web.Response:
         """Another broker tells the leader of changes there, for those who listen to its events."""
         self._use.tell_listeners(await body_as(request, list[ChangeShown]))
         return web.Response(status=204)

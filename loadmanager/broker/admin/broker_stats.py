@@ -81,8 +81,8 @@ def load_metrics_of(report: Document) -> Document:
     usages = {name: report[field] for name, field in RESOURCES.items()}
     return {
         "metrics": {
-            f"brk_lb_{name}_usage": 100 * one["usage"] / one["limit"] if one["limit"] else 0.0
-            for name, one in usages.items()
+            f"brk_lb_{name}_usage": 100 * usage["usage"] / usage["limit"] if usage["limit"] else 0.0
+            for name, usage in usages.items()
         },
         "dimensions": {
             "broker": report["webServiceUrl"].partition("://")[2].rpartition(":")[0],
@@ -122,8 +122,12 @@ def metrics_of(bundles: Topics) -> list[Document]:
                 "brk_storage_size": stats["storageSize"],
                 "brk_no_of_producers": len(stats["publishers"]),
                 "brk_no_of_subscriptions": len(subscriptions),
-                "brk_no_of_consumers": sum(len(one["consumers"]) for one in subscriptions),
-                "brk_msg_backlog": sum(one["msgBacklog"] for one in subscriptions),
+                "brk_no_of_consumers": sum(
+                    len(subscription["consumers"]) for subscription in subscriptions
+                ),
+                "brk_msg_backlog": sum(
+                    subscription["msgBacklog"] for subscription in subscriptions
+                ),
             }
             summed = namespaces.setdefault(namespace, dict.fromkeys(figures, 0))
             for name, value in figures.items():

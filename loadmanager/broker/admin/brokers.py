@@ -209,16 +209,16 @@ class BrokerRoutes:
     @operation(dict[str, AddressesShown])
     async def addresses(self, _request: web.Request) -> web.Response:
         """The addresses of each live broker; an empty one is not served."""
-        found = {}
+        addresses = {}
         for broker_id in sorted(self._use.brokers.registered):
             if (broker := self._use.brokers.address(broker_id)) is not None:
-                found[broker_id] = AddressesShown(
+                addresses[broker_id] = AddressesShown(
                     web_service_url=broker.web_url,
                     web_service_url_tls=broker.web_url_tls,
                     pulsar_service_url=broker.service_url,
                     pulsar_service_url_tls=broker.service_url_tls,
                 )
-        return shown(found)
+        return shown(addresses)
 
     @operation(str, media="text/plain; version=0.0.4")
     async def metrics(self, _request: web.Request) -> web.Response:

@@ -23,7 +23,7 @@ ANSWER_BYTES_MAX = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Answers(Generic[T]):
+class AnswersByBroker(Generic[T]):
     """The answers of brokers."""
 
     brokers: dict[str, T]
@@ -51,7 +51,7 @@ class Everybody:
         query: Mapping[str, str] | None = None,
         *,
         most: int = BROKERS_ASKED_MAX,
-    ) -> Answers[T]:
+    ) -> AnswersByBroker[T]:
         """Ask each broker for an answer of a shape, with `local=true`; `own` is this broker's."""
         names = sorted(self._use.brokers.registered)
         first = self._first if self._first < len(names) else 0
@@ -61,15 +61,15 @@ class Everybody:
             address for name in chosen if (address := self._use.brokers.address(name)) is not None
         ]
 
-        async def one(broker: BrokerAddress) -> T | OperationalError:
+        async def ask_broker(broker: BrokerAddress) -> T | OperationalError:
             if broker.broker_id == self._use.self_address.broker_id:
                 return own()
             wanted = {**(query or {}), "local": "true"}
             return await self._asked(broker, method, path, shape, wanted)
 
-        told = await for_each(addresses, one, ASKED_AT_ONCE)
-        answers: Answers[T] = Answers({}, {}, len(names) - len(addresses))
-        for address, answer in zip(addresses, told, strict=True):
+        results = await for_each(addresses, ask_broker, ASKED_AT_ONCE)
+        answers: AnswersByBroker[T] = AnswersByBroker({}, {}, len(names) - len(addresses))
+        for address, answer in zip(addresses, results, strict=True):
             if isinstance(answer, OperationalError):
                 answers.no_answer[address.broker_id] = str(answer)
             else:

@@ -31,7 +31,13 @@ TIMEOUT_S = 60.0
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 EVENTS = "text/event-stream"
 PASSED_ON = ("Authorization", "X-Original-Principal", "Content-Type", "Accept", "Last-Event-ID")
-TOLD = ("Content-Type", "WWW-Authenticate", "Retry-After", "Cache-Control", "X-Accel-Buffering")
+HEADERS_PASSED_ON = (
+    "Content-Type",
+    "WWW-Authenticate",
+    "Retry-After",
+    "Cache-Control",
+    "X-Accel-Buffering",
+)
 """Headers of the other broker's answer that are passed back."""
 
 
@@ -87,9 +93,9 @@ class Following:
     def _broker_at(self, base: str) -> BrokerAddress | None:
         """The broker with that address, with TLS or without."""
         brokers, leader = self._use.brokers, self._use.leading.leader
-        known = [brokers.address(broker_id) for broker_id in brokers.registered]
-        known += [] if leader is None else [brokers.of_leader(leader)]
-        return next((it for it in known if it and base in (it.web_url, it.web_url_tls)), None)
+        addresses = [brokers.address(broker_id) for broker_id in brokers.registered]
+        addresses += [] if leader is None else [brokers.of_leader(leader)]
+        return next((it for it in addresses if it and base in (it.web_url, it.web_url_tls)), None)
 
     async def _passed_on(
         self, request: web.Request, answer: aiohttp.ClientResponse
@@ -116,4 +122,4 @@ async def _whole(broker: BrokerAddress, answer: aiohttp.ClientResponse, url: URL
 
 
 def _headers(answer: aiohttp.ClientResponse) -> dict[str, str]:
-    return {name: answer.headers[name] for name in TOLD if name in answer.headers}
+    return {name: answer.headers[name] for name in HEADERS_PASSED_ON if name in answer.headers}

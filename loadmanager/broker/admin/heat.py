@@ -16,9 +16,9 @@ from loadmanager.limits.report import ThrottledShown
 
 HEAT = "/loadmanager/v1/heat"
 THROTTLED = "/loadmanager/v1/throttled"
-KEPT_S = 2.0
+REUSE_S = 2.0
 REST_FACTOR = 10
-"""Brokers are asked again after the last round's answers are `KEPT_S` old, and after this many
+"""Brokers are asked again after the last round's answers are `REUSE_S` old, and after this many
 times as long as that round took: a page that is left open never keeps a cluster busy.
 """
 WAITERS_MAX = 20
@@ -35,7 +35,7 @@ class HeatRoutes:
         self._use = use
         self._everybody = everybody
         self._round = asyncio.Lock()
-        self._kept = ThrottledShown(brokers={}, not_asked=0, no_answer={})
+        self._last_answer = ThrottledShown(brokers={}, not_asked=0, no_answer={})
         self._next_s = 0.0
 
     def routes(self) -> list[web.RouteDef]:
@@ -62,22 +62,24 @@ class HeatRoutes:
             loop = asyncio.get_running_loop()
             if loop.time() >= self._next_s:
                 began_s = loop.time()
-                self._kept = await self._ask_all()
+                self._last_answer = await self._ask_all()
                 took_s = loop.time() - began_s
-                self._next_s = loop.time() + max(KEPT_S, REST_FACTOR * took_s)
-        return shown(self._kept)
+                self._next_s = loop.time() + max(REUSE_S, REST_FACTOR * took_s)
+        return shown(self._last_answer)
 
     async def _ask_all(self) -> ThrottledShown:
         """Ask every broker, and collect the answers of those that hold somebody."""
         answers = await self._everybody.ask("GET", THROTTLED, ThrottledShown, self._own)
-        told = ThrottledShown(brokers={}, not_asked=answers.not_asked, no_answer=answers.no_answer)
+        throttled = ThrottledShown(
+            brokers={}, not_asked=answers.not_asked, no_answer=answers.no_answer
+        )
         for broker, answer in answers.brokers.items():
             own = answer.brokers.get(broker)
             if own is None:
-                told.no_answer[broker] = "gave no usable answer: it does not name itself"
+                throttled.no_answer[broker] = "gave no usable answer: it does not name itself"
             elif own.limits or own.causes:
-                told.brokers[broker] = own
-        return told
+                throttled.brokers[broker] = own
+        return throttled
 
     def _own(self) -> ThrottledShown:
         own = self._use.limits.held_lately(WAITERS_MAX)

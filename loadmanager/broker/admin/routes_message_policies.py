@@ -138,8 +138,8 @@ class MessagePolicyRoutes:
         self, request: web.Request, kind: str, quota: dict[str, Any] | None
     ) -> web.Response:
         def changed(policies: dict[str, Any]) -> dict[str, Any]:
-            kept = policies.get(QUOTAS)
-            quotas = {**(kept if isinstance(kept, dict) else {}), kind: quota}
+            stored = policies.get(QUOTAS)
+            quotas = {**(stored if isinstance(stored, dict) else {}), kind: quota}
             changed = {name: value for name, value in quotas.items() if value is not None}
             policies = {**policies, QUOTAS: changed or None}
             if quota is not None:

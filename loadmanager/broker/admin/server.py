@@ -44,12 +44,12 @@ from loadmanager.kit.http.middlewares import (
     stay_secure,
 )
 from loadmanager.kit.http.openapi import OpenApiRoutes
-from loadmanager.kit.http.serving import Serving
+from loadmanager.kit.http.serving import HttpServing
 from loadmanager.kit.http.settings import AdminSettings
 from loadmanager.kit.http.streams import Streams
 from loadmanager.kit.http.visitors import visitors
 from loadmanager.kit.listener import Spawn, Tls
-from loadmanager.kit.refusals import Refusals
+from loadmanager.kit.refusals import ClientRefusals
 from loadmanager.kit.telemetry import Sample
 from loadmanager.leader.http.events import EventRoutes
 from loadmanager.leader.http.leading import LeadingRoutes
@@ -95,7 +95,7 @@ class AdminServer:
             at_address_max=self._settings.connections_per_address_max,
         )
         self._answers = Counter[int]()
-        self._refusals = None if access is None else Refusals("http")
+        self._refusals = None if access is None else ClientRefusals("http")
         streams = Streams()
         self._following = Following(use, calls, streams)
         application = web.Application(
@@ -133,7 +133,7 @@ class AdminServer:
             application.router.add_routes([route, slashed] if route.path != "/" else [route])
         if not use.self_address.web_url:
             application.on_response_prepare.append(stay_secure)
-        self._serving = Serving(
+        self._serving = HttpServing(
             application,
             self._connections,
             idle_s=self._settings.idle_ms / 1000,

@@ -29,17 +29,17 @@ class SubscriptionRoutes:
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
         path = f"/admin/v2/{TOPIC}"
-        one = path + "/subscription/{name:[^/]+}"
+        subscription = path + "/subscription/{name:[^/]+}"
         return [
             web.get(path + "/subscriptions", self.list),
-            web.put(one, self.create),
-            web.delete(one, self.delete),
-            web.post(one + r"/skip/{entries:-?[0-9]{1,10}}", self.skip),
-            web.post(one + "/skip_all", self.skip_all),
-            web.post(one + "/expireMessages/{age}", self.expire),
+            web.put(subscription, self.create),
+            web.delete(subscription, self.delete),
+            web.post(subscription + r"/skip/{entries:-?[0-9]{1,10}}", self.skip),
+            web.post(subscription + "/skip_all", self.skip_all),
+            web.post(subscription + "/expireMessages/{age}", self.expire),
             web.post(path + "/all_subscription/expireMessages/{age}", self.expire),
-            web.post(one + r"/resetcursor/{time:[0-9]{1,18}}", self.reset_to_time),
-            web.post(one + "/resetcursor", self.reset),
+            web.post(subscription + r"/resetcursor/{time:[0-9]{1,18}}", self.reset_to_time),
+            web.post(subscription + "/resetcursor", self.reset),
         ]
 
     @of_owner(Names)

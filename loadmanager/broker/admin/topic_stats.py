@@ -105,24 +105,24 @@ def total(documents: Iterable[Document]) -> Document:
     return summed
 
 
-def _sum(one: Document, other: Document) -> Document:
-    summed = {**other, **{name: _both(name, one[name], other.get(name)) for name in one}}
+def _sum(first: Document, second: Document) -> Document:
+    summed = {**second, **{name: _both(name, first[name], second.get(name)) for name in first}}
     if "averageMsgSize" in summed:
         rate = summed["msgRateIn"]
         summed["averageMsgSize"] = summed["msgThroughputIn"] / rate if rate else 0.0
     return summed
 
 
-def _both(name: str, one: Any, other: Any) -> Any:
-    if isinstance(one, dict) and isinstance(other, dict):
-        return _sum(one, other)
-    if isinstance(one, list) and isinstance(other, list):
-        return list(_sum(_by_name(one), _by_name(other)).values())
-    if isinstance(one, bool):
-        return one or other
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        return max(one, other) if name in LARGEST else one + other
-    return other if one is None else one
+def _both(name: str, first: Any, second: Any) -> Any:
+    if isinstance(first, dict) and isinstance(second, dict):
+        return _sum(first, second)
+    if isinstance(first, list) and isinstance(second, list):
+        return list(_sum(_by_name(first), _by_name(second)).values())
+    if isinstance(first, bool):
+        return first or second
+    if isinstance(first, int | float) and isinstance(second, int | float):
+        return max(first, second) if name in LARGEST else first + second
+    return second if first is None else first
 
 
 def _by_name(clients: list[Document]) -> Document:

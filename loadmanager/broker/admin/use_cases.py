@@ -15,8 +15,8 @@ from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.audit import Audit, ChangeShown
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.leader.brokers import Brokers
-from loadmanager.leader.events import Events
-from loadmanager.leader.leading import Leading
+from loadmanager.leader.events import EventHub
+from loadmanager.leader.leading import PresentLeader
 from loadmanager.member.health import Health
 from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.orders import Orders
@@ -33,7 +33,7 @@ class UseCases:
 
     self_address: BrokerAddress
     brokers: Brokers
-    leading: Leading
+    leading: PresentLeader
     health: Health
     ownership: Ownership
     namespaces: Namespaces
@@ -48,7 +48,7 @@ class UseCases:
     orders: Orders
     limits: Limits
     policies: PlacementPolicies
-    events: Events
+    events: EventHub
     load_report: Callable[[], bytes]
     """The load report, JSON."""
     extensible: bool
@@ -67,8 +67,8 @@ class UseCases:
 
     def addresses(self) -> Iterator[BrokerAddress]:
         """The addresses of the live brokers."""
-        found = map(self.brokers.address, self.brokers.registered)
-        return (address for address in found if address is not None)
+        addresses = map(self.brokers.address, self.brokers.registered)
+        return (address for address in addresses if address is not None)
 
     def address_of(self, leader: Leader) -> BrokerAddress:
         """The address at which the leader answers."""

@@ -91,22 +91,22 @@ class AckedIds:
 
     def ranges(self, ranges_max: int) -> tuple[tuple[int, int], ...]:
         """First and last ids of the stretches, rising; of too many, the lowest."""
-        found: list[tuple[int, int]] = []
+        ranges: list[tuple[int, int]] = []
         for block in sorted(self._bits):
             base = block << BLOCK_SHIFT
             for first, end in _stretches(self._bits[block]):
-                if found and found[-1][1] + 1 == base + first:
-                    found[-1] = (found[-1][0], base + end - 1)
-                elif len(found) == ranges_max:
-                    return tuple(found)
+                if ranges and ranges[-1][1] + 1 == base + first:
+                    ranges[-1] = (ranges[-1][0], base + end - 1)
+                elif len(ranges) == ranges_max:
+                    return tuple(ranges)
                 else:
-                    found.append((base + first, base + end - 1))
-        return tuple(found)
+                    ranges.append((base + first, base + end - 1))
+        return tuple(ranges)
 
 
 def _stretches(bits: int) -> Iterable[tuple[int, int]]:
     """First place and the place after the last one of each stretch of 1s."""
-    return (found.span() for found in _ONES.finditer(f"{bits:b}"[::-1]))
+    return (match.span() for match in _ONES.finditer(f"{bits:b}"[::-1]))
 
 
 def _ones(bits: int) -> int:

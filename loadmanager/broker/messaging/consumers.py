@@ -31,7 +31,7 @@ class Consumer:
         self.unacked_messages -= self.pending.pop(entry_id, 0)
 
 
-class Ranked:
+class RankedConsumers:
     """Consumers by priority (the lowest number first), then in order of arrival."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Rotation:
     """
 
     def __init__(self) -> None:
-        self._queue = Ranked()
+        self._queue = RankedConsumers()
         self._turn: Consumer | None = None
         self.left = 0
         """How many entries are left of the present turn."""

@@ -56,13 +56,13 @@ def write_cursor(cursor: Cursor) -> tuple[bytes, bool]:
 
 def _that_fit(texts: Iterable[str], room: int) -> tuple[list[str], int]:
     """The first texts for which there is room, with a comma each, and the room that is left."""
-    found: list[str] = []
+    fitting: list[str] = []
     for text in texts:
         room -= len(text) + 1
         if room < 0:
-            return found, 0
-        found.append(text)
-    return found, room
+            return fitting, 0
+        fitting.append(text)
+    return fitting, room
 
 
 def read_cursor(value: bytes, where: str) -> Cursor:
@@ -73,11 +73,11 @@ def read_cursor(value: bytes, where: str) -> Cursor:
     if not value:
         return Cursor()
     try:
-        found = json.loads(value)
+        document = json.loads(value)
         cursor = Cursor(
-            found["mark"],
-            tuple((first, last) for first, last in found.get("ranges", [])),
-            {int(entry): tuple(words) for entry, words in found.get("ackSets", {}).items()},
+            document["mark"],
+            tuple((first, last) for first, last in document.get("ranges", [])),
+            {int(entry): tuple(words) for entry, words in document.get("ackSets", {}).items()},
         )
         edges = [cursor.mark, *(edge for span in cursor.ranges for edge in span), ID_MAX]
         words = [word for ack_set in cursor.ack_sets.values() for word in ack_set]

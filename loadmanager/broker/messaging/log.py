@@ -64,8 +64,8 @@ class MessageLog(Protocol):
         """The number of messages in an entry; 0 if it does not exist."""
         ...
 
-    def drop_until(self, entry_id: int, bytes_kept: int) -> None:
-        """Drop entries below `entry_id` from the front, but keep `bytes_kept` bytes at least."""
+    def drop_until(self, entry_id: int, retained_bytes: int) -> None:
+        """Drop entries below `entry_id` from the front, but keep so many bytes at least."""
         ...
 
     def messages_from(self, entry_id: int) -> int:
@@ -143,14 +143,14 @@ class EntryLog:
         """Forget everything."""
         self.drop_until(self.end_id, -1)
 
-    def drop_until(self, entry_id: int, bytes_kept: int) -> None:
-        """Drop entries below `entry_id` from the front until the log holds at most `bytes_kept`
+    def drop_until(self, entry_id: int, retained_bytes: int) -> None:
+        """Drop entries below `entry_id` from the front until the log holds at most `retained_bytes`
         bytes.
 
         Amortised constant time per dropped entry.
         """
         bytes_before, first_before = self.bytes, self.first_id
-        while self.first_id < min(entry_id, self.end_id) and self.bytes > bytes_kept:
+        while self.first_id < min(entry_id, self.end_id) and self.bytes > retained_bytes:
             self.bytes -= len(self._entries[self._dropped].tail)
             self._dropped += 1
             self.first_id += 1

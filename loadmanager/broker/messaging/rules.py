@@ -135,10 +135,10 @@ class MessageRules:
 
     def of(self, namespace: str) -> NamespaceRules:
         """The rules of a namespace."""
-        found = self._namespaces.get(namespace)
-        if found is None:
-            found = self._namespaces[namespace] = NamespaceRules(self._settings)
-        return found
+        rules = self._namespaces.get(namespace)
+        if rules is None:
+            rules = self._namespaces[namespace] = NamespaceRules(self._settings)
+        return rules
 
     def set_policies(self, namespace: str, policies: Mapping[str, Any]) -> None:
         """The policies of a namespace changed."""

@@ -117,9 +117,9 @@ class StoredSchema:
     schema: Schema | None
 
 
-def _same_document(one: bytes, other: bytes) -> bool:
+def _same_document(first: bytes, second: bytes) -> bool:
     try:
-        return bool(json.loads(one) == json.loads(other))
+        return bool(json.loads(first) == json.loads(second))
     except (ValueError, RecursionError):
         return False
 

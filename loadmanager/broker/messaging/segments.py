@@ -159,16 +159,16 @@ def scan(
     while at < len(data):
         head = _whole(data, at, index)
         if head is None:
-            known = _head(data, at)
-            behind = at + HEADER_BYTES + (0 if known is None else known.length)
-            found = _next_whole(data, at + 1 if known is None else behind, index)
-            torn = found == len(data) and is_torn(data, at, behind)
-            damages.append(Damage(at, found - at, torn=torn))
-            if not torn and known is not None and known.kind == ENTRY:
+            damaged_head = _head(data, at)
+            behind = at + HEADER_BYTES + (0 if damaged_head is None else damaged_head.length)
+            resumed_at = _next_whole(data, at + 1 if damaged_head is None else behind, index)
+            torn = resumed_at == len(data) and is_torn(data, at, behind)
+            damages.append(Damage(at, resumed_at - at, torn=torn))
+            if not torn and damaged_head is not None and damaged_head.kind == ENTRY:
                 _pass_over(
-                    index, min(known.entry_id + 1, bound)
+                    index, min(damaged_head.entry_id + 1, bound)
                 )  # a consumer may have it: keep its id
-            at = found
+            at = resumed_at
             continue
         _, kind, length, _, messages, entry_id, time_ms, sequence_id, producer = head
         if kind == ENTRY and entry_id >= bound:

@@ -64,7 +64,7 @@ class _Named(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReadSpan:
     """The position of a record, and the number of bytes to read from there."""
 
     segment: SegmentIndex
@@ -253,7 +253,7 @@ class StoredLog:
     def _segment_of(self, entry_id: int) -> SegmentIndex:
         return self._segments[max(bisect_right(self._firsts, entry_id) - 1, 0)]
 
-    def place(self, entry_id: int) -> Place | None:
+    def place(self, entry_id: int) -> ReadSpan | None:
         """The place where an entry is stored; None if it does not exist."""
         if not self.first_id <= entry_id < self.end_id:
             return None
@@ -268,7 +268,7 @@ class StoredLog:
         ahead = at + READ_ENTRIES
         ahead_end = segment.offsets[ahead] if ahead < len(segment.offsets) else segment.size
         ahead_end = segment.size if ahead_end == ABSENT else ahead_end
-        return Place(segment, offset, max(end, min(offset + READ_BYTES, ahead_end)) - offset)
+        return ReadSpan(segment, offset, max(end, min(offset + READ_BYTES, ahead_end)) - offset)
 
     def accept(self, entries: Sequence[Entry]) -> None:
         """Entries were read, the first one for somebody: the cache keeps it longest."""
@@ -307,15 +307,15 @@ class StoredLog:
 
     # Trimming
 
-    def drop_until(self, entry_id: int, bytes_kept: int) -> None:
-        """Drop segments whose entries are all below `entry_id`, while more than `bytes_kept` bytes
+    def drop_until(self, entry_id: int, retained_bytes: int) -> None:
+        """Drop segments whose entries are all below `entry_id`, while more than `retained_bytes`
         are left; those that are dropped are to be deleted (`place` finds them no more).
         """
         while len(self._segments) > 1:
             first = self._segments[0]
             if len(self._segments) == 2 and not self._segments[1].offsets:
                 return  # the producers' last sequence ids are in it
-            if self._firsts[1] > entry_id or self.bytes - first.size < bytes_kept:
+            if self._firsts[1] > entry_id or self.bytes - first.size < retained_bytes:
                 return
             del self._segments[0], self._firsts[0]
             self.first_id = self._firsts[0]

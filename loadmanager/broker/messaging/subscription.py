@@ -14,7 +14,7 @@ from enum import IntEnum
 from itertools import islice
 
 from loadmanager.broker.messaging.acked import AckedIds, AckSets
-from loadmanager.broker.messaging.consumers import Consumer, Ranked, Rotation, able
+from loadmanager.broker.messaging.consumers import Consumer, RankedConsumers, Rotation, able
 from loadmanager.broker.messaging.cursor import Cursor
 from loadmanager.broker.messaging.delayed import DelayedEntries
 from loadmanager.broker.messaging.log import Entry, MessageLog
@@ -79,7 +79,7 @@ class Subscription:
         """
         self._log = log
         self._partition = partition
-        self._ranked = Ranked()
+        self._ranked = RankedConsumers()
         self._rotation = Rotation()
         self._delayed = DelayedEntries(log.memory)
         self._ack_sets = AckSets(log.memory)
@@ -456,11 +456,11 @@ class Subscription:
             heapq.heappush(self._replay, entry_id)
 
 
-def _between(held: Mapping[int, object], first: int, end: int) -> list[int]:
+def _between(by_id: Mapping[int, object], first: int, end: int) -> list[int]:
     """The keys of `held` below `end`; all keys are at least `first`.
 
     Takes time in the smaller one of the number of keys and the length of the range.
     """
-    if end - first < len(held):
-        return [key for key in range(first, end) if key in held]
-    return [key for key in held if key < end]
+    if end - first < len(by_id):
+        return [key for key in range(first, end) if key in by_id]
+    return [key for key in by_id if key < end]

@@ -50,7 +50,7 @@ class ProducerFencedError(ConflictError):
     """
 
 
-class Access(IntEnum):
+class ProducerAccessMode(IntEnum):
     """The way in which a producer shares its topic (`CommandProducer.producer_access_mode`, PIP
     68).
     """
@@ -67,7 +67,7 @@ class Publisher:
 
     name: str
     epoch: int
-    access: Access = Access.SHARED
+    access: ProducerAccessMode = ProducerAccessMode.SHARED
     address: str = ""
     """The client's address, without port."""
     last_sequence_id: int = -1
@@ -148,7 +148,12 @@ class Topic:
     # Producers
 
     def attach_publisher(
-        self, name: str, epoch: int, *, access: Access = Access.SHARED, address: str = ""
+        self,
+        name: str,
+        epoch: int,
+        *,
+        access: ProducerAccessMode = ProducerAccessMode.SHARED,
+        address: str = "",
     ) -> Publisher:
         """Add a producer, or let it wait to be exclusive. With a greater epoch it replaces a
         producer of its name, whose client reconnected. One with fencing must be alone already.
@@ -167,27 +172,29 @@ class Topic:
             self._remove(present)
         elif not waits:
             self._check_producers(address)
-        publisher = Publisher(name, epoch, access, address, ready=access is Access.SHARED)
+        publisher = Publisher(
+            name, epoch, access, address, ready=access is ProducerAccessMode.SHARED
+        )
         if waits:
             self._waiting[name] = publisher
         else:
             self._add(publisher, last)
         return publisher
 
-    def _must_wait(self, name: str, access: Access) -> bool:
+    def _must_wait(self, name: str, access: ProducerAccessMode) -> bool:
         """True if a producer must wait to be exclusive. Raises as `attach_publisher` does."""
         ahead = [self._exclusive] if self._exclusive else list(islice(self._waiting.values(), 2))
-        blocking = next((found.name for found in ahead if found.name != name), None)
+        blocking = next((producer.name for producer in ahead if producer.name != name), None)
         others = len(self.publishers) - (name in self.publishers)
-        if access is Access.WAIT_FOR_EXCLUSIVE:
+        if access is ProducerAccessMode.WAIT_FOR_EXCLUSIVE:
             waits = blocking is not None or others > 0
             if waits and name not in self._waiting and len(self._waiting) >= WAITING_MAX:
                 raise ConflictError(f"Topic has {WAITING_MAX} waiting producers, the limit")
             return waits
         if blocking is not None:
-            error = ConflictError if access is Access.SHARED else ProducerFencedError
+            error = ConflictError if access is ProducerAccessMode.SHARED else ProducerFencedError
             raise error(f"Topic has an existing exclusive producer: {blocking}")
-        if others and access is not Access.SHARED:
+        if others and access is not ProducerAccessMode.SHARED:
             raise ProducerFencedError("Topic has existing shared producers")
         return False
 
@@ -208,7 +215,7 @@ class Topic:
             publisher.published_ms = last.published_ms
         self.publishers[publisher.name] = publisher
         self._producers_at[publisher.address] += 1
-        if publisher.access is not Access.SHARED:
+        if publisher.access is not ProducerAccessMode.SHARED:
             self._exclusive = publisher
 
     def _check_producers(self, address: str) -> None:
@@ -391,9 +398,9 @@ class Topic:
         """Drop entries that every subscription has acknowledged, except the newest
         `retention_bytes` (by default as configured).
         """
-        kept = self.retention_bytes if retention_bytes is None else retention_bytes
-        if 0 <= kept < self.log.bytes:
-            self.log.drop_until(self._acknowledged, kept)
+        retained_bytes = self.retention_bytes if retention_bytes is None else retention_bytes
+        if 0 <= retained_bytes < self.log.bytes:
+            self.log.drop_until(self._acknowledged, retained_bytes)
 
     def drop_older(self, entry_id: int) -> None:
         """Drop entries below `entry_id` that every subscription has acknowledged."""

@@ -81,7 +81,7 @@ class Access(Protocol):
         """True if operators refuse the token now that proved it."""
         ...
 
-    def on_refused(self, told: Callable[[], None]) -> None:
+    def on_refused(self, listener: Callable[[], None]) -> None:
         """Call `told` when other tokens are refused than before."""
         ...
 
@@ -93,7 +93,7 @@ class Access(Protocol):
         """What a role has begun is to end now."""
         ...
 
-    def on_permissions(self, told: Callable[[str, str], None]) -> None:
+    def on_permissions(self, listener: Callable[[str, str], None]) -> None:
         """Call `told` with the tenant and namespace whose permissions may have changed: an empty
         namespace stands for all of the tenant, an empty tenant for all of them.
         """

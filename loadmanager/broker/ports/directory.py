@@ -84,7 +84,7 @@ class Directory(Protocol):
         """
         ...
 
-    def known(self, topic: TopicName) -> Lookup | None:
+    def lookup_in_memory(self, topic: TopicName) -> Lookup | None:
         """The answer of `lookup` if it is in memory, without waiting for anything. Raises
         `NotFoundError` if that is the answer.
         """

@@ -22,7 +22,7 @@ class FencedError(OperationalError):
     """Another opening of the log has begun: this one's writes are not acknowledged any more."""
 
 
-class UnansweredError(OperationalError):
+class StorageTimeoutError(OperationalError):
     """The storage did not answer in time. What it was asked to do may still happen."""
 
 

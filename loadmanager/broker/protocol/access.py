@@ -7,8 +7,8 @@ producer or consumer before they have the answer that it was attached.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Iterator
-from dataclasses import InitVar, dataclass, field
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from loadmanager.broker.ports.access import Access
@@ -19,15 +19,14 @@ from loadmanager.broker.protocol.lookups import (
     SERVER_VERSION,
     code_of,
 )
-from loadmanager.broker.protocol.open_topics import OpenTopics
-from loadmanager.broker.protocol.registry import TopicRegistry
 from loadmanager.broker.protocol.rights import Rights
+from loadmanager.broker.protocol.serving import Serving
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import COMMAND_TYPES, REQUEST_ID_NONE, Frame, encode
 from loadmanager.engine.policies.permissions import CONSUME, PRODUCE
 from loadmanager.kit.errors import ForbiddenError, LoadManagerError, NotAuthenticatedError
 from loadmanager.kit.names import NamespaceName, TopicName
-from loadmanager.kit.refusals import Refusals
+from loadmanager.kit.refusals import ClientRefusals
 
 Roles = tuple[str, ...]
 _Use = tuple[Roles, NamespaceName, TopicName | None, str, str]
@@ -102,16 +101,15 @@ class ClientAccess:
     """Asks clients who they are, and checks what they may do."""
 
     access: Access
-    registry: TopicRegistry
-    topics: InitVar[OpenTopics]
-    refusals: Refusals = field(default_factory=lambda: Refusals("binary"))
+    serving: Serving
+    refusals: ClientRefusals = field(default_factory=lambda: ClientRefusals("binary"))
     rights: Rights = field(init=False)
     _challenged: set[Connection] = field(default_factory=set)
     """Connections that were asked for a new proof."""
 
-    def __post_init__(self, topics: OpenTopics) -> None:
+    def __post_init__(self) -> None:
         """Be told when permissions change."""
-        self.rights = Rights(self.access, self.registry, topics, self.refusals)
+        self.rights = Rights(self.access, self.serving, self.refusals)
         self.access.on_refused(self._end_refused)
 
     def around(self, handlers: dict[int, Handler]) -> dict[int, Handler]:
@@ -167,7 +165,7 @@ class ClientAccess:
 
     def _end_refused(self) -> None:
         """Hang up on those who came with a token that is refused by now."""
-        for connection in list(self.registry.connections):
+        for connection in list(self.serving.attachments.connections):
             identity = connection.identity
             if identity is not None and self.access.refuses(identity):
                 connection.close("its token is refused")
@@ -176,16 +174,18 @@ class ClientAccess:
         """Hang up on the clients of a role, and on the proxies that ask for it; returns how many
         these are. They may come back, if their proof still counts.
         """
-        found = [each for each in self.registry.connections if role in each.roles]
-        for connection in found:
+        connections = [each for each in self.serving.attachments.connections if role in each.roles]
+        for connection in connections:
             connection.close(f"an operator ended the connections of {role}")
-        return len(found)
+        return len(connections)
 
-    def refresh(self, connections: Iterable[Connection]) -> None:
+    def refresh(self) -> None:
         """Ask clients whose proof has ended for another one; they have until the next time."""
-        now_s = self.registry.clock.now_ms() / 1000
+        now_s = self.serving.clock.now_ms() / 1000
         asked, self._challenged = self._challenged, set()
-        for connection in list(connections):
+        for connection in list(self.serving.attachments.connections):
+            if not isinstance(connection, Connection):
+                continue
             identity = connection.identity
             if identity is None or identity.expires_s is None or now_s < identity.expires_s:
                 continue
@@ -207,11 +207,11 @@ class ClientAccess:
         def checked(connection: Connection, frame: Frame) -> Coroutine[Any, Any, None] | None:
             before = self.access.changes
             try:
-                known = need.knows(self.access, connection.roles, frame.command)
+                proven = need.knows(self.access, connection.roles, frame.command)
             except LoadManagerError as error:
                 self._refuse(connection, frame.command, error)
                 return None
-            if not known:
+            if not proven:
                 return asked(connection, frame)
             working = handler(connection, frame)
             if working is None or frame.command.type not in _ATTACHING:

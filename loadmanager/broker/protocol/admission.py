@@ -72,7 +72,8 @@ class Admission:
         greediest = self._crowd.greediest()
         if self._full and len(greediest) > len(self._crowd.at(connection.address)):
             closed = min(
-                islice(greediest, LOOKED_AT_MAX), key=lambda one: (one.connected, one.last_heard_s)
+                islice(greediest, LOOKED_AT_MAX),
+                key=lambda comer: (comer.connected, comer.last_heard_s),
             )
             self.leave(closed)
         self.refused += 1

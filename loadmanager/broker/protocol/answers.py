@@ -6,7 +6,7 @@ import asyncio
 
 import structlog
 
-from loadmanager.broker.protocol.registry import TopicRegistry
+from loadmanager.broker.protocol.serving import Serving
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import encode
 
@@ -26,7 +26,7 @@ log = structlog.get_logger("protocol")
 class Answers:
     """The outgoing half of a connection."""
 
-    def __init__(self, server: TopicRegistry) -> None:
+    def __init__(self, server: Serving) -> None:
         self.server = server
         self.peer = ""
         self._transport: asyncio.Transport | None = None
@@ -75,12 +75,12 @@ class Answers:
         """Write what is queued, in one piece; drop it once the connection is closing."""
         if self._out and self._transport is not None and not self._transport.is_closing():
             data = b"".join(self._out)
-            self.server.bytes_out += len(data)
+            self.server.attachments.bytes_out += len(data)
             self._transport.write(data)
             self._written_bytes += len(data)
             if not self.writable:
                 self._unread_bytes += len(data)
-            self.server.admission.outbound.written(self)
+            self.server.attachments.admission.outbound.written(self)
         self._out.clear()
         self.queued_bytes = 0
         if self._unread_bytes > UNREAD_BYTES_MAX:

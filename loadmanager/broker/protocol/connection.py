@@ -17,7 +17,7 @@ import structlog
 
 from loadmanager.broker.protocol.answers import Answers
 from loadmanager.broker.protocol.hosted import AttachedConsumer, AttachedProducer
-from loadmanager.broker.protocol.registry import TopicRegistry
+from loadmanager.broker.protocol.serving import Serving
 from loadmanager.broker.protocol.turns import Party
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import (
@@ -68,9 +68,7 @@ log = structlog.get_logger("protocol")
 class Connection(Answers, asyncio.Protocol):
     """The server's side of one connection."""
 
-    def __init__(
-        self, server: TopicRegistry, handlers: dict[int, Handler], listener: str = ""
-    ) -> None:
+    def __init__(self, server: Serving, handlers: dict[int, Handler], listener: str = "") -> None:
         super().__init__(server)
         self.producers: dict[int, AttachedProducer] = {}
         self.consumers: dict[int, AttachedConsumer] = {}
@@ -124,24 +122,24 @@ class Connection(Answers, asyncio.Protocol):
         high = self.server.settings.value.outbound_buffer_kb * 1024
         self._transport.set_write_buffer_limits(high=high, low=high // 2)
         self.party = self.server.turns.party(("address", self.address))
-        self.server.opened(self)
+        self.server.attachments.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone: incomplete frames are discarded."""
         self._transport = None
         self.party.full.pop(self, None)
         if self._unfinished:
-            self.server.admission.unfinished.holds(self, 0)
+            self.server.attachments.admission.unfinished.holds(self, 0)
         self.party.connections -= self._admitted
-        self.server.admission.outbound.forget(self)
+        self.server.attachments.admission.outbound.forget(self)
         self._reader.discard()
         self._out.clear()
         self.server.throttling.disconnect(self.throttle, self._clock.monotonic_ns())
-        self.server.closed(self)
+        self.server.attachments.closed(self)
 
     def data_received(self, data: bytes) -> None:
         """Process bytes; a broker that cannot prove its session ignores them and hangs up."""
-        self.server.bytes_in += len(data)
+        self.server.attachments.bytes_in += len(data)
         self.last_heard_s = now_s = self._clock.monotonic_s()
         self.pinged = False
         if not self.server.may_serve(now_s):
@@ -181,7 +179,7 @@ class Connection(Answers, asyncio.Protocol):
         return self._transport is None
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """True if something holds the connection."""
         return self.throttle.paused
 
@@ -271,15 +269,15 @@ class Connection(Answers, asyncio.Protocol):
         if throttle.limited:
             waiting_bytes = self._reader.pending_bytes if throttle.paused else 0
             buffer, now_ns = self.server.throttling.publish_buffer, self._clock.monotonic_ns()
-            for held in buffer.waiting(throttle, waiting_bytes, now_ns):
-                held.owner.stop_reading()
+            for blocked in buffer.waiting(throttle, waiting_bytes, now_ns):
+                blocked.owner.stop_reading()
         self.server.dispatcher.deliver()
         self.flush()
         turns.end(self.party, begun)
         unfinished_bytes = 0 if self._full or self._waits else self._reader.pending_bytes
         if unfinished_bytes or self._unfinished:
             self._unfinished = unfinished_bytes > 0
-            self.server.admission.unfinished.holds(self, unfinished_bytes)
+            self.server.attachments.admission.unfinished.holds(self, unfinished_bytes)
 
     def _wait(self) -> None:
         """The frames that were read wait for the party's turn."""
@@ -341,7 +339,7 @@ class Connection(Answers, asyncio.Protocol):
         """
         if self._unfinished:
             self._unfinished = False
-            self.server.admission.unfinished.holds(self, 0)
+            self.server.attachments.admission.unfinished.holds(self, 0)
         self.party = self.server.turns.party(self.roles or None)
         self.party.connections += 1
         self._admitted = True
@@ -442,13 +440,13 @@ class Connection(Answers, asyncio.Protocol):
             self.close("CONNECT did not come in time")
             return
         silent_s = now_s - self.last_heard_s
-        held = self.held or self._waits
-        if held and silent_s >= keep_alive_s / 2:
+        waits = self.is_held or self._waits
+        if waits and silent_s >= keep_alive_s / 2:
             # Its PING may be among what we do not read; unanswered, it would hang up. If it has
             # hung up, writing shows it.
             self.send(encode(pong=pb.CommandPong()))
             self.flush()
-        if held or silent_s < keep_alive_s:
+        if waits or silent_s < keep_alive_s:
             return
         if self.pinged and silent_s > 2 * keep_alive_s:
             self.close("no answer to PING")

@@ -40,7 +40,7 @@ async def on_subscribe(connection: Connection, frame: Frame) -> None:
             )
         check_subscribe(connection, request)
         topic = TopicName.parse(request.topic)
-        hosted = await connection.server.host(topic)
+        hosted = await connection.server.topics.host(topic)
         _check_durability(hosted, request)
         now_ns = connection.server.clock.monotonic_ns()
         if not hosted.limits.subscribe.try_subscribe(
@@ -53,7 +53,7 @@ async def on_subscribe(connection: Connection, frame: Frame) -> None:
             )
             return
         await check_consumer_schema(connection.server, hosted, request)
-        hosted = await connection.server.host(topic)
+        hosted = await connection.server.topics.host(topic)
         if request.durable and request.subscription not in hosted.core.subscriptions:
             hosted.core.check_consumer(request.subscription, connection.address)
             kind, start_id = SubscriptionType(request.subType), _start_id(hosted, request)
@@ -131,7 +131,7 @@ def _attach(connection: Connection, hosted: HostedTopic, request: pb.CommandSubs
         return
     replaced = connection.consumers.pop(request.consumer_id, None)
     if replaced is not None:
-        connection.server.detach_consumer(replaced)
+        connection.server.attachments.detach_consumer(replaced)
     kind = SubscriptionType(request.subType)
     _check_durability(hosted, request)
     present = hosted.core.subscriptions.get(request.subscription)
@@ -175,7 +175,7 @@ def _detach_lost(connection: Connection, hosted: HostedTopic, subscription: Subs
         if not other.connection.lost():
             return
         other.connection.consumers.pop(other.consumer_id, None)
-        connection.server.detach_consumer(other)
+        connection.server.attachments.detach_consumer(other)
 
 
 def on_flow(connection: Connection, frame: Frame) -> None:
@@ -324,11 +324,11 @@ async def on_unsubscribe(connection: Connection, frame: Frame) -> None:
     # Meanwhile another consumer may have this id, and another subscription this name.
     if connection.consumers.get(request.consumer_id) is consumer:
         del connection.consumers[request.consumer_id]
-    connection.server.detach_consumer(consumer)
+    connection.server.attachments.detach_consumer(consumer)
     hosted, subscription = consumer.hosted, consumer.subscription
     if hosted.core.subscriptions.get(subscription.name) is subscription:
         for core in list(subscription.consumers):  # forced, or attached meanwhile
-            connection.server.close_consumer(hosted.attached[core], None)
+            connection.server.attachments.close_consumer(hosted.attached[core], None)
         hosted.core.unsubscribe(subscription.name)
         hosted.limits.close_gate(subscription.name, connection.server.clock.monotonic_ns())
     connection.send(encode(success=pb.CommandSuccess(request_id=request.request_id)))
@@ -339,7 +339,7 @@ def on_close_consumer(connection: Connection, frame: Frame) -> None:
     request = frame.command.close_consumer
     consumer = connection.consumers.pop(request.consumer_id, None)
     if consumer is not None:
-        connection.server.detach_consumer(consumer)
+        connection.server.attachments.detach_consumer(consumer)
     connection.send(encode(success=pb.CommandSuccess(request_id=request.request_id)))
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from loadmanager.broker.messaging.cursor import Cursor, write_cursor
 from loadmanager.broker.messaging.subscription import Subscription, SubscriptionType
 from loadmanager.broker.protocol.hosted import HostedTopic
-from loadmanager.broker.protocol.registry import TopicRegistry
+from loadmanager.broker.protocol.serving import Serving
 
 
 async def create_durable(
-    server: TopicRegistry, hosted: HostedTopic, name: str, kind: SubscriptionType, start_id: int
+    server: Serving, hosted: HostedTopic, name: str, kind: SubscriptionType, start_id: int
 ) -> HostedTopic:
     """Record a durable subscription and add it to the topic, if it is absent.
 
@@ -22,7 +22,7 @@ async def create_durable(
     try:
         cursor = b"" if hosted.stored is None else write_cursor(Cursor(start_id))[0]
         await server.directory.record_subscription(hosted.name, name, cursor)
-        hosted = await server.host(hosted.name)
+        hosted = await server.topics.host(hosted.name)
     finally:
         creating.pop(name, None)
     if hosted.core.ledger_id != ledger_id:  # it was deleted meanwhile, and created again
@@ -34,15 +34,13 @@ async def create_durable(
     return hosted
 
 
-def close_consumers(server: TopicRegistry, hosted: HostedTopic, subscription: Subscription) -> None:
+def close_consumers(server: Serving, hosted: HostedTopic, subscription: Subscription) -> None:
     """Have the clients of a subscription come back."""
     for core in list(subscription.consumers):
-        server.close_consumer(hosted.attached[core], None)
+        server.attachments.close_consumer(hosted.attached[core], None)
 
 
-def seek(
-    server: TopicRegistry, hosted: HostedTopic, subscription: Subscription, entry_id: int
-) -> None:
+def seek(server: Serving, hosted: HostedTopic, subscription: Subscription, entry_id: int) -> None:
     """Have a subscription go on from an entry. Its consumers are closed first: with messages of
     before, they could not know which ones to drop.
     """

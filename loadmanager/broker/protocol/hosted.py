@@ -112,7 +112,7 @@ class Rates:
         self._counted = (messages, size_bytes)
 
 
-class Stored(Protocol):
+class TopicStorage(Protocol):
     """The storage of a topic; see `storing.StoredTopic`."""
 
     reader: EntryReader
@@ -153,7 +153,7 @@ class HostedTopic:
         """`silent`: no receipts are sent any more; a topic that is being unloaded still sends those
         for what it has stored.
         """
-        self.stored: Stored | None = None
+        self.stored: TopicStorage | None = None
         """None: the topic is in memory."""
         self.producers: dict[str, AttachedProducer] = {}
         """Attached producers by name."""

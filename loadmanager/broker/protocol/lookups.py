@@ -21,7 +21,7 @@ PROTOCOL_VERSION_MAX = 20
 SERVER_VERSION = "loadmanager"
 CLIENT_VERSION_MAX = 100
 """Characters that are kept of the version that a client says it has."""
-ANSWERS_KEPT = 1_000
+ANSWERS_MAX = 1_000
 """Answers to lookups that are kept encoded: one for each broker and kind of client."""
 FAILED_LOOKUP, FAILED_METADATA = 2, 1
 TRANSACTIONS = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
@@ -38,7 +38,7 @@ def on_connect(connection: Connection, frame: Frame) -> None:
     request = frame.command.connect
     if not connection.welcome():
         return
-    connection.server.connected.succeeded += 1
+    connection.server.attachments.counts.succeeded += 1
     connection.client_version = request.client_version[:CLIENT_VERSION_MAX]
     connection.protocol_version = min(request.protocol_version, PROTOCOL_VERSION_MAX)
     flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
@@ -92,7 +92,7 @@ def on_lookup(connection: Connection, frame: Frame) -> Coroutine[Any, Any, None]
         listener = check_name(request.advertised_listener_name, "listener name")
         connection.listener = listener = listener or connection.listener
         topic = TopicName.parse(request.topic)
-        lookup = directory.known(topic) or _open_here(connection, topic)
+        lookup = directory.lookup_in_memory(topic) or _open_here(connection, topic)
         if lookup is None:
             return _look_up(connection, request, topic, listener)
         _answer_lookup(connection, request.request_id, listener, lookup)
@@ -103,7 +103,7 @@ def on_lookup(connection: Connection, frame: Frame) -> Coroutine[Any, Any, None]
 
 def _open_here(connection: Connection, topic: TopicName) -> Lookup | None:
     """A stored topic that is open here goes on without the lease: clients may come back to it."""
-    hosted = connection.server.served(str(topic))
+    hosted = connection.server.topics.served(str(topic))
     stored = hosted is not None and hosted.stored is not None
     return Lookup(connection.server.directory.self_address) if stored else None
 
@@ -129,7 +129,7 @@ def _answer_lookup(connection: Connection, request_id: int, listener: str, looku
     connection.send(encoder.encode(request_id))
 
 
-_encoder = lru_cache(maxsize=ANSWERS_KEPT)(LookupEncoder)
+_encoder = lru_cache(maxsize=ANSWERS_MAX)(LookupEncoder)
 
 
 def _refuse_lookup(connection: Connection, request_id: int, error: LoadManagerError) -> None:

@@ -72,7 +72,7 @@ class Outbound:
         for connection in list(self._waiting):
             self._count(connection)
         left = self.limit_bytes * LEFT_PERCENT // 100
-        worst_first = sorted(self._waiting, key=lambda held: self._waiting[held], reverse=True)
+        worst_first = sorted(self._waiting, key=lambda party: self._waiting[party], reverse=True)
         closed = list[Reader]()
         for connection in worst_first:
             if self.used_bytes <= left:

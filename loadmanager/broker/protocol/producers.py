@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from loadmanager.broker.messaging.segments import ANY_TIME
 from loadmanager.broker.messaging.subscription import SubscriptionType
-from loadmanager.broker.messaging.topic import Access, ProducerFencedError, QuotaExceededError
+from loadmanager.broker.messaging.topic import (
+    ProducerAccessMode,
+    ProducerFencedError,
+    QuotaExceededError,
+)
 from loadmanager.broker.protocol.connection import PRODUCERS_MAX, Connection
 from loadmanager.broker.protocol.durable import create_durable
 from loadmanager.broker.protocol.exclusive import SEQUENCE_ID_MAX, make_ready, welcome
@@ -29,19 +33,19 @@ async def on_producer(connection: Connection, frame: Frame) -> None:
     """PRODUCER: attach a producer to a topic that is served here."""
     request = frame.command.producer
     try:
-        if request.producer_access_mode not in Access.__members__.values():
+        if request.producer_access_mode not in ProducerAccessMode.__members__.values():
             raise BadInputError("unknown producer access mode")
         check_name(request.producer_name, "producer name")
         if len(connection.producers) >= PRODUCERS_MAX:
             raise BadInputError(f"a connection has at most {PRODUCERS_MAX} producers")
         topic = TopicName.parse(request.topic)
-        hosted = await connection.server.host(topic)
-        connection.server.check_room(topic)
+        hosted = await connection.server.topics.host(topic)
+        connection.server.topics.check_room(topic)
         hosted.core.check_quota()
         version = await add_producer_schema(connection.server, topic, request)
-        hosted = await connection.server.host(topic)
+        hosted = await connection.server.topics.host(topic)
         hosted = await _with_initial_subscription(connection, hosted, request)
-        if request.producer_access_mode != Access.SHARED:
+        if request.producer_access_mode != ProducerAccessMode.SHARED:
             hosted = await _alone(connection, hosted, request)
         producer = _attach(connection, hosted, request, version)
         if producer is not None and not producer.core.ready:
@@ -85,15 +89,15 @@ async def _alone(
     server = connection.server
     while hosted.core.epoch is None:
         epoch = await server.directory.topic_epoch(hosted.name)
-        found, hosted = hosted, await server.host(hosted.name)
-        if hosted is found and hosted.core.epoch is None:
+        before, hosted = hosted, await server.topics.host(hosted.name)
+        if hosted is before and hosted.core.epoch is None:
             hosted.core.epoch = epoch
     if request.HasField("topic_epoch"):
         hosted.core.check_epoch(request.topic_epoch)
-    if request.producer_access_mode == Access.EXCLUSIVE_WITH_FENCING:
+    if request.producer_access_mode == ProducerAccessMode.EXCLUSIVE_WITH_FENCING:
         for other in list(hosted.producers.values()):
             if other.core.name != request.producer_name:
-                server.close_producer(other, None)
+                server.attachments.close_producer(other, None)
     return hosted
 
 
@@ -112,7 +116,7 @@ async def _welcome_exclusive(connection: Connection, producer: AttachedProducer)
     except LoadManagerError:
         if connection.producers.get(producer.producer_id) is producer:
             del connection.producers[producer.producer_id]
-        connection.server.detach_producer(producer, for_good=False)
+        connection.server.attachments.detach_producer(producer, for_good=False)
         raise
     if ready or not connection.open:
         return
@@ -130,13 +134,13 @@ def _attach(
         return None
     replaced = connection.producers.pop(request.producer_id, None)
     if replaced is not None:
-        connection.server.detach_producer(replaced, for_good=False)
-    name = request.producer_name or connection.server.next_producer_name()
+        connection.server.attachments.detach_producer(replaced, for_good=False)
+    name = request.producer_name or connection.server.attachments.next_producer_name()
     present = hosted.producers.get(name)
     if present is not None and present.connection.lost():
         present.connection.producers.pop(present.producer_id, None)
-        connection.server.detach_producer(present, for_good=False)
-    access = Access(request.producer_access_mode)
+        connection.server.attachments.detach_producer(present, for_good=False)
+    access = ProducerAccessMode(request.producer_access_mode)
     core = hosted.core.attach_publisher(
         name, request.epoch, access=access, address=connection.address
     )
@@ -213,7 +217,7 @@ def on_send(connection: Connection, frame: Frame) -> None:
     except QuotaExceededError:
         # SEND_ERROR would make C++ clients drop the whole connection. A closed producer comes back
         # by itself, and PRODUCER is then refused with the reason.
-        connection.server.close_producer(producer, None)
+        connection.server.attachments.close_producer(producer, None)
         return
     hosted.figures.writes.add(len(tail))
     if hosted.stored is not None:
@@ -249,5 +253,5 @@ def on_close_producer(connection: Connection, frame: Frame) -> None:
     request = frame.command.close_producer
     producer = connection.producers.pop(request.producer_id, None)
     if producer is not None:
-        connection.server.detach_producer(producer, for_good=True)
+        connection.server.attachments.detach_producer(producer, for_good=True)
     connection.send(encode(success=pb.CommandSuccess(request_id=request.request_id)))

@@ -84,9 +84,9 @@ class EntryReader:
         One that is damaged, also after the storage has mended what it can, is logged, and does not
         exist from then on.
         """
-        found, problem = await self._read(entry_id)
+        entry, problem = await self._read(entry_id)
         if problem and await self._storage.mend(self._log_id):
-            found, problem = await self._read(entry_id)
+            entry, problem = await self._read(entry_id)
         place = self._log.place(entry_id)
         if problem and place is not None:
             log.error(
@@ -99,7 +99,7 @@ class EntryReader:
                 problem=problem,
             )
             self._log.quarantine(entry_id)
-        return found
+        return entry
 
     async def _read(self, entry_id: int) -> tuple[Entry | None, str]:
         """An entry, if there is one; and why it cannot be read, or nothing."""
@@ -136,9 +136,9 @@ class EntryReader:
 
     def _lose(self, segment: SegmentIndex) -> None:
         """The file of a segment is gone."""
-        told = "a file of stored messages is gone; the others are served"
+        event = "a file of stored messages is gone; the others are served"
         first, end = segment.first_id, segment.end_id
-        log.error(told, topic=str(self._topic), run=segment.run, first=first, last=end - 1)
+        log.error(event, topic=str(self._topic), run=segment.run, first=first, last=end - 1)
         for entry_id in range(max(first, self._log.first_id), end):
             self._log.quarantine(entry_id)
 

@@ -26,7 +26,7 @@ async def ids_of(
     """Entry ids of repeated messages, as far as the newest entries have them. `read` returns some
     consecutive entries from an id on, none if that one cannot be read.
     """
-    found, left = dict[Repeat, int](), set(wanted)
+    entry_ids, left = dict[Repeat, int](), set(wanted)
     end_id, size = log.end_id, 0
     last_id = max(end_id - LOOK_BACK_ENTRIES, log.first_id)
     while left and end_id > last_id and size < LOOK_BACK_BYTES:
@@ -36,11 +36,11 @@ async def ids_of(
             for entry in entries:
                 size += len(entry.tail)
                 if (repeat := _repeat_of(entry)) in left:
-                    found[repeat] = entry.entry_id
+                    entry_ids[repeat] = entry.entry_id
                     left.discard(repeat)
             at = entries[-1].entry_id + 1 if entries else at + 1
         end_id = begin_id
-    return found
+    return entry_ids
 
 
 def _repeat_of(entry: Entry) -> Repeat | None:

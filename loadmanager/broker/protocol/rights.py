@@ -11,11 +11,10 @@ import asyncio
 
 from loadmanager.broker.ports.access import Access
 from loadmanager.broker.protocol.hosted import AttachedConsumer, AttachedProducer, HostedTopic
-from loadmanager.broker.protocol.open_topics import OpenTopics
-from loadmanager.broker.protocol.registry import TopicRegistry
+from loadmanager.broker.protocol.serving import Serving
 from loadmanager.engine.policies.permissions import CONSUME, PRODUCE
 from loadmanager.kit.errors import ForbiddenError, LoadManagerError, OperationalError
-from loadmanager.kit.refusals import Refusals
+from loadmanager.kit.refusals import ClientRefusals
 
 CHECKED_AT_ONCE = 100
 """Producers and consumers that are checked before other tasks get their turn."""
@@ -34,11 +33,9 @@ EVERYTHING = ("", "")
 class Rights:
     """Checks who is attached again when permissions change: those of the changed namespace only."""
 
-    def __init__(
-        self, access: Access, registry: TopicRegistry, topics: OpenTopics, refusals: Refusals
-    ) -> None:
+    def __init__(self, access: Access, serving: Serving, refusals: ClientRefusals) -> None:
         self._access, self._refusals = access, refusals
-        self._registry, self._topics = registry, topics
+        self._serving = serving
         self._changed: Changed = {}
         self._wake = asyncio.Event()
         self.checked = 0
@@ -63,13 +60,13 @@ class Rights:
     async def _check(self, changed: tuple[str, str]) -> None:
         del self._changed[changed]
         try:
-            for hosted in self._topics.below(*changed):
+            for hosted in self._serving.open_topics.below(*changed):
                 await self._check_topic(hosted)
         except OperationalError:
             await asyncio.sleep(RETRY_S)
             self.changed(*changed)
         finally:
-            self._registry.dispatcher.deliver()
+            self._serving.dispatcher.deliver()
 
     async def _check_topic(self, hosted: HostedTopic) -> None:
         for producer in list(hosted.producers.values()):
@@ -85,7 +82,7 @@ class Rights:
         why = await self._forbidden(producer, PRODUCE, "")
         if why and hosted.producers.get(producer.core.name) is producer and not hosted.fenced:
             self._refusals.forbidden(producer.connection.address, f"{why} {hosted.name} any more")
-            self._registry.close_producer(producer, None)
+            self._serving.attachments.close_producer(producer, None)
 
     async def check_consumer(self, consumer: AttachedConsumer) -> None:
         """Close a consumer that may not consume any more. See `check_producer`."""
@@ -93,7 +90,7 @@ class Rights:
         why = await self._forbidden(consumer, CONSUME, consumer.subscription.name)
         if why and hosted.attached.get(consumer.core) is consumer and not hosted.fenced:
             self._refusals.forbidden(consumer.connection.address, f"{why} {hosted.name} any more")
-            self._registry.close_consumer(consumer, None)
+            self._serving.attachments.close_consumer(consumer, None)
 
     async def _forbidden(
         self, client: AttachedProducer | AttachedConsumer, action: str, subscription: str
@@ -101,7 +98,7 @@ class Rights:
         """Why the roles of a client may not do it; empty if they may."""
         self.checked += 1
         if self.checked % CHECKED_AT_ONCE == 0:
-            self._registry.dispatcher.deliver()
+            self._serving.dispatcher.deliver()
             await asyncio.sleep(0)
         try:
             await self._access.require_topic(

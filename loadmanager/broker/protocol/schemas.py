@@ -8,7 +8,7 @@ from loadmanager.broker.messaging.schema import TYPES, IncompatibleSchemaError, 
 from loadmanager.broker.protocol.connection import Connection
 from loadmanager.broker.protocol.hosted import HostedTopic
 from loadmanager.broker.protocol.lookups import code_of
-from loadmanager.broker.protocol.registry import TopicRegistry
+from loadmanager.broker.protocol.serving import Serving
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import Frame, encode
 from loadmanager.kit.errors import BadInputError, LoadManagerError, NotFoundError
@@ -45,7 +45,7 @@ async def on_get_or_create_schema(connection: Connection, frame: Frame) -> None:
     response = pb.CommandGetOrCreateSchemaResponse(request_id=request.request_id)
     try:
         topic, directory = TopicName.parse(request.topic), connection.server.directory
-        if connection.server.served(str(topic)) is None:
+        if connection.server.topics.served(str(topic)) is None:
             await directory.partitions(topic, create=False)
         version = await directory.schemas.add(topic, _schema_of(request.schema))
         response.schema_version = _version_bytes(version)
@@ -55,7 +55,7 @@ async def on_get_or_create_schema(connection: Connection, frame: Frame) -> None:
 
 
 async def add_producer_schema(
-    server: TopicRegistry, topic: TopicName, request: pb.CommandProducer
+    server: Serving, topic: TopicName, request: pb.CommandProducer
 ) -> bytes:
     """Register the schema of a producer; returns its version, empty without a schema.
 
@@ -67,7 +67,7 @@ async def add_producer_schema(
 
 
 async def check_consumer_schema(
-    server: TopicRegistry, hosted: HostedTopic, request: pb.CommandSubscribe
+    server: Serving, hosted: HostedTopic, request: pb.CommandSubscribe
 ) -> None:
     """Compare the schema of a consumer with the topic's. As in Pulsar, an unused topic gets it.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from loadmanager.broker.ports.log import Storage, UnansweredError
+from loadmanager.broker.ports.log import Storage, StorageTimeoutError
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import LoadManagerError
 
@@ -38,7 +38,7 @@ class StorageHealth:
         now_s, first = self._clock.monotonic_s(), self._failures == 0
         self._failures += first or now_s > self._failed_s
         self._failed_s, self._why = now_s, str(error)
-        self._hung |= isinstance(error, UnansweredError)
+        self._hung |= isinstance(error, StorageTimeoutError)
         if first:
             log.error(
                 "the storage cannot be written to; the clients of the topics that are written "

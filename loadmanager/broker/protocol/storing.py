@@ -21,7 +21,7 @@ from loadmanager.broker.messaging.settings import MessagingSettings, StorageSett
 from loadmanager.broker.messaging.stored_log import Rollover, StoredLog
 from loadmanager.broker.messaging.subscription import Subscription
 from loadmanager.broker.ports.directory import Directory, TopicRecords
-from loadmanager.broker.ports.log import FencedError, LogRecord, Run, Storage, UnansweredError
+from loadmanager.broker.ports.log import FencedError, LogRecord, Run, Storage, StorageTimeoutError
 from loadmanager.broker.protocol.committing import Committer
 from loadmanager.broker.protocol.dispatcher import Dispatcher
 from loadmanager.broker.protocol.failures import Failures
@@ -346,7 +346,7 @@ class Storing:
             return await self._open(topic, life, records)
         except ConflictError as error:
             raise OperationalError(f"{topic} is served by another broker by now: {error}") from None
-        except UnansweredError:
+        except StorageTimeoutError:
             self._hung_until_s = self.clock.monotonic_s() + FULL_S
             raise
 
@@ -371,13 +371,15 @@ class Storing:
             name: self._cursor(topic, name, value)
             for name, value in zip(subscriptions, values, strict=True)
         }
-        known_id = max((cursor.end_id for cursor in cursors.values()), default=0)
-        if known_id > end_id:
+        acknowledged_to = max((cursor.end_id for cursor in cursors.values()), default=0)
+        if acknowledged_to > end_id:
             # Messages were lost that had been consumed, unless it is another topic that had them,
             # which was deleted: their ids must not be given again.
             if records.log is not None:
-                log.error("stored messages are lost", topic=str(topic), entries=known_id - end_id)
-            end_id = known_id
+                log.error(
+                    "stored messages are lost", topic=str(topic), entries=acknowledged_to - end_id
+                )
+            end_id = acknowledged_to
             record = await self._record(topic, record, life, [*runs, Run(number, end_id, writer)])
         limits = self.settings.value
         rollover = Rollover(

@@ -9,7 +9,7 @@ from loadmanager.broker.messaging.subscription import Subscription, Subscription
 from loadmanager.broker.ports.topics import Document, Position
 from loadmanager.broker.protocol.durable import close_consumers, create_durable, seek
 from loadmanager.broker.protocol.hosted import HostedTopic
-from loadmanager.broker.protocol.registry import TopicRegistry
+from loadmanager.broker.protocol.serving import Serving
 from loadmanager.broker.protocol.topic_stats import topic_stats
 from loadmanager.broker.wire.frames import last_batch_index_of
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError, OperationalError
@@ -19,75 +19,76 @@ SKIPPED_AT_ONCE = 1_000
 """Entries that are skipped before clients have their turn."""
 
 
-class RegistryTopics:
-    """The topics of a registry."""
+class ServedTopics:
+    """The topics that are served here."""
 
-    def __init__(self, registry: TopicRegistry) -> None:
-        self._registry = registry
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
 
     def is_open(self, topic: TopicName) -> bool:
         """True if the topic is open here."""
-        return self._registry.served(str(topic)) is not None
+        return self._serving.topics.served(str(topic)) is not None
 
     async def stats(self, topic: TopicName) -> Document:
         """Pulsar's `TopicStats`."""
-        return self._stats(await self._registry.host(topic))
+        return self._stats(await self._serving.topics.host(topic))
 
     def _stats(self, hosted: HostedTopic) -> Document:
-        registry = self._registry
+        serving = self._serving
         return topic_stats(
             hosted,
-            owner=registry.directory.self_address.broker_id,
-            unacked_max=registry.settings.value.unacked_per_consumer_max,
-            now_ms=registry.clock.now_ms(),
+            owner=serving.directory.self_address.broker_id,
+            unacked_max=serving.settings.value.unacked_per_consumer_max,
+            now_ms=serving.clock.now_ms(),
         )
 
     def open_stats(self) -> dict[str, dict[str, Document]]:
         """Bundle → open topic → Pulsar's `TopicStats`."""
-        registry = self._registry
         return {
             bundle: {
                 name: self._stats(hosted)
-                for name in registry.topics(bundle)
-                if (hosted := registry.served(name)) is not None
+                for name, hosted in opened.topics.items()
+                if not hosted.fenced
             }
-            for bundle in registry.bundle_stats()
+            for bundle, opened in self._serving.open_bundles.items()
         }
 
     async def unload(self, topic: TopicName) -> None:
         """Save the cursors of the topic and close it, if it is open."""
-        hosted = self._registry.served(str(topic))
+        hosted = self._serving.topics.served(str(topic))
         if hosted is not None and hosted.stored is not None:
             await hosted.stored.save()
-        self._registry.close_topic(str(topic), force=True)
+        self._serving.topics.close(str(topic), force=True)
 
     async def subscriptions(self, topic: TopicName) -> list[str]:
         """The names of the topic's subscriptions."""
-        return list((await self._registry.host(topic)).core.subscriptions)
+        return list((await self._serving.topics.host(topic)).core.subscriptions)
 
     async def create_subscription(self, topic: TopicName, name: str, position: Position) -> None:
         """Create a durable subscription."""
         if not check_name(name, "subscription name"):
             raise BadInputError("Empty subscription name")
-        hosted = await self._registry.host(topic)
+        hosted = await self._serving.topics.host(topic)
         if name in hosted.core.subscriptions:
             raise ConflictError("Subscription already exists for topic")
         start_id = await _entry_id(hosted, position)
-        await create_durable(self._registry, hosted, name, SubscriptionType.EXCLUSIVE, start_id)
+        await create_durable(self._serving, hosted, name, SubscriptionType.EXCLUSIVE, start_id)
 
     async def delete_subscription(self, topic: TopicName, name: str, *, force: bool) -> None:
         """Delete a subscription with its record."""
         _, subscription = await self._find(topic, name)
         if subscription.consumers and not force:
             raise BadInputError("Subscription has active connected consumers")
-        await self._registry.directory.forget_subscription(topic, name)
-        hosted = await self._registry.host(topic)  # another life of its bundle may have opened it
+        await self._serving.directory.forget_subscription(topic, name)
+        hosted = await self._serving.topics.host(
+            topic
+        )  # another life of its bundle may have opened it
         present = hosted.core.subscriptions.get(name)
         if present is not None:
-            close_consumers(self._registry, hosted, present)  # forced, or attached meanwhile
-            self._registry.dispatcher.deliver()
+            close_consumers(self._serving, hosted, present)  # forced, or attached meanwhile
+            self._serving.dispatcher.deliver()
             hosted.core.unsubscribe(name)
-            hosted.limits.close_gate(name, self._registry.clock.monotonic_ns())
+            hosted.limits.close_gate(name, self._serving.clock.monotonic_ns())
 
     async def skip(self, topic: TopicName, name: str, entries: int | None) -> None:
         """Acknowledge the oldest entries of a subscription."""
@@ -107,14 +108,14 @@ class RegistryTopics:
                 await asyncio.sleep(0)
         if hosted.stored is not None:
             hosted.stored.moved()
-        self._registry.dispatcher.touch(hosted)
-        self._registry.dispatcher.deliver()
+        self._serving.dispatcher.touch(hosted)
+        self._serving.dispatcher.deliver()
 
     async def expire(self, topic: TopicName, name: str | None, older_s: int) -> None:
         """Have old entries count as acknowledged."""
-        registry = self._registry
-        hosted = await registry.host(topic)
-        time_ms = registry.clock.now_ms() - older_s * 1000
+        serving = self._serving
+        hosted = await serving.topics.host(topic)
+        time_ms = serving.clock.now_ms() - older_s * 1000
         young = await _entry_id(hosted, Position(time_ms=time_ms))
         if name is not None:
             hosted, subscription = await self._find(topic, name)
@@ -125,20 +126,20 @@ class RegistryTopics:
             raise ConflictError(f"Topic {topic} has no message of that age to expire")
         if hosted.stored is not None:
             hosted.stored.moved()
-        registry.dispatcher.touch(hosted)
-        registry.dispatcher.deliver()
+        serving.dispatcher.touch(hosted)
+        serving.dispatcher.deliver()
 
     async def reset(self, topic: TopicName, name: str, position: Position) -> None:
         """Have a subscription go on from another position."""
         hosted, _ = await self._find(topic, name)
         entry_id = await _entry_id(hosted, position)
         hosted, subscription = await self._find(topic, name)
-        seek(self._registry, hosted, subscription, entry_id)
-        self._registry.dispatcher.deliver()
+        seek(self._serving, hosted, subscription, entry_id)
+        self._serving.dispatcher.deliver()
 
     async def last_message_id(self, topic: TopicName) -> Document:
         """Pulsar's id of the newest message."""
-        hosted = await self._registry.host(topic)
+        hosted = await self._serving.topics.host(topic)
         core = hosted.core
         entry = await hosted.fetch(core.log.end_id - 1)
         return {
@@ -150,7 +151,7 @@ class RegistryTopics:
         }
 
     async def _find(self, topic: TopicName, name: str) -> tuple[HostedTopic, Subscription]:
-        hosted = await self._registry.host(topic)
+        hosted = await self._serving.topics.host(topic)
         subscription = hosted.core.subscriptions.get(name)
         if subscription is None:
             raise NotFoundError(f"Subscription {name} not found for topic {topic}")
@@ -163,10 +164,10 @@ async def _entry_id(hosted: HostedTopic, position: Position) -> int:
     """
     log, time_ms = hosted.core.log, position.time_ms
     if time_ms is not None:
-        found = await hosted.published_since(time_ms, lambda: not hosted.fenced)
-        if found is None:
+        entry_id = await hosted.published_since(time_ms, lambda: not hosted.fenced)
+        if entry_id is None:
             raise OperationalError(f"topic {hosted.name} is being unloaded; try again")
-        return found
+        return entry_id
     if position.ledger_id != hosted.core.ledger_id:
         return log.first_id if position.ledger_id < hosted.core.ledger_id else log.end_id
     entry = await hosted.fetch(position.entry_id)

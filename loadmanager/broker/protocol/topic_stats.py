@@ -81,7 +81,7 @@ def _instant(time_ms: int) -> str:
 
 def _subscription(hosted: HostedTopic, subscription: Subscription, unacked_max: int) -> Document:
     attached = [hosted.attached.get(core) for core in subscription.consumers]
-    consumers = [_consumer(one, unacked_max) for one in attached if one is not None]
+    consumers = [_consumer(each, unacked_max) for each in attached if each is not None]
     active = subscription.active
     backlog = subscription.backlog_entries
     rates = hosted.figures.subscription_rates.get(subscription.name, (0.0,) * 5)

@@ -115,7 +115,7 @@ del TOPIC["topics"]
 AVERAGE_SIZE = _plain_gauge(
     "pulsar_average_msg_size", "Bytes of a message, over the last stats period", *_TOPIC
 )
-HELD = _plain_gauge(
+HOLDS = _plain_gauge(
     "pulsar_publish_rate_limit_times", "Times that producers of the topic were held", *_TOPIC
 )
 
@@ -270,7 +270,7 @@ def _topics(shown: Iterable[HostedTopic], subscriptions_max: int) -> Iterator[Sa
             yield metric.sample(values[figure], *labels)
         rate = values["rate_in"]
         yield AVERAGE_SIZE.sample(values["throughput_in"] / rate if rate else 0, *labels)
-        yield HELD.sample(hosted.limits.held_times, *labels)
+        yield HOLDS.sample(hosted.limits.held_times, *labels)
         subscriptions = hosted.core.subscriptions
         room = subscriptions_max - subscriptions_shown
         for subscription in list(islice(subscriptions.values(), room)):

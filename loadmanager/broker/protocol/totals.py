@@ -68,7 +68,7 @@ NO_RATES = (0.0,) * len(RATES)
 _NO_WRITES = (0,) * len(WRITES)
 
 
-class Writes:
+class WriteCounts:
     """Counts the entries that a topic stores, in the order of `WRITES`."""
 
     __slots__ = ("counts",)
@@ -112,7 +112,7 @@ class Figures:
         """The rates over the last stats period, in the order of `RATES`."""
         self.subscription_rates: dict[str, tuple[float, ...]] = {}
         """In the order of `SUBSCRIPTION_RATES`."""
-        self.writes = Writes()
+        self.writes = WriteCounts()
         self._entries = 0
         self._subscriptions: dict[Subscription, tuple[int, ...]] = {}
 

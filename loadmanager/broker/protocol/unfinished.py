@@ -16,7 +16,7 @@ from loadmanager.kit.units import MIB
 log = structlog.get_logger("protocol")
 
 
-class Writer(Protocol):
+class FrameSender(Protocol):
     """A connection."""
 
     peer: str
@@ -35,15 +35,15 @@ class Unfinished:
     def __init__(self, settings: Live[MessagingSettings]) -> None:
         self._settings = settings
         self.used_bytes = 0
-        self._sizes: dict[Writer, int] = {}
-        self._held: dict[Party, int] = {}
+        self._sizes: dict[FrameSender, int] = {}
+        self._bytes_of: dict[Party, int] = {}
 
-    def holds(self, connection: Writer, size_bytes: int) -> None:
+    def holds(self, connection: FrameSender, size_bytes: int) -> None:
         """A connection has so many bytes of an unfinished frame now."""
         self._count(connection, size_bytes)
         while 0 < self._settings.value.publish_buffer_mb * MIB < self.used_bytes:
-            greediest = max(self._held, key=lambda party: self._held[party])
-            victim = next(held for held in self._sizes if held.party is greediest)
+            greediest = max(self._bytes_of, key=lambda party: self._bytes_of[party])
+            victim = next(writer for writer in self._sizes if writer.party is greediest)
             log.warning(
                 "large messages arrive too slowly: the connection that began one first is closed",
                 peer=victim.peer,
@@ -52,7 +52,7 @@ class Unfinished:
             self._count(victim, 0)
             victim.close("too many bytes of unfinished frames")
 
-    def _count(self, connection: Writer, size_bytes: int) -> None:
+    def _count(self, connection: FrameSender, size_bytes: int) -> None:
         before = self._sizes.get(connection, 0)
         if size_bytes:
             self._sizes[connection] = size_bytes
@@ -60,8 +60,8 @@ class Unfinished:
             self._sizes.pop(connection, None)
         party = connection.party
         self.used_bytes += size_bytes - before
-        held = self._held.get(party, 0) + size_bytes - before
-        if held > 0:
-            self._held[party] = held
+        total = self._bytes_of.get(party, 0) + size_bytes - before
+        if total > 0:
+            self._bytes_of[party] = total
         else:
-            self._held.pop(party, None)
+            self._bytes_of.pop(party, None)

@@ -12,13 +12,13 @@ from loadmanager.kit.security.tokens import TokenVerifier
 
 _CLIENT = ("brokerClientAuthenticationPlugin", "brokerClientAuthenticationParameters")
 
-Found = tuple[tuple[str, ...], str]
+KeysAndText = tuple[tuple[str, ...], str]
 """The keys, and what is wrong."""
 
 
 def access_problems(
     access: AccessSettings, tokens: TokenSettings, client: BrokerClientSettings
-) -> Iterator[Found]:
+) -> Iterator[KeysAndText]:
     """Find what is wrong; reads the keys that the settings name."""
     if access.authorization and access.provider != AUTHORIZATION:
         yield ("authorizationProvider",), f"authorizationProvider: {AUTHORIZATION} is allowed"
@@ -40,7 +40,7 @@ def access_problems(
 
 def _client_problems(
     access: AccessSettings, verifier: TokenVerifier, client: BrokerClientSettings
-) -> Iterator[Found]:
+) -> Iterator[KeysAndText]:
     """Brokers ask each other, and must be allowed to."""
     if client.plugin != PLUGIN:
         yield _CLIENT, f"authenticationEnabled needs {_CLIENT[0]}={PLUGIN}: brokers ask each other"

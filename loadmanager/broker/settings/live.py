@@ -79,12 +79,12 @@ class LiveSettings:
         Raises `BadInputError` for a key that does not belong to a strategy, and for a value, or
         values together, that could not be in force.
         """
-        known = KEYS.known()
+        keys = KEYS.by_name()
         for name in changed:
-            leaf = known[name].leaf if name in known else None
+            leaf = keys[name].leaf if name in keys else None
             if leaf is not StrategySettings and leaf not in registry.own_settings():
                 raise BadInputError(f"{name[:100]} is not a key of strategies")
-            if known[name].key.name in NOT_OF_A_CYCLE:
+            if keys[name].key.name in NOT_OF_A_CYCLE:
                 raise BadInputError(f"{name} makes no difference to a single cycle")
         try:
             settings = self._settings.with_overrides(changed)
@@ -157,32 +157,32 @@ class LiveSettings:
 
 def _spellings(name: str) -> tuple[str, ...]:
     """The present spelling of a key and its aliases; only the name if the key is unknown."""
-    known = KEYS.known().get(name)
-    return (name,) if known is None else (known.key.name, *known.key.aliases)
+    declared = KEYS.by_name().get(name)
+    return (name,) if declared is None else (declared.key.name, *declared.key.aliases)
 
 
 def _by_present_name(stored: Mapping[str, object]) -> dict[str, object]:
     """Values of known keys, sorted by name; the present spelling wins over an alias."""
-    known = KEYS.known()
+    keys = KEYS.by_name()
     names = sorted(
-        (name for name in stored if name in known),
-        key=lambda name: (known[name].key.name, name == known[name].key.name),
+        (name for name in stored if name in keys),
+        key=lambda name: (keys[name].key.name, name == keys[name].key.name),
     )
-    return {known[name].key.name: stored[name] for name in names}
+    return {keys[name].key.name: stored[name] for name in names}
 
 
 def _unusable(name: str, value: object) -> str:
     """Why a stored value of a known key cannot be in force, whatever the others are; else empty."""
-    known = KEYS.known()[name]
-    if not known.key.dynamic:
-        return _why_static(known.key)
+    declared = KEYS.by_name()[name]
+    if not declared.key.dynamic:
+        return _why_static(declared.key)
     if not isinstance(value, str | int | float):
         return "a string is allowed"
     text = _text(value).strip()
-    if not text and known.annotation is str:
+    if not text and declared.annotation is str:
         return "an empty value is allowed in a file only"
     try:
-        parse_value(known, text)
+        parse_value(declared, text)
     except ValueError as error:
         return str(error)
     return ""
@@ -198,15 +198,15 @@ def _shortened(value: object) -> str:
 
 def _require_dynamic(name: str) -> None:
     """Raise `BadInputError` with the reason for a key that a running broker cannot change."""
-    known = KEYS.known().get(name)
-    if known is None:
+    declared = KEYS.by_name().get(name)
+    if declared is None:
         near = KEYS.nearest(name)
         raise BadInputError(
             f"{name} is not a key of broker.conf" + (f"; did you mean {near}?" if near else "")
         )
-    if not known.key.dynamic:
+    if not declared.key.dynamic:
         raise BadInputError(
-            f"{name} cannot be changed on a running broker: {_why_static(known.key)}"
+            f"{name} cannot be changed on a running broker: {_why_static(declared.key)}"
         )
 
 

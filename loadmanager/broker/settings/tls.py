@@ -15,13 +15,13 @@ PORTS = ("brokerServicePort", "webServicePort", "brokerServicePortTls", "webServ
 _FILES = ("tlsCertificateFilePath", "tlsKeyFilePath", "tlsTrustCertsFilePath")
 _CLIENT = "brokerClientTlsEnabled"
 
-Found = tuple[tuple[str, ...], str]
+KeysAndText = tuple[tuple[str, ...], str]
 """The keys, and what is wrong."""
 
 
 def tls_problems(
     broker: BrokerSettings, tls: TlsSettings, client: BrokerClientTlsSettings
-) -> Iterator[Found]:
+) -> Iterator[KeysAndText]:
     """Find what is wrong; reads the certificates that the settings name."""
     yield from _port_problems(broker)
     if client.enabled and broker.web_port_tls is None:
@@ -41,7 +41,7 @@ def tls_problems(
         yield _FILES, str(error)
 
 
-def _port_problems(broker: BrokerSettings) -> Iterator[Found]:
+def _port_problems(broker: BrokerSettings) -> Iterator[KeysAndText]:
     ports = dict(zip(PORTS, own_ports(broker).values(), strict=True))
     for pair in (PORTS[::2], PORTS[1::2]):
         if all(ports[name] is None for name in pair):

@@ -106,9 +106,9 @@ def read_batches(name: str, data: bytes) -> Iterator[tuple[int, int, list[tuple[
 
 
 def _pieces(body: bytes, count: int) -> list[tuple[Place, bytes]]:
-    found, data_at = [], count * _PLACE.size
+    pieces, data_at = [], count * _PLACE.size
     for index in range(count):
         *place, length = _PLACE.unpack_from(body, index * _PLACE.size)
-        found.append((Place(*place), body[data_at : data_at + length]))
+        pieces.append((Place(*place), body[data_at : data_at + length]))
         data_at += length
-    return found
+    return pieces

@@ -19,7 +19,9 @@ OPEN_MAX = 500
 """Files that a thread keeps open for writing."""
 READ_BYTES = 1 << 20
 """Bytes of one read that passes over the page cache."""
-NO_SUCH_NAME = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES)
+MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""Errors that say that there is no such file."""
+NO_SUCH_NAME = (*MISSING, errno.EACCES)
 """Errors that are those of one name: others in the directory may have none."""
 
 
@@ -38,7 +40,10 @@ class DirectoryDisk:
     ) -> None:
         self._root = root
         self._fdatasync, self._fsync = fdatasync, fsync
+        made = [folder for folder in (root, *root.parents) if not folder.exists()]
         make_folder(root)
+        for folder in made:
+            self._sync_folder(folder.parent)
         self._threads = threading.local()
         self._new: dict[str, None] = {}
         """Files whose first byte was written, and whose name was not synced since. Another process
@@ -53,27 +58,27 @@ class DirectoryDisk:
         """The files that this thread writes, and their descriptors."""
         if not hasattr(self._threads, "open"):
             self._threads.open = OrderedDict()
-        found: OrderedDict[str, int] = self._threads.open
-        return found
+        descriptors: OrderedDict[str, int] = self._threads.open
+        return descriptors
 
     def _descriptor(self, path: str, flags: int) -> int:
         opened = self._open
-        found = opened.get(path)
-        if found is not None:
+        descriptor = opened.get(path)
+        if descriptor is not None:
             opened.move_to_end(path)
-            return found
+            return descriptor
         target = self._root / path
         if flags & os.O_CREAT:
             self.make_folder(path.rpartition("/")[0])
         if len(opened) >= OPEN_MAX:
             self.release(next(iter(opened)))
-        found = opened[path] = open_regular(str(target), os.O_WRONLY | flags)
-        return found
+        descriptor = opened[path] = open_regular(str(target), os.O_WRONLY | flags)
+        return descriptor
 
     def make_folder(self, folder: str, *, begins: bool = False) -> None:
         """See `writers.Disk`."""
         target = self._root / folder
-        if begins or folder in self._unnamed or not target.exists():
+        if begins or folder in self._unnamed or not self.exists(folder):
             self._unnamed[folder] = None
             make_folder(target)
             for parent in target.parents:
@@ -84,12 +89,12 @@ class DirectoryDisk:
 
     def write(self, path: str, offset: int, data: bytes, *, create: bool = True) -> None:
         """See `writers.Disk`."""
-        found, view = self._descriptor(path, os.O_CREAT if create else 0), memoryview(data)
+        descriptor, view = self._descriptor(path, os.O_CREAT if create else 0), memoryview(data)
         if offset == 0:
             self._new[path] = None
         with self._names_file(path):
             while view:
-                written = os.pwrite(found, view, offset)
+                written = os.pwrite(descriptor, view, offset)
                 view, offset = view[written:], offset + written
 
     def sync(self, path: str) -> None:
@@ -116,19 +121,20 @@ class DirectoryDisk:
 
     def size(self, path: str) -> int:
         """See `writers.Disk`."""
-        return (self._root / path).stat().st_size
+        with self._reading(path) as file:  # NFS answers of a file that is not opened what it knew
+            return os.fstat(file.fileno()).st_size
 
     def read_stored(self, path: str, size: int, offset: int = 0) -> bytes:
         """See `writers.Disk`. A file system that cannot pass over the page cache is asked to drop
         what it has of the file.
         """
         try:
-            found = open_regular(str(self._root / path), os.O_RDONLY | os.O_DIRECT)
+            descriptor = open_regular(str(self._root / path), os.O_RDONLY | os.O_DIRECT)
             try:
                 begin = offset // READ_BYTES * READ_BYTES
-                return b"".join(self._direct(found, size, begin))[offset - begin :]
+                return b"".join(self._direct(descriptor, size, begin))[offset - begin :]
             finally:
-                os.close(found)
+                os.close(descriptor)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
@@ -138,10 +144,10 @@ class DirectoryDisk:
             return file.read(max(size - offset, 0))
 
     @staticmethod
-    def _direct(found: int, size: int, at: int) -> Iterator[bytes]:
+    def _direct(descriptor: int, size: int, at: int) -> Iterator[bytes]:
         """The bytes of a file from `at` to `size`, which is open without the page cache."""
         with mmap.mmap(-1, READ_BYTES) as block:  # at the boundary of a page, as such a read needs
-            while at < size and (read := os.preadv(found, [block], at)) > 0:
+            while at < size and (read := os.preadv(descriptor, [block], at)) > 0:
                 yield block[: min(read, size - at)]
                 at += read
 
@@ -163,13 +169,19 @@ class DirectoryDisk:
 
     def exists(self, path: str) -> bool:
         """See `writers.Disk`."""
-        return (self._root / path).exists()
+        try:  # not `Path.exists`, which may say no when the file system has not answered
+            (self._root / path).stat()
+        except OSError as error:
+            if error.errno not in MISSING:
+                raise
+            return False
+        return True
 
     def has(self, path: str, size: int) -> bool:
         """See `writers.Disk`."""
         try:
-            found = self._open.get(path)
-            status = (self._root / path).stat() if found is None else os.fstat(found)
+            descriptor = self._open.get(path)
+            status = (self._root / path).stat() if descriptor is None else os.fstat(descriptor)
         except OSError as error:
             if error.errno not in NO_SUCH_NAME:
                 raise
@@ -185,9 +197,9 @@ class DirectoryDisk:
 
     def release(self, path: str) -> None:
         """See `writers.Disk`."""
-        found = self._open.pop(path, None)
-        if found is not None:
-            os.close(found)
+        descriptor = self._open.pop(path, None)
+        if descriptor is not None:
+            os.close(descriptor)
 
     def remove(self, path: str) -> None:
         """See `writers.Disk`."""
@@ -201,36 +213,36 @@ class DirectoryDisk:
     def lock(self, path: str) -> bool:
         """See `writers.Disk`."""
         self.make_folder(path.rpartition("/")[0])
-        found = open_regular(str(self._root / path), os.O_RDWR | os.O_CREAT)
+        descriptor = open_regular(str(self._root / path), os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(found)
+            os.close(descriptor)
             return False
         except OSError:
-            os.close(found)
+            os.close(descriptor)
             raise
-        self._locks[path] = found
+        self._locks[path] = descriptor
         return True
 
     def unlock(self, path: str) -> None:
         """See `writers.Disk`."""
-        found = self._locks.pop(path, None)
-        if found is not None:
-            os.close(found)
+        descriptor = self._locks.pop(path, None)
+        if descriptor is not None:
+            os.close(descriptor)
 
     def holds(self, path: str) -> bool:
         """See `writers.Disk`."""
-        found = self._locks.get(path)
+        descriptor = self._locks.get(path)
         try:
             present = (self._root / path).stat()
         except FileNotFoundError:
             return False
-        return found is not None and os.path.samestat(os.fstat(found), present)
+        return descriptor is not None and os.path.samestat(os.fstat(descriptor), present)
 
     def _sync_folder(self, folder: Path) -> None:
-        found = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(folder, os.O_RDONLY)
         try:
-            self._fsync(found)
+            self._fsync(descriptor)
         finally:
-            os.close(found)
+            os.close(descriptor)

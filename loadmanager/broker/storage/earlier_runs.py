@@ -29,7 +29,7 @@ from loadmanager.kit.errors import OperationalError
 log = structlog.get_logger("storage")
 
 
-class Found(NamedTuple):
+class EarlierSegments(NamedTuple):
     """What an opening has found."""
 
     segments: list[SegmentIndex]
@@ -69,7 +69,7 @@ class EarlierRuns:
         """Whether the last log that was to be opened was refused because of its directory."""
         self.damaged = 0
 
-    def find(self, log_id: int, runs: Sequence[Run], first_id: int, me: str) -> Found:
+    def find(self, log_id: int, runs: Sequence[Run], first_id: int, me: str) -> EarlierSegments:
         """End the last of a log's runs, unless the writer `me` wrote it, and find the segments.
 
         A commit that was under way when the run was ended may have brought a part of itself to a
@@ -77,7 +77,8 @@ class EarlierRuns:
         to be damaged is looked at once more, with the journals.
         """
         folder = f"{log_id:016x}"
-        self._disk.make_folder(folder, begins=not runs)
+        if not runs:
+            self._disk.make_folder(folder, begins=True)
         if not runs and self.segments(log_id):
             problem = f"the folder {folder} of a new topic has messages already; {TAKEN}"
             log.error("a topic cannot be stored here", log=log_id, problem=problem)
@@ -85,19 +86,23 @@ class EarlierRuns:
         others = bool(runs) and runs[-1].writer != me
         if others:
             self._end_run(log_id, runs[-1])
-        found, flaws = self._read(log_id, runs, first_id)
+        earlier, flaws = self._read(log_id, runs, first_id)
         if others and flaws.lost:
             self._end_run(log_id, runs[-1])
-            found, flaws = self._read(log_id, runs, first_id)
+            earlier, flaws = self._read(log_id, runs, first_id)
         self._report(log_id, flaws)
-        return found
+        return earlier
 
-    def _read(self, log_id: int, runs: Sequence[Run], first_id: int) -> tuple[Found, _Flaws]:
+    def _read(
+        self, log_id: int, runs: Sequence[Run], first_id: int
+    ) -> tuple[EarlierSegments, _Flaws]:
         names, segments, end_id = self.segments(log_id), list[SegmentIndex](), first_id
+        passed = set(self.passed(names, first_id))  # a journal may have brought back a part of them
+        names = [name for name in names if name not in passed]
         scanned, flaws = list[SegmentIndex](), _Flaws([], [])
         bounds = [*(run.first_id for run in runs[1:]), ID_MAX]
         for run, bound in zip(runs, bounds, strict=False):
-            found_to = max(run.first_id, first_id)
+            read_to_id = max(run.first_id, first_id)
             for number, first in names:
                 if number == run.number and first < bound:
                     index = self._read_index(log_id, number, first, bound)
@@ -108,11 +113,11 @@ class EarlierRuns:
                         if segments and segments[-1].run == number and end_id != first:
                             flaws.lost.append(f"entries {end_id} to {first - 1} are missing")
                         segments.append(index)
-                        end_id = found_to = index.end_id
-            if found_to < bound < ID_MAX:
-                flaws.lost.append(f"entries {found_to} to {bound - 1} are missing")
+                        end_id = read_to_id = index.end_id
+            if read_to_id < bound < ID_MAX:
+                flaws.lost.append(f"entries {read_to_id} to {bound - 1} are missing")
         end_id = max([end_id, *(run.first_id for run in runs)])
-        return Found(segments, end_id, scanned), flaws
+        return EarlierSegments(segments, end_id, scanned), flaws
 
     def require_directory(self, log_id: int, *, begins: bool) -> None:
         """Raise `OperationalError` if the directory is not the one that it was: what a broker
@@ -138,8 +143,8 @@ class EarlierRuns:
 
     def read_id(self) -> str | None:
         """The id in the directory."""
-        found = self._disk.exists(SHARED_ID)
-        return id_in(self._disk.read(SHARED_ID, 0, BYTES_MAX)) if found else None
+        has_id = self._disk.exists(SHARED_ID)
+        return id_in(self._disk.read(SHARED_ID, 0, BYTES_MAX)) if has_id else None
 
     def _end_run(self, log_id: int, run: Run) -> None:
         """After this, nothing more of a run is acknowledged, and its segments have everything that
@@ -156,14 +161,20 @@ class EarlierRuns:
 
     def segments(self, log_id: int) -> list[tuple[int, int]]:
         """Run and first id of each segment, in order."""
-        found = []
+        segments = []
         for name in self._disk.names(f"{log_id:016x}"):
             stem, _, suffix = name.partition(".")
             with suppress(ValueError):
                 run, first = (int(part, 16) for part in stem.split("-"))
                 if suffix == "log":
-                    found.append((run, first))
-        return sorted(found)
+                    segments.append((run, first))
+        return sorted(segments)
+
+    @staticmethod
+    def passed(names: Sequence[tuple[int, int]], first_id: int) -> list[tuple[int, int]]:
+        """Of the segments of a log, in order, those with nothing from `first_id` on."""
+        pairs = zip(names, names[1:], strict=False)
+        return [name for name, (_, following) in pairs if following <= first_id]
 
     def _read_index(self, log_id: int, run: int, first_id: int, bound: int) -> SegmentIndex | None:
         """The index that was left of a segment, if it is whole and has nothing from `bound` on: a

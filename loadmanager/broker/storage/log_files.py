@@ -36,9 +36,9 @@ import structlog
 
 from loadmanager.broker.messaging.segments import SegmentIndex, is_in_one_sector, is_one_record
 from loadmanager.broker.messaging.stored_log import Piece
-from loadmanager.broker.ports.log import Batch, Run, UnansweredError
+from loadmanager.broker.ports.log import Batch, Run, StorageTimeoutError
 from loadmanager.broker.storage.commit_journal import Place, closed_path, index_path, segment_path
-from loadmanager.broker.storage.earlier_runs import EarlierRuns, Found
+from loadmanager.broker.storage.earlier_runs import EarlierRuns, EarlierSegments
 from loadmanager.broker.storage.other_writers import OtherWriters
 from loadmanager.broker.storage.writers import JOURNAL_BYTES, Buffer, Disk, Journal, Writer
 from loadmanager.kit.errors import OperationalError
@@ -122,7 +122,7 @@ class LogFiles:
             async with asyncio.timeout(self._timeout_s()):
                 return await self._run(number, call)
         except TimeoutError:
-            raise UnansweredError(
+            raise StorageTimeoutError(
                 f"the storage has not answered for {self._timeout_s():g} s"
             ) from None
         except OSError as error:
@@ -135,18 +135,20 @@ class LogFiles:
         self, log_id: int, runs: Sequence[Run], first_id: int
     ) -> tuple[list[SegmentIndex], int]:
         """See the port."""
-        found: Found
+        earlier: EarlierSegments
         if runs and runs[-1].writer == self.writer:
-            found = await self._open_own(log_id, runs, first_id)
+            earlier = await self._open_own(log_id, runs, first_id)
         else:
-            found = await self._for_log(log_id, lambda: self._find(log_id, runs, first_id))
+            if own := self._buffer.paths(log_id):  # of a run that others may have found more of
+                await self._in_thread(COMMITTER, lambda: self._buffer.flush(own))
+            earlier = await self._for_log(log_id, lambda: self._find(log_id, runs, first_id))
         self._scanned.pop(log_id, None)
-        if found.scanned:
-            self._scanned[log_id] = found.scanned
+        if earlier.scanned:
+            self._scanned[log_id] = earlier.scanned
         self._written_by[log_id] = self.writer
-        return found.segments, found.end_id
+        return earlier.segments, earlier.end_id
 
-    async def _open_own(self, log_id: int, runs: Sequence[Run], first_id: int) -> Found:
+    async def _open_own(self, log_id: int, runs: Sequence[Run], first_id: int) -> EarlierSegments:
         """Open a log whose last run is this writer's. If another process has begun to do so, too,
         it may have synced the segments, with a failure.
         """
@@ -155,15 +157,20 @@ class LogFiles:
             await self._in_thread(COMMITTER, lambda: self._buffer.flush(self._buffer.paths(log_id)))
             if self._own.doubts(log_id):
                 await self._mend(log_id)
-            found: Found = await self._for_log(log_id, lambda: self._find(log_id, runs, first_id))
+            earlier: EarlierSegments = await self._for_log(
+                log_id, lambda: self._find(log_id, runs, first_id)
+            )
             await self._in_thread(COMMITTER, self._look)
             if not self._own.doubts(log_id):
-                return found
+                return earlier
 
-    def _find(self, log_id: int, runs: Sequence[Run], first_id: int) -> Found:
+    def _find(self, log_id: int, runs: Sequence[Run], first_id: int) -> EarlierSegments:
         self._earlier.require_directory(log_id, begins=not runs)
         self._own.begin()
-        return self._earlier.find(log_id, runs, first_id, self.writer)
+        earlier = self._earlier.find(log_id, runs, first_id, self.writer)
+        if runs:  # a share that went away meanwhile looked as if its files were gone
+            self._earlier.require_directory(log_id, begins=False)
+        return earlier
 
     async def _leave_indexes(self) -> None:
         while self._unindexed:
@@ -201,10 +208,13 @@ class LogFiles:
         for log_id in batch:
             if log_id in self._scanned and log_id not in fenced:
                 self._unindexed[log_id] = self._scanned.pop(log_id)
-        while len(due := [found for found in self._own.retired if not found.waits]) >= RETIRED_MAX:
+        while (
+            len(due := [journal for journal in self._own.retired if not journal.waits])
+            >= RETIRED_MAX
+        ):
             await self._clear_journal(due[0])
-        found: set[int] = fenced
-        return found
+        fenced_logs: set[int] = fenced
+        return fenced_logs
 
     def _commit(self, batch: Batch) -> tuple[set[int], dict[str, None]]:
         """Returns the logs that are fenced, and the segments that are not durable."""
@@ -257,10 +267,10 @@ class LogFiles:
     def _refuse(self, batch: Batch) -> set[int]:
         """The logs of a batch that are not written, because too many journals wait for them."""
         refused = self._own.refused()
-        for log_id in (found := refused.keys() & batch.keys()):
+        for log_id in (log_ids := refused.keys() & batch.keys()):
             file = refused[log_id]
             log.error("a file cannot be synced; its topic is closed until it can be", file=file)
-        return found
+        return log_ids
 
     def _goes_directly(self, touched: Collection[str], pieces: Iterable[Piece]) -> bool:
         """True if a commit goes straight to its segments: few, and a record for each, or a sector.
@@ -287,15 +297,15 @@ class LogFiles:
         """The logs of which somebody deleted or cut a segment that has so many bytes, as far as it
         was written, or whose folder is not there. They have to be opened again.
         """
-        found = set[int]()
+        log_ids = set[int]()
         for place, size in places:
             written = self._buffer.written(place.path, size)
             folder = place.path.partition("/")[0]
             if not (self._disk.has(place.path, written) if written else self._disk.exists(folder)):
                 log.warning("somebody deleted or cut a file that is written", file=place.path)
                 self._disk.release(place.path)
-                found.add(place.log_id)
-        return found
+                log_ids.add(place.log_id)
+        return log_ids
 
     def _count(self, pieces: Sequence[tuple[Place, Piece]], took_s: float, sync_s: float) -> None:
         self.commits += 1
@@ -368,7 +378,7 @@ class LogFiles:
             some = waiting[start : start + FLUSHED_AT_ONCE]
             try:
                 await self._in_thread(COMMITTER, partial(self._buffer.flush, some))
-            except UnansweredError:
+            except StorageTimeoutError:
                 raise
             except OperationalError as error:
                 failed = error
@@ -401,7 +411,7 @@ class LogFiles:
             if own.cleared(journal, synced):
                 await self._in_thread(CLEARER, partial(self._disk.remove, journal.path))
                 own.forget(journal)
-        except UnansweredError:
+        except StorageTimeoutError:
             raise
         except OperationalError as error:
             if own is not self._own:
@@ -441,15 +451,15 @@ class LogFiles:
         not be brought to the segment, and no consumer would free room.
         """
         path = segment_path(log_id, segment.run, segment.first_id)
-        begin, kept = offset + size, b""
+        begin, buffered = offset + size, b""
         if path in self._buffer:
             reading = partial(self._buffer.read, path, offset, size)
-            begin, kept = await self._in_thread(COMMITTER, reading)
+            begin, buffered = await self._in_thread(COMMITTER, reading)
         if begin <= offset:
-            return kept
+            return buffered
         written = begin - offset
         data: bytes = await self._for_log(log_id, lambda: self._read(path, offset, written))
-        return data + kept if len(data) == written else data
+        return data + buffered if len(data) == written else data
 
     def _read(self, path: str, offset: int, size: int) -> bytes:
         try:
@@ -464,12 +474,10 @@ class LogFiles:
         await self._for_log(log_id, lambda: self._trim(log_id, first_id))
 
     def _trim(self, log_id: int, first_id: int) -> None:
-        names = self._earlier.segments(log_id)
-        for (run, first), (_, following) in zip(names, names[1:], strict=False):
-            if following <= first_id:
-                path = segment_path(log_id, run, first)
-                for name in (index_path(path), path):
-                    self._disk.remove(name)
+        for run, first in self._earlier.passed(self._earlier.segments(log_id), first_id):
+            path = segment_path(log_id, run, first)
+            for name in (index_path(path), path):
+                self._disk.remove(name)
 
     async def close(self, log_id: int, segments: Sequence[SegmentIndex]) -> None:
         """See the port."""

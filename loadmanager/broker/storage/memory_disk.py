@@ -18,6 +18,9 @@ from weakref import WeakSet
 
 from loadmanager.broker.messaging.segments import SECTOR_BYTES
 
+OPEN_MAX = 500
+"""Files that a thread has open, as in a real directory."""
+
 
 def _no_trouble(_call: str, _path: str) -> int:
     return 0
@@ -43,7 +46,7 @@ class _Handle:
 class _File:
     """A file: as reads see it, as the device has it, and what lies between."""
 
-    seen: bytearray = field(default_factory=bytearray)
+    content: bytearray = field(default_factory=bytearray)
     stored: bytearray = field(default_factory=bytearray)
     unsynced: list[_Write] = field(default_factory=list)
     handles: WeakSet[_Handle] = field(default_factory=WeakSet)
@@ -52,10 +55,10 @@ class _File:
 
     def on_device(self) -> bytearray:
         """What a read from the device gives, which writes back first what is not written."""
-        found = bytearray(self.stored)
+        device = bytearray(self.stored)
         for write in self.unsynced:
-            _put(found, write.offset, write.data)
-        return found
+            _put(device, write.offset, write.data)
+        return device
 
 
 def _put(content: bytearray, offset: int, data: bytes) -> None:
@@ -89,7 +92,7 @@ class SharedFiles:
     @property
     def content(self) -> dict[str, bytearray]:
         """All files, as reads see them."""
-        return {path: file.seen for path, file in self.files.items()}
+        return {path: file.content for path, file in self.files.items()}
 
     def name(self, path: str, file: _File) -> None:
         """Give a file a name, which is not durable yet."""
@@ -102,7 +105,7 @@ class SharedFiles:
         if file is not None:
             self._changes.append((path, None, False))
             if self.room >= 0:
-                self.room += len(file.seen)
+                self.room += len(file.content)
 
     def make_folder(self, folder: str) -> None:
         """Create a folder and those that it is in, not durably yet."""
@@ -121,7 +124,7 @@ class SharedFiles:
         """Damage a file, on the device and in memory."""
         file = self.files[path]
         self.sync(path, fails=False)
-        for content in (file.seen, file.stored):
+        for content in (file.content, file.stored):
             change(content)
 
     def sync_names(self, folder: str | None) -> None:
@@ -154,14 +157,14 @@ class SharedFiles:
     def _part(self, file: _File, write: _Write) -> bytes:
         """A write of which some sectors were not written: those keep what they had."""
         end = write.offset + len(write.data)
-        data, kept = bytearray(write.data), bytes(file.stored[write.offset : end])
-        kept += bytes(len(data) - len(kept))
+        data, before = bytearray(write.data), bytes(file.stored[write.offset : end])
+        before += bytes(len(data) - len(before))
         at = 0
         while at < len(data):
             behind = (write.offset + at) // SECTOR_BYTES * SECTOR_BYTES + SECTOR_BYTES
             behind = min(behind - write.offset, len(data))
             if self._rng.random() < 0.5:
-                data[at:behind] = kept[at:behind]
+                data[at:behind] = before[at:behind]
             at = behind
         return bytes(data)
 
@@ -173,7 +176,7 @@ class SharedFiles:
     def evict(self, path: str) -> None:
         """Drop the pages of a file from memory: reads see what the device has."""
         file = self.files[path]
-        file.seen[:] = file.on_device()
+        file.content[:] = file.on_device()
 
     def lose_power(self, *, keep: float | None = None) -> None:
         """All machines stop. Of what was not synced, any sectors of any writes are there
@@ -201,7 +204,7 @@ class SharedFiles:
                 elif self._rng.random() < keep:
                     _put(file.stored, write.offset, write.data)
             file.unsynced.clear()
-            file.seen[:] = file.stored
+            file.content[:] = file.stored
         self.locks.clear()
 
     def _find_names(self) -> None:
@@ -242,12 +245,12 @@ class MemoryDisk:
         self._handle(path, file)
         if offset == 0:
             self._new.add(path)
-        room, more = self._files.room, max(offset + len(data) - len(file.seen), 0)
+        room, more = self._files.room, max(offset + len(data) - len(file.content), 0)
         if full := 0 <= room < more:
             data = data[: len(data) - more + room]
         if data:
             file.unsynced.append(_Write(self, offset, bytes(data)))
-            _put(file.seen, offset, data)
+            _put(file.content, offset, data)
         if room >= 0:
             self._files.room = 0 if full else room - more
         if full:
@@ -280,6 +283,8 @@ class MemoryDisk:
         if path not in opened or opened[path][0] is not file:
             opened[path] = file, _Handle()
             file.handles.add(opened[path][1])
+            if len(opened) > OPEN_MAX:
+                del opened[next(iter(opened))]
         return opened[path][1]
 
     def sync_names(self, folder: str) -> None:
@@ -299,11 +304,11 @@ class MemoryDisk:
     def read(self, path: str, offset: int = 0, size: int = -1) -> bytes:
         """At most `size` bytes. Raises `FileNotFoundError`."""
         end = None if size < 0 else offset + size
-        return bytes(self._file("read", path).seen[offset:end])
+        return bytes(self._file("read", path).content[offset:end])
 
     def size(self, path: str) -> int:
         """The bytes of a file. Raises `FileNotFoundError`."""
-        return len(self._file("size", path).seen)
+        return len(self._file("size", path).content)
 
     def read_stored(self, path: str, size: int, offset: int = 0) -> bytes:
         """A file as the device has it. Raises `FileNotFoundError`."""
@@ -323,7 +328,7 @@ class MemoryDisk:
     def has(self, path: str, size: int) -> bool:
         """True if there is a file of so many bytes."""
         self._check("has", path)
-        return path in self._files.files and len(self._files.files[path].seen) >= size
+        return path in self._files.files and len(self._files.files[path].content) >= size
 
     def names(self, folder: str) -> list[str]:
         """The files and folders in a folder, sorted."""
@@ -412,6 +417,6 @@ class MemoryDisk:
                     _put(file.stored, write.offset, write.data[:size])
                 size = max(size - len(write.data), 0)
             file.unsynced = [write for write in file.unsynced if write.disk is not self]
-            file.seen[:] = file.on_device()
-            if not file.seen:
+            file.content[:] = file.on_device()
+            if not file.content:
                 self._files.drop(path)

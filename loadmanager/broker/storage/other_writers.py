@@ -7,6 +7,7 @@ ended, its journals are read for the pieces of that log: its segments may lack t
 
 from __future__ import annotations
 
+import errno
 import threading
 from array import array
 from collections.abc import Iterable, Iterator
@@ -16,9 +17,16 @@ import structlog
 from crc32c import crc32c
 
 from loadmanager.broker.storage.commit_journal import Place, is_cut_off, read_batches
-from loadmanager.broker.storage.writers import RESERVE, WRITERS, Disk, write_piece
+from loadmanager.broker.storage.writers import (
+    RESERVE,
+    SYNCED_AT_ONCE,
+    WRITERS,
+    Disk,
+    write_piece,
+)
 
 DAMAGED = "damaged"
+FULL = (errno.ENOSPC, errno.EDQUOT)
 """Where journals are kept of which a part cannot be read."""
 
 log = structlog.get_logger("storage")
@@ -43,7 +51,7 @@ class _Pieces:
         """Forget all other journals."""
         names = set(journals)
         self.read = {name: size for name, size in self.read.items() if name in names}
-        self._places = {name: found for name, found in self._places.items() if name in names}
+        self._places = {name: places for name, places in self._places.items() if name in names}
 
     def of(self, log_id: int) -> Iterator[tuple[str, int, int, int, Place]]:
         """The pieces of a log: journal, offset in it, bytes, checksum, and their place."""
@@ -68,8 +76,29 @@ class OtherWriters:
         """End a run of a writer, which looks for the mark after every write. It need not be
         durable: a machine that stops ends all runs.
         """
-        if self._disk.exists(f"{WRITERS}/{writer}/lock"):
-            self._disk.create(f"{WRITERS}/{writer}/{log_id:x}-{run:x}.fenced", b"")
+        folder = f"{WRITERS}/{writer}"
+        if not self._disk.exists(f"{folder}/lock"):
+            return
+        mark = f"{folder}/{log_id:x}-{run:x}.fenced"
+        try:
+            self._disk.create(mark, b"")
+        except OSError as error:
+            if error.errno not in FULL or not self._free_room(folder):
+                raise
+            self._disk.create(mark, b"")
+
+    def _free_room(self, folder: str) -> bool:
+        """Free the room that a writer had taken for this, if its process has ended: on some file
+        systems names need room, too.
+        """
+        with self._lock:
+            if not self._disk.lock(f"{folder}/lock"):
+                return False
+            try:
+                self._disk.remove(f"{folder}/{RESERVE}")
+            finally:
+                self._disk.unlock(f"{folder}/lock")
+            return True
 
     def names(self) -> list[str]:
         """All writers that have a folder."""
@@ -156,6 +185,12 @@ class OtherWriters:
         self._disk.sync_names(folder)  # see `_bring`
         for name in self._journals(folder):
             size += self._apply(f"{folder}/{name}", segments, failed)
+        self._sync(segments, failed)
+        if not failed:
+            self._delete(folder)
+        return size, failed
+
+    def _sync(self, segments: dict[str, None], failed: dict[str, OSError]) -> None:
         for path in segments:
             try:
                 self._disk.sync(path)
@@ -164,9 +199,7 @@ class OtherWriters:
                 pass
             except OSError as error:
                 failed[path] = error
-        if not failed:
-            self._delete(folder)
-        return size, failed
+        segments.clear()
 
     def _apply(self, path: str, segments: dict[str, None], failed: dict[str, OSError]) -> int:
         """Write the pieces of a journal whose writer has ended."""
@@ -183,6 +216,8 @@ class OtherWriters:
                 if written:
                     size += written
                     segments[place.path] = None
+                if len(segments) >= SYNCED_AT_ONCE:
+                    self._sync(segments, failed)
             end = behind
         if rest := raw[end:]:
             if is_cut_off(path, rest):
@@ -197,16 +232,16 @@ class OtherWriters:
         not in the segments. The journal is kept, for whoever may know better.
         """
         self.damaged += 1
-        kept = f"{DAMAGED}/{path.replace('/', '-')}"
-        if not self._disk.exists(kept):
+        copy = f"{DAMAGED}/{path.replace('/', '-')}"
+        if not self._disk.exists(copy):
             self._disk.make_folder(DAMAGED)
-            self._disk.create(kept, self._disk.read(path))
+            self._disk.create(copy, self._disk.read(path))
         log.error(
             "a part of a journal is damaged: stored messages may be lost",
             file=path,
             offset=at,
             bytes=size,
-            kept=kept,
+            kept=copy,
         )
 
     def _delete(self, folder: str) -> None:

@@ -53,12 +53,12 @@ class SharedId:
         """The id; None without a file."""
         try:
             with self.path.open("rb") as file:
-                found = id_in(file.read(BYTES_MAX))
+                id_ = id_in(file.read(BYTES_MAX))
         except FileNotFoundError:
             return None
-        if found is None:
+        if id_ is None:
             raise OSError(errno.EINVAL, f"there is no id in {self.path}")
-        return found
+        return id_
 
     def give(self, new: str | None) -> str:
         """Give the directory this id (None: one that no other directory has), durably, unless it
@@ -88,7 +88,7 @@ class SharedId:
 
 
 class SharedDirectory:
-    """As `SharedId`, for the event loop. Implements `broker.topics.shared_directory.Directory`.
+    """As `SharedId`, for the event loop: a `broker.topics.shared_directory.DirectoryWithId`.
 
     A call that takes longer than `timeout_s` raises `TimeoutError`. As a context manager, it ends
     its thread.

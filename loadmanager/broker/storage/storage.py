@@ -66,8 +66,8 @@ class DirectoryStorage(LogFiles):
         locked it. Raises `OSError`.
         """
         path = f"{BROKERS}/{broker}"
-        found: bool = await self._soon(lambda: self._disk.holds(path) or self._disk.lock(path))
-        return found
+        locked: bool = await self._soon(lambda: self._disk.holds(path) or self._disk.lock(path))
+        return locked
 
     async def is_held(self, broker: str) -> bool:
         """False if a broker has a file here that no process has locked. Raises `OSError`."""
@@ -79,8 +79,8 @@ class DirectoryStorage(LogFiles):
             self._disk.unlock(path)
             return False
 
-        found: bool = await self._soon(is_held)
-        return found
+        locked: bool = await self._soon(is_held)
+        return locked
 
     async def _soon(self, call: Callable[[], bool]) -> Any:
         async with asyncio.timeout(self._settings.value.timeout_s):

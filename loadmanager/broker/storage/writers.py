@@ -29,6 +29,10 @@ RESERVE = "reserve"
 """The file of a writer that takes room, half of a journal's: as much as what waits in memory may
 need.
 """
+SYNCED_AT_ONCE = 256
+"""So many segments are written before they are synced: a disk has them open that long. Of one that
+was closed meanwhile, a failure is not told that another process has been told of.
+"""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 WAITING_MAX = 4
 """With so many journals that could not be cleared, the logs that they wait for are refused."""
@@ -166,11 +170,11 @@ class Buffer:
         """
         end = offset + size
         at = self._offsets.get(path, end)
-        begin, found = min(at, end), list[bytes]()
+        begin, pieces = min(at, end), list[bytes]()
         for piece in self._pieces.get(path, ()):
-            found.append(piece[max(offset - at, 0) : max(end - at, 0)])
+            pieces.append(piece[max(offset - at, 0) : max(end - at, 0)])
             at += len(piece)
-        return begin, b"".join(found)
+        return begin, b"".join(pieces)
 
     def flush(self, paths: Iterable[str] | None) -> None:
         """Write what is kept of some segments, or of all. What cannot be written is kept, and so is
@@ -533,8 +537,16 @@ class Writer:
         """Write the pieces of these segments again, and make them durable. Returns those that are,
         and why others are not.
         """
-        if not paths:
-            return [], None
+        synced, failed = list[str](), None
+        for start in range(0, len(paths), SYNCED_AT_ONCE):
+            some, error = self._rewrite_some(journal, paths[start : start + SYNCED_AT_ONCE])
+            synced += some
+            failed = failed or error
+        return synced, failed
+
+    def _rewrite_some(
+        self, journal: Journal, paths: Sequence[str]
+    ) -> tuple[list[str], OSError | None]:
         with self._changing:
             failures = {path: journal.doubtful.get(path) for path in paths}
         errors, synced = self._write_again(journal, failures), list[str]()

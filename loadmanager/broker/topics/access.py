@@ -34,7 +34,7 @@ from loadmanager.member.namespaces import Namespaces
 
 AUTHORIZATION = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
 TOKEN = "token"
-KEPT_MAX = 10_000
+GRANTS_MAX = 10_000
 """Namespaces, and tenants, whose grants are kept."""
 
 K = TypeVar("K")
@@ -104,7 +104,7 @@ class BrokerAccess:
     _grants: dict[NamespaceName, Grants] = field(default_factory=dict)
     _admins: dict[str, frozenset[str]] = field(default_factory=dict)
     _changes: int = 0
-    _told: list[Callable[[str, str], None]] = field(default_factory=list)
+    _permission_listeners: list[Callable[[str, str], None]] = field(default_factory=list)
     _ended: Counter[str] = field(default_factory=Counter)
     _reading_grants: Once[tuple[NamespaceName, int], Grants] = field(default_factory=Once)
     _reading_admins: Once[tuple[str, int], frozenset[str]] = field(default_factory=Once)
@@ -114,8 +114,8 @@ class BrokerAccess:
     def changes(self) -> int:
         return self._changes
 
-    def on_permissions(self, told: Callable[[str, str], None]) -> None:
-        self._told.append(told)
+    def on_permissions(self, listener: Callable[[str, str], None]) -> None:
+        self._permission_listeners.append(listener)
 
     @property
     def authorizes(self) -> bool:
@@ -147,14 +147,14 @@ class BrokerAccess:
     def refuses(self, identity: Identity) -> bool:
         return identity.token_id in self.refused
 
-    def on_refused(self, told: Callable[[], None]) -> None:
-        self.refused.told.append(told)
+    def on_refused(self, listener: Callable[[], None]) -> None:
+        self.refused.listeners.append(listener)
 
     def ended(self, roles: tuple[str, ...]) -> int:
         return sum(self._ended.get(role, 0) for role in roles)
 
     def end(self, role: str) -> None:
-        if len(self._ended) < KEPT_MAX:
+        if role in self._ended or len(self._ended) < GRANTS_MAX:
             self._ended[role] += 1
 
     def left_s(self, identity: Identity) -> float:
@@ -334,12 +334,12 @@ class BrokerAccess:
 
     def _tell(self, tenant: str, namespace: str) -> None:
         if self.settings.value.authorization:
-            for told in self._told:
-                told(tenant, namespace)
+            for listener in self._permission_listeners:
+                listener(tenant, namespace)
 
 
-def _keep(kept: dict[K, V], key: K, value: V) -> None:
+def _keep(recent: dict[K, V], key: K, value: V) -> None:
     """Keep a value; the oldest make room."""
-    while len(kept) >= KEPT_MAX:
-        del kept[next(iter(kept))]
-    kept[key] = value
+    while len(recent) >= GRANTS_MAX:
+        del recent[next(iter(recent))]
+    recent[key] = value

@@ -76,13 +76,13 @@ class Deleting:
             await self.topics.require_unsubscribed(names)
             was_open = await self._close_topics(names, force=False)
         try:
-            await self.topics.delete(topic, force=force)
+            await self.topics.delete(
+                topic, force=force, close=lambda: self._close_topics(names, force=True)
+            )
         except NotFoundError:
             was_open = await self._close_topics(names, force=force) or was_open
             if not was_open:
                 raise
-        else:
-            await self._close_topics(names, force=True)
 
     async def _close_topics(self, topics: Sequence[TopicName], *, force: bool) -> bool:
         """Close topics on their owners; returns whether any topic was open."""

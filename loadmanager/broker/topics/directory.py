@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from loadmanager.broker.ports.directory import TopicRecords
 from loadmanager.broker.ports.log import LogRecord
 from loadmanager.broker.topics.limits import Limits
-from loadmanager.broker.topics.schemas import Schemas
+from loadmanager.broker.topics.schemas import StoredSchemas
 from loadmanager.broker.topics.topics import Topics
 from loadmanager.engine.ownership.states import BundleState
 from loadmanager.kit.addresses import BrokerAddress
@@ -31,7 +31,7 @@ class TopicDirectory:
     cluster: Cluster
     session_keeper: SessionKeeper
     topics: Topics
-    schemas: Schemas
+    schemas: StoredSchemas
     ownership: Ownership
     lookups: Lookups
     limits: Limits
@@ -59,8 +59,8 @@ class TopicDirectory:
             raise OperationalError("this broker cannot prove its session; try again")
         return await self.lookups.lookup(topic, authoritative=authoritative)
 
-    def known(self, topic: TopicName) -> Lookup | None:
-        return self.lookups.known(topic) if self._proven else None
+    def lookup_in_memory(self, topic: TopicName) -> Lookup | None:
+        return self.lookups.lookup_in_memory(topic) if self._proven else None
 
     async def owned_bundle(self, topic: TopicName) -> str | None:
         """The topic's bundle if this broker serves it, else None.

@@ -77,7 +77,7 @@ class DynamicSettings(Protocol):
         ...
 
 
-class MessageRules(Protocol):
+class PolicyListener(Protocol):
     """The rules for how long messages are kept (`broker.messaging.rules.MessageRules`)."""
 
     def set_policies(self, namespace: str, policies: Mapping[str, Any]) -> None:
@@ -103,7 +103,7 @@ class Limits:
         in_force: Live[ThrottlingSettings],
         changed: Callable[[], None],
         corrupt: Corrupt | None = None,
-        rules: MessageRules | None = None,
+        rules: PolicyListener | None = None,
     ) -> None:
         self._store = store
         self._namespaces = namespaces

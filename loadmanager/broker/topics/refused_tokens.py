@@ -28,7 +28,7 @@ class RefusedTokens:
     def __init__(self, store: Store, clock: Clock, corrupt: Corrupt) -> None:
         self._store, self._clock, self._corrupt = store, clock, corrupt
         self._refused: dict[str, RefusedToken] = {}
-        self.told: list[Callable[[], None]] = []
+        self.listeners: list[Callable[[], None]] = []
         """Called when the list has changed."""
 
     def __contains__(self, token_id: str) -> bool:
@@ -47,8 +47,8 @@ class RefusedTokens:
                 else msgspec.json.decode(node.value or b"{}", type=dict[str, RefusedToken])
             )
             if self._refused != before:
-                for told in self.told:
-                    told()
+                for listener in self.listeners:
+                    listener()
 
     def shown(self) -> dict[str, RefusedToken]:
         """The refused tokens by their ids."""

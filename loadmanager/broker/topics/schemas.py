@@ -20,7 +20,7 @@ ATTEMPTS_MAX = 7
 """How often a schema is stored while others store theirs."""
 
 
-class Schemas:
+class StoredSchemas:
     """Implements `broker.ports.directory.Schemas`."""
 
     def __init__(

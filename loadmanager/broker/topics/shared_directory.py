@@ -31,7 +31,7 @@ _WAITING = (
 log = structlog.get_logger("storage")
 
 
-class Directory(Protocol):
+class DirectoryWithId(Protocol):
     """A directory with its id. Coroutines raise `OSError`, also when there is no answer in time."""
 
     @property
@@ -58,8 +58,8 @@ class Directory(Protocol):
         ...
 
 
-class Locks(Protocol):
-    """A file for each broker in the directory. Coroutines raise `OSError`, as `Directory`'s do."""
+class DirectoryLocks(Protocol):
+    """A file for each broker in the directory. Coroutines raise `OSError`."""
 
     async def hold(self, broker: str) -> bool:
         """Keep the file of this broker locked; false if another process has locked it."""
@@ -70,7 +70,7 @@ class Locks(Protocol):
         ...
 
 
-async def require_original(store: Store, locks: Locks, me: str) -> None:
+async def require_original(store: Store, locks: DirectoryLocks, me: str) -> None:
     """Lock the file of this broker, and return if all brokers that run have locked theirs. In a
     copy of the directory, they have not.
 
@@ -81,10 +81,10 @@ async def require_original(store: Store, locks: Locks, me: str) -> None:
     waited_s: dict[str, float] = {}
     try:
         while True:
-            held = await locks.hold(me)
+            locked = await locks.hold(me)
             others = sorted(set(await store.children(paths.BROKERS)) - {me})
             free = [broker for broker in others if not await locks.is_held(broker)]
-            if held and not free:
+            if locked and not free:
                 return
             # Each broker has its own time: another one may die meanwhile.
             waited_s = {broker: waited_s.get(broker, 0.0) for broker in [*free, me]}
@@ -102,7 +102,7 @@ async def require_original(store: Store, locks: Locks, me: str) -> None:
         log.warning("the locks of the other brokers could not be checked", error=said(error))
 
 
-async def require_shared(store: Store, directory: Directory, me: str) -> None:
+async def require_shared(store: Store, directory: DirectoryWithId, me: str) -> None:
     """Return if the directory has the id that is in the metadata store. One without an id gets it
     if no other broker runs. The first broker of a cluster chooses the id.
 
@@ -118,7 +118,7 @@ async def require_shared(store: Store, directory: Directory, me: str) -> None:
         )
 
 
-async def _require(store: Store, directory: Directory, me: str) -> None:
+async def _require(store: Store, directory: DirectoryWithId, me: str) -> None:
     wanted = await _id_of_cluster(store, directory) or await _choose(store, directory)
     if wanted is None:
         return
@@ -141,7 +141,7 @@ async def _require(store: Store, directory: Directory, me: str) -> None:
         waited_s += WAIT_S
 
 
-async def _present(directory: Directory) -> str | None:
+async def _present(directory: DirectoryWithId) -> str | None:
     """The id of the directory, None without one, or why it cannot be read."""
     try:
         return await directory.read()
@@ -151,18 +151,18 @@ async def _present(directory: Directory) -> str | None:
         return f"unreadable ({said(error)})"
 
 
-async def _id_of_cluster(store: Store, directory: Directory) -> str | None:
+async def _id_of_cluster(store: Store, directory: DirectoryWithId) -> str | None:
     """The stored id; None if none was chosen yet."""
     node = await store.get(paths.STORAGE)
     if node is None:
         return None
-    found = directory.id_in(node.value)
-    if found is None:
+    id_ = directory.id_in(node.value)
+    if id_ is None:
         raise OSError(errno.EINVAL, f"there is no id in the node {paths.STORAGE}")
-    return found
+    return id_
 
 
-async def _choose(store: Store, directory: Directory) -> str | None:
+async def _choose(store: Store, directory: DirectoryWithId) -> str | None:
     """Choose the id of the cluster's storage: that of the directory, if it has one.
 
     None if there are stored topics, but not in this directory: another broker chooses.
@@ -197,7 +197,9 @@ async def _has_topics(store: Store) -> bool:
     return False
 
 
-def _problem(directory: Directory, present: str | None, wanted: str, others: list[str]) -> str:
+def _problem(
+    directory: DirectoryWithId, present: str | None, wanted: str, others: list[str]
+) -> str:
     has = "It has no shared.id" if present is None else f"Its shared.id is {present}"
     return (
         f"loadManagerStorageDirectory = {directory.path.parent} is not the directory that the "

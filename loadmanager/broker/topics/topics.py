@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 import structlog
@@ -326,8 +326,11 @@ class Topics:
                     f"Topic {topic} has subscriptions; delete them first, or use force=true"
                 )
 
-    async def delete(self, topic: TopicName, *, force: bool) -> None:
-        """Delete the records of a topic and of its partitions.
+    async def delete(
+        self, topic: TopicName, *, force: bool, close: Callable[[], Awaitable[object]]
+    ) -> None:
+        """Delete the records of a topic and of its partitions, `close` them where they are open,
+        and then delete their files: from then on a client may create the topic again.
 
         Raises `NotFoundError`, or `ConflictError` with subscriptions unless forced.
         """
@@ -342,16 +345,22 @@ class Topics:
         for path, record in zip(ledgers, records, strict=True):
             if record is not None:
                 await delete_tree(self._store, path)
-        for name in names:
-            await self._delete_log(name)
+        logs = [await self._forget_log(name) for name in names]
         if node is not None:
             await self._store.delete(paths.partitioned_topic(topic))
         if topic.partition < 0:
             await self._store.delete(paths.topic_policies(topic))
             await self._store.delete(paths.schema(topic))
+        try:
+            await close()
+        finally:
+            for log_id in logs:
+                await self._delete_files(log_id)
 
-    async def _delete_log(self, topic: TopicName) -> None:
-        log_id = await self.logs.delete(topic) if topic.persistent else None
+    async def _forget_log(self, topic: TopicName) -> int | None:
+        return await self.logs.delete(topic) if topic.persistent else None
+
+    async def _delete_files(self, log_id: int | None) -> None:
         if log_id is None:
             return
         try:
@@ -365,7 +374,8 @@ class Topics:
     async def delete_logs(self, namespace: NamespaceName) -> None:
         """Delete what is stored of the topics of a namespace."""
         for name in await self._store.children(f"{paths.LOGS}/{namespace}"):
-            await self._delete_log(TopicName("persistent", namespace, paths.decode(name)))
+            topic = TopicName("persistent", namespace, paths.decode(name))
+            await self._delete_files(await self._forget_log(topic))
 
     async def next_ledger_id(self) -> int:
         """A number that increases cluster-wide: the version of one node, plus one."""

@@ -84,30 +84,30 @@ def use(_admin: AdminClient, name: str | None, *, remove: bool) -> Output:
 
     Without a name, lists the names.
     """
-    known = contexts.load()
+    stored = contexts.load()
     if name is None and (remove or given_url() is not None):
         raise BadInputError("a name is missing: loadmanager admin use NAME")
     if name is None:
         rows = [
-            (name, url, "in use" if name == known.current else "")
-            for name, url in sorted(known.urls.items())
+            (name, url, "in use" if name == stored.current else "")
+            for name, url in sorted(stored.urls.items())
         ]
         return listed(
-            msgspec.to_builtins(known), ("name", "url", ""), rows, "no cluster has a name"
+            msgspec.to_builtins(stored), ("name", "url", ""), rows, "no cluster has a name"
         )
     if remove:
-        contexts.remove(known, name)
-        return Output({"removed": name}, f"{name} is removed; in use: {known.current or 'none'}")
+        contexts.remove(stored, name)
+        return Output({"removed": name}, f"{name} is removed; in use: {stored.current or 'none'}")
     url = given_url()
     if url is not None:
         contexts.check_name(name)
-        known.urls[name] = AdminClient(url, timeout_s=1).url
-        known.trusts.pop(name, None)
+        stored.urls[name] = AdminClient(url, timeout_s=1).url
+        stored.trusts.pop(name, None)
         if given_trust():
-            known.trusts[name] = str(Path(given_trust()).resolve())
-    elif name not in known.urls:
-        names = ", ".join(sorted(known.urls)) or "none yet"
+            stored.trusts[name] = str(Path(given_trust()).resolve())
+    elif name not in stored.urls:
+        names = ", ".join(sorted(stored.urls)) or "none yet"
         raise OperationalError(f"{name} is not the name of a cluster; add --url (names: {names})")
-    known.current = name
-    contexts.save(known)
-    return Output({"name": name, "url": known.url}, f"{name} ({known.url}) is in use now")
+    stored.current = name
+    contexts.save(stored)
+    return Output({"name": name, "url": stored.url}, f"{name} ({stored.url}) is in use now")

@@ -102,10 +102,10 @@ def bundles_of(admin: AdminClient, namespace: str) -> list[str]:
 def owners(admin: AdminClient) -> tuple[dict[str, str], dict[str, str]]:
     """Bundle → broker that owns it, and broker → why it did not answer."""
     cluster = cluster_of(admin)
-    told, missing = ask_each(
+    bundles_of, missing = ask_each(
         admin, brokers_of(admin), lambda at, broker: owned(at, cluster, broker)
     )
-    return {bundle: broker for broker, bundles in told.items() for bundle in bundles}, missing
+    return {bundle: broker for broker, bundles in bundles_of.items() for bundle in bundles}, missing
 
 
 def owned(at: AdminClient, cluster: str, broker: str) -> list[str]:

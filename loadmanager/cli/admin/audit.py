@@ -26,7 +26,7 @@ def audit(admin: AdminClient, role: str | None, since: int | None, limit: int) -
     Each broker keeps its last 1,000 since its start; the history has all of them (`change`).
     """
     path = f"{OWN}/changes{query(role=role, since=since, limit=limit)}"
-    told, raw = admin.ask("GET", path, None, ChangesShown)
+    answer, raw = admin.ask("GET", path, None, ChangesShown)
     rows = [
         (
             clock(change.ts),
@@ -39,10 +39,10 @@ def audit(admin: AdminClient, role: str | None, since: int | None, limit: int) -
             change.note or "",
             change.broker,
         )
-        for change in told.changes
+        for change in answer.changes
     ]
     headers = ("time", "role", "from", "what", "of", "before", "after", "note", "broker")
     parts: list[Shown] = [table(headers, rows) if rows else "no change is known"]
-    if told.not_asked:
-        parts.append(f"{count_of(told.not_asked, 'broker')} were not asked: there are too many")
-    return Output(raw, tuple(parts), missing=told.no_answer)
+    if answer.not_asked:
+        parts.append(f"{count_of(answer.not_asked, 'broker')} were not asked: there are too many")
+    return Output(raw, tuple(parts), missing=answer.no_answer)

@@ -32,7 +32,7 @@ from loadmanager.cli.admin.moves import (
     bundles_unpin,
     pin_text,
 )
-from loadmanager.cli.admin.shapes import BundleStats
+from loadmanager.cli.admin.shapes import BundleStatsShown
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
 from loadmanager.kit.errors import BadInputError
@@ -56,12 +56,12 @@ group.command("unpin")(bundles_unpin)
 def bundles_list(admin: AdminClient, namespaces: tuple[str, ...]) -> Output:
     """List the bundles of all brokers: owner, and traffic of the last load report."""
     brokers, cluster = brokers_of(admin), cluster_of(admin)
-    told, missing = ask_each(
+    reports, missing = ask_each(
         admin, brokers, lambda at, broker: (owned(at, cluster, broker), report_of(at, broker)[0])
     )
-    owner_of = {bundle: broker for broker, (names, _) in told.items() for bundle in names}
-    stats: dict[str, BundleStats] = {}
-    for _, report in told.values():
+    owner_of = {bundle: broker for broker, (names, _) in reports.items() for bundle in names}
+    stats: dict[str, BundleStatsShown] = {}
+    for _, report in reports.values():
         stats.update(report.get("lastStats") or {})
     data = [
         {"bundle": bundle, "owner": owner_of.get(bundle), **_traffic(stats.get(bundle, {}))}
@@ -73,7 +73,7 @@ def bundles_list(admin: AdminClient, namespaces: tuple[str, ...]) -> Output:
     return Output(data, table(headers, rows) if rows else "no bundle", missing=missing)
 
 
-def _traffic(stats: BundleStats) -> dict[str, Cell]:
+def _traffic(stats: BundleStatsShown) -> dict[str, Cell]:
     """Topics and rates of a bundle; None where the load report says nothing."""
     return {
         "topics": stats.get("topics"),

@@ -175,8 +175,8 @@ class AdminClient:
         if self._secure:
             if broker_id not in self._addresses:
                 self._addresses.update(self.get(ADDRESSES, dict[str, AddressesShown]))
-            known = self._addresses.get(broker_id)
-            url = "" if known is None else known.web_service_url_tls
+            address = self._addresses.get(broker_id)
+            url = "" if address is None else address.web_service_url_tls
             if not url:
                 raise OperationalError(f"{broker_id} does not serve its admin API over TLS")
         try:
@@ -318,7 +318,7 @@ class AdminClient:
             **({"Authorization": f"Bearer {self._token}"} if self._token else {}),
         }
         request = urllib.request.Request(url, data=data, method=method, headers=headers)
-        where = str(place_of(url) or url)
+        where = f"{UNIX}{self._unix}" if self._unix else str(place_of(url) or url)
         began_s = time.monotonic()
         try:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
@@ -348,7 +348,7 @@ class AdminClient:
         except (OSError, ValueError) as error:
             why = getattr(error, "reason", None) or error
             if self._unix:
-                text = f"no answer from {UNIX}{self._unix}: {said(why)}; is the daemon running?"
+                text = f"no answer from {where}: {said(why)}; is the daemon running?"
                 raise OperationalError(text) from None
             raise OperationalError(_no_answer(where, why)) from None
 

@@ -13,7 +13,7 @@ import click
 
 from loadmanager.cli.admin import contexts
 from loadmanager.cli.admin.client import AdminClient, TlsFiles
-from loadmanager.cli.options import Command, Group
+from loadmanager.cli.options import Command, CommandGroup
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.text import printable
 
@@ -191,11 +191,11 @@ class AdminCommand(_WithOptions):
         from loadmanager.cli.terminal import show
 
         assert self.callback is not None
-        known = contexts.load()
+        stored = contexts.load()
         admin = client(
-            given_url() or known.url or URL,
+            given_url() or stored.url or URL,
             timeout_s=ctx.meta.get("loadmanager.timeout", TIMEOUT_S),
-            trust=known.trust_of(given_url()),
+            trust=stored.trust_of(given_url()),
         )
         try:
             output: Output = ctx.invoke(self.callback, admin, **ctx.params)
@@ -211,7 +211,7 @@ class AdminCommand(_WithOptions):
         return output.status or (1 if output.missing else 0)
 
 
-class AdminGroup(_WithOptions, Group):
+class AdminGroup(_WithOptions, CommandGroup):
     """A subject, with its actions."""
 
     command_class = AdminCommand

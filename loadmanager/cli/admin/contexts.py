@@ -12,7 +12,7 @@ from loadmanager.kit.errors import BadInputError, OperationalError
 from loadmanager.kit.private_files import make_folder, write_file
 
 
-class Contexts(msgspec.Struct):
+class ClusterContexts(msgspec.Struct):
     """The file: name → URL, and the name in use."""
 
     urls: dict[str, str] = {}
@@ -31,7 +31,7 @@ class Contexts(msgspec.Struct):
         """
         if url is None:
             return self.trusts.get(self.current or "", "")
-        names = [name for name, known in sorted(self.urls.items()) if known == url.rstrip("/")]
+        names = [name for name, address in sorted(self.urls.items()) if address == url.rstrip("/")]
         return next((self.trusts[name] for name in names if name in self.trusts), "")
 
 
@@ -42,12 +42,12 @@ def path() -> Path:
     )
 
 
-def load() -> Contexts:
+def load() -> ClusterContexts:
     """The file's content; empty without a file. Raises `BadInputError` if it cannot be read."""
     try:
-        return msgspec.json.decode(path().read_bytes(), type=Contexts)
+        return msgspec.json.decode(path().read_bytes(), type=ClusterContexts)
     except FileNotFoundError:
-        return Contexts()
+        return ClusterContexts()
     except (OSError, msgspec.DecodeError) as error:
         raise BadInputError(f"{path()}: {error}; mend the file or delete it") from None
 
@@ -58,7 +58,7 @@ def check_name(name: str) -> None:
         raise BadInputError(f"{name!r}: a name of letters, digits and -._ is expected")
 
 
-def remove(contexts: Contexts, name: str) -> None:
+def remove(contexts: ClusterContexts, name: str) -> None:
     """Forget a name, and write the file. Raises `OperationalError` for one that there is not."""
     if contexts.urls.pop(name, None) is None:
         names = ", ".join(sorted(contexts.urls)) or "none yet"
@@ -69,7 +69,7 @@ def remove(contexts: Contexts, name: str) -> None:
     save(contexts)
 
 
-def save(contexts: Contexts) -> None:
+def save(contexts: ClusterContexts) -> None:
     """Write the file. Raises `OperationalError` if it cannot be written."""
     try:
         make_folder(path().parent)

@@ -68,9 +68,9 @@ def groups_set(admin: AdminClient, name: str, **rates: int | None) -> Output:
     if not changes:
         raise BadInputError("give a limit, such as --publish-messages 1000")
     names = admin.get(f"{V2}/resourcegroups", Names)
-    known = admin.get(_path(name), Rates) if name in names else {}
-    limits = {**known, **changes}
-    if known == limits:
+    rates_before = admin.get(_path(name), Rates) if name in names else {}
+    limits = {**rates_before, **changes}
+    if rates_before == limits:
         return unchanged(f"{name} has these limits already", group=name, limits=limits)
     admin.send("PUT", _path(name), limits)
     return done(f"{name} set", group=name, limits=limits)

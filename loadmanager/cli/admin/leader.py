@@ -33,13 +33,13 @@ LINE = 98
 def decisions(admin: AdminClient, limit: int, **wanted: str | int | None) -> Output:
     """Show the leader's last decisions with their reasons, newest first."""
     path = f"{OWN}/decisions{query(**wanted, limit=limit)}"
-    told, raw = admin.ask("GET", path, None, DecisionsShown)
+    answer, raw = admin.ask("GET", path, None, DecisionsShown)
     nothing = "no decision in this term yet"
     if any(value is not None for value in wanted.values()):
         nothing = "no decision of this term that is still kept matches"
     lines = [
         line
-        for decision, fields in zip(told.decisions, raw["decisions"], strict=True)
+        for decision, fields in zip(answer.decisions, raw["decisions"], strict=True)
         for line in decision_lines(decision, fields)
     ]
     return Output(raw, lines or nothing, status=0 if lines else 1)

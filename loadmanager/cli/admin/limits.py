@@ -21,7 +21,7 @@ from loadmanager.cli.admin.shapes import (
     Document,
     HeldSubscription,
     IsolatedBroker,
-    IsolationPolicy,
+    IsolationPolicyShown,
     Throttling,
     ThrottlingOfTopic,
 )
@@ -66,8 +66,8 @@ def _path(text: str) -> str:
 def limits_list(admin: AdminClient, broker: str | None) -> Output:
     """List the limits in use on all brokers: configured rate, delivered rate, who waits."""
     brokers = [broker] if broker else brokers_of(admin)
-    told, missing = ask_each(admin, brokers, _limits_of)
-    data = [{"broker": broker, **limit} for broker, limits in told.items() for limit in limits]
+    limits_of, missing = ask_each(admin, brokers, _limits_of)
+    data = [{"broker": broker, **limit} for broker, limits in limits_of.items() for limit in limits]
     headers = ("broker", "limit", "msg/s", "delivered", "bytes/s", "delivered", "error", "waiting")
     names = (
         "configuredMessagesPerS",
@@ -103,12 +103,13 @@ def limits_why(admin: AdminClient, topic: str) -> Output:
         for producer in report["producers"]
     ]
     lines += [
-        f"subscription {name}: {_held(state)}" for name, state in report["subscriptions"].items()
+        f"subscription {name}: {_hold_text(state)}"
+        for name, state in report["subscriptions"].items()
     ]
     return Output(raw, lines or "the topic has neither producers nor consumers")
 
 
-def _held(state: HeldSubscription) -> str:
+def _hold_text(state: HeldSubscription) -> str:
     times = ", ".join(
         f"{times} times by the limit of {limit}" for limit, times in state["throttledTimes"].items()
     )
@@ -168,8 +169,8 @@ def limits_set(
     if not body:
         raise BadInputError("give a rate: --messages N or --bytes N")
     path = f"{_path(target)}/{limit}"
-    known = admin.get_any(path, Document)
-    if known is not None and all(known.get(field) == value for field, value in body.items()):
+    before = admin.get_any(path, Document)
+    if before is not None and all(before.get(field) == value for field, value in body.items()):
         return unchanged(f"{limit} of {target} is so already", of=target)
     admin.send("POST", path, body)
     return Output({"of": target, limit: body}, f"{limit} of {target} set")
@@ -198,7 +199,7 @@ def _isolation(admin: AdminClient) -> str:
 def isolation_list(admin: AdminClient) -> Output:
     """List the namespace isolation policies, and the live brokers that each names."""
     path = _isolation(admin)
-    policies, raw = admin.ask("GET", path, None, dict[str, IsolationPolicy])
+    policies, raw = admin.ask("GET", path, None, dict[str, IsolationPolicyShown])
     named = admin.get(f"{path}/brokers", list[IsolatedBroker]) if policies else []
     brokers = {
         name: [entry["brokerName"] for entry in named if entry["policyName"] == name]
@@ -250,11 +251,14 @@ def isolation_set(
     """
     parameters = {"min_limit": str(min_primaries), "usage_threshold": "100"}
     body = {
-        **regexes,
+        **{name: list(texts) for name, texts in regexes.items()},
         "auto_failover_policy": {"policy_type": "min_available", "parameters": parameters},
         "unload_scope": unload,
     }
     path = _isolation(admin)
+    before = admin.ask("GET", path, None, dict[str, IsolationPolicyShown])[1].get(policy)
+    if before == body and unload != "all_matching":
+        return unchanged(f"isolation policy {policy} is so already", policy=policy, **body)
     admin.send("POST", f"{path}/{quote(policy, safe='')}", body)
     primaries = [
         entry["brokerName"]

@@ -79,12 +79,12 @@ class Moment(click.ParamType[int]):
 @click.option("--limit", default=100, metavar="N", help="at most N moves")
 def moves_list(admin: AdminClient, limit: int) -> Output:
     """List the moves that wait or are under way, and the last ones that ended, with outcomes."""
-    told, raw = admin.ask("GET", MOVES + query(limit=limit), None, MovesShown)
+    answer, raw = admin.ask("GET", MOVES + query(limit=limit), None, MovesShown)
     headers = ("id", "state", "bundle", "from", "to", "reason", "by", "pause ms", "outcome")
-    rows = [_row(move) for move in told.moves]
+    rows = [_row(move) for move in answer.moves]
     parts: list[Any] = [table(headers, rows) if rows else "no move in this term yet"]
-    if told.paused is not None:
-        parts.append(f"paused until {clock(told.paused.until)}  {told.paused.note}".rstrip())
+    if answer.paused is not None:
+        parts.append(f"paused until {clock(answer.paused.until)}  {answer.paused.note}".rstrip())
     return Output(raw, tuple(parts))
 
 

@@ -22,7 +22,7 @@ group = AdminGroup("plans", help="The plans of dry runs and of the daemon: list,
 @click.option("--limit", default=50, metavar="N", help="at most N plans")
 def plans_list(admin: AdminClient, limit: int) -> Output:
     """List the plans of this leader's term, the newest first."""
-    told, raw = admin.ask("GET", PLANS + query(limit=limit), None, SealedPlans)
+    answer, raw = admin.ask("GET", PLANS + query(limit=limit), None, SealedPlans)
     headers = ("id", "state", "made", "strategy", "placement", "settings", "moves")
     rows = [
         (
@@ -34,7 +34,7 @@ def plans_list(admin: AdminClient, limit: int) -> Output:
             " ".join(f"{name}={value}" for name, value in plan.settings.items()),
             plan.unload_count,
         )
-        for plan in told.plans
+        for plan in answer.plans
     ]
     return listed(raw, headers, rows, "no plan of a dry run in this term")
 
@@ -43,8 +43,8 @@ def plans_list(admin: AdminClient, limit: int) -> Output:
 @click.argument("plan")
 def plans_show(admin: AdminClient, plan: str) -> Output:
     """Show a plan with its reasons; once it is carried out, with what became of its moves."""
-    told, raw = admin.ask("GET", f"{PLANS}/{quote(plan, safe='')}", None, SealedPlan)
-    return Output(raw, plan_text(told))
+    answer, raw = admin.ask("GET", f"{PLANS}/{quote(plan, safe='')}", None, SealedPlan)
+    return Output(raw, plan_text(answer))
 
 
 @group.command("execute")
@@ -66,10 +66,10 @@ def plans_approve(admin: AdminClient, plan: str) -> Output:
 
 def _executed(admin: AdminClient, plan: str) -> Output:
     path = f"{PLANS}/{quote(plan, safe='')}/execute"
-    told, raw = admin.ask("POST", path, None, SealedPlan)
-    if told.plan.splits:
+    answer, raw = admin.ask("POST", path, None, SealedPlan)
+    if answer.plan.splits:
         return Output(raw, "the bundle was split")
-    count = len(told.moves)
+    count = len(answer.moves)
     queued = "1 move is" if count == 1 else f"{count} moves are"
     text = f"{queued} queued; `loadmanager admin plans show {plan}` tells their outcome"
     return Output(raw, text)

@@ -44,9 +44,9 @@ STDERR = 2
 @click.option("--note", default="", help="why, for others")
 def brokers_cordon(admin: AdminClient, broker: str, note: str) -> Output:
     """Send no new bundle to a broker, also after its restart; it keeps what it has."""
-    known = cordon_of(admin, broker)
-    if known is not None and note in ("", known.note):
-        drains = ", and drains" if known.state == "draining" else ""
+    present = cordon_of(admin, broker)
+    if present is not None and note in ("", present.note):
+        drains = ", and drains" if present.state == "draining" else ""
         return unchanged(f"{broker} is cordoned already{drains}", broker=broker)
     cordon = admin.order("PUT", f"{CORDONS}/{broker}", {"note": note}, CordonShown)
     return done(f"{broker} is cordoned: it gets no new bundle until {_end_of(cordon)}")
@@ -93,9 +93,9 @@ def drain(
         raise click.UsageError("--stop needs the end of the drain: leave out --no-wait")
     _require(admin, broker)
     patience_s = PATIENCE_S if within is None else min(within, PATIENCE_S)
-    known = _patiently(lambda: cordon_of(admin, broker), patience_s)
-    if known is not None and known.state in DRAINED and not (stop or until_restart or note):
-        return unchanged(f"{broker} is drained already", **to_builtins(known))
+    present = _patiently(lambda: cordon_of(admin, broker), patience_s)
+    if present is not None and present.state in DRAINED and not (stop or until_restart or note):
+        return unchanged(f"{broker} is drained already", **to_builtins(present))
     began = _begin(admin, broker, note, patience_s, until_restart=until_restart)
     if no_wait:
         return Output(to_builtins(began), f"{broker} drains; `brokers list` shows how far it is")
@@ -150,7 +150,7 @@ def _patiently(step: Callable[[], T], within_s: float) -> T:
     """The result of a request, sent again while the leader changes. Raises the last error after
     so long, and a refusal at once.
     """
-    until_s, told = time.monotonic() + within_s, False
+    until_s, logged = time.monotonic() + within_s, False
     while True:
         try:
             return step()
@@ -158,9 +158,9 @@ def _patiently(step: Callable[[], T], within_s: float) -> T:
             refused = isinstance(error, AnsweredError) and error.status < 500
             if refused or time.monotonic() >= until_s:
                 raise
-            if not told:
+            if not logged:
                 tell(f"{error}; asking again")
-                told = True
+                logged = True
         time.sleep(POLL_S)
 
 
@@ -321,15 +321,15 @@ def _restart(
 
 def _wait_for(admin: AdminClient, broker: str, before: int, within_s: float) -> None:
     """Wait until a restarted broker is back; tells once why it takes long."""
-    began_s, told = time.monotonic(), False
+    began_s, logged = time.monotonic(), False
     while not _is_back(admin, broker, before):
         for_s = time.monotonic() - began_s
         if for_s >= within_s:
             why = _why_not_back(admin, broker, before)
             raise OperationalError(f"{broker} is not back and ready after {within_s:g} s: {why}")
-        if for_s >= LONG_S and not told:
+        if for_s >= LONG_S and not logged:
             tell(f"{broker}: not back after {LONG_S:g} s: {_why_not_back(admin, broker, before)}")
-            told = True
+            logged = True
         time.sleep(POLL_S)
 
 

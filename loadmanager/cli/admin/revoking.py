@@ -10,7 +10,7 @@ from loadmanager.broker.admin.documents import Disconnected
 from loadmanager.broker.ports.refused import RefusedToken
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.command import AdminGroup, Output, done, listed
+from loadmanager.cli.admin.command import AdminGroup, Output, done, listed, unchanged
 from loadmanager.cli.admin.moves import Moment, clock
 from loadmanager.cli.terminal import table
 
@@ -31,26 +31,26 @@ _id = click.argument("token_id", metavar="ID", callback=_not_empty)
 @roles.command("disconnect")
 @click.argument("role", callback=_not_empty)
 def roles_disconnect(admin: AdminClient, role: str) -> Output:
-    """End all connections of a role, on all brokers.
+    """End all connections of a role, on all brokers, and the streams of events to it.
 
     Its clients come back, if their token still counts: take its permissions away first, or refuse
     the token.
     """
     path = f"{OWN}/roles/{quote(role, safe='')}/disconnect"
-    told, raw = admin.ask("POST", path, None, Disconnected)
-    ended = {broker: count for broker, count in told.brokers.items() if count}
+    answer, raw = admin.ask("POST", path, None, Disconnected)
+    ended = {broker: count for broker, count in answer.brokers.items() if count}
     total = count_of(sum(ended.values()), "connection")
-    head = f"{total} of {role} ended"
+    head = f"{total} of {role} ended; so do the streams of events to it, which are not counted"
     if not ended:
-        return Output(raw, head, missing=told.no_answer)
+        return Output(raw, head, missing=answer.no_answer)
     rows = sorted(ended.items())
-    return Output(raw, (head, table(("broker", "ended"), rows)), missing=told.no_answer)
+    return Output(raw, (head, table(("broker", "ended"), rows)), missing=answer.no_answer)
 
 
 @tokens.command("list")
 def tokens_list(admin: AdminClient) -> Output:
     """List the refused tokens; an entry goes when its token would have ended."""
-    told, raw = admin.ask("GET", TOKENS, None, dict[str, RefusedToken])
+    answer, raw = admin.ask("GET", TOKENS, None, dict[str, RefusedToken])
     rows = [
         (
             name,
@@ -58,7 +58,7 @@ def tokens_list(admin: AdminClient) -> Output:
             "" if entry.until is None else clock(entry.until),
             entry.note,
         )
-        for name, entry in sorted(told.items())
+        for name, entry in sorted(answer.items())
     ]
     return listed(raw, ("id", "since", "until", "note"), rows, "no token is refused")
 
@@ -77,8 +77,15 @@ def tokens_refuse(admin: AdminClient, token_id: str, until: int | None, note: st
     ID is what `loadmanager tokens validate` shows. Of a token that is refused already, the end and
     the note stay if they are not given again.
     """
+    refused = admin.get(TOKENS, dict[str, RefusedToken]).get(token_id)
+    if refused is not None:
+        until, note = until or refused.until, note or refused.note
+    text = token_id + " is refused" + ("" if until is None else f" until {clock(until)}")
+    # it is sent in any case: what the broker knew may have been old
     admin.send("PUT", f"{TOKENS}/{quote(token_id, safe='')}", {"until": until, "note": note})
-    return done(f"{token_id} is refused", id=token_id, until=until)
+    if refused is not None and (until, note) == (refused.until, refused.note):
+        return unchanged(f"{text} already", id=token_id, until=until)
+    return done(text, id=token_id, until=until)
 
 
 @tokens.command("allow")

@@ -39,7 +39,7 @@ class Report(TypedDict):
     msgRateOut: NotRequired[float]
     numBundles: NotRequired[int]
     numTopics: NotRequired[int]
-    lastStats: NotRequired[dict[str, BundleStats] | None]
+    lastStats: NotRequired[dict[str, BundleStatsShown] | None]
 
 
 class Started(TypedDict):
@@ -48,7 +48,7 @@ class Started(TypedDict):
     startTimestamp: int
 
 
-class BundleStats(TypedDict):
+class BundleStatsShown(TypedDict):
     """The traffic of a bundle in a load report."""
 
     topics: NotRequired[int]
@@ -58,7 +58,7 @@ class BundleStats(TypedDict):
     msgThroughputOut: NotRequired[float]
 
 
-class Lookup(TypedDict):
+class LookupShown(TypedDict):
     """Where a topic is served."""
 
     brokerUrl: str
@@ -91,7 +91,7 @@ class TopicStats(TypedDict):
     publishers: list[PublisherStats]
 
 
-class Limit(TypedDict):
+class LimitShown(TypedDict):
     """A limit in use on a broker."""
 
     name: str
@@ -106,7 +106,7 @@ class Limit(TypedDict):
 class Throttling(TypedDict):
     """The limits in use on a broker."""
 
-    limits: list[Limit]
+    limits: list[LimitShown]
 
 
 class SlowProducer(TypedDict):
@@ -131,7 +131,7 @@ class ThrottlingOfTopic(TypedDict):
     subscriptions: dict[str, HeldSubscription]
 
 
-class IsolationPolicy(TypedDict):
+class IsolationPolicyShown(TypedDict):
     """Which brokers serve which namespaces."""
 
     namespaces: list[str]

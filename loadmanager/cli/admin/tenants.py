@@ -73,9 +73,9 @@ def tenants_update(
     changes = {field: values for field, values in given.items() if values}
     if not changes:
         raise BadInputError("nothing to change: give --admin-role or --cluster")
-    known = admin.get(_path(tenant), Document)
-    info = {**known, **changes}
-    if info == known:
+    before = admin.get(_path(tenant), Document)
+    info = {**before, **changes}
+    if info == before:
         return unchanged(f"{tenant} is so already", tenant=tenant)
     admin.send("POST", _path(tenant), info)
     return done(f"{tenant} changed", tenant=tenant, **info)

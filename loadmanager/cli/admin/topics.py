@@ -8,7 +8,7 @@ from loadmanager.broker.admin.documents import Partitions
 from loadmanager.cli.admin.asking import V2, count_of, namespace_path, query, topic_path
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
-from loadmanager.cli.admin.shapes import Lookup, Names, TopicStats
+from loadmanager.cli.admin.shapes import LookupShown, Names, TopicStats
 from loadmanager.cli.terminal import Shown, table, word
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.names import TopicName
@@ -36,7 +36,7 @@ def topics_lookup(admin: AdminClient, topic: str) -> Output:
     lookup = {
         "topic": str(TopicName.parse(topic)),
         "bundle": admin.text(f"{path}/bundle"),
-        **admin.ask("GET", path, None, Lookup)[1],
+        **admin.ask("GET", path, None, LookupShown)[1],
     }
     row = [str(lookup[name]) for name in ("topic", "bundle", "brokerUrl", "httpUrl")]
     return Output(lookup, table(("topic", "bundle", "broker", "http"), [row]))
@@ -76,7 +76,7 @@ def _loaded(admin: AdminClient, topic: str) -> str:
     """Have its owner load a topic; says who that is."""
     try:
         admin.get(f"{_path(topic)}/stats", TopicStats)
-        lookup = admin.get(f"/lookup/v2/topic/{topic_path(topic)}", Lookup)
+        lookup = admin.get(f"/lookup/v2/topic/{topic_path(topic)}", LookupShown)
         return f"; {lookup['httpUrl']} serves it"
     except OperationalError as error:
         return f"; no broker has loaded it yet: {error}"
@@ -113,17 +113,22 @@ def topics_stats(admin: AdminClient, topic: str) -> Output:
     subscriptions = [
         (
             name,
-            found["type"],
-            found["msgBacklog"],
-            found["unackedMessages"],
-            float(found["msgRateOut"]),
-            len(found["consumers"]),
+            subscription["type"],
+            subscription["msgBacklog"],
+            subscription["unackedMessages"],
+            float(subscription["msgRateOut"]),
+            len(subscription["consumers"]),
         )
-        for name, found in stats["subscriptions"].items()
+        for name, subscription in stats["subscriptions"].items()
     ]
     producers = [
-        (found["producerName"], found["address"], found["accessMode"], float(found["msgRateIn"]))
-        for found in stats["publishers"]
+        (
+            producer["producerName"],
+            producer["address"],
+            producer["accessMode"],
+            float(producer["msgRateIn"]),
+        )
+        for producer in stats["publishers"]
     ]
     head = [f"{count_of(count, 'partition')}, in sum:"] if count else []
     parts: list[Shown] = [[*head, *figures]]

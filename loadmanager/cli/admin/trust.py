@@ -14,7 +14,7 @@ PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Origin:
     """Scheme, host and port of a URL."""
 
     scheme: str
@@ -33,7 +33,7 @@ class Place:
         return f"{self.scheme}://{self.netloc}"
 
 
-def place_of(url: str) -> Place | None:
+def place_of(url: str) -> Origin | None:
     """Where a URL leads; None for one that no broker has."""
     try:
         parts = urlsplit(url)
@@ -45,7 +45,7 @@ def place_of(url: str) -> Place | None:
     netloc = parts.netloc
     if not netloc.isprintable() or " " in netloc:
         return None
-    return Place(parts.scheme, parts.hostname, port or PORTS[parts.scheme], netloc)
+    return Origin(parts.scheme, parts.hostname, port or PORTS[parts.scheme], netloc)
 
 
 class Trusted:
@@ -58,7 +58,7 @@ class Trusted:
         self._asking = threading.Lock()
 
     @staticmethod
-    def _key(place: Place | None) -> tuple[str, str, int] | None:
+    def _key(place: Origin | None) -> tuple[str, str, int] | None:
         return None if place is None else (place.scheme, place.host.lower(), place.port)
 
     def require(self, url: str) -> None:
@@ -78,7 +78,7 @@ class Trusted:
             text = f"{place} is not among the brokers that {self._url} lists"
             raise OperationalError(f"{text}: the token is not sent there")
 
-    def _learn(self, wanted: Place) -> None:
+    def _learn(self, wanted: Origin) -> None:
         try:
             self._places |= {self._key(place_of(each)) for each in self._listed() if each}
         except OperationalError as error:

@@ -53,7 +53,7 @@ class _Watching:
             elif name == "event":
                 kind = value
             elif name == "data":
-                self._show(kind, _told(value))
+                self._show(kind, _document(value))
                 self.last, event_id = event_id or self.last, ""
 
     def _show(self, kind: str, data: dict[str, Any]) -> None:
@@ -64,7 +64,7 @@ class _Watching:
             raise _Enough
 
 
-def _told(text: str) -> dict[str, Any]:
+def _document(text: str) -> dict[str, Any]:
     """The data of an event. Raises `OperationalError`."""
     try:
         return decoded(text, dict[str, Any])[0]
@@ -100,26 +100,27 @@ def line_of(kind: str, data: dict[str, Any]) -> str:
     at = time_of_day(at_ms) if at_ms and isinstance(at_ms, int | float) else " " * 9
     text = _other(data)
     if kind in _TEXTS:
-        shape, told = _TEXTS[kind]
+        shape, describe = _TEXTS[kind]
         with contextlib.suppress(msgspec.ValidationError):
-            text = told(msgspec.convert(data, shape))
+            text = describe(msgspec.convert(data, shape))
     return f"{at}  {kind:<10}  {text}".rstrip()
 
 
-def _decision(told: DecisionShown) -> str:
-    head = told.kind
+def _decision(decision: DecisionShown) -> str:
+    head = decision.kind
     if head == "place":
-        return f"{head}: {told.bundle} -> {told.broker}"
+        return f"{head}: {decision.bundle} -> {decision.broker}"
     if head == "move":
-        return f"{head} {told.move} {told.state}: {told.bundle}: {text_of(told.outcome or None)}"
-    if told.unloads is not UNSET and told.skipped is not UNSET:
-        count = told.unloads_count or 0 if told.unloads else 0
-        reasons = [skip.reason for skip in told.skipped]
-        why = told.unloads[0].reason if count else (reasons or ["nothing to do"])[0]
+        text = text_of(decision.outcome or None)
+        return f"{head} {decision.move} {decision.state}: {decision.bundle}: {text}"
+    if decision.unloads is not UNSET and decision.skipped is not UNSET:
+        count = decision.unloads_count or 0 if decision.unloads else 0
+        reasons = [skip.reason for skip in decision.skipped]
+        why = decision.unloads[0].reason if count else (reasons or ["nothing to do"])[0]
         moving = "1 bundle moves" if count == 1 else f"{count} bundles move"
-        times = "" if told.times is UNSET else f", {told.times} cycles in a row"
-        return f"{head} by {told.strategy}: {moving}{times}: {why}"
-    return f"{head}: {_other(msgspec.to_builtins(told))}"
+        times = "" if decision.times is UNSET else f", {decision.times} cycles in a row"
+        return f"{head} by {decision.strategy}: {moving}{times}: {why}"
+    return f"{head}: {_other(msgspec.to_builtins(decision))}"
 
 
 def _move(move: Move) -> str:
@@ -152,26 +153,26 @@ def _leadership(change: TermChange) -> str:
     return f"{change.leader} leads, term {change.epoch}"
 
 
-def _split(told: DecisionShown) -> str:
-    text = f"{told.bundle} on {told.broker}, {because(told.reason or '', told.why or {})}"
-    return f"{text}: {told.outcome.text}" if told.outcome else text
+def _split(split: DecisionShown) -> str:
+    text = f"{split.bundle} on {split.broker}, {because(split.reason or '', split.why or {})}"
+    return f"{text}: {split.outcome.text}" if split.outcome else text
 
 
-def _merge(told: DecisionShown) -> str:
-    return f"{told.bundle} on {told.broker}: {told.reason}"
+def _merge(merge: DecisionShown) -> str:
+    return f"{merge.bundle} on {merge.broker}: {merge.reason}"
 
 
 def _change(change: ChangeShown) -> str:
     return f"{change.role or change.address} on {change.broker}: {change.what}"
 
 
-def _lost(told: Lost) -> str:
-    return f"{count_of(told.lost, 'event')} not sent: this end was too slow"
+def _lost(event: Lost) -> str:
+    return f"{count_of(event.lost, 'event')} not sent: this end was too slow"
 
 
 def _other(data: dict[str, Any]) -> str:
-    told = {name: value for name, value in data.items() if name not in ("at", "ts")}
-    return ", ".join(f"{words(name)} {shown(name, value)}" for name, value in told.items())
+    values = {name: value for name, value in data.items() if name not in ("at", "ts")}
+    return ", ".join(f"{words(name)} {shown(name, value)}" for name, value in values.items())
 
 
 _TEXTS: dict[str, tuple[Any, Callable[[Any], str]]] = {

@@ -163,11 +163,11 @@ class Demo:
                 if child.poll() is not None:
                     raise OperationalError(f"a part of it ended:\n{_last_lines(log_path)}")
             with contextlib.suppress(LoadManagerError):  # the demo goes on when the leader changes
-                for line in teller.lines(self._now_s(), *self._seen()):
+                for line in teller.lines(self._now_s(), *self._read_cluster()):
                     self._say(line)
             time.sleep(POLL_S)
 
-    def _seen(self) -> tuple[ClusterShown, list[DecisionShown]]:
+    def _read_cluster(self) -> tuple[ClusterShown, list[DecisionShown]]:
         decisions = self._admin.get(f"{OWN}/decisions?limit=100", DecisionsShown).decisions
         return self._admin.get(f"{OWN}/cluster", ClusterShown), decisions
 

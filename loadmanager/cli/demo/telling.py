@@ -19,7 +19,7 @@ class Teller:
     """Turns what the leader answers into lines; each is told once."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._printed: set[str] = set()
         self._hints: set[str] = set()
         self._acted_s = 0.0
         self._settled = False
@@ -34,10 +34,10 @@ class Teller:
             self._period, self._settled, self._acted_s = period, False, now_s
             yield f"The busiest topic is {busiest(period)} now: other bundles become hot."
         for decision in reversed(decisions):
-            if decision.id not in self._told:
+            if decision.id not in self._printed:
                 said = list(self._decision(decision))
                 if said:
-                    self._told.add(decision.id)
+                    self._printed.add(decision.id)
                     self._settled, self._acted_s = False, now_s
                     yield from said
         loads = sorted(broker.usage or 0.0 for broker in cluster.brokers)

@@ -14,7 +14,7 @@ from loadmanager.cli.admin import contexts
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import CREDENTIALS, URL, client
 from loadmanager.cli.doctor import asking, cluster, configuration, here, host, zookeeper
-from loadmanager.cli.doctor.findings import Finding, Level, ordered, problem
+from loadmanager.cli.doctor.findings import Diagnosis, Severity, ordered, problem
 from loadmanager.cli.options import FILE, Command, overrides
 from loadmanager.cli.terminal import show, table
 from loadmanager.kit.errors import ConfigError
@@ -30,7 +30,7 @@ EXAMPLES = """examples:
 Exit status: 0 nothing to do, 1 at least one problem, 2 bad usage, 3 warnings only.
 """
 TIMEOUT_S = 5.0
-STATUS = {Level.PROBLEM: 1, Level.WARNING: 3, Level.FINE: 0}
+STATUS = {Severity.PROBLEM: 1, Severity.WARNING: 3, Severity.FINE: 0}
 
 
 class _Doctor(Command):
@@ -66,7 +66,7 @@ def command(
     With --config and without --url it looks at this host and the file, and asks no broker and no
     ZooKeeper. Dead brokers and servers cost a few times --timeout, however many there are.
     """
-    findings: list[Finding] = []
+    findings: list[Diagnosis] = []
     alone = config is not None or bool(overrides)
     if url is not None and overrides and config is None:
         raise click.UsageError(
@@ -78,11 +78,11 @@ def command(
     if settings is not None:
         findings += configuration.check(settings)
     if url is not None or not alone:
-        known = contexts.load()
-        admin = client(url or known.url or URL, timeout_s=timeout, trust=known.trust_of(url))
+        stored = contexts.load()
+        admin = client(url or stored.url or URL, timeout_s=timeout, trust=stored.trust_of(url))
         findings += _cluster(admin, machine, timeout_s=timeout)
     findings = ordered(findings)
-    worst = findings[0].level if findings else Level.FINE
+    worst = findings[0].level if findings else Severity.FINE
     if as_json:
         print(json.dumps(_document(findings), indent=2))
     else:
@@ -91,7 +91,7 @@ def command(
 
 
 def _file(
-    config: Path | None, overrides: dict[str, str], findings: list[Finding]
+    config: Path | None, overrides: dict[str, str], findings: list[Diagnosis]
 ) -> Settings | None:
     """The settings; None, with a finding, when a broker would not start with them.
 
@@ -113,11 +113,13 @@ def _file(
         return None
 
 
-def _cluster(admin: AdminClient, machine: host.Host, *, timeout_s: float) -> Iterator[Finding]:
-    told = asking.read(admin)
-    yield from cluster.check(told)
-    yield from here.check(machine, told.seen, here.names())
-    running = next((broker.settings for broker in told.brokers.values() if broker.settings), None)
+def _cluster(admin: AdminClient, machine: host.Host, *, timeout_s: float) -> Iterator[Diagnosis]:
+    answers = asking.read(admin)
+    yield from cluster.check(answers)
+    yield from here.check(machine, answers.leaders_view, here.names())
+    running = next(
+        (broker.settings for broker in answers.brokers.values() if broker.settings), None
+    )
     if running is None:
         return
     hidden = {name for name, text in running.items() if text == HIDDEN}
@@ -129,22 +131,22 @@ def _cluster(admin: AdminClient, machine: host.Host, *, timeout_s: float) -> Ite
         advice = "use the doctor of the same version as the brokers"
         yield problem(configuration.PART, admin.url, text, advice)
         return
-    yield from configuration.check(settings, len(told.brokers), hidden)
+    yield from configuration.check(settings, len(answers.brokers), hidden)
     store = settings.leaf(ZooKeeperSettings)
     servers = zookeeper.read(store.hosts, timeout_s)
     yield from zookeeper.check(servers, store.session_timeout_ms)
 
 
-def _document(findings: list[Finding]) -> dict[str, object]:
+def _document(findings: list[Diagnosis]) -> dict[str, object]:
     return {
-        "worst": findings[0].level.value if findings else Level.FINE.value,
+        "worst": findings[0].level.value if findings else Severity.FINE.value,
         "findings": [
             {**dataclasses.asdict(finding), "level": finding.level.value} for finding in findings
         ],
     }
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: list[Diagnosis]) -> None:
     rows = [
         (
             finding.level.value,
@@ -156,7 +158,7 @@ def _print(findings: list[Finding]) -> None:
     ]
     problems, warnings = (
         sum(finding.level is level for finding in findings)
-        for level in (Level.PROBLEM, Level.WARNING)
+        for level in (Severity.PROBLEM, Severity.WARNING)
     )
     counted = [
         f"{count} {noun}{'' if count == 1 else 's'}"

@@ -46,7 +46,7 @@ LABELS = ("certificate", "kind", "folder", "sensor", "step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Broker:
+class BrokerFacts:
     """The answers of one broker, or the reason why it gave no answer."""
 
     broker: str
@@ -67,7 +67,7 @@ class Broker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class ClusterFacts:
     """The answers of a cluster."""
 
     url: str
@@ -75,36 +75,36 @@ class Cluster:
     """Why it told nothing."""
     advice: str = "start a broker, or name another one with --url"
     """What to do about that."""
-    brokers: Mapping[str, Broker] = field(default_factory=dict)
+    brokers: Mapping[str, BrokerFacts] = field(default_factory=dict)
     left_out: int = 0
-    seen: ClusterShown | None = None
+    leaders_view: ClusterShown | None = None
     """What the leader sees; None: it did not answer."""
-    not_seen: str = ""
+    why_no_view: str = ""
     """Why not."""
     few_bundles: int | None = None
     """The bundles of all namespaces with load, if few have load; None otherwise."""
 
 
-def read(admin: AdminClient) -> Cluster:
+def read(admin: AdminClient) -> ClusterFacts:
     """Ask one broker who else there is, then all of them."""
     try:
         names = sorted(brokers_of(admin))
     except LoadManagerError as error:
         advice = _advice(admin, error)
-        return Cluster(url=admin.url, failure=str(error), advice=advice)
-    told, _ = ask_each(admin, names[:BROKERS_MAX], _ask)
-    seen, why, bundles = None, "", None
+        return ClusterFacts(url=admin.url, failure=str(error), advice=advice)
+    brokers, _ = ask_each(admin, names[:BROKERS_MAX], _ask)
+    leaders_view, why, bundles = None, "", None
     try:
-        seen = admin.get(f"{OWN}/cluster?limit={BROKERS_MAX}", ClusterShown)
-        bundles = _few_bundles(admin, seen.bundles, len(names))
+        leaders_view = admin.get(f"{OWN}/cluster?limit={BROKERS_MAX}", ClusterShown)
+        bundles = _few_bundles(admin, leaders_view.bundles, len(names))
     except LoadManagerError as error:
         why = str(error)
-    return Cluster(
+    return ClusterFacts(
         url=admin.url,
-        brokers=told,
+        brokers=brokers,
         left_out=max(0, len(names) - BROKERS_MAX),
-        seen=seen,
-        not_seen=why,
+        leaders_view=leaders_view,
+        why_no_view=why,
         few_bundles=bundles,
     )
 
@@ -114,8 +114,8 @@ def _few_bundles(admin: AdminClient, loaded: int, brokers: int) -> int | None:
     few = BUNDLES_PER_BROKER_MIN * brokers
     if not 0 < loaded < few:
         return None
-    told = admin.get(f"{OWN}/bundles?limit={few}", BundlesShown).bundles
-    namespaces = sorted({each.bundle.rpartition("/")[0] for each in told})
+    bundles = admin.get(f"{OWN}/bundles?limit={few}", BundlesShown).bundles
+    namespaces = sorted({each.bundle.rpartition("/")[0] for each in bundles})
     asked = (admin.get(f"{namespace_path(name)}/bundles", BundlesData) for name in namespaces)
     return sum(each.num_bundles for each in asked)
 
@@ -139,14 +139,14 @@ def _advice(admin: AdminClient, error: Exception) -> str:
     return "look into the log of that broker, or name another one with --url"
 
 
-def _ask(at: AdminClient, name: str) -> Broker:
+def _ask(at: AdminClient, name: str) -> BrokerFacts:
     try:
         return _answers_of(at, name)
     except LoadManagerError as error:
-        return Broker(broker=name, failure=str(error))
+        return BrokerFacts(broker=name, failure=str(error))
 
 
-def _answers_of(at: AdminClient, name: str) -> Broker:
+def _answers_of(at: AdminClient, name: str) -> BrokerFacts:
     settings = at.get(f"{V2}/brokers/configuration/runtime", Document)
     try:
         leader = at.get(f"{V2}/brokers/leaderBroker", LeaderBroker).broker_id
@@ -157,11 +157,11 @@ def _answers_of(at: AdminClient, name: str) -> Broker:
     try:
         before_s, page, after_s = _now_s(), at.text("/metrics"), _now_s()
         metrics = parse(page)
-        told_s = metrics.get("loadmanager_time_seconds", {}).get("")
-        clock_s = None if told_s is None else (told_s - after_s, told_s - before_s)
+        server_s = metrics.get("loadmanager_time_seconds", {}).get("")
+        clock_s = None if server_s is None else (server_s - after_s, server_s - before_s)
     except (LoadManagerError, ValueError) as error:
         failure = str(error)
-    return Broker(
+    return BrokerFacts(
         broker=name,
         leader=leader,
         settings={str(key): str(value) for key, value in settings.items()},
@@ -178,9 +178,9 @@ def _now_s() -> float:
 def parse(page: str) -> dict[str, dict[str, float]]:
     """The samples of `SERIES` on a metrics page. Raises `ValueError`."""
     lines = [line for line in page.splitlines() if re.split(r"[{ ]", line, maxsplit=1)[0] in SERIES]
-    found: dict[str, dict[str, float]] = {}
+    samples: dict[str, dict[str, float]] = {}
     for family in text_string_to_metric_families("\n".join(lines) + "\n"):
         for sample in family.samples:
             label = next((sample.labels[name] for name in LABELS if name in sample.labels), "")
-            found.setdefault(sample.name, {})[label] = sample.value
-    return found
+            samples.setdefault(sample.name, {})[label] = sample.value
+    return samples

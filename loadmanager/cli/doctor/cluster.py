@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from loadmanager.broker.settings import KEYS
 from loadmanager.cli.doctor import host
-from loadmanager.cli.doctor.asking import BUNDLES_PER_BROKER_MIN, Broker, Cluster
-from loadmanager.cli.doctor.findings import Finding, fine, named, problem, warning
+from loadmanager.cli.doctor.asking import BUNDLES_PER_BROKER_MIN, BrokerFacts, ClusterFacts
+from loadmanager.cli.doctor.findings import Diagnosis, fine, named, problem, warning
 from loadmanager.engine.load.manager import Manager
 from loadmanager.leader.documents.cluster import BrokerShown
 
@@ -43,7 +43,7 @@ SAME_KEYS = frozenset(("clusterName", "loadManagerStorageDirectory"))
 """Keys whose difference breaks something."""
 
 
-def check(cluster: Cluster) -> Iterator[Finding]:
+def check(cluster: ClusterFacts) -> Iterator[Diagnosis]:
     """Findings about a cluster."""
     if cluster.failure:
         yield problem(
@@ -65,22 +65,22 @@ def check(cluster: Cluster) -> Iterator[Finding]:
         if broker.failure:
             advice = "it is registered, and does not answer: look at its process and the network"
             yield problem(PART, broker.broker, broker.failure, advice)
-    told = {name: broker for name, broker in cluster.brokers.items() if not broker.failure}
-    if not told:
+    answering = {name: broker for name, broker in cluster.brokers.items() if not broker.failure}
+    if not answering:
         return
-    yield fine(PART, "brokers", f"{len(told)} answer: {named(told)}")
-    yield from _leaders(told)
-    yield from _clocks(told)
-    yield from _settings(told)
-    yield from _seen(cluster, told)
-    for broker in told.values():
+    yield fine(PART, "brokers", f"{len(answering)} answer: {named(answering)}")
+    yield from _leaders(answering)
+    yield from _clocks(answering)
+    yield from _settings(answering)
+    yield from _check_leaders_view(cluster, answering)
+    for broker in answering.values():
         yield from of_broker(broker)
 
 
-def _leaders(told: Mapping[str, Broker]) -> Iterator[Finding]:
-    leaders = {broker.leader for broker in told.values()}
-    leading = [name for name, broker in told.items() if broker.value("loadmanager_leader")]
-    managers = _values(told, "loadManagerClassName")
+def _leaders(answering: Mapping[str, BrokerFacts]) -> Iterator[Diagnosis]:
+    leaders = {broker.leader for broker in answering.values()}
+    leading = [name for name, broker in answering.items() if broker.value("loadmanager_leader")]
+    managers = _values(answering, "loadManagerClassName")
     kinds = {Manager.of(value) for value in managers}
     if len(kinds) > 1:
         yield warning(
@@ -105,15 +105,17 @@ def _leaders(told: Mapping[str, Broker]) -> Iterator[Finding]:
             "look for `leading` and `campaign` in the logs, and at ZooKeeper",
         )
     elif len(leaders) > 1:
-        known = sorted(str(leader) for leader in leaders)
-        text = f"brokers know different leaders: {', '.join(known)}"
+        leader_names = sorted(str(leader) for leader in leaders)
+        text = f"brokers know different leaders: {', '.join(leader_names)}"
         yield problem(PART, "leader", text, "look again in a moment; then at ZooKeeper's latency")
     else:
         yield fine(PART, "leader", str(next(iter(leaders))))
 
 
-def _clocks(told: Mapping[str, Broker]) -> Iterator[Finding]:
-    clocks = {name: broker.clock_s for name, broker in told.items() if broker.clock_s is not None}
+def _clocks(answering: Mapping[str, BrokerFacts]) -> Iterator[Diagnosis]:
+    clocks = {
+        name: broker.clock_s for name, broker in answering.items() if broker.clock_s is not None
+    }
     if not clocks:
         return
     ahead = max(clocks, key=lambda name: (clocks[name][0], name))
@@ -134,10 +136,10 @@ def _clocks(told: Mapping[str, Broker]) -> Iterator[Finding]:
         yield fine(PART, "clocks", text)
 
 
-def _values(told: Mapping[str, Broker], key: str) -> dict[str, list[str]]:
+def _values(answering: Mapping[str, BrokerFacts], key: str) -> dict[str, list[str]]:
     """Value of a key → the brokers that have it."""
     values: dict[str, list[str]] = {}
-    for name, broker in told.items():
+    for name, broker in answering.items():
         if key in broker.settings:
             values.setdefault(broker.settings[key], []).append(name)
     return values
@@ -149,42 +151,44 @@ def _by_value(values: Mapping[str, list[str]]) -> str:
     )
 
 
-def _settings(told: Mapping[str, Broker]) -> Iterator[Finding]:
-    keys = {key for broker in told.values() for key in broker.settings} - OWN_KEYS
-    differ = [key for key in sorted(keys) if len(_values(told, key)) > 1]
+def _settings(answering: Mapping[str, BrokerFacts]) -> Iterator[Diagnosis]:
+    keys = {key for broker in answering.values() for key in broker.settings} - OWN_KEYS
+    differ = [key for key in sorted(keys) if len(_values(answering, key)) > 1]
     for key in differ:
         if key == "loadManagerClassName":
             continue
         made = problem if key in SAME_KEYS else warning
-        text = f"brokers have different values: {_by_value(_values(told, key))}"
+        text = f"brokers have different values: {_by_value(_values(answering, key))}"
         yield made(PART, key, text[:500], _same(key))
-    if not differ and len(told) > 1:
-        yield fine(PART, "settings", f"the same on all {len(told)} brokers")
+    if not differ and len(answering) > 1:
+        yield fine(PART, "settings", f"the same on all {len(answering)} brokers")
 
 
 def _same(key: str) -> str:
-    known = KEYS.known().get(key)
-    if known is not None and known.key.dynamic:
+    declared = KEYS.by_name().get(key)
+    if declared is not None and declared.key.dynamic:
         return f"give all the same, in their files or by POST /admin/v2/brokers/configuration/{key}"
     return "give all the same, and restart those that have another one"
 
 
-def _seen(cluster: Cluster, told: Mapping[str, Broker]) -> Iterator[Finding]:
+def _check_leaders_view(
+    cluster: ClusterFacts, answering: Mapping[str, BrokerFacts]
+) -> Iterator[Diagnosis]:
     """Findings about what the leader sees."""
-    seen = cluster.seen
-    if seen is None:
-        if any(broker.leader for broker in told.values()):
-            text = f"does not tell what it sees: {cluster.not_seen}"
+    leaders_view = cluster.leaders_view
+    if leaders_view is None:
+        if any(broker.leader for broker in answering.values()):
+            text = f"does not tell what it sees: {cluster.why_no_view}"
             yield warning(PART, "leader", text, "look at the leader's process and its log")
         return
-    brokers = seen.brokers
+    brokers = leaders_view.brokers
     versions = {each.version for each in brokers if each.version}
     if len(versions) > 1:
         text = f"brokers have different versions: {', '.join(sorted(versions))}"
         yield warning(PART, "versions", text, "finish the upgrade")
     for each in brokers:
-        yield from _report(each, told)
-    if seen.paused:
+        yield from _report(each, answering)
+    if leaders_view.paused:
         advice = "loadmanager admin moves resume lets them go on"
         yield warning(PART, "moves", "an operator paused the queue of moves", advice)
     bundles, active = cluster.few_bundles, len(brokers)
@@ -199,7 +203,7 @@ def _seen(cluster: Cluster, told: Mapping[str, Broker]) -> Iterator[Finding]:
         )
 
 
-def _report(each: BrokerShown, told: Mapping[str, Broker]) -> Iterator[Finding]:
+def _report(each: BrokerShown, answering: Mapping[str, BrokerFacts]) -> Iterator[Diagnosis]:
     name, state = each.broker, each.state
     if state == "unreadable":
         text = "its load report cannot be read; it gets no bundles"
@@ -210,7 +214,7 @@ def _report(each: BrokerShown, told: Mapping[str, Broker]) -> Iterator[Finding]:
     elif state in ("cordoned", "draining", "drained"):
         advice = f"loadmanager admin brokers uncordon {name} lets it have bundles"
         yield warning(PART, name, f"is {state}: it gets no new bundle", advice)
-    settings = told[name].settings if name in told else {}
+    settings = answering[name].settings if name in answering else {}
     longest = settings.get("loadBalancerReportUpdateMaxIntervalMinutes", "15")
     age_s = (each.report_age_ms or 0) / 1000
     if age_s > _number(longest) * 60 + REPORT_SLACK_S:
@@ -230,7 +234,7 @@ def _number(text: str) -> float:
         return float("inf")
 
 
-def of_broker(broker: Broker) -> Iterator[Finding]:
+def of_broker(broker: BrokerFacts) -> Iterator[Diagnosis]:
     """Findings from the metrics of one broker."""
     if broker.no_metrics:
         advice = "a token that may read metrics is needed if authenticateMetricsEndpoint=true"
@@ -293,7 +297,7 @@ COUNTED = (
 """Metric that should be 0, what a value means, what to do."""
 
 
-def _resources(broker: Broker) -> Iterator[Finding]:
+def _resources(broker: BrokerFacts) -> Iterator[Diagnosis]:
     opened, most = broker.value("process_open_fds"), broker.value("process_max_fds")
     if opened and most and opened > OPEN_FILES_SHARE_MAX * most:
         text = f"{opened:g} of {most:g} file descriptors are in use"
@@ -315,6 +319,6 @@ def _resources(broker: Broker) -> Iterator[Finding]:
     for folder, free in broker.metrics.get("loadmanager_disk_free_bytes", {}).items():
         size = broker.value("loadmanager_disk_size_bytes", folder)
         if size and math.isfinite(size) and math.isfinite(free):
-            found = host.disk(PART, f"{broker.broker}, {folder}", int(free), int(size))
-            if found.advice:
-                yield found
+            finding = host.disk(PART, f"{broker.broker}, {folder}", int(free), int(size))
+            if finding.advice:
+                yield finding

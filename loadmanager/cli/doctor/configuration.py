@@ -8,7 +8,7 @@ from loadmanager.broker.messaging.settings import StorageSettings
 from loadmanager.broker.settings import KEYS, problems
 from loadmanager.broker.settings.secrets import read_by_others
 from loadmanager.broker.topics.access import AccessSettings
-from loadmanager.cli.doctor.findings import Finding, problem, warning
+from loadmanager.cli.doctor.findings import Diagnosis, problem, warning
 from loadmanager.engine.load.manager import Manager
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.settings import StrategySettings
@@ -26,7 +26,7 @@ GRACE_MINUTES_MAX = 24 * 60.0
 
 def check(
     settings: Settings, brokers: int | None = None, hidden: Collection[str] = ()
-) -> Iterator[Finding]:
+) -> Iterator[Diagnosis]:
     """Findings about these settings, in a cluster of that many brokers, if the number is known.
 
     `hidden` keys have values that running brokers do not tell, and started with.
@@ -59,7 +59,7 @@ def check(
         )
 
 
-def _given(settings: Settings) -> Iterator[Finding]:
+def _given(settings: Settings) -> Iterator[Diagnosis]:
     for key in settings.unknown:
         if not key.of_others:
             advice = f"did you mean {key.nearest}?" if key.nearest else "remove it"
@@ -71,7 +71,7 @@ def _given(settings: Settings) -> Iterator[Finding]:
             yield warning(PART, name, text, "remove it, so that nobody relies on it")
 
 
-def _strategies(settings: Settings) -> Iterator[Finding]:
+def _strategies(settings: Settings) -> Iterator[Diagnosis]:
     strategies, broker = settings.leaf(StrategySettings), settings.leaf(BrokerSettings)
     try:
         shedder = registry.shedder(strategies.shedder)
@@ -113,7 +113,7 @@ def _strategies(settings: Settings) -> Iterator[Finding]:
         yield warning(PART, "loadManagerMovesPerCycleMax", text, "raise it, or -1 for any number")
 
 
-def _times(settings: Settings) -> Iterator[Finding]:
+def _times(settings: Settings) -> Iterator[Diagnosis]:
     strategies, broker = settings.leaf(StrategySettings), settings.leaf(BrokerSettings)
     sampled_s = settings.leaf(SamplerSettings).interval_minutes * 60
     known_s = max(sampled_s, broker.report_interval_min_ms / 1000)
@@ -158,7 +158,7 @@ def _times(settings: Settings) -> Iterator[Finding]:
         yield warning(PART, "metadataStoreSessionTimeoutMillis", text, "30000 is Pulsar's")
 
 
-def _bundles(settings: Settings, brokers: int | None) -> Iterator[Finding]:
+def _bundles(settings: Settings, brokers: int | None) -> Iterator[Diagnosis]:
     broker, splits = settings.leaf(BrokerSettings), settings.leaf(SplitSettings)
     if splits.enabled and broker.default_bundles >= splits.bundles_max:
         yield warning(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Level(Enum):
+class Severity(Enum):
     """The severity of a finding, the worst first."""
 
     PROBLEM = "problem"
@@ -19,10 +19,10 @@ class Level(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """One finding. `advice` says what to do; it is empty for what is fine."""
 
-    level: Level
+    level: Severity
     part: str
     """host, ZooKeeper, cluster or configuration."""
     subject: str
@@ -31,24 +31,24 @@ class Finding:
     advice: str = ""
 
 
-def problem(part: str, subject: str, text: str, advice: str) -> Finding:
+def problem(part: str, subject: str, text: str, advice: str) -> Diagnosis:
     """Something does not work."""
-    return Finding(Level.PROBLEM, part, subject, text, advice)
+    return Diagnosis(Severity.PROBLEM, part, subject, text, advice)
 
 
-def warning(part: str, subject: str, text: str, advice: str) -> Finding:
+def warning(part: str, subject: str, text: str, advice: str) -> Diagnosis:
     """Something is not as one would expect."""
-    return Finding(Level.WARNING, part, subject, text, advice)
+    return Diagnosis(Severity.WARNING, part, subject, text, advice)
 
 
-def fine(part: str, subject: str, text: str) -> Finding:
+def fine(part: str, subject: str, text: str) -> Diagnosis:
     """Something is as it should be."""
-    return Finding(Level.FINE, part, subject, text)
+    return Diagnosis(Severity.FINE, part, subject, text)
 
 
-def ordered(findings: Iterable[Finding]) -> list[Finding]:
+def ordered(findings: Iterable[Diagnosis]) -> list[Diagnosis]:
     """The worst first; in the order in which they were made otherwise."""
-    levels = list(Level)
+    levels = list(Severity)
     return sorted(findings, key=lambda finding: levels.index(finding.level))
 
 

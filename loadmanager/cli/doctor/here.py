@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 
 import psutil
 
-from loadmanager.cli.doctor.findings import Finding, problem
+from loadmanager.cli.doctor.findings import Diagnosis, problem
 from loadmanager.cli.doctor.host import PART, Host
 from loadmanager.kit.units import GIB
 from loadmanager.leader.documents.cluster import ClusterShown
@@ -22,12 +22,14 @@ def names() -> set[str]:
     return {"localhost", "127.0.0.1", "::1", socket.gethostname(), *addresses}
 
 
-def check(host: Host, seen: ClusterShown | None, own: Collection[str]) -> Iterator[Finding]:
+def check(
+    host: Host, leaders_view: ClusterShown | None, own: Collection[str]
+) -> Iterator[Diagnosis]:
     """Brokers here that count on more than they may use: they look less loaded than they are.
 
-    `seen` is what the leader sees; `own` are the names of this machine.
+    `leaders_view` is what the leader sees; `own` are the names of this machine.
     """
-    for each in seen.brokers if seen else ():
+    for each in leaders_view.brokers if leaders_view else ():
         name, resources = each.broker, each.resources
         if name.rpartition(":")[0].strip("[]") not in own or resources is None:
             continue

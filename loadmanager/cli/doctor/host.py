@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from loadmanager.broker.messaging.settings import StorageSettings
-from loadmanager.cli.doctor.findings import Finding, fine, problem, warning
+from loadmanager.cli.doctor.findings import Diagnosis, fine, problem, warning
 from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.kit.sampler import OwnTraffic
 from loadmanager.kit.settings import Settings
@@ -103,7 +103,7 @@ def _disks(
     return disks, unwritable
 
 
-def check(host: Host) -> Iterator[Finding]:
+def check(host: Host) -> Iterator[Diagnosis]:
     """Findings about this machine."""
     yield from _cores_and_memory(host)
     yield from _open_files(host)
@@ -127,7 +127,7 @@ def check(host: Host) -> Iterator[Finding]:
         yield disk(PART, f"{name}: {folder}", free, size)
 
 
-def _cores_and_memory(host: Host) -> Iterator[Finding]:
+def _cores_and_memory(host: Host) -> Iterator[Diagnosis]:
     group = f" (cgroup {host.cgroup})" if host.cgroup else ""
     text = f"{host.cores_here:g} of {host.cores} cores{group}"
     if host.cores_here < 1:
@@ -142,7 +142,7 @@ def _cores_and_memory(host: Host) -> Iterator[Finding]:
         yield fine(PART, "memory", text)
 
 
-def _open_files(host: Host) -> Iterator[Finding]:
+def _open_files(host: Host) -> Iterator[Diagnosis]:
     _, hard = host.open_files
     if hard == resource.RLIM_INFINITY:
         yield fine(PART, "open files", "no limit")
@@ -156,7 +156,7 @@ def _open_files(host: Host) -> Iterator[Finding]:
         yield fine(PART, "open files", text)
 
 
-def disk(part: str, subject: str, free: int, size: int) -> Finding:
+def disk(part: str, subject: str, free: int, size: int) -> Diagnosis:
     """A finding about the free space of a disk."""
     text = f"{free / GIB:.1f} of {size / GIB:.1f} GiB are free"
     if free < DISK_FREE_BYTES_MIN or free < DISK_FREE_MIN * size:

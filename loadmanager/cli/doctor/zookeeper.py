@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from loadmanager.cli.doctor.findings import Finding, fine, named, problem, warning
+from loadmanager.cli.doctor.findings import Diagnosis, fine, named, problem, warning
 from loadmanager.kit.errors import said
 
 PART = "ZooKeeper"
@@ -66,19 +66,19 @@ def _ask(address: str, timeout_s: float) -> Server:
     if "Mode" not in text:
         refuses = "not in the whitelist" in text or "not executed" in text
         return Server(address, failure="" if refuses else _not(text), refuses=refuses)
-    told = dict(_FIELD.findall(text))
+    fields = dict(_FIELD.findall(text))
     try:
         conf = _word(host.strip("[]"), int(port or PORT), "conf", timeout_s)
     except OSError:
         conf = ""
     tick = re.search(r"^tickTime=(\d{1,9})$", conf, re.MULTILINE)
-    times = [float(part) for part in re.findall(r"[\d.]+", told.get("Latency min/avg/max", ""))]
+    times = [float(part) for part in re.findall(r"[\d.]+", fields.get("Latency min/avg/max", ""))]
     return Server(
         address,
-        mode=told["Mode"],
+        mode=fields["Mode"],
         answer_ms=took_ms,
         latency_ms=(times[0], times[1], times[2]) if len(times) == 3 else (0.0, 0.0, 0.0),
-        outstanding=int(told.get("Outstanding", "0")),
+        outstanding=int(fields.get("Outstanding", "0")),
         tick_ms=int(tick[1]) if tick else 0,
     )
 
@@ -102,7 +102,7 @@ def _word(host: str, port: int, word: str, timeout_s: float) -> str:
     return b"".join(parts).decode(errors="replace")
 
 
-def check(servers: Sequence[Server], session_timeout_ms: int) -> Iterator[Finding]:
+def check(servers: Sequence[Server], session_timeout_ms: int) -> Iterator[Diagnosis]:
     """Findings about an ensemble whose servers stand in `metadataStoreUrl`."""
     dead = [server for server in servers if server.failure]
     alive = [server for server in servers if not server.failure]
@@ -114,9 +114,9 @@ def check(servers: Sequence[Server], session_timeout_ms: int) -> Iterator[Findin
         yield made(PART, server.address, f"{server.failure}; {left}", advice)
     for server in alive:
         yield _of_server(server, session_timeout_ms)
-    told = [server for server in alive if server.mode]
-    if len(told) == len(servers) and all(
-        server.mode in ("follower", "observer") for server in told
+    with_mode = [server for server in alive if server.mode]
+    if len(with_mode) == len(servers) and all(
+        server.mode in ("follower", "observer") for server in with_mode
     ):
         yield problem(
             PART,
@@ -124,7 +124,7 @@ def check(servers: Sequence[Server], session_timeout_ms: int) -> Iterator[Findin
             "none of the servers in metadataStoreUrl leads",
             "list all servers of the ensemble in metadataStoreUrl, or look into their logs",
         )
-    lonely = [server.address for server in told if server.mode == "standalone"]
+    lonely = [server.address for server in with_mode if server.mode == "standalone"]
     if lonely and len(servers) > 1:
         yield problem(
             PART,
@@ -136,7 +136,7 @@ def check(servers: Sequence[Server], session_timeout_ms: int) -> Iterator[Findin
     yield from _size(len(servers))
 
 
-def _of_server(server: Server, session_timeout_ms: int) -> Finding:
+def _of_server(server: Server, session_timeout_ms: int) -> Diagnosis:
     if server.refuses:
         text = "answers, and does not allow the four-letter word srvr"
         advice = "4lw.commands.whitelist=srvr in zoo.cfg lets the doctor see its mode and latency"
@@ -176,7 +176,7 @@ def _of_server(server: Server, session_timeout_ms: int) -> Finding:
     return fine(PART, server.address, text)
 
 
-def _size(servers: int) -> Iterator[Finding]:
+def _size(servers: int) -> Iterator[Diagnosis]:
     if servers == 1:
         text = "there is one server: without it, brokers serve only stored topics that are open"
         yield warning(PART, "ensemble", text, "run three servers or five")

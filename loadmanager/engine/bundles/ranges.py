@@ -219,8 +219,8 @@ class NamespaceBundles:
             self.require(str(part))
         if left.upper != right.lower:
             raise BadInputError(f"{left} and {right} do not lie next to each other, in this order")
-        kept = tuple(value for value in self.boundaries if value != left.upper)
-        return NamespaceBundles(self.namespace, kept, self.version)
+        boundaries = tuple(value for value in self.boundaries if value != left.upper)
+        return NamespaceBundles(self.namespace, boundaries, self.version)
 
     def split(self, parent: BundleRange, boundaries: list[int]) -> NamespaceBundles:
         """The bundles after a split of `parent` at new boundaries.

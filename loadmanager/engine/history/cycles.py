@@ -105,6 +105,7 @@ class Cycle(Record, kw_only=True):
     failure_domains: dict[str, list[str]] | None = None
     pins: dict[str, Pin] = msgspec.field(default_factory=dict)
     cordons: dict[str, Cordon] = msgspec.field(default_factory=dict)
+    refusals: dict[str, frozenset[str]] = msgspec.field(default_factory=dict)
     leaving: dict[str, str] = msgspec.field(default_factory=dict)
     """Bundle → the broker that it leaves: moves that wait or are under way."""
     pending: dict[str, str] = msgspec.field(default_factory=dict)
@@ -178,37 +179,37 @@ class ReportReader:
         self._bundles: dict[str, list[str]] = {}
         self._idle: dict[str, list[str]] = {}
 
-    def report(self, seen: Seen) -> LocalBrokerData | None:
+    def report(self, record: Seen) -> LocalBrokerData | None:
         """The report; None if the record that it refers to was lost, or if it is malformed."""
-        if seen.traits is not None:
-            self._traits[seen.of] = seen.traits
-        if seen.bundles is not None:
-            self._bundles[seen.of] = seen.bundles
-        if seen.idle is not None:
-            self._idle[seen.of] = seen.idle
-        traits, names = self._traits.get(seen.of), self._bundles.get(seen.of)
-        idle = self._idle.get(seen.of)
-        lengths = len(seen.resources), len(seen.traffic), len(seen.counts)
+        if record.traits is not None:
+            self._traits[record.of] = record.traits
+        if record.bundles is not None:
+            self._bundles[record.of] = record.bundles
+        if record.idle is not None:
+            self._idle[record.of] = record.idle
+        traits, names = self._traits.get(record.of), self._bundles.get(record.of)
+        idle = self._idle.get(record.of)
+        lengths = len(record.resources), len(record.traffic), len(record.counts)
         expected = 2 * len(RESOURCES), len(AVERAGED), len(COUNTS)
         if traits is None or names is None or idle is None or lengths != expected:
             return None
-        figures = _array(seen.figures, FIGURES, len(names))
+        figures = _array(record.figures, FIGURES, len(names))
         if figures is None:
             return None
         report = LocalBrokerData(
-            broker_id=seen.of,
+            broker_id=record.of,
             load_manager_class_name=traits[0],
             broker_version_string=traits[1],
             persistent_topics_enabled=traits[2],
             last_stats=BundleColumns({name: row for row, name in enumerate(names)}, figures),
             bundles=[*names, *idle],
         )
-        pairs = zip(seen.resources[::2], seen.resources[1::2], strict=True)
+        pairs = zip(record.resources[::2], record.resources[1::2], strict=True)
         for resource, (usage, limit) in zip(RESOURCES, pairs, strict=True):
             setattr(report, resource, ResourceUsage(usage=usage, limit=limit))
         for name, value in (
-            *zip(AVERAGED, seen.traffic, strict=True),
-            *zip(COUNTS, seen.counts, strict=True),
+            *zip(AVERAGED, record.traffic, strict=True),
+            *zip(COUNTS, record.counts, strict=True),
         ):
             setattr(report, name, value)
         return report

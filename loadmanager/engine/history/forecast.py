@@ -51,28 +51,28 @@ class Forecast:
 
 def pattern(first_hour: int, series: Sequence[float | None], hours: int) -> list[float]:
     """The next `hours`: the usual value of an hour of the week, else of the day, with the trend."""
-    known = [value for value in series if value is not None]
-    if not known:
+    values = [value for value in series if value is not None]
+    if not values:
         return [0.0] * hours
     by_day = _usual(first_hour, series, DAY)
     by_week = _usual(first_hour, series, WEEK) if len(series) >= 2 * WEEK else {}
-    growth = growth_per_day(series) * fmean(known)
+    growth = growth_per_day(series) * fmean(values)
     # Usual values are those of the middle of the history.
     middle = len(series) / 2
-    overall = fmean(known)
-    found = []
+    overall = fmean(values)
+    forecast = []
     for index in range(len(series), len(series) + hours):
         hour = first_hour + index
         usual = by_week.get(hour % WEEK, by_day.get(hour % DAY, overall))
         grown = usual + growth * (index - middle) / DAY
-        found.append(max(grown, 0.0))
-    return found
+        forecast.append(max(grown, 0.0))
+    return forecast
 
 
 def naive(series: Sequence[float | None], hours: int) -> list[float]:
     """The next `hours`, each as a day before; a gap is as the last value known."""
-    known = [value for value in series if value is not None]
-    last = known[-1] if known else 0.0
+    values = [value for value in series if value is not None]
+    last = values[-1] if values else 0.0
     extended = list(series)
     for _ in range(hours):
         before = extended[-DAY] if len(extended) >= DAY else None
@@ -96,8 +96,8 @@ def growth_per_day(series: Sequence[float | None]) -> float:
         for start in range(len(series) % DAY, len(series), DAY)
         for values in [[value for value in series[start : start + DAY] if value is not None]]
     ]
-    known = [value for value in days if value is not None]
-    mean = fmean(known) if known else 0.0
+    values = [value for value in days if value is not None]
+    mean = fmean(values) if values else 0.0
     if mean <= 0:
         return 0.0
     return max(-GROWTH_PER_DAY_MAX, min(_trend(days) / mean, GROWTH_PER_DAY_MAX))
@@ -105,25 +105,29 @@ def growth_per_day(series: Sequence[float | None]) -> float:
 
 def _trend(days: Sequence[float | None]) -> float:
     """The clear trend of a value a day, in its unit; 0 if there is none."""
-    known = [(day, value) for day, value in enumerate(days) if value is not None]
-    if len(known) < TREND_DAYS_MIN:
+    points = [(day, value) for day, value in enumerate(days) if value is not None]
+    if len(points) < TREND_DAYS_MIN:
         return 0.0
-    middle, mean = fmean(day for day, _ in known), fmean(value for _, value in known)
-    spread = sum((day - middle) ** 2 for day, _ in known)
-    slope = sum((day - middle) * (value - mean) for day, value in known) / spread
-    rest = sum((value - mean - slope * (day - middle)) ** 2 for day, value in known)
-    error = math.sqrt(rest / (len(known) - 2) / spread)
-    at = len(known) - TREND_DAYS_MIN
-    least = SIGNIFICANT[at] if at < len(SIGNIFICANT) else 1.96 + 2.6 / (len(known) - 2)
+    middle, mean = fmean(day for day, _ in points), fmean(value for _, value in points)
+    spread = sum((day - middle) ** 2 for day, _ in points)
+    slope = sum((day - middle) * (value - mean) for day, value in points) / spread
+    rest = sum((value - mean - slope * (day - middle)) ** 2 for day, value in points)
+    error = math.sqrt(rest / (len(points) - 2) / spread)
+    at = len(points) - TREND_DAYS_MIN
+    least = SIGNIFICANT[at] if at < len(SIGNIFICANT) else 1.96 + 2.6 / (len(points) - 2)
     return slope if abs(slope) >= least * error else 0.0
 
 
 def _error(foretold: Sequence[float], came: Sequence[float | None]) -> float | None:
-    pairs = [(one, other) for one, other in zip(foretold, came, strict=True) if other is not None]
+    pairs = [
+        (expected, other)
+        for expected, other in zip(foretold, came, strict=True)
+        if other is not None
+    ]
     mean = fmean(other for _, other in pairs) if pairs else 0.0
     if mean <= 0:
         return None
-    return fmean(abs(one - other) for one, other in pairs) / mean
+    return fmean(abs(expected - other) for expected, other in pairs) / mean
 
 
 def forecast(first_hour: int, series: Sequence[float | None], hours: int) -> Forecast | None:
@@ -191,10 +195,10 @@ def changed(
     Leaves out what is less than `share_min` of everything, both times.
     """
     everything = max(sum(before.values()), sum(now.values()))
-    found = []
+    changes = []
     for name in sorted({*before, *now}):
         was, is_ = before.get(name, 0.0), now.get(name, 0.0)
         low, high = min(was, is_), max(was, is_)
         if high >= share_min * everything and high > 0 and high >= factor * low:
-            found.append((name, was, is_))
-    return sorted(found, key=lambda row: (-abs(row[2] - row[1]), row[0]))
+            changes.append((name, was, is_))
+    return sorted(changes, key=lambda row: (-abs(row[2] - row[1]), row[0]))

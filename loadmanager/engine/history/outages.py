@@ -71,19 +71,19 @@ def silences(
 
     Between `first_ms` and `last_ms`, when anything was recorded at all.
     """
-    found = []
+    gaps = []
     for broker, of_broker in sorted(spans.items()):
         if not of_broker:
             continue
         limit_ms = max(GAP_MS_MIN, GAP_INTERVALS * median(span[2] for span in of_broker))
         if of_broker[0][0] - first_ms > limit_ms:
-            found.append(Silence(broker, None, of_broker[0][0]))
+            gaps.append(Silence(broker, None, of_broker[0][0]))
         for before, after in zip(of_broker, of_broker[1:], strict=False):
             if after[0] - before[1] > limit_ms:
-                found.append(Silence(broker, before[1], after[0]))
+                gaps.append(Silence(broker, before[1], after[0]))
         if last_ms - of_broker[-1][1] > limit_ms:
-            found.append(Silence(broker, of_broker[-1][1], None))
-    return found
+            gaps.append(Silence(broker, of_broker[-1][1], None))
+    return gaps
 
 
 def outages(
@@ -98,18 +98,18 @@ def outages(
     `stalled`: from one record of a process to the next, where that took unusually long.
     """
     taken: set[tuple[str, int]] = set()
-    found = []
-    for one in silent:
-        if one.last_ms is None:
+    outage_list = []
+    for silence in silent:
+        if silence.last_ms is None:
             continue
-        ahead = clocks.get(one.broker, 0.0)
+        ahead = clocks.get(silence.broker, 0.0)
         outage = Outage(
-            broker=one.broker,
+            broker=silence.broker,
             how="silent",
-            at_ms=one.last_ms - ahead,
-            back_ms=None if one.back_ms is None else one.back_ms - ahead,
+            at_ms=silence.last_ms - ahead,
+            back_ms=None if silence.back_ms is None else silence.back_ms - ahead,
         )
-        ended = list(_ended_near(one, of_bundles))
+        ended = list(_ended_near(silence, of_bundles))
         stopped = [part for part in ended if part[2].stopped]
         lost = [part for part in ended if part[2].lost and (part[2].until_ms or not stopped)]
         taken.update((bundle, index) for bundle, index, _ in (*lost, *stopped))
@@ -117,13 +117,13 @@ def outages(
             outage.bundles.append(_unowned(of_bundles[bundle], index, outage.at_ms, clocks))
         if stopped:
             outage.how = "stop"
-        elif lost and all(_woke(one, tenure) for _, _, tenure in lost):
+        elif lost and all(_woke(silence, tenure) for _, _, tenure in lost):
             outage.how = "session lost"
         elif lost:
             outage.how = "crash"
-        found.append(outage)
-    found += _without_silence(of_bundles, taken, clocks, list(restarted), list(stalled))
-    return sorted(found, key=lambda outage: (outage.at_ms, outage.broker))
+        outage_list.append(outage)
+    outage_list += _without_silence(of_bundles, taken, clocks, list(restarted), list(stalled))
+    return sorted(outage_list, key=lambda outage: (outage.at_ms, outage.broker))
 
 
 def _ended_near(
@@ -207,17 +207,17 @@ def _without_silence(
             how = "stop" if tenure.stopped else "session lost"
             if tenure.until_ms is None:
                 how = "crash"
-            one = _unowned(of_bundle, index, at_ms, clocks)
-            losses.setdefault((tenure.broker, how), []).append((one, back_ms))
-    found: list[Outage] = []
+            loss = _unowned(of_bundle, index, at_ms, clocks)
+            losses.setdefault((tenure.broker, how), []).append((loss, back_ms))
+    unexplained: list[Outage] = []
     for (broker, how), lost in sorted(losses.items()):
         last = None
-        for one, back_ms in sorted(lost, key=lambda loss: (loss[0].since_ms, loss[0].bundle)):
-            if last is None or one.since_ms - last.at_ms > NEAR_MS:
-                last = Outage(broker=broker, how=how, at_ms=one.since_ms, back_ms=back_ms)
-                found.append(last)
-            last.bundles.append(one)
-    return found
+        for loss, back_ms in sorted(lost, key=lambda loss: (loss[0].since_ms, loss[0].bundle)):
+            if last is None or loss.since_ms - last.at_ms > NEAR_MS:
+                last = Outage(broker=broker, how=how, at_ms=loss.since_ms, back_ms=back_ms)
+                unexplained.append(last)
+            last.bundles.append(loss)
+    return unexplained
 
 
 def _ended(
@@ -237,20 +237,28 @@ def _ended(
     ahead = clocks.get(tenure.broker, 0.0)
     next_ms = _acquired_next(of_bundle, index, clocks)
     if tenure.until_ms is not None:
-        told_ms = tenure.until_ms - ahead
+        recorded_ms = tenure.until_ms - ahead
         if tenure.stopped:
-            return told_ms, _back(tenure, restarted, ahead)
-        if next_ms is not None and next_ms < told_ms:
-            for one in stalled:
-                if one.broker == tenure.broker and one.last_ms is not None and _woke(one, tenure):
-                    return min(one.last_ms - ahead, next_ms), told_ms
-        return told_ms, told_ms
+            return recorded_ms, _back(tenure, restarted, ahead)
+        if next_ms is not None and next_ms < recorded_ms:
+            for silence in stalled:
+                if (
+                    silence.broker == tenure.broker
+                    and silence.last_ms is not None
+                    and _woke(silence, tenure)
+                ):
+                    return min(silence.last_ms - ahead, next_ms), recorded_ms
+        return recorded_ms, recorded_ms
     if next_ms is None:
         return None
     begun_ms = (tenure.since_ms or 0) - ahead
-    for one in reversed(restarted):
-        if one.broker == tenure.broker and one.last_ms is not None and one.back_ms is not None:
-            last_ms, back_ms = one.last_ms - ahead, one.back_ms - ahead
+    for silence in reversed(restarted):
+        if (
+            silence.broker == tenure.broker
+            and silence.last_ms is not None
+            and silence.back_ms is not None
+        ):
+            last_ms, back_ms = silence.last_ms - ahead, silence.back_ms - ahead
             if begun_ms < back_ms and last_ms < next_ms:
                 return max(last_ms, begun_ms), back_ms
     return next_ms, next_ms
@@ -259,7 +267,11 @@ def _ended(
 def _back(tenure: Tenure, restarted: Sequence[Silence], ahead: float) -> float | None:
     """When a broker that stopped was there again; None: not that day."""
     until_ms = tenure.until_ms or 0
-    for one in restarted:
-        if one.broker == tenure.broker and one.back_ms is not None and one.back_ms > until_ms:
-            return one.back_ms - ahead
+    for silence in restarted:
+        if (
+            silence.broker == tenure.broker
+            and silence.back_ms is not None
+            and silence.back_ms > until_ms
+        ):
+            return silence.back_ms - ahead
     return None

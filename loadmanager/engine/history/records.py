@@ -183,7 +183,7 @@ class Throttle(Record):
     queue_length: int = 0
 
 
-class Change(Record):
+class AuditedChange(Record):
     """A change that somebody was allowed to make: what an operator or a client did, not what the
     leader decided. One that changed several stored documents has a record for each.
     """
@@ -211,7 +211,15 @@ class Change(Record):
 
 KINDS: dict[str, type[Record]] = {
     item.kind: item
-    for item in (BrokerLoad, BundleLoad, TopicLoad, Decision, OwnershipStep, Throttle, Change)
+    for item in (
+        BrokerLoad,
+        BundleLoad,
+        TopicLoad,
+        Decision,
+        OwnershipStep,
+        Throttle,
+        AuditedChange,
+    )
 }
 
 
@@ -285,7 +293,7 @@ def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> li
             **fields,
         )
 
-    found = [
+    records = [
         record(
             "unload",
             bundle=unload.bundle,
@@ -296,7 +304,7 @@ def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> li
         )
         for unload in plan.unloads
     ]
-    found += [
+    records += [
         record(
             "place",
             bundle=placed.bundle,
@@ -306,7 +314,7 @@ def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> li
         )
         for placed in plan.placements
     ]
-    found += [
+    records += [
         record(
             "split",
             bundle=split.bundle,
@@ -320,10 +328,10 @@ def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> li
     skipped: Sequence[Skip] = plan.skipped
     if len(skipped) > SKIPS_MAX:  # hundreds of brokers that are not overloaded; bundles say more
         skipped = sorted(skipped, key=lambda skip: "/" not in skip.what)[:SKIPS_MAX]
-    found += [
+    records += [
         record("skip", what=skip.what, code=skip.code, reason=skip.reason) for skip in skipped
     ]
-    return found
+    return records
 
 
 def _texts(why: Mapping[str, float | str]) -> dict[str, str]:

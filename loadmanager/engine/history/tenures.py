@@ -71,7 +71,7 @@ class Tenure:
         return self.until_ms is None or self.cause == LifeCause.LOSS.value
 
 
-class Change(NamedTuple):
+class Handover(NamedTuple):
     """Two tenures of a bundle, one after the other."""
 
     before: Tenure
@@ -81,7 +81,7 @@ class Change(NamedTuple):
 def tenures_of(steps: Iterable[Step]) -> list[Tenure]:
     """The tenures that these records tell of; steps of a broker come in the order of its clock."""
     owned: dict[tuple[str, str], Tenure] = {}
-    found: list[Tenure] = []
+    tenures: list[Tenure] = []
     for step in steps:
         key = (step.broker, step.bundle)
         if step.after == OWNED and step.before != BundleState.SPLITTING.value:
@@ -93,16 +93,16 @@ def tenures_of(steps: Iterable[Step]) -> list[Tenure]:
                 life=step.life,
             )
             owned[key] = tenure
-            found.append(tenure)
+            tenures.append(tenure)
         elif _ends(step):
-            known = owned.get(key)
-            if known is None:
-                known = owned[key] = Tenure(bundle=step.bundle, broker=step.broker)
-                found.append(known)
-            _end(known, step)
+            ended = owned.get(key)
+            if ended is None:
+                ended = owned[key] = Tenure(bundle=step.bundle, broker=step.broker)
+                tenures.append(ended)
+            _end(ended, step)
             if step.after == FREE:
                 del owned[key]
-    return found
+    return tenures
 
 
 def _ends(step: Step) -> bool:
@@ -131,28 +131,28 @@ def add_owners(tenures: list[Tenure], first_seen: Mapping[str, tuple[str, int]])
     bundle since before the first record. `first_seen`: bundle → its first owner, and when.
     """
     first: dict[str, tuple[int, str]] = {}
-    known = set()
+    owners = set()
     for tenure in tenures:
         if tenure.since_ms is None:
-            known.add((tenure.bundle, tenure.broker))
+            owners.add((tenure.bundle, tenure.broker))
         else:
             begun = tenure.since_ms, tenure.broker
             first[tenure.bundle] = min(begun, first.get(tenure.bundle, begun))
-    found = list(tenures)
+    with_owners = list(tenures)
     for bundle, (broker, ts) in first_seen.items():
         since, owner = first.get(bundle, (ts + 1, ""))
         # A load that is a little older than its own broker's acquisition is not an earlier tenure.
         early = since - ts > (NEAR_MS if owner == broker else 0)
-        if early and (bundle, broker) not in known:
-            found.append(Tenure(bundle=bundle, broker=broker))
-    return found
+        if early and (bundle, broker) not in owners:
+            with_owners.append(Tenure(bundle=bundle, broker=broker))
+    return with_owners
 
 
 def ordered(tenures: Iterable[Tenure], clocks: Mapping[str, float]) -> dict[str, list[Tenure]]:
     """Bundle → its tenures, one after the other; `clocks`: broker → by how much it is ahead."""
-    found: dict[str, list[Tenure]] = {}
+    by_bundle: dict[str, list[Tenure]] = {}
     for tenure in tenures:
-        found.setdefault(tenure.bundle, []).append(tenure)
+        by_bundle.setdefault(tenure.bundle, []).append(tenure)
 
     def begun(tenure: Tenure) -> tuple[float, float]:
         ahead = clocks.get(tenure.broker, 0.0)
@@ -160,24 +160,24 @@ def ordered(tenures: Iterable[Tenure], clocks: Mapping[str, float]) -> dict[str,
             return float("-inf"), (tenure.until_ms or 0) - ahead
         return tenure.since_ms - ahead, 0.0
 
-    for of_bundle in found.values():
+    for of_bundle in by_bundle.values():
         if all(tenure.life for tenure in of_bundle):
             of_bundle.sort(key=lambda tenure: tenure.life or 0)
         else:
             of_bundle.sort(key=lambda tenure: (begun(tenure), tenure.broker))
-    return found
+    return by_bundle
 
 
-def changes(of_bundles: Mapping[str, Sequence[Tenure]]) -> list[Change]:
+def changes(of_bundles: Mapping[str, Sequence[Tenure]]) -> list[Handover]:
     """Pairs of a tenure and the one before it."""
     return [
-        Change(before, after)
+        Handover(before, after)
         for of_bundle in of_bundles.values()
         for before, after in pairwise(of_bundle)
     ]
 
 
-def pause_ms(change: Change, clocks: Mapping[str, float]) -> float | None:
+def pause_ms(change: Handover, clocks: Mapping[str, float]) -> float | None:
     """How long the bundle had no owner, in ms; None if no record tells.
 
     A release that names its destination ends when that has acquired the bundle. Any other leaves it
@@ -216,24 +216,24 @@ def clocks_of(tenures: Iterable[Tenure]) -> dict[str, ClockOffset]:
     neighbours: dict[str, list[str]] = {}
     for source, destination in sorted(bounds):
         neighbours.setdefault(source, []).append(destination)
-    found: dict[str, ClockOffset] = {}
+    offsets: dict[str, ClockOffset] = {}
     for start in sorted(neighbours, key=lambda name: (-len(neighbours[name]), name)):
-        if start in found:
+        if start in offsets:
             continue
-        found[start] = ClockOffset(0.0, 0.0, 0)
+        offsets[start] = ClockOffset(0.0, 0.0, 0)
         waiting = [start]
         while waiting:
-            one = waiting.pop(0)
-            for other in neighbours[one]:
-                if other not in found:
-                    low, high, count = bounds[one, other]
+            broker = waiting.pop(0)
+            for other in neighbours[broker]:
+                if other not in offsets:
+                    low, high, count = bounds[broker, other]
                     middle, half = (low + high) / 2, abs(high - low) / 2
-                    known = found[one]
-                    found[other] = ClockOffset(
-                        known.ahead_ms + middle, known.uncertain_ms + half, count
+                    offset = offsets[broker]
+                    offsets[other] = ClockOffset(
+                        offset.ahead_ms + middle, offset.uncertain_ms + half, count
                     )
                     waiting.append(other)
-    return _centred(found)
+    return _centred(offsets)
 
 
 def _bounds(tenures: Iterable[Tenure]) -> dict[tuple[str, str], tuple[float, float, int]]:
@@ -245,7 +245,7 @@ def _bounds(tenures: Iterable[Tenure]) -> dict[tuple[str, str], tuple[float, flo
     for tenure in listed:
         if tenure.since_ms is not None:
             acquired.setdefault((tenure.bundle, tenure.broker), []).append(tenure)
-    found: dict[tuple[str, str], tuple[float, float, int]] = {}
+    bounds: dict[tuple[str, str], tuple[float, float, int]] = {}
     for tenure in listed:
         begun, ended = tenure.until_ms, tenure.freed_ms
         if tenure.destination is None or begun is None or ended is None or tenure.lost:
@@ -258,13 +258,13 @@ def _bounds(tenures: Iterable[Tenure]) -> dict[tuple[str, str], tuple[float, flo
             ((tenure.broker, tenure.destination), low, high),
             ((tenure.destination, tenure.broker), -high, -low),
         ):
-            known = found.get(key, (float("-inf"), float("inf"), 0))
-            found[key] = (max(known[0], least), min(known[1], most), known[2] + 1)
-    return found
+            before = bounds.get(key, (float("-inf"), float("inf"), 0))
+            bounds[key] = (max(before[0], least), min(before[1], most), before[2] + 1)
+    return bounds
 
 
 def _nearest(candidates: Sequence[Tenure], ended_ms: int) -> int | None:
-    times = [one.since_ms for one in candidates if one.since_ms is not None]
+    times = [tenure.since_ms for tenure in candidates if tenure.since_ms is not None]
     nearest = min(times, key=lambda ts: (abs(ts - ended_ms), ts), default=None)
     return nearest if nearest is not None and abs(nearest - ended_ms) <= NEAR_MS else None
 

@@ -1,4 +1,6 @@
-"""Wishes of operators for a while: pins, cordons, a pause. All are stored."""
+"""Who gets nothing for a while, or keeps what it has: pins, cordons and a pause of operators; and
+what brokers themselves refuse. All are stored.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +47,20 @@ class Pause(msgspec.Struct, frozen=True, rename="camel"):
     note: str = ""
 
 
+EVERY_BUNDLE = "*"
+"""A broker that refuses this refuses all."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """The pins and cordons that count now."""
+    """The pins, cordons and refusals that count now."""
 
     pins: Mapping[str, Pin] = field(default_factory=dict)
     """Bundle → its pin."""
     cordons: Mapping[str, Cordon] = field(default_factory=dict)
     """brokerId → its cordon."""
+    refusals: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """brokerId → the bundles that it could not open a moment ago; see `EVERY_BUNDLE`."""
     _ranges: dict[str, list[tuple[BundleRange, Pin]]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -67,7 +75,7 @@ class Wishes:
             ranges.sort(key=lambda pinned: pinned[0].upper - pinned[0].lower)
 
     def __bool__(self) -> bool:
-        return bool(self.pins or self.cordons)
+        return bool(self.pins or self.cordons or self.refusals)
 
     def pin_of(self, bundle: str) -> Pin | None:
         """The pin of a bundle, or of the bundle that it was a part of before a split."""
@@ -84,6 +92,11 @@ class Wishes:
                 if whole.lower <= part.lower and part.upper <= whole.upper:
                     return pin
         return None
+
+    def refuses(self, broker: str, bundle: str | None) -> bool:
+        """True if a broker could not open a bundle a moment ago, or any at all."""
+        refused = self.refusals.get(broker)
+        return refused is not None and (bundle in refused or EVERY_BUNDLE in refused)
 
     def keep(self, bundle: str, broker: str) -> Pin | None:
         """The pin that keeps a bundle at this broker."""

@@ -101,6 +101,8 @@ def wish_against(move: Move, wishes: Wishes) -> str | None:
         return None
     if move.destination in wishes.cordons:
         return f"{move.destination} was cordoned meanwhile"
+    if move.destination is not None and wishes.refuses(move.destination, move.bundle):
+        return f"{move.destination} could not open it a moment ago"
     pin = wishes.pin_of(move.bundle)
     if pin is not None and pin.broker == move.source and move.author is not Author.DRAIN:
         return f"it was pinned to {pin.broker} meanwhile"

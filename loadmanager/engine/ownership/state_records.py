@@ -150,7 +150,7 @@ def child(broker: str, session: int, now_ms: int) -> StateRecord:
     return _next(None, UnitState.OWNED, now_ms, dst_broker=broker, owner_session=session)
 
 
-def kept(before: StateRecord, broker: str, session: int, now_ms: int) -> StateRecord:
+def owned_again(before: StateRecord, broker: str, session: int, now_ms: int) -> StateRecord:
     """The owner begins a new life in the same session, or restores its record."""
     return _next(
         before, UnitState.OWNED, now_ms, force=True, dst_broker=broker, owner_session=session

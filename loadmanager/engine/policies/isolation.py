@@ -42,7 +42,7 @@ REFUSED_SIZE_MAX = 4 * SIZE_MAX
 """Instructions that may be compiled for policies that are refused."""
 UNUSABLE_SIZE = 2_000
 """An expression that cannot be compiled counts as so many."""
-KEPT_MAX = 10_000
+MATCHES_MAX = 10_000
 """So many namespaces, and brokers for each policy, are kept beside what they matched."""
 _PORT = re.compile(r"(.+):[0-9]+")
 
@@ -80,10 +80,10 @@ _BY_NAME = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _POLICY = msgspec.json.Decoder(IsolationPolicy)
 
 
-def decode_policies(raw: bytes) -> Policies:
+def decode_policies(raw: bytes) -> IsolationPolicies:
     """Policies from their JSON. Raises as `decode_policy` does."""
     work = Work()
-    return Policies(
+    return IsolationPolicies(
         {name: decode_policy(name, raw, work) for name, raw in split_policies(raw).items()}
     )
 
@@ -196,7 +196,7 @@ def matches_broker(expressions: Sequence[str], broker: str) -> bool:
     )
 
 
-class Policies(Mapping[str, IsolationPolicy]):
+class IsolationPolicies(Mapping[str, IsolationPolicy]):
     """Isolation policies by name, in order of name, which nobody changes.
 
     They keep what matched, so that placements match each namespace and each broker once.
@@ -228,7 +228,7 @@ class Policies(Mapping[str, IsolationPolicy]):
         Deviation: Pulsar takes the first in hash order.
         """
         if namespace not in self._policy_of:
-            if len(self._policy_of) >= KEPT_MAX:
+            if len(self._policy_of) >= MATCHES_MAX:
                 self._policy_of.clear()
             covering = (
                 policy
@@ -267,11 +267,11 @@ class Policies(Mapping[str, IsolationPolicy]):
         """`[row]`, not to be changed: true for brokers that `rejected` does not name, topics'
         persistence aside.
         """
-        of, known = self._rows
+        of, rows_of = self._rows
         if of is not columns.row_of:
-            of, known = self._rows = columns.row_of, {}
+            of, rows_of = self._rows = columns.row_of, {}
         policy = self.of(namespace)
-        rows = known.get(id(policy))
+        rows = rows_of.get(id(policy))
         if rows is None:
             if policy is None:
                 rows = ~self._primaries.rows(columns.names)
@@ -280,7 +280,7 @@ class Policies(Mapping[str, IsolationPolicy]):
                 rows = primary.rows(columns.names)
                 if np.count_nonzero(rows) < policy.auto_failover_policy.min_limit:
                     rows |= secondary.rows(columns.names)
-            known[id(policy)] = rows
+            rows_of[id(policy)] = rows
         return rows
 
 
@@ -291,16 +291,16 @@ class _Matching(dict[str, bool]):
         self._expressions = expressions
 
     def __missing__(self, broker: str) -> bool:
-        if len(self) >= KEPT_MAX:
+        if len(self) >= MATCHES_MAX:
             self.clear()
-        found = self[broker] = matches_broker(self._expressions, broker)
-        return found
+        matches = self[broker] = matches_broker(self._expressions, broker)
+        return matches
 
     def rows(self, brokers: Sequence[str]) -> NDArray[np.bool_]:
         """True for the brokers that match."""
         return np.fromiter(map(self.__getitem__, brokers), np.bool_, len(brokers))
 
 
-def kept(policies: Mapping[str, IsolationPolicy]) -> Policies:
+def with_matches(policies: Mapping[str, IsolationPolicy]) -> IsolationPolicies:
     """These policies, as those that keep what matched."""
-    return policies if isinstance(policies, Policies) else Policies(policies)
+    return policies if isinstance(policies, IsolationPolicies) else IsolationPolicies(policies)

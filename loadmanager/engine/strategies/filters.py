@@ -20,6 +20,7 @@ from loadmanager.kit.names import SYSTEM_NAMESPACE
 from loadmanager.kit.reason import Reason
 
 CORDONED = Reason("Cordoned", "it gets no new bundle")
+REFUSES = Reason("CannotOpen", "it could not open the bundle a moment ago")
 UNREADABLE = Reason("Version", "a broker does not report a readable version")
 
 Filter = Callable[[Sequence[str]], Mapping[str, Reason]]
@@ -82,7 +83,7 @@ def may_serve(snapshot: ClusterSnapshot, namespace: str) -> tuple[BrokerRows, Ma
     persistent = _all_persistent(snapshot)
     if not snapshot.isolation_policies and persistent:
         return everyone, NO_REASONS
-    policies = isolation.kept(snapshot.isolation_policies)
+    policies = isolation.with_matches(snapshot.isolation_policies)
     which = policies.allowed(namespace, columns)
     if not persistent and policies.of(namespace) is None:
         which = which & columns.persistent
@@ -97,19 +98,21 @@ def may_serve(snapshot: ClusterSnapshot, namespace: str) -> tuple[BrokerRows, Ma
 def uncordoned(
     snapshot: ClusterSnapshot, brokers: BrokerRows, leaving: str | None = None
 ) -> tuple[BrokerRows, Mapping[str, Reason]]:
-    """The brokers that operators have not cordoned.
+    """The brokers that operators have not cordoned, and that do not refuse the bundle.
 
-    All if every one is, and the bundle has no broker that it would be `leaving`: to serve comes
+    All if none is left, and the bundle has no broker that it would be `leaving`: to serve comes
     first.
     """
-    cordons = snapshot.wishes.cordons
-    if not cordons:
+    wishes, bundle = snapshot.wishes, snapshot.placing
+    if not (wishes.cordons or wishes.refusals):
         return brokers, NO_REASONS
-    open_to_all = np.array([broker not in cordons for broker in brokers], np.bool_)
-    left = brokers.where(open_to_all)
+    reasons = {broker: CORDONED for broker in brokers if broker in wishes.cordons} | {
+        broker: REFUSES for broker in brokers if wishes.refuses(broker, bundle)
+    }
+    left = brokers.where(np.array([broker not in reasons for broker in brokers], np.bool_))
     if not left and leaving is None:
         return brokers, NO_REASONS
-    return left, {broker: CORDONED for broker in brokers if broker in cordons}
+    return left, reasons
 
 
 def modular(
@@ -188,7 +191,7 @@ def fit_all(snapshot: ClusterSnapshot, settings: StrategySettings) -> bool:
     columns = snapshot.columns
     return (
         not (snapshot.isolation_policies or snapshot.anti_affinity_groups)
-        and not snapshot.wishes.cordons
+        and not (snapshot.wishes.cordons or snapshot.wishes.refusals)
         and _all_persistent(snapshot)
         and len(_of_our_class(snapshot, settings, columns.everyone)[0]) == len(columns.names)
         and len(_newest(snapshot, settings, columns.everyone)[0]) == len(columns.names)
@@ -248,7 +251,7 @@ def policies_of(snapshot: ClusterSnapshot, namespace: str) -> tuple[int, str | N
     """The isolation policy (as an id) and the anti-affinity group of a namespace: `may_serve` and
     `extensible` look at nothing else of it.
     """
-    policy = isolation.kept(snapshot.isolation_policies).of(namespace)
+    policy = isolation.with_matches(snapshot.isolation_policies).of(namespace)
     return id(policy), snapshot.anti_affinity_groups.get(namespace)
 
 
@@ -256,7 +259,7 @@ def has_policy(snapshot: ClusterSnapshot, namespace: str) -> bool:
     """True if an isolation policy or an anti-affinity group concerns a namespace."""
     return (
         namespace in snapshot.anti_affinity_groups
-        or isolation.kept(snapshot.isolation_policies).of(namespace) is not None
+        or isolation.with_matches(snapshot.isolation_policies).of(namespace) is not None
     )
 
 
@@ -297,7 +300,7 @@ def _isolation(snapshot: ClusterSnapshot, namespace: str, leaving: str | None = 
     if snapshot.extensible and not snapshot.isolation_policies:
         return _none
     there = () if leaving is None else (leaving,)
-    policies = isolation.kept(snapshot.isolation_policies)
+    policies = isolation.with_matches(snapshot.isolation_policies)
     return lambda brokers: policies.rejected(
         namespace, sorted({*brokers, *there}), snapshot.reports
     )

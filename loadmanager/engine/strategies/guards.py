@@ -245,7 +245,11 @@ class Guards:
         destination = unload.destination
         if destination in self._snapshot.wishes.cordons:
             return filters.CORDONED  # placement takes one if nobody else may serve: no move has to
-        if destination is None or self._filtered or self._fit_all:
+        if destination is None:
+            return None
+        if self._snapshot.wishes.refuses(destination, unload.bundle):
+            return filters.REFUSES
+        if self._filtered or self._fit_all:
             return None
         able, rejected = self._able(unload)
         if destination in able:

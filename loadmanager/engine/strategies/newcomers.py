@@ -43,7 +43,9 @@ def left_out(snapshot: ClusterSnapshot, plan: Plan) -> tuple[Skip, ...]:
 def _barred(snapshot: ClusterSnapshot, broker: str) -> Reason | None:
     if broker in snapshot.unusable:
         return snapshot.unusable[broker]
-    return filters.CORDONED if broker in snapshot.wishes.cordons else None
+    if broker in snapshot.wishes.cordons:
+        return filters.CORDONED
+    return filters.REFUSES if snapshot.wishes.refuses(broker, None) else None
 
 
 def _bundles(snapshot: ClusterSnapshot) -> Mapping[str, int]:

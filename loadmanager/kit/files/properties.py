@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import string
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from loadmanager.kit.errors import ConfigError
-from loadmanager.kit.private_files import FILE_MODE, open_private
+from loadmanager.kit.private_files import open_private
 
 FILE_BYTES_MAX = 4_000_000
 SAFE = frozenset(string.ascii_letters + string.digits)
@@ -41,10 +40,13 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def write_private(path: Path, properties: Mapping[str, str]) -> None:
-    """Write a file in that syntax, which only its owner can read."""
+    """Write a new file in that syntax, which only we can read; what was there before is removed.
+
+    It may be somebody else's, a link, or a pipe. Raises `OSError`.
+    """
     text = "".join(f"{name}={_escaped(value)}\n" for name, value in properties.items())
-    with open_private(path, "wb") as file:
-        os.fchmod(file.fileno(), FILE_MODE)  # another program may have made it
+    path.unlink(missing_ok=True)
+    with open_private(path, "xb") as file:
         file.write(text.encode())
 
 

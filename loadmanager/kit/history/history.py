@@ -18,7 +18,7 @@ from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.files.worker import Worker
 from loadmanager.kit.history.layout import cluster_folder, day_of, safe_name
-from loadmanager.kit.history.port import Record
+from loadmanager.kit.history.port import HistoryRecord
 from loadmanager.kit.history.segment_writer import SegmentWriter
 from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.kit.history.shipping import Shipper
@@ -96,7 +96,7 @@ class FileHistory:
         self.shipped = 0
         self.ship_failures = 0
 
-    def append(self, *records: Record) -> None:
+    def append(self, *records: HistoryRecord) -> None:
         """Keep records for the next write; must not be called after `close`."""
         if self._closed:
             self.dropped += len(records)
@@ -114,18 +114,18 @@ class FileHistory:
     async def start(self) -> None:
         """Seal the segments of an earlier process, and write what is left in its spool."""
         try:
-            found = await self._disk.run(self._recover)
-            if found:
-                log.info("segments of an earlier run sealed", segments=found)
+            sealed = await self._disk.run(self._recover)
+            if sealed:
+                log.info("segments of an earlier run sealed", segments=sealed)
         except OSError as error:
             self._failed(error)
 
     def _recover(self) -> int:
-        found = self._segments.recover(self._clock.now_ms(), self._spool.left_behind())
+        sealed = self._segments.recover(self._clock.now_ms(), self._spool.left_behind())
         self._spool.forget()
         self._segments.compress(self._clock.now_ms())
         self._segments.retain()
-        return found
+        return sealed
 
     async def flush(self) -> None:
         """Write the buffer, seal the segments that are due, delete the oldest beyond the limit."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Protocol
 
 
-class Record(Protocol):
+class HistoryRecord(Protocol):
     """One record: a `msgspec.Struct` that is encoded as a line of JSON."""
 
     kind: ClassVar[str]
@@ -16,6 +16,6 @@ class Record(Protocol):
 class History(Protocol):
     """Keeps the records of a broker or a fleet daemon."""
 
-    def append(self, *records: Record) -> None:
+    def append(self, *records: HistoryRecord) -> None:
         """Append records. Never blocks or raises: when it is full, it drops and counts them."""
         ...

@@ -77,7 +77,7 @@ class SegmentWriter:
         missing: dict[tuple[str, str], list[bytes]] = {}
         for kind, day, line in left_behind:
             missing.setdefault((kind, day), []).append(line)
-        found = 0
+        sealed = 0
         for path in self._own(OPEN):
             _cut_torn_line(path)
             key = _key(path)
@@ -88,15 +88,15 @@ class SegmentWriter:
                 path.unlink()
                 continue
             path.rename(path.with_suffix(""))
-            found += 1
+            sealed += 1
         self.write({key: lines for key, lines in missing.items() if lines}, now_ms)
-        found += len(self._open)
+        sealed += len(self._open)
         for key, segment in list(self._open.items()):
             self._seal(key, segment)
         for path in self._own(f"{COMPRESSED}{TEMPORARY}"):
             path.unlink(missing_ok=True)
         self._uncompressed = True
-        return found
+        return sealed
 
     def write(self, batch: Mapping[tuple[str, str], Sequence[bytes]], now_ms: int) -> None:
         """Append lines (without line ends) by kind and day.
@@ -248,9 +248,9 @@ def _cut_torn_line(path: Path) -> None:
         while end > 0:
             start = max(end - 65_536, 0)
             file.seek(start)
-            found = file.read(end - start).rfind(b"\n")
-            if found >= 0:
-                file.truncate(start + found + 1)
+            line_end = file.read(end - start).rfind(b"\n")
+            if line_end >= 0:
+                file.truncate(start + line_end + 1)
                 return
             end = start
         file.truncate(0)

@@ -29,7 +29,7 @@ GZIP_BYTES_MIN = 20
 """The size of an empty file, compressed."""
 
 
-SeenSegment = tuple[str, str, int]
+ListedSegment = tuple[str, str, int]
 """Kind, name and size of a segment."""
 
 
@@ -73,8 +73,8 @@ class Listing:
 
     segments: tuple[Segment, ...]
     left_out: tuple[tuple[str, str], ...]
-    seen: frozenset[SeenSegment]
-    """All of them."""
+    listed: frozenset[ListedSegment]
+    """Kind, name and size of all of them."""
 
     def of(self, kind: str) -> list[Segment]:
         """Segments of one kind."""
@@ -116,23 +116,23 @@ class HistorySource:
 
     def chosen(self, cluster: str | None) -> str:
         """The cluster of this name, or the only one. Raises `BadInputError` if there is none."""
-        found = self.clusters()
-        if not found and not self.files.exists(self._root):
+        names = self.clusters()
+        if not names and not self.files.exists(self._root):
             raise BadInputError(f"{self.url} does not exist")
-        if not found:
+        if not names:
             raise BadInputError(
                 f"{self.url}: there is no history here (cluster=…/kind=…/date=… is expected below "
                 "it)"
             )
-        if cluster is None and len(found) > 1:
+        if cluster is None and len(names) > 1:
             raise BadInputError(
-                f"{self.url}: which cluster? There are {', '.join(found)}: choose with --cluster"
+                f"{self.url}: which cluster? There are {', '.join(names)}: choose with --cluster"
             )
-        if cluster is not None and cluster not in found:
+        if cluster is not None and cluster not in names:
             raise BadInputError(
-                f"{self.url} has no history of cluster {cluster}; it has {', '.join(found)}"
+                f"{self.url} has no history of cluster {cluster}; it has {', '.join(names)}"
             )
-        return cluster if cluster is not None else found[0]
+        return cluster if cluster is not None else names[0]
 
     def dates(self, cluster: str) -> list[str]:
         """Days that have segments."""
@@ -142,14 +142,14 @@ class HistorySource:
     def _glob(self, pattern: str) -> dict[str, int]:
         """Paths with their sizes (−1: a pipe, say, that would never end), in order."""
         try:
-            found = self.files.glob(f"{glob.escape(self._root)}/{pattern}", detail=True)
-            return {path: _size(info) for path, info in sorted(found.items())}
+            info_by_path = self.files.glob(f"{glob.escape(self._root)}/{pattern}", detail=True)
+            return {path: _size(info) for path, info in sorted(info_by_path.items())}
         except Exception as error:  # noqa: BLE001 - every file system raises its own
             raise OperationalError(f"{self.url} cannot be read: {error}") from None
 
-    def seen(self, cluster: str, date: str) -> set[SeenSegment]:
+    def segments(self, cluster: str, date: str) -> set[ListedSegment]:
         """Kind, name and size of the day's segments, without looking into files."""
-        return set(_seen(self._files(cluster, date)))
+        return set(_listed(self._files(cluster, date)))
 
     def _files(self, cluster: str, date: str) -> dict[str, int]:
         return {
@@ -170,22 +170,22 @@ class HistorySource:
                     segments.append(looked)
                 else:
                     left_out.append((path, looked))
-        found: dict[tuple[str, str], Segment] = {}
+        by_stem: dict[tuple[str, str], Segment] = {}
         for segment in segments:
             key = (segment.kind, segment.stem)
-            other = found.get(key, segment)
-            found[key], second = sorted((other, segment), key=lambda item: item.rank)
-            if second is not found[key]:
+            other = by_stem.get(key, segment)
+            by_stem[key], second = sorted((other, segment), key=lambda item: item.rank)
+            if second is not by_stem[key]:
                 left_out.append((second.path, SAME_NAME))
         unique: dict[tuple[str, str], Segment] = {}
-        for segment in found.values():
+        for segment in by_stem.values():
             # A trailer of zeros is that of an empty segment, or was overwritten: read those anyway.
             identity = segment.identity if segment.plain_bytes else segment.name
             twin = unique.setdefault((segment.kind, identity), segment)
             if twin is not segment:
                 left_out.append((segment.path, f"{DUPLICATE_OF}{twin.name}"))
         chosen = sorted(unique.values(), key=lambda item: (item.kind, item.name))
-        return Listing(tuple(chosen), tuple(sorted(left_out)), _seen(files))
+        return Listing(tuple(chosen), tuple(sorted(left_out)), _listed(files))
 
     def _look(self, file: tuple[str, int]) -> Segment | str:
         """The segment, or why it cannot be read."""
@@ -247,7 +247,7 @@ def _folder(cluster: str, date: str) -> str:
     return f"{layout.cluster_folder(cluster)}/{layout.partition('*', date)}"
 
 
-def _seen(files: Mapping[str, int]) -> frozenset[SeenSegment]:
+def _listed(files: Mapping[str, int]) -> frozenset[ListedSegment]:
     return frozenset(
         (part["kind"], part["name"], size)
         for path, size in files.items()

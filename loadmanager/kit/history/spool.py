@@ -60,7 +60,7 @@ class Spool:
         self._file = -1
         self._half = 0
         self._used = [0, 0]
-        self._found: list[bytes] = []
+        self._earlier_lines: list[bytes] = []
         self._earlier: _Earlier | None = None
         self._odd: list[str] = []
         """Files that were left alone, and why."""
@@ -117,7 +117,7 @@ class Spool:
         self._map = mmap.mmap(self._file, SPOOL_BYTES)
         self._map[:HEADER_BYTES] = self._place.encode()[:HEADER_BYTES].ljust(HEADER_BYTES, b"\0")
         self._used = [_used(self._map, half) for half in range(2)]
-        self._found += _lines(self._map)
+        self._earlier_lines += _lines(self._map)
 
     def _take_in_earlier(self, prefix: str) -> None:
         """Read the spool that an earlier version left in `earlier_place` itself."""
@@ -131,22 +131,22 @@ class Spool:
         except OSError:  # there is none, its process lives, or the sweep told of it
             os.close(folder)
             return
-        self._found = self._earlier.lines + self._found
+        self._earlier_lines = self._earlier.lines + self._earlier_lines
 
     def left_behind(self) -> list[tuple[str, str, bytes]]:
         """Lines that an earlier process had not written: kind, day, line."""
-        found = []
-        for entry in self._found:
+        records = []
+        for entry in self._earlier_lines:
             if _ENTRY.match(entry):
                 kind, day, line = entry.split(b" ", 2)
-                found.append((kind.decode(), day.decode(), line))
+                records.append((kind.decode(), day.decode(), line))
             else:
                 self._failed(ValueError(f"{entry[:80]!r} is not a record"))
-        return found
+        return records
 
     def forget(self) -> None:
         """Clear the spool, because what was left behind is on the disk."""
-        self._found = []
+        self._earlier_lines = []
         if self._earlier is not None:
             self._earlier.remove()
             self._earlier = None
@@ -156,7 +156,7 @@ class Spool:
 
     def append(self, kind: str, day: str, line: bytes) -> None:
         """Keep a line, if there is room."""
-        if self._map is None or self._found:
+        if self._map is None or self._earlier_lines:
             return
         data = b"%s %s %s\n" % (kind.encode(), day.encode(), line)
         used = self._used[self._half]
@@ -258,9 +258,9 @@ def _used(data: mmap.mmap | bytes, half: int) -> int:
 
 def _lines(data: mmap.mmap | bytes) -> list[bytes]:
     """The whole lines of both halves."""
-    found = list[bytes]()
+    lines = list[bytes]()
     for half in range(2):
         start = HEADER_BYTES + half * HALF_BYTES
         content = data[start : start + _used(data, half)]
-        found += content[: content.rfind(b"\n") + 1].splitlines()
-    return found
+        lines += content[: content.rfind(b"\n") + 1].splitlines()
+    return lines

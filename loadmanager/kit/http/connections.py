@@ -52,15 +52,15 @@ class Connections:
         "bound them"
     )
     """What bounds them, for the log."""
-    _crowd: Crowd[asyncio.Protocol, Connection] = field(default_factory=Crowd)
+    _crowd: Crowd[asyncio.Protocol, HttpConnection] = field(default_factory=Crowd)
     """The connections by the protocol that serves each."""
-    _unsent: dict[Connection, bytes] = field(default_factory=dict)
+    _unsent: dict[HttpConnection, bytes] = field(default_factory=dict)
     """Connection → the large answer that is being sent, the oldest first. Several may be sent the
     same one.
     """
-    _told_at_s: float = float("-inf")
+    _logged_at_s: float = float("-inf")
 
-    def enter(self, connection: Connection) -> None:
+    def enter(self, connection: HttpConnection) -> None:
         """A connection is there; it, or another one, is closed if that is too many."""
         self._crowd.enter(connection.address, connection.inner, connection)
         here = self._crowd.at(connection.address)
@@ -69,11 +69,11 @@ class Connections:
         elif self._crowd.count > self.most:
             self._close_one(self._crowd.greediest(), "of all addresses")
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: HttpConnection) -> None:
         """A connection is gone."""
         self._crowd.leave(connection.address, connection.inner)
 
-    def _close_one(self, here: Mapping[asyncio.Protocol, Connection], which: str) -> None:
+    def _close_one(self, here: Mapping[asyncio.Protocol, HttpConnection], which: str) -> None:
         """Close the one that was used least recently and is not in use now, else the last."""
         connections = list(here.values())
         idle = (connection for connection in connections if not connection.requests)
@@ -89,8 +89,8 @@ class Connections:
 
     def _tell(self, event: str, **values: object) -> None:
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._told_at_s >= TELL_INTERVAL_S:
-            self._told_at_s = now_s
+        if now_s - self._logged_at_s >= TELL_INTERVAL_S:
+            self._logged_at_s = now_s
             log.warning(event, **values)
 
     def middleware(self) -> Middleware:
@@ -114,7 +114,7 @@ class Connections:
         return note
 
     async def _sent(
-        self, connection: Connection, request: web.Request, answer: web.StreamResponse
+        self, connection: HttpConnection, request: web.Request, answer: web.StreamResponse
     ) -> web.StreamResponse:
         """Send an answer; hang up on a client that does not take it."""
         body = answer.body if isinstance(answer, web.Response) else None
@@ -138,7 +138,7 @@ class Connections:
         return answer
 
     async def _send_large(
-        self, connection: Connection, answer: web.StreamResponse, body: bytes
+        self, connection: HttpConnection, answer: web.StreamResponse, body: bytes
     ) -> None:
         self._unsent[connection] = body
         self._bound_unsent()
@@ -164,7 +164,7 @@ class Connections:
             )
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """Passes on to `inner` what happens to one connection; closes it if no request comes."""
 
     def __init__(self, inner: asyncio.Protocol, connections: Connections) -> None:

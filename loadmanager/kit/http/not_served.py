@@ -67,6 +67,6 @@ TABLE = [
 def not_served(path: str) -> str | None:
     """The reason why a path of Pulsar's API is answered with 501; None for any other path."""
     for pattern, what in TABLE:
-        if found := pattern.fullmatch(path):
-            return f"loadmanager does not serve {what.format(name=found[1])}"
+        if match := pattern.fullmatch(path):
+            return f"loadmanager does not serve {what.format(name=match[1])}"
     return None

@@ -125,15 +125,15 @@ def document(
     routes: Iterable[web.AbstractRoute], *, version: str, about: About = BROKER
 ) -> Document:
     """The whole document."""
-    found = list(described(routes))
+    operations = list(described(routes))
     if not about.others:
-        found = [(*route, replace(declared, elsewhere="")) for *route, declared in found]
-    kinds = _kinds(declared for _, _, _, declared in found)
+        operations = [(*route, replace(declared, elsewhere="")) for *route, declared in operations]
+    kinds = _kinds(declared for _, _, _, declared in operations)
     schemas, components = msgspec.json.schema_components(kinds, ref_template=REF)
     schema_of = {repr(kind): schema for kind, schema in zip(kinds, schemas, strict=True)}
     paths: Document = {}
     tags: dict[str, str] = {}
-    for method, path, handler, declared in found:
+    for method, path, handler, declared in operations:
         module = sys.modules[handler.__module__]
         name = handler.__module__.rpartition(".")[2]
         tags[name] = _first_paragraph(module.__doc__)
@@ -163,9 +163,9 @@ def document(
 
 def _kinds(declared: Iterable[Operation]) -> list[Any]:
     kinds = {repr(Reason): Reason}
-    for one in declared:
-        answers = one.answer if isinstance(one.answer, tuple) else (one.answer,)
-        for kind in (*answers, one.body, one.refusal):
+    for each in declared:
+        answers = each.answer if isinstance(each.answer, tuple) else (each.answer,)
+        for kind in (*answers, each.body, each.refusal):
             if kind is not None:
                 kinds[repr(kind)] = kind
     return list(kinds.values())
@@ -178,8 +178,8 @@ def _operation(
     common: Mapping[int, str],
     schema_of: Mapping[str, Document],
 ) -> Document:
-    told = statuses(method, path, declared, common)
-    answers = _answers(told, declared, common, schema_of)
+    meanings = statuses(method, path, declared, common)
+    answers = _answers(meanings, declared, common, schema_of)
     entry: Document = {
         "operationId": re.sub(r"\W+", "_", f"{method.lower()}{path}").strip("_"),
         "parameters": [*map(_in_path, _variables(path)), *map(_in_query, declared.query)],
@@ -203,7 +203,7 @@ def statuses(
     """
     common = dict(of_all)
     if path in OPEN:
-        common = {status: told for status, told in common.items() if status not in (401, 403)}
+        common = {status: meaning for status, meaning in common.items() if status not in (401, 403)}
     if "{" in path:
         common |= {404: MISSING, 412: NOT_ALLOWED}
         if method != "GET":
@@ -224,13 +224,13 @@ def statuses(
 
 
 def _answers(
-    told: Mapping[int, str],
+    meanings: Mapping[int, str],
     declared: Operation,
     common: Mapping[int, str],
     schema_of: Mapping[str, Document],
 ) -> dict[int, Document]:
     answers: dict[int, Document] = {}
-    for status, why in told.items():
+    for status, why in meanings.items():
         kind = declared.refusal if status == 409 and declared.refusal is not None else Reason
         if common.get(status) == why:
             answers[status] = {"$ref": f"#/components/responses/{status}"}
@@ -262,7 +262,7 @@ def _failure(why: str, kind: Any, schema_of: Mapping[str, Document]) -> Document
 
 def _schema(kind: Any, schema_of: Mapping[str, Document]) -> Document:
     if isinstance(kind, tuple):
-        return {"anyOf": [schema_of[repr(one)] for one in kind]}
+        return {"anyOf": [schema_of[repr(part)] for part in kind]}
     return schema_of[repr(kind)]
 
 

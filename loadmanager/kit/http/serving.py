@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 from aiohttp import web
 
-from loadmanager.kit.http.connections import Connection, Connections
+from loadmanager.kit.http.connections import Connections, HttpConnection
 from loadmanager.kit.http.middlewares import protect
 from loadmanager.kit.http.unreadable import Handler
 from loadmanager.kit.listener import Listener, Spawn, Tls
@@ -19,7 +19,7 @@ STOP_TIMEOUT_S = 2.0
 log = structlog.get_logger("admin")
 
 
-class Serving:
+class HttpServing:
     """`connections` counts them, and closes those that are too many. The application must have its
     middleware, so that no connection that is in use is closed.
     """
@@ -72,7 +72,7 @@ class Serving:
         if server is None:
             return _Refusing()
         handler = Handler(server, loop=asyncio.get_running_loop(), **self._limits)
-        return Connection(handler, self._connections)
+        return HttpConnection(handler, self._connections)
 
     async def stop(self) -> None:
         """Stop, once the requests in progress are answered."""

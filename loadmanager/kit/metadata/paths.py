@@ -33,6 +33,7 @@ SCHEMAS = "/loadmanager/schemas"
 LOGS = "/loadmanager/logs"
 STORAGE = "/loadmanager/storage"
 UNWELL = "/loadmanager/unwell"
+REFUSALS = "/loadmanager/refusals"
 LEDGER_COUNTER = "/loadmanager/ledger-counter"
 HEALTH = "/loadmanager/health"
 MEMORIES = "/loadmanager/memories"
@@ -158,6 +159,11 @@ def schema(topic: TopicName) -> str:
 def pin(bundle: str) -> str:
     """The pin of a bundle."""
     return f"{PINS}/{encode(bundle)}"
+
+
+def refusals(broker_id: str) -> str:
+    """The bundles that a broker could not open a moment ago."""
+    return f"{REFUSALS}/{encode(broker_id)}"
 
 
 def cordon(broker_id: str) -> str:

@@ -63,7 +63,7 @@ class Context:
         self._build = build
         self._files = [Path(file) for file in files if file]
         self._certificate = files[0]
-        self._seen = self._look()
+        self._marks = self._look()
         self.value = build()
         self.ends_s = _end_of(self._certificate)
         self.refused = 0
@@ -77,10 +77,10 @@ class Context:
 
     def refresh(self) -> None:
         """Make the context again if a file has changed. Reads files."""
-        seen = self._look()
-        if seen == self._seen:
+        marks = self._look()
+        if marks == self._marks:
             return
-        self._seen = seen
+        self._marks = marks
         try:
             self.value = self._build()
             self.ends_s = _end_of(self._certificate)
@@ -105,7 +105,7 @@ class Contexts:
         self._slow_s = slow_s
         self._all = [context for context in contexts if context is not None]
         self._looking: asyncio.Future[None] | None = None
-        self._told = False
+        self._slow_logged = False
 
     async def refresh(self) -> None:
         """Look at all files, in a thread: a folder that does not answer must not stop the loop.
@@ -116,15 +116,15 @@ class Contexts:
             self._looking = in_thread(self._refresh)
         done, _ = await asyncio.wait({self._looking}, timeout=self._slow_s)
         if not done:
-            if not self._told:
+            if not self._slow_logged:
                 log.error(
                     "the files of certificates cannot be read in time; those in force stay so",
                     of=[context.what for context in self._all],
                     waited_s=self._slow_s,
                 )
-            self._told = True
+            self._slow_logged = True
             return
-        self._looking, self._told = None, False
+        self._looking, self._slow_logged = None, False
         done.pop().result()
 
     def _refresh(self) -> None:
@@ -268,10 +268,10 @@ def _load_trust(context: ssl.SSLContext, file: str) -> None:
 def _mark_of(file: Path) -> tuple[int, int, int] | None:
     """The time of change, size and inode of a file; None if they cannot be read."""
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _end_of(certificate: str) -> float | None:

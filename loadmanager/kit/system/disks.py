@@ -22,17 +22,17 @@ class Disks:
 
     def __init__(self, folders: Mapping[str, Path]) -> None:
         self._folders = folders
-        self._seen: dict[str, tuple[int, int]] = {}
+        self._measured: dict[str, tuple[int, int]] = {}
 
     async def measure(self) -> None:
         """Look at all file systems. Raises `OSError` if one cannot be read."""
-        self._seen = await asyncio.to_thread(
+        self._measured = await asyncio.to_thread(
             lambda: {name: space(folder) for name, folder in self._folders.items()}
         )
 
     def samples(self) -> Iterator[Sample]:
         """Free space and size of each, as last seen."""
-        for name, (free, size) in list(self._seen.items()):
+        for name, (free, size) in list(self._measured.items()):
             yield FREE.sample(free, name)
             yield SIZE.sample(size, name)
 

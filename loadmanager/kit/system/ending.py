@@ -89,7 +89,7 @@ class Ending:
         self._ready = threading.Event()
 
     @property
-    def told(self) -> bool:
+    def signalled(self) -> bool:
         """True once a signal has come."""
         return self._asked > 0
 

@@ -56,9 +56,9 @@ class Watchdog:
             self._stopped.set()
 
     def _watch(self, loop_thread: int) -> None:
-        seen, slices = self._beats, 0
+        beats, slices = self._beats, 0
         while not self._stopped.wait(self._slice_s):
-            seen, slices = self._beats, slices + 1 if self._beats == seen else 0
+            beats, slices = self._beats, slices + 1 if self._beats == beats else 0
             if slices * self._slice_s >= self._still_max_s():
                 teller = threading.Thread(
                     target=self._tell, args=(loop_thread, slices * self._slice_s), daemon=True

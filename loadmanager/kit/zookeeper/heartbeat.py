@@ -17,7 +17,7 @@ from kazoo.protocol.states import KazooState
 
 from loadmanager.kit.metadata.lease import Lease
 from loadmanager.kit.zookeeper.client import TreeWatchingClient
-from loadmanager.kit.zookeeper.outage import Outage
+from loadmanager.kit.zookeeper.outage import OutageLog
 
 HEARTBEATS_PER_TIMEOUT = 8
 LEASE_FRACTION = 1 - 1 / HEARTBEATS_PER_TIMEOUT - 0.035
@@ -53,7 +53,7 @@ class Heartbeat:
     def __init__(
         self,
         client: TreeWatchingClient,
-        outage: Outage,
+        outage: OutageLog,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.lease = Lease()
@@ -150,7 +150,7 @@ class Heartbeat:
             result.rawlink(lambda answer: self._answered(answer, sent_s, session_id))
 
     def _answered(self, answer: Any, sent_s: float, session_id: int) -> None:
-        if not answer.successful() or any(isinstance(one, Exception) for one in answer.value):
+        if not answer.successful() or any(isinstance(result, Exception) for result in answer.value):
             return
         with self._lock:
             self._unanswered = 0

@@ -9,7 +9,7 @@ LOG_INTERVAL_S = 60.0
 log = structlog.get_logger("zookeeper")
 
 
-class Outage:
+class OutageLog:
     """Logs the beginning of an outage, one line a minute while it lasts, and its end.
 
     Several outages within a minute share a line, which contains their number.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from loadmanager.kit.conf import conf
 from loadmanager.kit.errors import ConfigError
+from loadmanager.kit.security.reading import read_file
 
 AUTH_BYTES_MAX = 4096
 _HOST = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\])(:\d{1,5})?", re.ASCII)
@@ -83,8 +83,7 @@ class ZooKeeperSettings:
         if not self.auth_file:
             return ""
         try:
-            with Path(self.auth_file).open() as file:
-                text = file.read(AUTH_BYTES_MAX).strip()
+            text = read_file(self.auth_file, AUTH_BYTES_MAX).decode().strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"loadManagerZooKeeperAuthFile cannot be read: {error}") from None
         user, _, password = text.partition(":")

@@ -51,7 +51,7 @@ from loadmanager.kit.metadata.store import (
 )
 from loadmanager.kit.zookeeper.client import TreeWatchingClient
 from loadmanager.kit.zookeeper.heartbeat import Heartbeat
-from loadmanager.kit.zookeeper.outage import Outage
+from loadmanager.kit.zookeeper.outage import OutageLog
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 
 REQUESTS_AT_ONCE_MAX = 32
@@ -107,11 +107,11 @@ class ZooKeeperStore:
         self._client = TreeWatchingClient(
             hosts=settings.hosts + (f"/{settings.chroot}" if settings.chroot else ""),
             timeout=settings.session_timeout_ms / 1000,
-            **_known_as(settings.credentials()),
+            **_login_of(settings.credentials()),
             # Retries are frequent, because the lease runs out meanwhile.
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0),
         )
-        self._heartbeat = Heartbeat(self._client, Outage(settings.hosts))
+        self._heartbeat = Heartbeat(self._client, OutageLog(settings.hosts))
 
     async def __aenter__(self) -> ZooKeeperStore:
         """Connect. Raises `OperationalError` if no server answers within the operation timeout."""
@@ -401,7 +401,7 @@ class ZooKeeperStore:
         return int(txid)
 
 
-def _known_as(credentials: str) -> dict[str, Any]:
+def _login_of(credentials: str) -> dict[str, Any]:
     """kazoo's arguments for a user: what it creates is for that user only."""
     if not credentials:
         return {}

@@ -84,11 +84,11 @@ def of_cycle(
     """A plan as a decision; `moves`: bundle → what its move has come to; `head`: what every
     decision has.
     """
-    told = PlanShown.of(plan)
+    shown = PlanShown.of(plan)
     if moves is not None:
-        for unload in told.unloads:
+        for unload in shown.unloads:
             unload.move = _in_short(moves.get(unload.bundle))
-    return DecisionShown(**head, **structs.asdict(told), inputs=inputs)
+    return DecisionShown(**head, **structs.asdict(shown), inputs=inputs)
 
 
 def _in_short(move: Move | None) -> MoveInShort | None:

@@ -34,6 +34,6 @@ ROLE = Query(name="role", doc="Only changes by this role.")
 
 def chosen(changes: list[ChangeShown], limit: int, since_ms: int, role: str | None) -> ChangesShown:
     """The answer: the changes that are wanted, the newest first."""
-    found = [each for each in changes if each.ts >= since_ms and role in (None, each.role)]
-    found.sort(key=lambda each: (-each.ts, each.broker))
-    return ChangesShown(changes=found[:limit], not_asked=0, no_answer={})
+    matching = [each for each in changes if each.ts >= since_ms and role in (None, each.role)]
+    matching.sort(key=lambda each: (-each.ts, each.broker))
+    return ChangesShown(changes=matching[:limit], not_asked=0, no_answer={})

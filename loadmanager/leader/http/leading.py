@@ -99,13 +99,13 @@ class LeadingRoutes:
         the bundle among its busiest (`loadBalancerMaxNumberOfBundlesInBundleLoadReport`).
         """
         limit, sort = BUNDLES.whole(request), SORT.text(request)
-        told = await operations(self._use).overview.bundles(
+        bundles = await operations(self._use).overview.bundles(
             sort=sort or SORTS[0],
             namespace=NAMESPACE.text(request),
             owner=OWNER.text(request),
             limit=limit,
         )
-        return shown(told)
+        return shown(bundles)
 
     @of_leader(BundleStory, query=(DECISIONS,))
     async def bundle(self, request: web.Request) -> web.Response:
@@ -142,14 +142,14 @@ class LeadingRoutes:
             namespace, span = split_bundle_name(bundle)
             BundleRange.parse(span)
             await self._use.namespaces.bundles(NamespaceName.parse(namespace))
-        told = operations(self._use).overview.decisions(
+        decisions = operations(self._use).overview.decisions(
             bundle=bundle,
             broker=BROKER.text(request),
             since_ms=_given(SINCE, request),
             until_ms=_given(UNTIL, request),
             limit=DECISIONS.whole(request),
         )
-        return shown(told)
+        return shown(decisions)
 
     @of_leader(SealedPlan, body=DryRun, body_required=False, also={412: "a value is not allowed"})
     async def dry_run(self, request: web.Request) -> web.Response:
@@ -185,10 +185,10 @@ class LeadingRoutes:
         what became of them.
         """
         try:
-            told = await operations(self._use).plans.execute(request.match_info["id"])
+            plan = await operations(self._use).plans.execute(request.match_info["id"])
         except DriftError as error:
             return shown(Refusal(reason=str(error), drift=error.drift), 409)
-        return shown(told)
+        return shown(plan)
 
 
 def _given(query: Query, request: web.Request) -> int | None:

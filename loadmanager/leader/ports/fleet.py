@@ -10,7 +10,7 @@ from loadmanager.engine.policies.isolation import IsolationPolicy
 from loadmanager.kit.addresses import BrokerAddress
 
 
-class Fleet(Protocol):
+class LiveBrokers(Protocol):
     """The live brokers."""
 
     @property
@@ -28,7 +28,7 @@ class Fleet(Protocol):
         ...
 
 
-class Reporting(Fleet, Protocol):
+class Reporting(LiveBrokers, Protocol):
     """The live brokers, with those who want to hear of each report."""
 
     @property

@@ -18,7 +18,7 @@ from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.metadata.election import StoreElection
 from loadmanager.kit.metadata.leader import Term
 from loadmanager.kit.tasks import Scope, Steps, retrying, sleep
-from loadmanager.leader.leading import Leading
+from loadmanager.leader.leading import PresentLeader
 
 FAILURES_IN_A_ROW_MAX = 5
 """A leader resigns when a step fails this often in a row: another broker may do better."""
@@ -48,9 +48,11 @@ Lead = Callable[[Term, Scope, Steps], Awaitable[None]]
 
 
 class Leadership:
-    """Keeps `Leading` up to date, and runs the leader's work while this broker leads."""
+    """Keeps `PresentLeader` up to date, and runs the leader's work while this broker leads."""
 
-    def __init__(self, election: StoreElection, leading: Leading, lead: Lead, clock: Clock) -> None:
+    def __init__(
+        self, election: StoreElection, leading: PresentLeader, lead: Lead, clock: Clock
+    ) -> None:
         self._clock = clock
         self._election = election
         self._leading = leading

@@ -21,7 +21,7 @@ from loadmanager.kit.metadata.store import OPERATIONS_MAX, Check, Operation
 from loadmanager.kit.tasks import sleep
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.settings import StateSettings
-from loadmanager.member.state_cache import StateCache, Stored, Writes
+from loadmanager.member.state_cache import CachedRecord, StateCache, Writes
 
 ROUNDS_MAX = 3
 """How often a batch is tried when records change meanwhile; then each bundle by itself."""
@@ -98,11 +98,11 @@ class StateMonitor:
         self._wake.set()
 
     async def _orphans(
-        self, among: dict[str, Stored] | None = None
-    ) -> tuple[dict[str, Stored], bool]:
+        self, among: dict[str, CachedRecord] | None = None
+    ) -> tuple[dict[str, CachedRecord], bool]:
         """The bundles to assign, and whether there are others whose owner is not registered."""
-        suspects: dict[int, dict[str, Stored]] = {}
-        orphans: dict[str, Stored] = {}
+        suspects: dict[int, dict[str, CachedRecord]] = {}
+        orphans: dict[str, CachedRecord] = {}
         if among is not None:
             await self.cache.read(list(among))
         for bundle, stored in self.cache.all():
@@ -128,7 +128,7 @@ class StateMonitor:
                 living = True
         return orphans, living
 
-    async def _assign_batches(self, orphans: dict[str, Stored]) -> None:
+    async def _assign_batches(self, orphans: dict[str, CachedRecord]) -> None:
         bundles = sorted(orphans)
         choices = self.placer.choose_all(bundles)
         changes: list[Writes] = []
@@ -147,7 +147,7 @@ class StateMonitor:
     def _size(self, changes: list[Writes], sessions: dict[int, None]) -> int:
         return len(self.checks) + len(changes) + 2 * len(sessions)
 
-    def _assigned(self, bundle: str, stored: Stored, broker_id: str | None) -> Writes:
+    def _assigned(self, bundle: str, stored: CachedRecord, broker_id: str | None) -> Writes:
         writes = Writes(bundle, stored)
         assert stored.record is not None
         if broker_id is None:
@@ -170,7 +170,9 @@ class StateMonitor:
             if writes.record is not None and writes.record.dst_broker:
                 self.placed(writes.bundle, writes.record.dst_broker)
 
-    async def _tell(self, orphans: dict[str, Stored], began_s: float, assigned_s: float) -> None:
+    async def _tell(
+        self, orphans: dict[str, CachedRecord], began_s: float, assigned_s: float
+    ) -> None:
         """Log how many bundles were assigned again, and how long it took until they were owned."""
         until_s = began_s + self.base.settings.live(StateSettings).value.in_flight_ms / 1000
 
@@ -220,7 +222,7 @@ class StateMonitor:
         for start in range(0, len(old), size):
             await self.cache.commit(self.checks, old[start : start + size])
 
-    async def _repair(self, bundle: str, stored: Stored) -> None:
+    async def _repair(self, bundle: str, stored: CachedRecord) -> None:
         """Change a record that got stuck, unless only its owner can."""
         record, writes = stored.record, Writes(bundle, stored)
         assert record is not None
@@ -251,5 +253,5 @@ class StateMonitor:
         )
 
 
-def _owner(stored: Stored) -> tuple[str, int] | None:
+def _owner(stored: CachedRecord) -> tuple[str, int] | None:
     return None if stored.record is None else stored.record.owner

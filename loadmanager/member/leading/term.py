@@ -24,18 +24,18 @@ from loadmanager.kit.tasks import Interval, Scope, Steps, every, forever
 from loadmanager.leader.cycle_log import CycleLog
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.draining import INTERVAL_S, Draining
-from loadmanager.leader.events import Events
-from loadmanager.leader.heat_map import HeatMap
+from loadmanager.leader.events import EventHub
+from loadmanager.leader.heat_map import TermHeatMap
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.memory_keeper import MemoryKeeper
 from loadmanager.leader.merging import Merging
 from loadmanager.leader.moves import Moves, Release
 from loadmanager.leader.operations import Operations
-from loadmanager.leader.overview import Overview
-from loadmanager.leader.owners_seen import OwnersSeen
-from loadmanager.leader.plans import Plans
+from loadmanager.leader.overview import TermOverview
+from loadmanager.leader.owner_tracker import OwnerTracker
+from loadmanager.leader.plans import TermPlans
 from loadmanager.leader.preferred import Preferred
-from loadmanager.leader.quotas import Quotas
+from loadmanager.leader.quotas import TermQuotas
 from loadmanager.leader.term_events import TermEvents
 from loadmanager.leader.warm_up import WarmUp
 from loadmanager.member.base import Base, Cluster
@@ -175,7 +175,7 @@ class Leads:
     manager: RunningManager
     history: History | None
     """Where to record cycles, if they are recorded."""
-    events: Events
+    events: EventHub
     stats_interval_s: Callable[[], float]
     """Over how long brokers measure traffic."""
     observe: Callable[[int, int, Plan], None]
@@ -200,7 +200,7 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
     base, cluster, manager = leads.base, leads.cluster, leads.manager
     began_s = base.clock.monotonic_s()
     view = manager.view()
-    quotas = Quotas(base.store, term.checks, base.corrupt, view.expected)
+    quotas = TermQuotas(base.store, term.checks, base.corrupt, view.expected)
     moves = _moves(leads, term, view)
     keeper = MemoryKeeper(
         store=base.store,
@@ -211,7 +211,7 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
     )
     log = _cycle_log(leads, term.epoch)
     load_manager = _load_manager(leads, term, moves, memories=await keeper.restore(view), log=log)
-    owners = OwnersSeen(
+    owners = OwnerTracker(
         brokers=cluster.brokers,
         clock=base.clock,
         events=leads.events,
@@ -232,7 +232,7 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
         moves=moves,
         clock=base.clock,
     )
-    heat = HeatMap(
+    heat = TermHeatMap(
         view=view,
         owners=owners,
         refresh=feed.refresh,
@@ -268,7 +268,7 @@ def _cycle_log(leads: Leads, epoch: int) -> CycleLog | None:
     return CycleLog(leads.history, base.broker_id, epoch, base.clock)
 
 
-async def _restore(base: Base, quotas: Quotas, feed: Feed) -> None:
+async def _restore(base: Base, quotas: TermQuotas, feed: Feed) -> None:
     stored = await base.store.children(paths.LOAD_BALANCE)
     if paths.last(paths.RESOURCE_QUOTAS) in stored:
         await quotas.restore()
@@ -323,7 +323,7 @@ def _load_manager(
 
 
 def _operations(
-    leads: Leads, term: Term, moves: Moves, load_manager: LoadManager, owners: OwnersSeen
+    leads: Leads, term: Term, moves: Moves, load_manager: LoadManager, owners: OwnerTracker
 ) -> Operations:
     base = leads.base
     draining = Draining(
@@ -342,7 +342,7 @@ def _operations(
         splits=base.settings.live(SplitSettings),
         bundle_count=leads.cluster.namespaces.bundle_count,
     )
-    overview = Overview(
+    overview = TermOverview(
         leader=term.leader,
         since_ms=base.clock.now_ms(),
         view=load_manager.view,
@@ -353,7 +353,7 @@ def _operations(
         balancing=lambda: base.broker.value.load_balancer_enabled,
         load_manager=load_manager,
     )
-    plans = Plans(
+    plans = TermPlans(
         epoch=term.epoch,
         load_manager=load_manager,
         moves=moves,

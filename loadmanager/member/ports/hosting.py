@@ -58,7 +58,7 @@ class Hosting(Protocol):
         """Prepare a bundle whose claim this broker holds, and serve it when this returns.
 
         Replaces an older life of the bundle. Raises `OperationalError` when the bundle cannot be
-        served here; then the caller gives up the claim.
+        served here; then the caller gives up the claim, and another member is to try.
         """
         ...
 
@@ -73,7 +73,7 @@ class Hosting(Protocol):
     async def settle_bundle(self, bundle: str, life: int) -> None:
         """Leave what the next owner needs; called between `fence_bundle` and giving up the claim.
 
-        Takes two seconds at most. The claim is given up whatever this raises.
+        The claim is given up whatever this raises, and after `member.hooks.HookLimits.settle_s`.
         """
         ...
 

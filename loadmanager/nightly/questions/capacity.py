@@ -52,19 +52,19 @@ def table(day: Day) -> list[Row]:
         max(peaks[number].values()) if number in whole else None
         for number in range(min(whole), max(whole) + 1)
     ]
-    told = capacity(daily, there, limit=limit, target=TARGET * limit, days=AHEAD_DAYS)
-    if told is None:
+    need = capacity(daily, there, limit=limit, target=TARGET * limit, days=AHEAD_DAYS)
+    if need is None:
         return []
-    full = told.full_in_days
+    full = need.full_in_days
     return [
         {
             "days": len(whole),
             "brokers": there,
-            "peak": told.peak_now,
-            "growth_per_day": told.growth_per_day,
+            "peak": need.peak_now,
+            "growth_per_day": need.growth_per_day,
             "full_in_days": full,
             "full_at_ts": None if full is None else round(day.end_ms + full * DAY_MS),
-            "brokers_needed": told.brokers_needed,
+            "brokers_needed": need.brokers_needed,
         }
     ]
 

@@ -84,13 +84,13 @@ def _bundles(day: Day) -> list[Row]:
     }
     rows = []
     for row in today:
-        known, now = before.get(row["bundle"]), row["throughput_mean"]
-        error = abs(known - now) / now if known is not None and now > 0 else None
+        expected, now = before.get(row["bundle"]), row["throughput_mean"]
+        error = abs(expected - now) / now if expected is not None and now > 0 else None
         rows.append(
             {
                 "kind": "bundle",
                 "name": row["bundle"],
-                "days": 1 + (known is not None),
+                "days": 1 + (expected is not None),
                 "mean_tomorrow": now,
                 "peak_tomorrow": row["throughput_p95"] or now,
                 "peak_hour_ts": None,

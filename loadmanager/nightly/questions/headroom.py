@@ -29,8 +29,8 @@ def table(day: Day) -> list[Row]:
     """A row for all brokers, and one for one broker fewer."""
     buckets: dict[int, list[Row]] = {}
     steps = trusted(day)
-    known = [step["cpu_limit"] for step in steps if step["cpu_limit"]]
-    usual = median(known) if known else 1.0
+    limits = [step["cpu_limit"] for step in steps if step["cpu_limit"]]
+    usual = median(limits) if limits else 1.0
     for step in steps:
         buckets.setdefault(step["bucket"], []).append(step)
     peaks = []

@@ -82,7 +82,7 @@ def ranked(
     last = last.group_by(name, use_threads=False).aggregate([(place, "first")])
     everything = total(sums["bytes_sum"]) if all_bytes is None else all_bytes
     samples = pc.cast(sums["samples_sum"], pa.float64())
-    found = pa.table(
+    ranking = pa.table(
         {
             name: sums[name],
             "samples": sums["samples_sum"],
@@ -98,7 +98,7 @@ def ranked(
             else pc.multiply(sums["bytes_sum"], 0.0),
         }
     )
-    found = found.join(last.rename_columns([name, last_place]), name)
+    ranking = ranking.join(last.rename_columns([name, last_place]), name)
     whole = [row for row in busiest if row["step"] is None]
     quantiles = pa.table(
         {
@@ -107,7 +107,7 @@ def ranked(
             "throughput_p95": pa.array([row["quantiles"][1] for row in whole], pa.float64()),
         }
     )
-    return found.join(quantiles, name).sort_by([("share", "descending"), (name, "ascending")])
+    return ranking.join(quantiles, name).sort_by([("share", "descending"), (name, "ascending")])
 
 
 def hot_share(day: Day) -> float:

@@ -61,14 +61,14 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     carried: dict[str, float] = {}
     if "hot_bundles" in day.answers:
         carried = {row["bundle"]: row["bytes"] for row in day.answers["hot_bundles"]}
-    found = []
+    findings = []
     for row in rows:
         if row.share < limit:
             continue
         part = over(row.bytes, carried.get(row.bundle, 0.0)) or 0.0
         most = part >= MOST_OF_BUNDLE
         partition = "-partition-" in row.topic
-        found.append(
+        findings.append(
             Finding(
                 importance=36 + 20 * row.share,
                 question=NAME,
@@ -89,4 +89,4 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
                 + ([f"bundle {row.bundle}"] if most else []),
             )
         )
-    return found
+    return findings

@@ -66,7 +66,7 @@ def _row(broker: str, steps: Sequence[Row], first: int) -> Row:
 
 def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
     """New brokers that waited, and brokers that were idle most of the day."""
-    found = []
+    findings = []
     for row in rows:
         if row.new and row.waited_minutes > 10:
             until = (
@@ -74,7 +74,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
                 if row.first_load_ts
                 else "never got any that day"
             )
-            found.append(
+            findings.append(
                 Finding(
                     importance=42,
                     question=NAME,
@@ -92,7 +92,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
                 )
             )
         elif row.hours >= HOURS_MIN and row.idle_hours / row.hours > 0.5:
-            found.append(
+            findings.append(
                 Finding(
                     importance=25,
                     question=NAME,
@@ -107,4 +107,4 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
                     commands=command("loadmanager admin brokers report", row.broker),
                 )
             )
-    return found
+    return findings

@@ -73,8 +73,8 @@ def _row(bucket: int, steps: Sequence[Row]) -> Row:
 
 def _advice(shedder: str | None) -> str:
     """What makes a shedder act sooner."""
-    known = registry.SHEDDERS.get(shedder or registry.short_name(StrategySettings().shedder))
-    what = known.more_even if known else ""
+    entry = registry.SHEDDERS.get(shedder or registry.short_name(StrategySettings().shedder))
+    what = entry.more_even if entry else ""
     if not what:
         what = f"Try other settings of {shedder}, or another strategy,"
     return f"{what} on this day's load with replay before you set anything."

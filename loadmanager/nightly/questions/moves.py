@@ -9,7 +9,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from loadmanager.engine.history.tenures import Change, changes, pause_ms
+from loadmanager.engine.history.tenures import Handover, changes, pause_ms
 from loadmanager.engine.ownership.states import LifeCause
 from loadmanager.engine.strategies import registry
 from loadmanager.nightly.day import (
@@ -75,7 +75,7 @@ def table(day: Day) -> list[Row]:
     return sorted(rows, key=lambda row: (row["ts"], row["bundle"]))
 
 
-def _row(change: Change, ts: int, day: Day) -> Row:
+def _row(change: Handover, ts: int, day: Day) -> Row:
     before = change.before
     lost = before.until_ms is None
     return {
@@ -90,12 +90,12 @@ def _row(change: Change, ts: int, day: Day) -> Row:
     }
 
 
-def _verdict(change: Change, ts: int, imbalance: dict[int, float]) -> Row:
+def _verdict(change: Handover, ts: int, imbalance: dict[int, float]) -> Row:
     step = step_of(ts)
 
     def mean(offsets: range) -> float | None:
-        known = [imbalance.get(step + offset * BUCKET_MS) for offset in offsets]
-        values = [value for value in known if value is not None]
+        spreads = [imbalance.get(step + offset * BUCKET_MS) for offset in offsets]
+        values = [value for value in spreads if value is not None]
         return fmean(values) if values else None
 
     before, after = mean(range(-STEPS, 0)), mean(range(1, STEPS + 1))
@@ -123,7 +123,7 @@ class _Orders:
                 key = (row["bundle"], row["source"], row["destination"])
                 self._others.setdefault(key, []).append(row)
 
-    def of(self, change: Change) -> Row:
+    def of(self, change: Handover) -> Row:
         """The leader's record of this change of owners."""
         before, after = change
         row = self._by_life.get((before.bundle, before.life))
@@ -157,12 +157,12 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
         row for row in rows if row.worth_it is not None and row.cause != LifeCause.OPERATOR.value
     ]
     useless = [row for row in judged if not row.worth_it]
-    found = []
+    findings = []
     if useless:
         worst = min(useless, key=lambda row: (row.gain, row.ts, row.bundle))
         worse = sum(row.gain < -GAIN_MIN for row in useless)
         became = f"; after {worse} of them it was worse" if worse else ""
-        found.append(
+        findings.append(
             Finding(
                 importance=20 + 25 * len(useless) / len(judged),
                 question=NAME,
@@ -180,7 +180,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
                 commands=command("loadmanager admin decisions --bundle", worst.bundle),
             )
         )
-    return found + _pauses(rows, day)
+    return findings + _pauses(rows, day)
 
 
 def _pauses(rows: Sequence[Any], day: Day) -> list[Finding]:
@@ -195,14 +195,14 @@ def _pauses(rows: Sequence[Any], day: Day) -> list[Finding]:
             others.append(row)
         else:
             stopped.setdefault(stop, []).append(row)
-    found = [_stop(*stop, of_stop) for stop, of_stop in sorted(stopped.items())]
+    findings = [_stop(*stop, of_stop) for stop, of_stop in sorted(stopped.items())]
     if others:
         middle = sorted(row.pause_ms for row in paused)[(len(paused) - 1) // 2]
         text = f"half of all moves took no more than {middle:.0f} ms. "
         title = f"{many(len(others), 'move')} left a bundle without an owner for more than a second"
         advice = "Look at the metadata store's latency and at the logs of both brokers around that "
-        found.append(_long(others, title, text, f"{advice}time."))
-    return found
+        findings.append(_long(others, title, text, f"{advice}time."))
+    return findings
 
 
 def _stop_before(row: Any, day: Day) -> tuple[str, int] | None:
@@ -210,9 +210,9 @@ def _stop_before(row: Any, day: Day) -> tuple[str, int] | None:
     if row.cause != LifeCause.STOP.value:
         return None
     stops = [
-        (one["broker"], one["ts"])
-        for one in day.answers.get("outages", ())
-        if one["how"] == "stop" and one["broker"] == row.source and one["ts"] <= row.ts
+        (outage["broker"], outage["ts"])
+        for outage in day.answers.get("outages", ())
+        if outage["how"] == "stop" and outage["broker"] == row.source and outage["ts"] <= row.ts
     ]
     return max(stops, default=None)
 
@@ -220,8 +220,8 @@ def _stop_before(row: Any, day: Day) -> tuple[str, int] | None:
 def _stop(broker: str, ts: int, slow: Sequence[Any]) -> Finding:
     title = f"{many(len(slow), 'bundle')} had no owner for more than a second as {broker} stopped"
     advice = "Drain a broker before you stop it: its bundles then move one by one."
-    one = _long(slow, title, "its bundles waited for a lookup. ", advice)
-    return replace(one, causes=[f"outage {broker} {ts}"])
+    finding = _long(slow, title, "its bundles waited for a lookup. ", advice)
+    return replace(finding, causes=[f"outage {broker} {ts}"])
 
 
 def _long(slow: Sequence[Any], title: str, text: str, advice: str) -> Finding:

@@ -130,25 +130,25 @@ def _latest(bundles: Sequence[Row]) -> list[Row]:
 
     A broker records the last load of a bundle a moment after it has split it.
     """
-    kept: list[tuple[tuple[int, int], Row]] = []
+    newest: list[tuple[tuple[int, int], Row]] = []
     unnamed = []
     for row in sorted(bundles, key=lambda row: (-row["last_ts"], row["bundle"])):
         edge = edges(row["bundle"])
         if edge is None:
             unnamed.append(row)
             continue
-        place = bisect_left(kept, edge[0], key=lambda one: one[0][0])
-        before, after = kept[place - 1 : place] if place else [], kept[place : place + 1]
+        place = bisect_left(newest, edge[0], key=lambda pair: pair[0][0])
+        before, after = newest[place - 1 : place] if place else [], newest[place : place + 1]
         if any(low < edge[1] and edge[0] < high for (low, high), _ in (*before, *after)):
             continue
-        kept.insert(place, (edge, row))
-    return [row for _, row in kept] + unnamed
+        newest.insert(place, (edge, row))
+    return [row for _, row in newest] + unnamed
 
 
 def _rest(present: Sequence[str]) -> int:
     """The number of bundles of the same size that the rest of the hash space has."""
-    known = [edge for name in present if (edge := edges(name)) is not None]
-    covered = sum(high - low for low, high in known)
+    ranges = [edge for name in present if (edge := edges(name)) is not None]
+    covered = sum(high - low for low, high in ranges)
     if covered <= 0:
         return 0
     return max(math.ceil((HASHES - covered) * len(present) / covered - 0.5), 0)
@@ -176,14 +176,14 @@ def commands(
     bundles: Sequence[str], cuts: Sequence[int], topics: Sequence[tuple[int, str, float]]
 ) -> list[str]:
     """The splits that bring a namespace these boundaries, where none divides the topics yet."""
-    known = sorted((edge, name) for name in bundles if (edge := edges(name)) is not None)
-    lows, hashes = [edge[0] for edge, _ in known], sorted(hash_ for hash_, _, _ in topics)
+    by_range = sorted((edge, name) for name in bundles if (edge := edges(name)) is not None)
+    lows, hashes = [edge[0] for edge, _ in by_range], sorted(hash_ for hash_, _, _ in topics)
     within: dict[str, list[int]] = {}
     for cut in cuts:
         place = bisect_right(lows, cut) - 1
-        if place < 0 or cut >= known[place][0][1]:
+        if place < 0 or cut >= by_range[place][0][1]:
             continue
-        (low, high), name = known[place]
+        (low, high), name = by_range[place]
         before, at, end = (
             bisect_left(hashes, edge) for edge in (within.get(name, [low])[-1], cut, high)
         )
@@ -203,7 +203,7 @@ def commands(
 
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     """Namespaces with much traffic, and too few bundles or badly placed boundaries."""
-    found, hours = [], day.facts.namespaces_by_hour
+    findings, hours = [], day.facts.namespaces_by_hour
     for row in rows:
         if row.share < SHARE_MIN:
             continue
@@ -233,7 +233,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
         else:
             continue
         carried = ((at["hour"], at["bytes"]) for at in hours if at["namespace"] == row.namespace)
-        found.append(
+        findings.append(
             Finding(
                 importance=importance,
                 question=NAME,
@@ -256,4 +256,4 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
                 else command("loadmanager admin bundles list", row.namespace),
             )
         )
-    return found
+    return findings

@@ -55,9 +55,9 @@ def table(day: Day) -> list[Row]:
     for since, days in SPANS.items():
         rows += _changes(since, "namespace", *_namespaces(day, days))
         if days == 1:
-            known = {row["name"] for row in rows}
+            names = {row["name"] for row in rows}
             late = _changes(LATE, "namespace", *_namespaces(day, days, LATE_HOURS))
-            rows += [row for row in late if row["name"] not in known]
+            rows += [row for row in late if row["name"] not in names]
         for kind, name in TABLES.items():
             columns = [kind, "throughput_mean"]
             before = {
@@ -77,14 +77,14 @@ def _namespaces(day: Day, days: int, last: int = 24) -> tuple[dict[str, float], 
     hours = {row["hour_ts"] // HOUR_MS + back for row in then}
     hours &= {row["hour_ts"] // HOUR_MS for row in now}
     hours = set(sorted(hours)[-last:])
-    found: tuple[dict[str, float], dict[str, float]] = {}, {}
+    sums_of: tuple[dict[str, float], dict[str, float]] = {}, {}
     if len(hours) < HOURS_MIN:
-        return found
-    for rows, shift, sums in ((then, back, found[0]), (now, 0, found[1])):
+        return sums_of
+    for rows, shift, sums in ((then, back, sums_of[0]), (now, 0, sums_of[1])):
         for row in rows:
             if row["hour_ts"] // HOUR_MS + shift in hours:
                 sums[row["name"]] = sums.get(row["name"], 0.0) + row["value"] / len(hours)
-    return found
+    return sums_of
 
 
 def _changes(since: str, kind: str, before: dict[str, float], now: dict[str, float]) -> list[Row]:
@@ -105,25 +105,25 @@ def _changes(since: str, kind: str, before: dict[str, float], now: dict[str, flo
 
 def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
     """Namespaces that changed since the day before, on one card."""
-    found = [row for row in rows if row.kind == "namespace" and row.since in (YESTERDAY, LATE)]
-    if not found:
+    namespaces = [row for row in rows if row.kind == "namespace" and row.since in (YESTERDAY, LATE)]
+    if not namespaces:
         return []
-    told = [
+    changes = [
         f"{row.name} ({mib(row.throughput_before)} → {mib(row.throughput_now)}"
         f"{', in the last six hours' if row.since == LATE else ''})"
-        for row in found
+        for row in namespaces
     ]
     return [
         Finding(
             importance=30,
             question=NAME,
-            title=f"{many(len(found), 'namespace')} doubled, halved, came or went since the day "
-            "before",
-            text=f"{listed(told, 5)}, at the same hours.",
+            title=f"{many(len(namespaces), 'namespace')} doubled, halved, came or went since the "
+            "day before",
+            text=f"{listed(changes, 5)}, at the same hours.",
             advice="Ask whose traffic that is.",
-            numbers={"changes": len(found)},
-            where=found[0].name,
+            numbers={"changes": len(namespaces)},
+            where=namespaces[0].name,
             plot="bundles",
-            commands=command("loadmanager admin topics list", found[0].name),
+            commands=command("loadmanager admin topics list", namespaces[0].name),
         )
     ]

@@ -68,24 +68,24 @@ def gaps(day: Day) -> list[Silence]:
 
 def table(day: Day) -> list[Row]:
     """A row an outage."""
-    found = outages(gaps(day), day.owners, day.corrections, _restarts(day), _stalls(day))
-    return [_row(outage) for outage in found if outage.at_ms >= day.start_ms]
+    outage_list = outages(gaps(day), day.owners, day.corrections, _restarts(day), _stalls(day))
+    return [_row(outage) for outage in outage_list if outage.at_ms >= day.start_ms]
 
 
 def _restarts(day: Day) -> list[Silence]:
     """When a broker was not there, however briefly: the first sample of a process stands for the
     time since its start only.
     """
-    found = []
+    restarts = []
     for broker, steps in by_broker(day.facts.brokers).items():
-        pauses = [(one["ts"], one["begun"]) for step in steps for one in step["pauses"]]
+        pauses = [(pause["ts"], pause["begun"]) for step in steps for pause in step["pauses"]]
         pauses += [(step["last_ts"], after["begun"]) for step, after in pairwise(steps)]
-        found += [
+        restarts += [
             Silence(broker, last_ms, back_ms)
             for last_ms, back_ms in sorted(pauses)
             if back_ms - last_ms > RESTART_MS_MIN
         ]
-    return found
+    return restarts
 
 
 def _stalls(day: Day) -> list[Silence]:
@@ -98,11 +98,13 @@ def _stalls(day: Day) -> list[Silence]:
 
 def _row(outage: Outage) -> Row:
     lasted = {
-        one.bundle: one.lasted_ms / 1000 for one in outage.bundles if one.lasted_ms is not None
+        unowned.bundle: unowned.lasted_ms / 1000
+        for unowned in outage.bundles
+        if unowned.lasted_ms is not None
     }
     spaces: dict[str, int] = {}
-    for one in outage.bundles:
-        space = "/".join(one.bundle.split("/")[:2])
+    for unowned in outage.bundles:
+        space = "/".join(unowned.bundle.split("/")[:2])
         spaces[space] = spaces.get(space, 0) + 1
     return {
         "ts": round(outage.at_ms),
@@ -130,8 +132,8 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
         else:
             groups.append([row])
     alone = [group[0] for group in groups if len(group) == 1]
-    found = [_finding(row, day) for row in rows if row.how != "silent" or row in alone]
-    return found + [_silent(group, day) for group in groups if len(group) > 1]
+    findings = [_finding(row, day) for row in rows if row.how != "silent" or row in alone]
+    return findings + [_silent(group, day) for group in groups if len(group) > 1]
 
 
 def _silent(rows: Sequence[Any], day: Day) -> Finding:

@@ -49,7 +49,7 @@ def table(day: Day) -> list[Row]:
     lied = {(step["broker"], step["bucket"]) for step in trusted(day) if step["lied"]}
     brokers = by_broker(day.facts.brokers)
     for broker, steps in brokers.items():
-        rows += _told(broker, steps, {bucket for name, bucket in lied if name == broker})
+        rows += _own_faults(broker, steps, {bucket for name, bucket in lied if name == broker})
     stretches: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for broker, sensor, begun, ended in stuck(day):
         stretches.setdefault((broker, sensor), []).append((begun, ended))
@@ -68,7 +68,7 @@ def table(day: Day) -> list[Row]:
     return sorted(rows, key=lambda row: (-row["hours"], row["broker"], row["sensor"], row["fault"]))
 
 
-def _told(broker: str, steps: Sequence[Row], lied: Set[int]) -> list[Row]:
+def _own_faults(broker: str, steps: Sequence[Row], lied: Set[int]) -> list[Row]:
     """Faults that samples tell of themselves; `lied`: the five minutes whose usage is left out."""
     samples: Counter[tuple[str, str]] = Counter()
     spent: Counter[tuple[str, str]] = Counter()

@@ -82,16 +82,19 @@ def edges(bundle: str) -> tuple[int, int] | None:
 
 
 def _ranges(bundles: Sequence[Row]) -> Ranges:
-    known: dict[str, list[tuple[int, int, float]]] = {}
+    of_namespace: dict[str, list[tuple[int, int, float]]] = {}
     for row in bundles:
         if (edge := edges(row["bundle"])) is not None:
             space = row["bundle"].rpartition("/")[0]
-            known.setdefault(space, []).append((*edge, row["bytes"]))
-    found: Ranges = {}
-    for space, ranges in known.items():
+            of_namespace.setdefault(space, []).append((*edge, row["bytes"]))
+    sorted_ranges: Ranges = {}
+    for space, ranges in of_namespace.items():
         ranges.sort()
-        found[space] = [low for low, _, _ in ranges], [(high, sum_) for _, high, sum_ in ranges]
-    return found
+        sorted_ranges[space] = (
+            [low for low, _, _ in ranges],
+            [(high, sum_) for _, high, sum_ in ranges],
+        )
+    return sorted_ranges
 
 
 def _carried(child: str, ranges: Ranges) -> float:

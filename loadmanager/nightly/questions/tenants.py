@@ -34,8 +34,8 @@ def table(day: Day) -> list[Row]:
     everything = sum(row["bytes"] for rows in tenants.values() for row in rows)
     steps = [step for steps in by_broker(day.facts.brokers).values() for step in steps]
     broker_hours = sum(step["interval_ms"] for step in steps) / 3_600_000
-    found = [_row(tenant, rows, everything, broker_hours) for tenant, rows in tenants.items()]
-    return sorted(found, key=lambda row: (-row["share"], row["tenant"]))
+    tenant_rows = [_row(tenant, rows, everything, broker_hours) for tenant, rows in tenants.items()]
+    return sorted(tenant_rows, key=lambda row: (-row["share"], row["tenant"]))
 
 
 def _row(tenant: str, rows: Sequence[Row], everything: float, broker_hours: float) -> Row:

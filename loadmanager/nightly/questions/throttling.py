@@ -100,15 +100,15 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
     limits: dict[tuple[str, str], list[Any]] = {}
     for row in rows:
         limits.setdefault((row.level, row.limit), []).append(row)
-    found = []
+    findings = []
     for of_limit in limits.values():
         suffering = [row for row in of_limit if row.held_share >= SUFFERING_SHARE]
         if suffering:
-            found.append(_suffering(suffering))
+            findings.append(_suffering(suffering))
         wrong = [row for row in of_limit if _inaccurate(row)]
         if wrong:
-            found.append(_wrong(wrong))
-    return found
+            findings.append(_wrong(wrong))
+    return findings
 
 
 def _inaccurate(row: Any) -> bool:
@@ -128,7 +128,7 @@ def _named(rows: Sequence[Any]) -> str:
 def _suffering(rows: Sequence[Any]) -> Finding:
     """One card for a limit, with the sum over the brokers that enforce it."""
     worst = rows[0]
-    waited, held = sum(row.waited_s for row in rows), max(row.hours_held for row in rows)
+    waited, hours = sum(row.waited_s for row in rows), max(row.hours_held for row in rows)
     waiting = sum(row.queue_length_max for row in rows)
     group = worst.level == "resource group"
     on = f" On {listed([row.broker for row in rows])}, the worst first." if len(rows) > 1 else ""
@@ -137,7 +137,7 @@ def _suffering(rows: Sequence[Any]) -> Finding:
         question=NAME,
         title=f"{_named(rows)} held clients back in {worst.held_share:.0%} of the time",
         text=f"The {worst.level} limit is {_configured(worst)}"
-        f"{' on each' if len(rows) > 1 else ''}; clients wanted more for {lasting(held)} "
+        f"{' on each' if len(rows) > 1 else ''}; clients wanted more for {lasting(hours)} "
         f"and waited {waited:,.0f} s in sum, up to {many(waiting, 'client')} at a time.{on}",
         advice="If that load is legitimate, raise the limit."
         if group
@@ -145,7 +145,7 @@ def _suffering(rows: Sequence[Any]) -> Finding:
         "of their own.",
         numbers={
             "heldShare": worst.held_share,
-            "hoursHeld": held,
+            "hoursHeld": hours,
             "waitedS": waited,
             "brokers": len(rows),
         },

@@ -150,7 +150,7 @@ def _plots(plots: Plots, tables: Mapping[str, Mapping[str, Any]], overloaded: fl
         )
         note += _of(len(plots.heat), tables["hot_bundles"]["total"], "bundles")
         parts.append(_figure("bundles", "Bundles over the day", svg.heat_map(plots), note))
-    if plots.held:
+    if plots.hold_shares:
         parts.append(_limits(plots))
     return (
         "<section><h2>The day</h2>"
@@ -160,8 +160,8 @@ def _plots(plots: Plots, tables: Mapping[str, Mapping[str, Any]], overloaded: fl
 
 
 def _limits(plots: Plots) -> str:
-    drawing = svg.bars(plots.held, title="Limits")
-    held = _figure(
+    drawing = svg.bars(plots.hold_shares, title="Limits")
+    holding = _figure(
         "limits",
         "Limits that held clients",
         drawing,
@@ -175,7 +175,7 @@ def _limits(plots: Plots) -> str:
         threshold=1.0,
         mark="configured",
     )
-    return held + _figure("delivered", "What the limits let through", drawing, note)
+    return holding + _figure("delivered", "What the limits let through", drawing, note)
 
 
 def _events(plots: Plots) -> str:
@@ -221,11 +221,11 @@ def _tables(tables: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _meanings(columns: Mapping[str, str]) -> str:
-    told = "".join(
+    entries = "".join(
         f"<dt>{escape(_heading(name))}</dt><dd>{escape(meaning)}</dd>"
         for name, meaning in columns.items()
     )
-    return f"<dl>{told}</dl>"
+    return f"<dl>{entries}</dl>"
 
 
 def _heading(name: str) -> str:

@@ -46,7 +46,7 @@ class Plots:
     usage: dict[str, Line] = field(default_factory=dict)
     """Broker → usage."""
     std: Line = field(default_factory=list)
-    held: dict[str, float] = field(default_factory=dict)
+    hold_shares: dict[str, float] = field(default_factory=dict)
     """Limit → share of the time in which somebody was held."""
     delivered: dict[str, Line] = field(default_factory=dict)
     """Limit → delivered over configured."""
@@ -56,7 +56,7 @@ class Plots:
     """Why a plot is missing."""
 
 
-def gather(day: Day, told: Callable[[Exception], str]) -> Plots:
+def gather(day: Day, reason_of: Callable[[Exception], str]) -> Plots:
     """Draw all plots. A plot that fails is left out, with the reason that `told` gives."""
     plots = Plots(PlotSteps(day.start_ms, 900_000, 96))
     for draw in (_axis, _heat_map, _usage, _imbalance, _limits, _timeline):
@@ -65,7 +65,7 @@ def gather(day: Day, told: Callable[[Exception], str]) -> Plots:
         except (ConnectionError, KeyboardInterrupt):
             raise
         except Exception as error:  # noqa: BLE001 - contained, as a question is
-            plots.failed.append(told(error))
+            plots.failed.append(reason_of(error))
     return plots
 
 
@@ -124,10 +124,10 @@ def _imbalance(plots: Plots, day: Day) -> None:
 
 def _limits(plots: Plots, day: Day) -> None:
     holding = [row for row in day.answer("throttling") if row["held_share"] > 0][:LIMITS_MAX]
-    plots.held = {_limit(row): row["held_share"] for row in holding}
+    plots.hold_shares = {_limit(row): row["held_share"] for row in holding}
     ratios = day.facts.delivered(sorted({row["limit"] for row in holding}))
     values = [(_limit(row), row["step"], row["value"]) for row in ratios]
-    plots.delivered = _lines(values, list(plots.held), plots.axis.count)
+    plots.delivered = _lines(values, list(plots.hold_shares), plots.axis.count)
 
 
 def _limit(row: Row) -> str:
@@ -136,28 +136,30 @@ def _limit(row: Row) -> str:
 
 def _timeline(plots: Plots, day: Day) -> None:
     """Crashes, joins, terms, moves and splits, by time."""
-    found = [*_of_brokers(day), *_of_leaders(day)]
+    marks = [*_of_brokers(day), *_of_leaders(day)]
     for row in day.answers.get("splits", ()):
         text = f"split of {row['parent']} into {len(row['children'])}"
-        found.append(Mark(row["ts"], "splits", "split", text))
+        marks.append(Mark(row["ts"], "splits", "split", text))
     for row in day.answers.get("moves", ()):
         text = f"{row['bundle']} {row['source']} → {row['destination']}: {row['reason']}"
-        found.append(Mark(row["ts"], "moves", "bad" if row["cause"] == "loss" else "move", text))
-    plots.events_total = len(found)
+        marks.append(Mark(row["ts"], "moves", "bad" if row["cause"] == "loss" else "move", text))
+    plots.events_total = len(marks)
     # what was lost, then all that is rare, then as many moves as fit
-    found.sort(key=lambda one: (one.kind != "bad", one.lane == "moves", one.ts, one.lane, one.text))
-    plots.events = sorted(found[:MARKS_MAX], key=lambda one: (one.ts, one.lane, one.text))
+    marks.sort(
+        key=lambda mark: (mark.kind != "bad", mark.lane == "moves", mark.ts, mark.lane, mark.text)
+    )
+    plots.events = sorted(marks[:MARKS_MAX], key=lambda mark: (mark.ts, mark.lane, mark.text))
 
 
 def _of_brokers(day: Day) -> list[Mark]:
-    found = []
+    marks = []
     for row in day.answers.get("outages", ()):
         bad = "bad" if row["how"] in ("crash", "session lost") else "gone"
         text = f"{row['broker']}: {row['how']}, {many(row['bundles'], 'bundle')} without an owner"
-        found.append(Mark(row["ts"], "brokers", bad, text))
+        marks.append(Mark(row["ts"], "brokers", bad, text))
         if row["back_ts"] is not None and row["back_ts"] > row["ts"]:
-            found.append(Mark(row["back_ts"], "brokers", "good", f"{row['broker']} is back"))
-    return found + [
+            marks.append(Mark(row["back_ts"], "brokers", "good", f"{row['broker']} is back"))
+    return marks + [
         Mark(row["first_ts"], "brokers", "good", f"{row['broker']} joined")
         for row in day.answers.get("idle_brokers", ())
         if row["new"]

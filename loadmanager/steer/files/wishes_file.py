@@ -21,7 +21,7 @@ FILE_BYTES_MAX = 4 << 20
 log = structlog.get_logger("wishes")
 
 
-class _Kept(msgspec.Struct):
+class _Wishes(msgspec.Struct):
     pins: dict[str, Pin] = {}
     cordons: dict[str, Cordon] = {}
     pause: Pause | None = None
@@ -33,17 +33,17 @@ class WishesFile:
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
         self._clock = clock
-        self._kept = self._read()
+        self._wishes = self._read()
 
-    def _read(self) -> _Kept:
+    def _read(self) -> _Wishes:
         """Read the file. A file that cannot be understood is set aside and logged. Raises
         `OperationalError` for a file that cannot be read now.
         """
         try:
             with self._path.open("rb") as file:
-                return msgspec.json.decode(file.read(FILE_BYTES_MAX), type=_Kept)
+                return msgspec.json.decode(file.read(FILE_BYTES_MAX), type=_Wishes)
         except FileNotFoundError:
-            return _Kept()
+            return _Wishes()
         except OSError as error:
             raise OperationalError(f"{self._path} cannot be read: {error.strerror}") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -51,17 +51,17 @@ class WishesFile:
             with contextlib.suppress(OSError):
                 self._path.replace(aside)
             log.error("pins, cordons and the pause are lost", aside=str(aside), error=str(error))
-            return _Kept()
+            return _Wishes()
 
     @property
     def pins(self) -> dict[str, Pin]:
         """See the port."""
-        return self._kept.pins
+        return self._wishes.pins
 
     @property
     def cordons(self) -> dict[str, Cordon]:
         """See the port."""
-        return self._kept.cordons
+        return self._wishes.cordons
 
     def now(self) -> Wishes:
         """See the port."""
@@ -71,7 +71,7 @@ class WishesFile:
 
     def pause(self) -> Pause | None:
         """See the port."""
-        pause = self._kept.pause
+        pause = self._wishes.pause
         return pause if pause is not None and pause.until_ms > self._clock.now_ms() else None
 
     async def pin(self, bundle: str, pin: Pin | None, checks: Sequence[Check]) -> None:
@@ -82,7 +82,7 @@ class WishesFile:
         if pin is None:
             pins.pop(bundle, None)
         _check_number(len(pins), "bundles are pinned")
-        self._write(msgspec.structs.replace(self._kept, pins=pins))
+        self._write(msgspec.structs.replace(self._wishes, pins=pins))
 
     async def cordon(self, broker: str, cordon: Cordon | None, checks: Sequence[Check]) -> None:
         """See the port."""
@@ -92,18 +92,18 @@ class WishesFile:
         if cordon is None:
             del cordons[broker]
         _check_number(len(cordons), "brokers are cordoned")
-        self._write(msgspec.structs.replace(self._kept, cordons=cordons))
+        self._write(msgspec.structs.replace(self._wishes, cordons=cordons))
 
     async def set_pause(self, pause: Pause | None, checks: Sequence[Check]) -> None:
         """See the port."""
-        self._write(msgspec.structs.replace(self._kept, pause=pause))
+        self._write(msgspec.structs.replace(self._wishes, pause=pause))
 
-    def _write(self, kept: _Kept) -> None:
-        value = msgspec.json.encode(kept)
+    def _write(self, wishes: _Wishes) -> None:
+        value = msgspec.json.encode(wishes)
         if len(value) > FILE_BYTES_MAX:
             raise ConflictError(f"pins and cordons take {len(value)} bytes; end some first")
         replace_file(self._path, value)
-        self._kept = kept
+        self._wishes = wishes
 
 
 def _check_number(number: int, what: str) -> None:

@@ -13,10 +13,10 @@ from loadmanager.kit.http.auditing import audited
 from loadmanager.kit.http.connections import Connections
 from loadmanager.kit.http.middlewares import Handler, concurrency_limit, errors, log_access
 from loadmanager.kit.http.openapi import DAEMON, OpenApiRoutes
-from loadmanager.kit.http.serving import Serving
+from loadmanager.kit.http.serving import HttpServing
 from loadmanager.kit.http.visitors import visitors
 from loadmanager.kit.listener import Spawn
-from loadmanager.kit.refusals import Refusals
+from loadmanager.kit.refusals import ClientRefusals
 from loadmanager.leader.http.leading import LeadingRoutes
 from loadmanager.leader.http.moves import MoveRoutes
 from loadmanager.steer.http.fleet_access import FleetGuard
@@ -48,7 +48,7 @@ class FleetServer:
         self, use: FleetUse, guard: FleetGuard, *, version: str, connections_cap: int = 0
     ) -> None:
         """`connections_cap`: the most connections that the process has files for; 0: any number."""
-        me, self.refusals = use.self_address, Refusals("http")
+        me, self.refusals = use.self_address, ClientRefusals("http")
         most = min(CONNECTIONS_MAX, connections_cap or CONNECTIONS_MAX)
         of_address = min(CONNECTIONS_OF_ADDRESS_MAX, max(1, most // 2))
         connections = Connections(
@@ -72,7 +72,7 @@ class FleetServer:
         parts = (FleetRoutes(use), LeadingRoutes(use), MoveRoutes(use))
         for part in (*parts, OpenApiRoutes(version, DAEMON)):
             application.router.add_routes(part.routes())
-        self._serving = Serving(
+        self._serving = HttpServing(
             application, connections, idle_s=IDLE_S, header_bytes_max=HEADER_BYTES_MAX
         )
 

@@ -19,7 +19,7 @@ from loadmanager.kit.conf import conf
 from loadmanager.kit.errors import NotAuthenticatedError
 from loadmanager.kit.http.answers import failed
 from loadmanager.kit.http.permits import METRICS, OPEN, PERMIT, bearer_of
-from loadmanager.kit.refusals import Refusals
+from loadmanager.kit.refusals import ClientRefusals
 from loadmanager.kit.security.identity import Identity, Verifier
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -60,7 +60,7 @@ class FleetGuard:
     verifier: Verifier | None
     clock: Clock
 
-    def middleware(self, refusals: Refusals) -> Middleware:
+    def middleware(self, refusals: ClientRefusals) -> Middleware:
         """Answer 401 to whoever does not prove who he is, and 403 to whoever may not order."""
 
         @web.middleware
@@ -106,7 +106,7 @@ class _Permit:
         return math.inf if ends_s is None else max(ends_s - self.clock.now_ms() / 1000, 0.0)
 
 
-def _refused(refusals: Refusals, request: web.Request, why: str) -> web.Response:
+def _refused(refusals: ClientRefusals, request: web.Request, why: str) -> web.Response:
     refusals.not_authenticated(request.remote or "", why)
     return failed(401, why, {"WWW-Authenticate": "Bearer"})
 

@@ -112,9 +112,9 @@ class FleetRoutes:
     @operation(ChangesShown, query=(LIMIT, SINCE, ROLE))
     async def changes(self, request: web.Request) -> web.Response:
         """The last orders that operators gave this daemon, and that it took."""
-        found = self._use.audit.recent(LIMIT_MAX)
+        changes = self._use.audit.recent(LIMIT_MAX)
         limit, since_ms = LIMIT.whole(request), SINCE.whole(request)
-        return shown(chosen(found, limit, since_ms, request.query.get("role")))
+        return shown(chosen(changes, limit, since_ms, request.query.get("role")))
 
     @operation(str, media="text/plain; version=0.0.4")
     async def metrics(self, _request: web.Request) -> web.Response:

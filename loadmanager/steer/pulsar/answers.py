@@ -22,7 +22,7 @@ from loadmanager.engine.load.reports import (
     decode_local_broker_data,
     decode_tolerant,
 )
-from loadmanager.engine.policies.isolation import Policies, decode_policies
+from loadmanager.engine.policies.isolation import IsolationPolicies, decode_policies
 from loadmanager.kit.errors import BadInputError, OperationalError
 from loadmanager.kit.names import NamespaceName, clip, is_system_namespace
 
@@ -141,11 +141,11 @@ def broker_ids(raw: bytes) -> list[str]:
 
 
 def _is_broker(name: str) -> bool:
-    found = _BROKER.fullmatch(name)
-    if found is None:
+    match = _BROKER.fullmatch(name)
+    if match is None:
         return False
     try:
-        return found["v6"] is None or bool(ipaddress.IPv6Address(found["v6"]))
+        return match["v6"] is None or bool(ipaddress.IPv6Address(match["v6"]))
     except ValueError:
         return False
 
@@ -156,8 +156,8 @@ def leader_id(raw: bytes) -> str | None:
     """
     leader = _decode(_LEADER, raw, "the leader")
     url = leader.service_url or ""
-    told = leader.broker_id or url.partition("://")[2].rstrip("/")
-    return told if told and len(told) <= NAME_MAX and told.isprintable() else None
+    name = leader.broker_id or url.partition("://")[2].rstrip("/")
+    return name if name and len(name) <= NAME_MAX and name.isprintable() else None
 
 
 def balancing_settings(raw: bytes) -> dict[str, str]:
@@ -253,7 +253,7 @@ def clients_of_topic(raw: bytes) -> int:
 
 def usages(page: bytes) -> dict[str, ResourceUsage]:
     """The metrics page: field of a report → usage in percent of a limit of 100."""
-    found: dict[str, ResourceUsage] = {}
+    by_resource: dict[str, ResourceUsage] = {}
     for line in _USAGE_LINE.finditer(page):
         field = USAGES.get(line[1])
         if field is None:
@@ -263,10 +263,10 @@ def usages(page: bytes) -> dict[str, ResourceUsage]:
         except ValueError:
             continue
         if 0 <= value <= RATE_MAX:
-            found[field] = ResourceUsage(usage=value, limit=100.0)
-    if not found:
+            by_resource[field] = ResourceUsage(usage=value, limit=100.0)
+    if not by_resource:
         raise OperationalError("the metrics page says nothing of the usage of resources")
-    return found
+    return by_resource
 
 
 def report_of(
@@ -299,7 +299,7 @@ def report_of(
     return report
 
 
-def isolation_policies(raw: bytes) -> Policies:
+def isolation_policies(raw: bytes) -> IsolationPolicies:
     """`namespaceIsolationPolicies`. One that cannot be understood makes the whole unusable: a move
     against a policy is worse than no move.
     """

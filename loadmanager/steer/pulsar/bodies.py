@@ -26,7 +26,7 @@ class Bodies:
         self._timeout_s = timeout_s
         self._large = asyncio.Lock()
         self.bytes_read = 0
-        self.bytes_held = 0
+        self.held_bytes = 0
         """Bytes of answers that have not ended yet."""
 
     async def read(
@@ -44,7 +44,7 @@ class Bodies:
                 await self._take_the_rest(answer, body, limit, time_limit)
             return bytes(body)
         finally:
-            self.bytes_held -= len(body)
+            self.held_bytes -= len(body)
 
     async def _take_the_rest(
         self,
@@ -65,7 +65,7 @@ class Bodies:
         """Append what comes; returns whether it became more than `most` bytes."""
         async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
             self.bytes_read += len(chunk)
-            self.bytes_held += len(chunk)
+            self.held_bytes += len(chunk)
             body += chunk
             if len(body) > most:
                 return True

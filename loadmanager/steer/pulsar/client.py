@@ -13,7 +13,6 @@ import os
 import re
 import ssl
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
@@ -24,6 +23,7 @@ from aiohttp.tracing import Trace
 from yarl import URL
 
 from loadmanager.kit.errors import ConfigError, OperationalError
+from loadmanager.kit.security.reading import read_file
 from loadmanager.kit.text import printable
 from loadmanager.leader.ports.mover import NotSentError
 from loadmanager.steer.ports.cluster_reader import AGENT, Cost
@@ -90,7 +90,7 @@ class PulsarClient:
             raise ConfigError("pulsar: http://host:8080 of at least one broker is expected")
         self._scheme = urlsplit(self._seeds[0]).scheme
         self._ssl = _ssl_context(settings.ca_file)
-        self._known: dict[str, None] = {}
+        self._brokers: dict[str, None] = {}
         """The brokers that the cluster lists."""
         self._next_s = 0.0
         self._session: aiohttp.ClientSession | None = None
@@ -116,7 +116,7 @@ class PulsarClient:
 
     def learn(self, brokers: Iterable[str]) -> None:
         """Trust these brokers with the credentials, and ask them when no broker is named."""
-        self._known = dict.fromkeys(brokers)
+        self._brokers = dict.fromkeys(brokers)
 
     def url_of(self, broker_id: str) -> str:
         """The address of a broker. Its id is host and port of its admin API."""
@@ -173,9 +173,9 @@ class PulsarClient:
         """Status and body of a success."""
         if at is not None:
             return await self._follow(method, self.url_of(at) + path, body)
-        known = list(map(self.url_of, self._known))[:TRIED_MAX]
+        bases = list(map(self.url_of, self._brokers))[:TRIED_MAX]
         problem: OperationalError | None = None
-        for base in dict.fromkeys([*known, *self._seeds[:TRIED_MAX]]):
+        for base in dict.fromkeys([*bases, *self._seeds[:TRIED_MAX]]):
             try:
                 return await self._follow(method, base + path, body)
             except AnswerError as error:
@@ -277,7 +277,7 @@ class PulsarClient:
         own = [urlsplit(seed) for seed in self._seeds]
         if parts.scheme == "http" and any(seed.scheme == "https" for seed in own):
             return any((parts.scheme, parts.netloc) == (seed.scheme, seed.netloc) for seed in own)
-        return parts.netloc in self._known or any(parts.netloc == seed.netloc for seed in own)
+        return parts.netloc in self._brokers or any(parts.netloc == seed.netloc for seed in own)
 
     def _headers(self) -> dict[str, str]:
         """The credentials. Raises `OperationalError` when a file cannot be read now."""
@@ -306,8 +306,7 @@ async def _sent_once(
 
 def _secret(path: str) -> str:
     try:
-        with Path(path).open() as file:
-            text = file.read(SECRET_BYTES_MAX).strip()
+        text = read_file(path, SECRET_BYTES_MAX).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text"
         raise OperationalError(f"{path} cannot be read: {reason}") from None

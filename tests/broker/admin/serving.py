@@ -19,8 +19,8 @@ from yarl import URL
 from loadmanager.broker.admin.calls import Calls
 from loadmanager.broker.admin.peers import HttpPeers
 from loadmanager.broker.admin.server import AdminServer
+from loadmanager.broker.initialize import record_cluster
 from loadmanager.broker.topics.access import AccessSettings
-from loadmanager.broker.wiring.initialize import record_cluster
 from loadmanager.engine.bundles.ranges import BundleRange, topic_hash
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.http.settings import AdminSettings

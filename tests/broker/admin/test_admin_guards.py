@@ -20,7 +20,7 @@ from kit.security.tokens import ADMIN, VALUES, token, verifier
 
 from loadmanager.broker.admin.following import FOLLOW
 from loadmanager.broker.admin.server import BODY_BYTES_MAX
-from loadmanager.kit.http.connections import PIECE_BYTES, Connection, Connections
+from loadmanager.kit.http.connections import PIECE_BYTES, Connections, HttpConnection
 from loadmanager.kit.http.middlewares import METRICS_MAX, concurrency_limit
 from loadmanager.kit.http.settings import AdminSettings
 
@@ -253,7 +253,7 @@ def test_an_address_with_many_connections_gives_way() -> None:
         wires = [Wire(f"10.0.0.{number % 2}") for number in range(50)]
         peer = Wire("10.0.1.1")
         for wire in (*wires[:30], peer, *wires[30:]):
-            Connection(asyncio.Protocol(), connections).connection_made(wire)
+            HttpConnection(asyncio.Protocol(), connections).connection_made(wire)
         assert not peer.aborted
         assert sum(not wire.aborted for wire in wires) == 9
 
@@ -291,9 +291,9 @@ async def _answering(
     make = runner.server
     served: list[web.RequestHandler] = []
 
-    def accept() -> Connection:
+    def accept() -> HttpConnection:
         served.append(make())
-        return Connection(served[-1], connections)
+        return HttpConnection(served[-1], connections)
 
     server = await asyncio.get_running_loop().create_server(accept, "127.0.0.1", 0)
     try:

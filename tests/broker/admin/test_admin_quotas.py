@@ -9,7 +9,7 @@ from loadmanager.engine.load.averages import BundleAverages
 from loadmanager.engine.load.quotas import Expected, ResourceQuota
 from loadmanager.engine.load.reports import NamespaceBundleStats, default_bundle_data
 from loadmanager.kit.metadata.documents import Corrupt
-from loadmanager.leader.quotas import Quotas
+from loadmanager.leader.quotas import TermQuotas
 
 PATH = "/admin/v2/resource-quotas"
 FIRST = "acme/orders/0x00000000_0x40000000"
@@ -53,7 +53,7 @@ async def test_get_set_reset() -> None:
 
         store, corrupt = served.brokers[1].store, Corrupt()
         await store.put("/loadbalance/resource-quota/acme/orders/0x40000000_0x80000000", b"{")
-        later = Quotas(store, (), corrupt, Expected())
+        later = TermQuotas(store, (), corrupt, Expected())
         await later.restore()
         quotas = [later.quota(bundle) for bundle in (None, FIRST, "a/b/c")]
         assert msgspec.to_builtins(quotas) == [default, HEAVY, default]

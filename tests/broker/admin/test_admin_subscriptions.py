@@ -154,7 +154,7 @@ async def test_topics_that_are_not_open() -> None:
         owner = await served.ask("GET", f"{TOPICS}/t/stats?authoritative=true", at=1)
         assert (owner.status, owner.body["msgInCounter"]) == (200, 0)
         assert (await served.ask("PUT", f"{TOPICS}/t/unload", at=1)).status == 204
-        assert served.brokers[1].parts.hosting.served(str(T)) is None
+        assert served.brokers[1].parts.hosting.serving.topics.served(str(T)) is None
         assert (await stats_of(served, at=1))["subscriptions"] == {}
         for name, reason in (
             ("no", "Topic persistent://acme/orders/no not found"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from broker.admin.serving import CLUSTER, ORDERS, Served, serving
 from broker.admin.test_admin_access import secured
-from broker.wiring.test_rights import a_consumer, a_producer, answer_to
+from broker.composed.test_rights import a_consumer, a_producer, answer_to
 from clusters.running import eventually
 from kit.security.tokens import ADMIN, VALUES, token, verifier
 from structlog.testing import capture_logs
@@ -20,7 +20,7 @@ from loadmanager.cli import main
 from loadmanager.kit.audit import Asked, asking
 from loadmanager.kit.metadata.memory import MemoryTree
 from loadmanager.kit.names import TopicName
-from loadmanager.leader.audit import KEPT, TEXT_MAX, WAITING_MAX, AuditLog, NotingStore
+from loadmanager.leader.audit import CHANGES_MAX, TEXT_MAX, WAITING_MAX, AuditLog, NotingStore
 
 CHANGES = "/loadmanager/v1/changes"
 POLICIES = "/admin/policies/acme/orders"
@@ -236,13 +236,13 @@ async def test_it_is_bounded_and_counts_what_it_drops() -> None:
 
     audit = AuditLog(broker_id="b", clock=Clock(), history=None, tell=tell)
     running = asyncio.create_task(audit.run())
-    for _ in range(WAITING_MAX + KEPT):
+    for _ in range(WAITING_MAX + CHANGES_MAX):
         audit.changed(asked())
     await eventually(lambda: asyncio.sleep(0, told), bool)
     running.cancel()
-    assert audit.count == WAITING_MAX + KEPT
-    assert audit.dropped == KEPT
-    assert len(audit.recent(10_000)) == KEPT
+    assert audit.count == WAITING_MAX + CHANGES_MAX
+    assert audit.dropped == CHANGES_MAX
+    assert len(audit.recent(10_000)) == CHANGES_MAX
 
 
 async def test_a_task_that_outlives_its_request() -> None:

@@ -10,12 +10,12 @@ import pytest
 from broker.admin.serving import ORDERS, Served, serving
 from broker.admin.test_admin_access import EVENTS, TOPIC, secured
 from broker.admin.test_audit import as_role, changes
-from broker.wiring.test_rights import a_producer, answer_to
+from broker.composed.test_rights import a_producer, answer_to
 from clusters.running import Client, until
 from kit.security.tokens import ADMIN, SECRET, VALUES, token, verifier
 from structlog.testing import capture_logs
 
-from loadmanager.broker.topics.access import BrokerAccess
+from loadmanager.broker.topics.access import GRANTS_MAX, BrokerAccess
 from loadmanager.broker.topics.refused_tokens import TOKENS_MAX
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import encode
@@ -146,6 +146,38 @@ async def test_a_role_is_disconnected_on_all_brokers(capsys: pytest.CaptureFixtu
             assert (await served.ask("POST", path, at=1)).status == 200
             async with asyncio.timeout(30):
                 await answer.content.read()
+
+
+async def test_what_the_command_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """Until when a token is refused, that nothing was done when it was so, that streams end."""
+    async with secured() as served:
+        more = ["--url", served.url(0), "--token", token(ADMIN)]
+
+        async def says(*words: str) -> tuple[int, str]:
+            capsys.readouterr()
+            with capture_logs():
+                status = await asyncio.to_thread(main, ["admin", *words, *more])
+            return status, capsys.readouterr().out.strip()
+
+        refuse = ("tokens", "refuse", "leaked")
+        text = "leaked is refused until 2999-01-31 00:00:00Z"
+        assert await says(*refuse, "--until", "2999-01-31T00:00Z", "--note", "chat") == (0, text)
+        await until(lambda: "leaked" in access_of(served).refused)
+        assert await says(*refuse) == (1, f"{text} already: nothing was done")
+        assert await says(*refuse, "--note", "mail") == (0, text)
+        status, said = await says("roles", "disconnect", "nobody")
+        assert (status, said.split(";")[0]) == (0, "0 connections of nobody ended")
+        assert "streams" in said
+
+
+async def test_a_role_is_ended_again_however_many_were() -> None:
+    """What is kept of them is bounded; a role that is among them is not forgotten."""
+    async with secured() as served:
+        access = access_of(served)
+        for number in range(GRANTS_MAX + 1):
+            access.end(f"role-{number}")
+        access.end("role-0")
+        assert access.ended(("role-0",)) == 2
 
 
 async def test_the_list_is_bounded_and_forgets() -> None:

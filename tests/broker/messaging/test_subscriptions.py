@@ -19,7 +19,12 @@ from loadmanager.broker.messaging.subscription import (
     Subscription,
     SubscriptionType,
 )
-from loadmanager.broker.messaging.topic import WAITING_MAX, Access, QuotaExceededError, Topic
+from loadmanager.broker.messaging.topic import (
+    WAITING_MAX,
+    ProducerAccessMode,
+    QuotaExceededError,
+    Topic,
+)
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import ConflictError
 
@@ -271,7 +276,7 @@ def test_names_and_exclusive_producers() -> None:
         topic.attach_publisher("p", 0)
     assert topic.attach_publisher("p", 1).epoch == 1
     with pytest.raises(ConflictError):
-        topic.attach_publisher("q", 0, access=Access.EXCLUSIVE)
+        topic.attach_publisher("q", 0, access=ProducerAccessMode.EXCLUSIVE)
 
 
 def test_backlog_limit() -> None:
@@ -328,10 +333,10 @@ def test_sequence_ids_of_producers_that_left_are_bounded() -> None:
 def test_an_exclusive_producer_may_leave_and_come_back() -> None:
     """An exclusive producer is found without looking at all producers."""
     topic = a_topic()
-    exclusive = topic.attach_publisher("e", 0, access=Access.EXCLUSIVE)
+    exclusive = topic.attach_publisher("e", 0, access=ProducerAccessMode.EXCLUSIVE)
     with pytest.raises(ConflictError):
         topic.attach_publisher("p", 0)
-    assert topic.attach_publisher("e", 1, access=Access.EXCLUSIVE) is not exclusive
+    assert topic.attach_publisher("e", 1, access=ProducerAccessMode.EXCLUSIVE) is not exclusive
     topic.detach_publisher(exclusive, 0.0, for_good=True)  # long replaced: changes nothing
     with pytest.raises(ConflictError):
         topic.attach_publisher("p", 0)
@@ -342,7 +347,7 @@ def test_an_exclusive_producer_may_leave_and_come_back() -> None:
 def test_waiting_producers_are_bounded() -> None:
     """One more is refused, until one leaves; they do not count towards the maximum of producers."""
     topic = a_topic(producers_per_topic_max=1)
-    wait = Access.WAIT_FOR_EXCLUSIVE
+    wait = ProducerAccessMode.WAIT_FOR_EXCLUSIVE
     waiting = [topic.attach_publisher(f"p{n}", 0, access=wait) for n in range(WAITING_MAX + 1)]
     with pytest.raises(ConflictError, match="waiting producers"):
         topic.attach_publisher("more", 0, access=wait)

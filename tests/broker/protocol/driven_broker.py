@@ -86,7 +86,7 @@ class Broker:
         self.server = BrokerServer(
             self.messaging, clock=self.clock, spawn=self.spawn, throttling=self.throttling
         )
-        self.server.directory = OwnsAll(self.server.fence_all)
+        self.server.serving.directory = OwnsAll(self.server.fence_all)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
@@ -101,7 +101,7 @@ class Broker:
 
     async def connect(self) -> tuple[Connection, Wire]:
         """A client that has said CONNECT."""
-        connection, wire = Connection(self.server, HANDLERS), Wire()
+        connection, wire = Connection(self.server.serving, HANDLERS), Wire()
         connection.connection_made(wire)
         await self.say(connection, CONNECT)
         return connection, wire

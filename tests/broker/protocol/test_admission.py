@@ -25,7 +25,7 @@ PRODUCER_SUCCESS, SUCCESS, CLOSE_PRODUCER = 17, 13, 15
 
 async def connect_from(broker: Broker, address: str) -> tuple[Connection, Wire]:
     """A client of that address that has said CONNECT."""
-    connection, wire = Connection(broker.server, HANDLERS), Wire()
+    connection, wire = Connection(broker.server.serving, HANDLERS), Wire()
     wire._extra = {"peername": (address, 4000)}
     connection.connection_made(wire)
     await broker.say(connection, CONNECT)
@@ -55,7 +55,7 @@ async def test_one_connection_too_many(broker: Broker, limit: dict[str, int]) ->
     assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == [
         "connections are refused"
     ]
-    assert broker.server.admission.refused == 5
+    assert broker.server.serving.attachments.admission.refused == 5
     clients[0][0].connection_lost(None)
     _, wire = await broker.connect()
     assert not wire.closed
@@ -69,7 +69,7 @@ async def test_the_address_that_has_most_gives_way(broker: Broker) -> None:
     of those that have not said CONNECT, then of those that have been silent longest.
     """
     broker.messaging.set(MessagingSettings(connections_max=4))
-    stranger, silent = Connection(broker.server, HANDLERS), Wire()
+    stranger, silent = Connection(broker.server.serving, HANDLERS), Wire()
     silent._extra = {"peername": ("10.0.0.9", 4000)}
     greedy = [await connect_from(broker, "10.0.0.9")]
     stranger.connection_made(silent)
@@ -91,7 +91,7 @@ async def test_a_role_has_so_many_connections(broker: Broker) -> None:
     broker.messaging.set(MessagingSettings(connections_per_role_max=2))
 
     async def of(role: str) -> tuple[Connection, Wire]:
-        connection, wire = Connection(broker.server, HANDLERS), Wire()
+        connection, wire = Connection(broker.server.serving, HANDLERS), Wire()
         connection.connection_made(wire)
         connection.roles = (role,)
         await broker.say(connection, CONNECT)
@@ -111,13 +111,13 @@ async def test_messages_that_do_not_end_are_bounded_together(broker: Broker) -> 
     else arrives in pieces as before.
     """
     broker.messaging.set(MessagingSettings(publish_buffer_mb=1))
-    unfinished = broker.server.admission.unfinished
+    unfinished = broker.server.serving.attachments.admission.unfinished
     neighbour, wire = await broker.producer()
     frame = a_publish(payload=b"x" * 300_000)
     neighbour.data_received(frame[:200_000])
     wires = []
     for _ in range(10):
-        connection, held = Connection(broker.server, HANDLERS), Wire()
+        connection, held = Connection(broker.server.serving, HANDLERS), Wire()
         connection.connection_made(held)
         connection.roles = ("greedy",)
         await broker.say(connection, CONNECT)
@@ -133,7 +133,7 @@ async def test_messages_that_do_not_end_are_bounded_together(broker: Broker) -> 
 async def test_before_connect_little_is_kept(broker: Broker) -> None:
     """A stranger who announces more than a CONNECT with two long tokens is closed at once."""
     for announced, closed in ((64 * 1024, False), (64 * 1024 + 1, True)):
-        connection, wire = Connection(broker.server, HANDLERS), Wire()
+        connection, wire = Connection(broker.server.serving, HANDLERS), Wire()
         connection.connection_made(wire)
         connection.data_received(announced.to_bytes(4, "big") + bytes(1000))
         assert wire.closed == closed
@@ -149,7 +149,7 @@ async def test_open_files_cap_connections_without_a_setting() -> None:
         throttling=broker.throttling,
         connections_cap=2,
     )
-    broker.server.directory = OwnsAll()
+    broker.server.serving.directory = OwnsAll()
     wires = [(await broker.connect())[1] for _ in range(3)]
     assert [wire.closed for wire in wires] == [False, False, True]
 
@@ -320,7 +320,7 @@ async def test_accepting_pauses_without_file_descriptors_and_goes_on() -> None:
             client.connect(listening.getsockname())
             client.sendall(CONNECT)
             await asyncio.sleep(0.2)
-            assert not broker.server.connections
+            assert not broker.server.serving.attachments.connections
         client.setblocking(False)
         answer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 1000), 5)
         assert answer[9] == 3

@@ -9,7 +9,7 @@ from broker.protocol.driven_broker import ERROR, Broker, OwnsAll, Wire
 from broker.protocol.test_hostile_clients import a_producer
 from system.raw import a_send
 
-from loadmanager.broker.messaging.topic import Access
+from loadmanager.broker.messaging.topic import ProducerAccessMode
 from loadmanager.broker.protocol.connection import Connection
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import encode
@@ -19,7 +19,9 @@ from loadmanager.kit.names import TopicName
 SUCCESS, CLOSE_PRODUCER, RECEIPT = 17, 15, 7
 
 
-async def join(broker: Broker, name: str, access: Access, **fields: int) -> tuple[Connection, Wire]:
+async def join(
+    broker: Broker, name: str, access: ProducerAccessMode, **fields: int
+) -> tuple[Connection, Wire]:
     """A client with one producer."""
     connection, wire = await broker.connect()
     asked = {"producer_name": name, "producer_access_mode": int(access), **fields}
@@ -42,21 +44,31 @@ async def leave(broker: Broker, connection: Connection) -> None:
     )
 
 
-@pytest.mark.parametrize("first", [Access.SHARED, Access.EXCLUSIVE, Access.WAIT_FOR_EXCLUSIVE])
-async def test_producers_wait_in_order(broker: Broker, first: Access) -> None:
+@pytest.mark.parametrize(
+    "first",
+    [
+        ProducerAccessMode.SHARED,
+        ProducerAccessMode.EXCLUSIVE,
+        ProducerAccessMode.WAIT_FOR_EXCLUSIVE,
+    ],
+)
+async def test_producers_wait_in_order(broker: Broker, first: ProducerAccessMode) -> None:
     """The next becomes exclusive when the topic has no producer any more, with a greater epoch."""
     leader, first_wire = await join(broker, "a", first)
-    _, second = await join(broker, "b", Access.WAIT_FOR_EXCLUSIVE)
-    lost, third = await join(broker, "c", Access.WAIT_FOR_EXCLUSIVE)
-    _, fourth = await join(broker, "d", Access.WAIT_FOR_EXCLUSIVE)
-    epoch = 0 if first is Access.SHARED else 1
+    _, second = await join(broker, "b", ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
+    lost, third = await join(broker, "c", ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
+    _, fourth = await join(broker, "d", ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
+    epoch = 0 if first is ProducerAccessMode.SHARED else 1
     assert answers(first_wire) == [(True, epoch)]
     assert answers(second) == answers(third) == [(False, 0)]
     lost.connection_lost(None)
     await leave(broker, leader)
     assert answers(second)[1:] == [(True, epoch + 1)]
     assert (answers(third)[1:], answers(fourth)[1:]) == ([], [])
-    others = [await join(broker, "e", access) for access in (Access.SHARED, Access.EXCLUSIVE)]
+    others = [
+        await join(broker, "e", access)
+        for access in (ProducerAccessMode.SHARED, ProducerAccessMode.EXCLUSIVE)
+    ]
     assert [wire.frames[-1].command.error.error for _, wire in others] == [
         pb.ProducerBusy,
         pb.ProducerFenced,
@@ -65,9 +77,9 @@ async def test_producers_wait_in_order(broker: Broker, first: Access) -> None:
 
 async def test_a_waiting_producer_sends_nothing(broker: Broker) -> None:
     """SEND before it is ready ends its connection; afterwards it is served."""
-    first, _ = await join(broker, "a", Access.EXCLUSIVE)
-    hasty, hasty_wire = await join(broker, "b", Access.WAIT_FOR_EXCLUSIVE)
-    patient, wire = await join(broker, "c", Access.WAIT_FOR_EXCLUSIVE)
+    first, _ = await join(broker, "a", ProducerAccessMode.EXCLUSIVE)
+    hasty, hasty_wire = await join(broker, "b", ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
+    patient, wire = await join(broker, "c", ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
     await broker.say(hasty, a_send(0))
     assert hasty_wire.closed
     hasty.connection_lost(None)
@@ -81,19 +93,19 @@ async def test_fencing(broker: Broker) -> None:
     """It closes all others, those that wait, too; who was exclusive before is refused for good, and
     who is exclusive may come back.
     """
-    _, first = await join(broker, "a", Access.EXCLUSIVE)
-    _, waiting = await join(broker, "b", Access.WAIT_FOR_EXCLUSIVE)
-    fencing, third = await join(broker, "c", Access.EXCLUSIVE_WITH_FENCING)
+    _, first = await join(broker, "a", ProducerAccessMode.EXCLUSIVE)
+    _, waiting = await join(broker, "b", ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
+    fencing, third = await join(broker, "c", ProducerAccessMode.EXCLUSIVE_WITH_FENCING)
     assert (first.count(CLOSE_PRODUCER), waiting.count(CLOSE_PRODUCER)) == (1, 1)
     assert answers(third) == [(True, 2)]
     fencing.connection_lost(None)
-    _, again = await join(broker, "a", Access.EXCLUSIVE, topic_epoch=1, epoch=1)
+    _, again = await join(broker, "a", ProducerAccessMode.EXCLUSIVE, topic_epoch=1, epoch=1)
     error = again.frames[-1].command.error
     assert (error.error, error.message) == (
         pb.ProducerFenced,
         "Topic epoch has already moved. Current epoch: 2, Producer epoch: 1",
     )
-    _, back = await join(broker, "c", Access.EXCLUSIVE, topic_epoch=2, epoch=1)
+    _, back = await join(broker, "c", ProducerAccessMode.EXCLUSIVE, topic_epoch=2, epoch=1)
     assert answers(back) == [(True, 2)]
 
 
@@ -110,18 +122,18 @@ class Forgetful(OwnsAll):
 
 async def test_without_a_stored_epoch_nobody_is_exclusive(broker: Broker) -> None:
     """The producer is refused, or the one that waited is cut off; both may come again."""
-    broker.server.directory = directory = Forgetful()
-    connection, wire = await join(broker, "a", Access.EXCLUSIVE)
+    broker.server.serving.directory = directory = Forgetful()
+    connection, wire = await join(broker, "a", ProducerAccessMode.EXCLUSIVE)
     assert (wire.count(ERROR), connection.producers) == (1, {})
-    shared, _ = await join(broker, "s", Access.SHARED)
-    _, waiting = await join(broker, "b", Access.WAIT_FOR_EXCLUSIVE)
+    shared, _ = await join(broker, "s", ProducerAccessMode.SHARED)
+    _, waiting = await join(broker, "b", ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
     await leave(broker, shared)
     assert (answers(waiting), waiting.closed) == ([(False, 0)], True)
     directory.broken = False
-    (hosted,) = broker.server._topics.values()
+    (hosted,) = broker.server.serving.open_topics.values()
     for producer in list(hosted.producers.values()):
         producer.connection.connection_lost(None)  # type: ignore[attr-defined]
-    _, last = await join(broker, "b", Access.EXCLUSIVE)
+    _, last = await join(broker, "b", ProducerAccessMode.EXCLUSIVE)
     assert answers(last) == [(True, 1)]
 
 
@@ -139,10 +151,10 @@ class Slow(OwnsAll):
 
 async def test_every_fencing_producer_is_answered(broker: Broker) -> None:
     """One wins; the others, which it fenced out before they were ready, are told so."""
-    broker.server.directory = slow = Slow()
+    broker.server.serving.directory = slow = Slow()
     clients = [await broker.connect() for _ in range(4)]
     for number, (connection, _) in enumerate(clients):
-        access = int(Access.EXCLUSIVE_WITH_FENCING)
+        access = int(ProducerAccessMode.EXCLUSIVE_WITH_FENCING)
         connection.data_received(
             a_producer(producer_name=f"f{number}", producer_access_mode=access, request_id=7)
         )

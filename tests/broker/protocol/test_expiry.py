@@ -22,7 +22,7 @@ async def a_broker(policies: dict[str, Any], published_s_ago: list[int]) -> tupl
     broker.server.rules.set_policies("public/default", policies)
     connection, wire = await broker.producer()
     await broker.consumer(permits=0)
-    now_ms = broker.server.clock.now_ms()
+    now_ms = broker.server.serving.clock.now_ms()
     for number, age_s in enumerate(published_s_ago):
         await broker.say(connection, a_send(number, publish_time_ms=now_ms - age_s * 1000))
     return broker, wire
@@ -33,7 +33,7 @@ async def test_messages_beyond_their_time_to_live_count_as_acknowledged() -> Non
     """The others wait."""
     broker, _ = await a_broker({"message_ttl_in_seconds": 50}, [100, 60, 40, 20])
     await broker.server._build_expiry().check_ages()
-    hosted = broker.server.served(str(TOPIC))
+    hosted = broker.server.serving.topics.served(str(TOPIC))
     assert hosted is not None
     (subscription,) = hosted.core.subscriptions.values()
     assert (subscription.backlog_entries, subscription.entries_expired) == (2, 2)
@@ -44,7 +44,7 @@ async def test_acknowledged_messages_are_kept_as_long_as_the_retention_says() ->
     """Those that are too old go when all have acknowledged them."""
     retention = {"retentionTimeInMinutes": 1, "retentionSizeInMB": -1}
     broker, _ = await a_broker({"retention_policies": retention}, [100, 90, 80, 20])
-    hosted = broker.server.served(str(TOPIC))
+    hosted = broker.server.serving.topics.served(str(TOPIC))
     assert hosted is not None
     (subscription,) = hosted.core.subscriptions.values()
     expiry = broker.server._build_expiry()
@@ -70,7 +70,7 @@ async def test_a_backlog_that_is_too_old_costs_its_producers(policy: str) -> Non
         if policy == "producer_request_hold"
         else pb.ProducerBlockedQuotaExceededException
     ]
-    hosted = broker.server.served(str(TOPIC))
+    hosted = broker.server.serving.topics.served(str(TOPIC))
     assert hosted is not None
     (subscription,) = hosted.core.subscriptions.values()
     subscription.expire_until(1)
@@ -85,7 +85,7 @@ async def test_a_backlog_that_is_too_old_is_evicted_if_the_policy_says_so() -> N
     quota = {"message_age": {"limitTime": 50, "policy": "consumer_backlog_eviction"}}
     broker, wire = await a_broker({"backlog_quota_map": quota}, [100, 60, 20])
     await broker.server._build_expiry().check_quotas()
-    hosted = broker.server.served(str(TOPIC))
+    hosted = broker.server.serving.topics.served(str(TOPIC))
     assert hosted is not None
     (subscription,) = hosted.core.subscriptions.values()
     assert (subscription.backlog_entries, wire.count(CLOSE_PRODUCER)) == (1, 0)

@@ -148,7 +148,7 @@ async def test_nonsense_is_refused_without_a_traceback(broker: Broker, frames: l
         for frame in frames:
             await broker.say(connection, frame)
     assert wire.closed or wire.count(ERROR) == 1
-    assert broker.server.failures.count == 0
+    assert broker.server.serving.failures.count == 0
     assert [
         entry for entry in logs if "exc_info" in entry or entry["log_level"] in ("error", "warning")
     ] == []
@@ -176,7 +176,7 @@ async def test_a_producer_with_a_huge_sequence_id_can_come_back(broker: Broker) 
     connection.connection_lost(None)
     again, wire = await broker.connect()
     await broker.say(again, a_producer(producer_name="p", epoch=1))
-    assert (wire.count(17), broker.server.failures.count) == (1, 0)
+    assert (wire.count(17), broker.server.serving.failures.count) == (1, 0)
 
 
 async def test_figures_of_a_consumer_are_within_range_whatever_was_sent(broker: Broker) -> None:
@@ -199,7 +199,12 @@ async def test_figures_of_a_consumer_are_within_range_whatever_was_sent(broker: 
         connection,
         encode(seek=pb.CommandSeek(consumer_id=1, request_id=4, message_publish_time=1)),
     )
-    assert (wire.count(26), wire.count(30), wire.count(13), broker.server.failures.count) == (
+    assert (
+        wire.count(26),
+        wire.count(30),
+        wire.count(13),
+        broker.server.serving.failures.count,
+    ) == (
         1,
         1,
         2,
@@ -228,13 +233,16 @@ async def test_a_bug_in_a_handler_costs_its_connection_only(
     neighbour = await broker.producer()
     with capture_logs() as logs:
         for _ in range(3):
-            connection, wire = Connection(broker.server, {2: on_connect, 18: handler}), Wire()
+            connection, wire = (
+                Connection(broker.server.serving, {2: on_connect, 18: handler}),
+                Wire(),
+            )
             connection.connection_made(wire)
             await broker.say(connection, CONNECT)
             await broker.say(connection, encode(ping=pb.CommandPing()))
             await asyncio.sleep(0)
             assert wire.closed
-    assert broker.server.failures.count == 3
+    assert broker.server.serving.failures.count == 3
     failed = [entry for entry in logs if entry["log_level"] == "error"]
     assert ["exc_info" in entry for entry in failed] == [True, False, False]
     assert await neighbour_is_served(broker, neighbour)
@@ -250,7 +258,7 @@ async def test_a_bug_behind_a_limit_leaves_no_connection_unread(broker: Broker) 
     )
     assert not wire.reading
     broker.forward(10_000)
-    assert (wire.closed, broker.server.failures.count) == (True, 1)
+    assert (wire.closed, broker.server.serving.failures.count) == (True, 1)
     assert broker.throttling.next_wakeup_ns() is None
 
 
@@ -266,13 +274,13 @@ async def test_a_topic_that_cannot_be_delivered_does_not_stop_others(broker: Bro
     )
     await broker.say(bad, encode(flow=pb.CommandFlow(consumer_id=1, messagePermits=9)))
     _, wire = await broker.consumer(9)
-    hosted = broker.server.served("persistent://public/default/bad")
+    hosted = broker.server.serving.topics.served("persistent://public/default/bad")
     assert hosted is not None
     bad.consumers[1].messages = None  # type: ignore[assignment]
     producer, _ = await broker.connect()
     await broker.say(producer, a_producer(topic="bad"), a_producer(producer_id=2))
     await broker.say(producer, a_send(0), a_send(0, producer_id=2))
-    assert (bad_wire.closed, broker.server.failures.count) == (True, 1)
+    assert (bad_wire.closed, broker.server.serving.failures.count) == (True, 1)
     assert wire.count(MESSAGE) == 1
 
 
@@ -306,7 +314,7 @@ class SlowWire(Wire):
 
 async def slow_consumer(broker: Broker, consumers: int, kind: int) -> tuple[Connection, SlowWire]:
     """A connection of many consumers that does not read."""
-    connection = Connection(broker.server, HANDLERS)
+    connection = Connection(broker.server.serving, HANDLERS)
     wire = SlowWire(connection)
     connection.connection_made(wire)
     await broker.say(connection, CONNECT)
@@ -367,8 +375,8 @@ async def test_answers_that_nobody_reads_end_the_connection(broker: Broker) -> N
         async def topics_of_namespace(self, namespace: Any, mode: str) -> list[str]:
             return ["x" * 1000] * 1_000
 
-    broker.server.directory = ManyTopics()
-    connection = Connection(broker.server, HANDLERS)
+    broker.server.serving.directory = ManyTopics()
+    connection = Connection(broker.server.serving, HANDLERS)
     wire = SlowWire(connection)
     connection.connection_made(wire)
     ask = [
@@ -382,7 +390,7 @@ async def test_answers_that_nobody_reads_end_the_connection(broker: Broker) -> N
     await broker.say(connection, CONNECT, *ask)
     assert wire.closed
     assert UNREAD_BYTES_MAX < wire.buffered < UNREAD_BYTES_MAX + 10_000_000
-    assert broker.server.failures.count == 0
+    assert broker.server.serving.failures.count == 0
 
 
 async def test_answers_that_nobody_reads_are_bounded_for_all_clients_together(
@@ -392,11 +400,11 @@ async def test_answers_that_nobody_reads_are_bounded_for_all_clients_together(
     read meanwhile does not count. The sum is memory in use.
     """
     broker.messaging.set(MessagingSettings(topics_memory_mb=4))
-    outbound = broker.server.admission.outbound
+    outbound = broker.server.serving.attachments.admission.outbound
     assert outbound.limit_bytes == 1024 * 1024
     clients = []
     for number in range(10):
-        connection = Connection(broker.server, HANDLERS)
+        connection = Connection(broker.server.serving, HANDLERS)
         wire = SlowWire(connection)
         connection.connection_made(wire)
         await broker.say(connection, CONNECT)
@@ -525,11 +533,11 @@ async def test_mutated_frames(broker: Broker) -> None:
                     break
             await broker.settle()
             connection.connection_lost(None)
-        await broker.server.measure()
-    assert broker.server.failures.count == 0, [
+        await broker.server.serving.topics.measure()
+    assert broker.server.serving.failures.count == 0, [
         entry for entry in logs if entry["log_level"] == "error"
     ]
-    assert len(broker.server.connections) == 1
+    assert len(broker.server.serving.attachments.connections) == 1
     assert await neighbour_is_served(broker, neighbour, 1)
 
 

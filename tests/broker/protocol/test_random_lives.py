@@ -84,7 +84,7 @@ class Lives:
         return broker
 
     async def open(self, broker: Slow) -> None:
-        broker.server.directory = self.broker.server.directory
+        broker.server.serving.directory = self.broker.server.serving.directory
         self.broker, self.life = broker, self.life + 1
         await broker.server.open_bundle(BUNDLE, self.life)
 

@@ -82,7 +82,7 @@ async def test_there_is_no_transaction_coordinator(
     broker: Broker, topic: str, partitions: int
 ) -> None:
     """No partitions: clients then say that the broker does not enable transactions."""
-    broker.server.directory = OnlyOneTopic()
+    broker.server.serving.directory = OnlyOneTopic()
     connection, wire = await broker.connect()
     asked = pb.CommandPartitionedTopicMetadata(topic=topic, request_id=1)
     await broker.say(connection, encode(partition_metadata=asked))
@@ -111,7 +111,7 @@ async def test_durable_and_other_consumers_do_not_share_a_subscription(
 
 async def test_a_reader_does_not_join_a_subscription_that_is_being_recorded(broker: Broker) -> None:
     """Nor does it take its name."""
-    waits = broker.server.directory = Recording()
+    waits = broker.server.serving.directory = Recording()
     (recording, _), (reader, wire) = await broker.connect(), await broker.connect()
     recording.data_received(a_subscribe())
     while not waits.asked.is_set():

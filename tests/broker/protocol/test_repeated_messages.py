@@ -10,7 +10,7 @@ from broker.protocol.test_stored_topics import Slow
 from system.raw import a_send
 
 from loadmanager.broker.messaging.settings import MessagingSettings
-from loadmanager.broker.messaging.topic import Access
+from loadmanager.broker.messaging.topic import ProducerAccessMode
 from loadmanager.broker.protocol.connection import Connection
 from loadmanager.broker.storage.memory_disk import SharedFiles
 
@@ -47,8 +47,8 @@ async def test_a_client_may_number_new_messages_as_it_likes(left: str) -> None:
         await broker.server.close_bundle(BUNDLE, 1, destination=None, timeout_s=1)
         await broker.settle()
     if left == "crash":
-        directory, broker = broker.server.directory, Slow(broker.files)
-        broker.server.directory = directory
+        directory, broker = broker.server.serving.directory, Slow(broker.files)
+        broker.server.serving.directory = directory
     if left != "connection":
         await broker.server.open_bundle(BUNDLE, 2)
     second, wire = await join(broker, epoch=1)
@@ -88,7 +88,7 @@ async def test_a_producer_that_waited_is_told_its_last_number() -> None:
     broker = Slow(SharedFiles())
     broker.messaging.set(MessagingSettings(deduplicates=True))
     await broker.server.open_bundle(BUNDLE, 1)
-    waits = int(Access.WAIT_FOR_EXCLUSIVE)
+    waits = int(ProducerAccessMode.WAIT_FOR_EXCLUSIVE)
     first, _ = await join(broker, "a", producer_access_mode=waits)
     await broker.say(first, a_send(1), a_send(2))
     second, _ = await join(broker, "b", producer_access_mode=waits)

@@ -54,7 +54,7 @@ async def a_cold_topic() -> tuple[Broker, Counting]:
     await broker.server.open_bundle(BUNDLE, 1)
     connection, _ = await broker.producer()
     await broker.say(connection, *(send_frame(1, number) for number in range(MESSAGES)))
-    storing = broker.server.storing
+    storing = broker.server.serving.storing
     assert storing is not None
     storing._cache._entries.clear()
     await storage.flush()
@@ -80,7 +80,7 @@ async def test_many_seeks_by_time_cost_one_search() -> None:
 async def test_searches_of_a_topic_take_turns() -> None:
     """However many connections seek, one probe of a topic is under way at a time."""
     broker, disk = await a_cold_topic()
-    hosted = broker.server.served(str(TOPIC))
+    hosted = broker.server.serving.topics.served(str(TOPIC))
     assert hosted is not None
     disk.most = 0
     found = await asyncio.gather(*(hosted.published_since(time_ms) for time_ms in [0, 1, 2] * 10))
@@ -97,14 +97,14 @@ async def test_a_reader_that_seeks_and_leaves_is_forgotten(broker: Broker, retur
     seek = pb.CommandSeek(consumer_id=1, request_id=2, message_id=position)
     await broker.say(connection, encode(seek=seek))
     connection.connection_lost(None)
-    hosted = broker.server.served(str(TOPIC))
+    hosted = broker.server.serving.topics.served(str(TOPIC))
     assert hosted is not None
-    await broker.server.measure()
+    await broker.server.serving.topics.measure()
     assert list(hosted.core.subscriptions) == ["s"]
     if returns:
         connection, _ = await broker.connect()
         await broker.say(connection, a_subscribe(durable=False))
     broker.forward(SEEK_S * 1000)
-    await broker.server.measure()
+    await broker.server.serving.topics.measure()
     assert list(hosted.core.subscriptions) == ["s"] * returns
     assert not hosted.sought

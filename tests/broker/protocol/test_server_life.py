@@ -25,7 +25,7 @@ MIB = 1024 * 1024
 async def test_a_repeated_step_that_fails_is_logged_and_goes_on(broker: Broker) -> None:
     """One traffic measurement that raises does not end the measurements."""
     connection, _ = await broker.producer()
-    hosted = broker.server.served(str(TOPIC))
+    hosted = broker.server.serving.topics.served(str(TOPIC))
     assert hosted is not None
     broker.messaging.set(MessagingSettings(stats_interval_s=0.1))
     rates = hosted.core
@@ -33,7 +33,7 @@ async def test_a_repeated_step_that_fails_is_logged_and_goes_on(broker: Broker) 
     with capture_logs() as logs:
         broker.server.begin(OwnsAll())
         async with asyncio.timeout(5):
-            while not broker.server.failures.count:
+            while not broker.server.serving.failures.count:
                 await asyncio.sleep(0.01)
     assert [entry["event"] for entry in logs] == ["a periodic step failed and is tried again"]
     hosted.core = rates
@@ -71,7 +71,7 @@ async def test_a_connection_that_fails_keeps_nobody_from_going_on(broker: Broker
     assert second.throttle.paused
     with capture_logs() as logs:
         broker.clock.forward_ms(3000)
-        broker.server.dispatcher.deliver()  # sets the timer, which is due
+        broker.server.serving.dispatcher.deliver()  # sets the timer, which is due
         await asyncio.wait_for(second.resumed.wait(), 5)
     assert first.resumed.is_set()
     assert [entry["event"] for entry in logs] == ["resuming a connection or subscription failed"]
@@ -103,7 +103,7 @@ async def test_a_client_that_does_not_say_connect(broker: Broker) -> None:
     has said CONNECT stays.
     """
     keep_alive_s = broker.messaging.value.keep_alive_s
-    quiet, wire = Connection(broker.server, HANDLERS), Wire()
+    quiet, wire = Connection(broker.server.serving, HANDLERS), Wire()
     quiet.connection_made(wire)
     talking, other = await broker.connect()
     frame = encode(connect=pb.CommandConnect(client_version="x" * 1000))
@@ -122,7 +122,7 @@ async def test_a_large_frame_before_connect(broker: Broker) -> None:
     a message.
     """
     head = (CONNECT_BYTES_MAX + 1).to_bytes(4, "big")
-    early, wire = Connection(broker.server, HANDLERS), Wire()
+    early, wire = Connection(broker.server.serving, HANDLERS), Wire()
     early.connection_made(wire)
     await broker.say(early, head)
     assert (wire.closed, wire.count(ERROR)) == (True, 1)
@@ -148,8 +148,8 @@ async def test_what_was_read_of_an_older_life_opens_no_topic(broker: Broker, spl
             await self.go_on.wait()
             return ("of the older life",)
 
-    broker.server.directory = directory = Slow()
-    opening = asyncio.ensure_future(broker.server.host(TOPIC))
+    broker.server.serving.directory = directory = Slow()
+    opening = asyncio.ensure_future(broker.server.serving.topics.host(TOPIC))
     await directory.asked.wait()
     if split:
         halves = ["public/default/0x00000000_0x80000000", "public/default/0x80000000_0xffffffff"]
@@ -160,4 +160,4 @@ async def test_what_was_read_of_an_older_life_opens_no_topic(broker: Broker, spl
     directory.go_on.set()
     with pytest.raises(OperationalError, match="Please redo the lookup"):
         await opening
-    assert broker.server.served(str(TOPIC)) is None
+    assert broker.server.serving.topics.served(str(TOPIC)) is None

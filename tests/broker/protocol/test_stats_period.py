@@ -8,7 +8,7 @@ from broker.protocol.driven_broker import BUNDLE, Broker
 from limits.driven import TOPIC
 from system.raw import a_send
 
-from loadmanager.broker.protocol.registry import MEASURED_AT_ONCE
+from loadmanager.broker.protocol.hosted_topics import MEASURED_AT_ONCE
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.telemetry import Detail
 
@@ -23,10 +23,10 @@ async def test_clients_are_served_while_topics_are_measured(broker: Broker) -> N
     connection, _ = await broker.producer()
     names = [TopicName.parse(f"persistent://{TOPIC.namespace}/t-{n}") for n in range(TOPICS)]
     for name in names:
-        await server.host(name)
+        await server.serving.topics.host(name)
     await broker.say(connection, a_send(1))
     broker.forward(1000)
-    measuring = asyncio.ensure_future(server.measure())
+    measuring = asyncio.ensure_future(server.serving.topics.measure())
     turns = 0
     while not measuring.done():
         await asyncio.sleep(0)
@@ -40,7 +40,7 @@ async def test_clients_are_served_while_topics_are_measured(broker: Broker) -> N
     assert told["pulsar_broker_rate_in"] == 1
     assert told["pulsar_broker_storage_size"] > 0
     broker.forward(1000)
-    await server.measure()
+    await server.serving.topics.measure()
     told = {sample.name: sample.value for sample in server.samples(Detail(0, 0, 0))}
     assert told["pulsar_broker_rate_in"] == 1
 
@@ -48,7 +48,7 @@ async def test_clients_are_served_while_topics_are_measured(broker: Broker) -> N
 async def test_a_fenced_bundle_has_no_traffic(broker: Broker) -> None:
     """Nor one that is closed, whoever looks for it."""
     server = broker.server
-    await server.host(TOPIC)
+    await server.serving.topics.host(TOPIC)
     stats = server.bundle_stats()
     assert {bundle: each.topics for bundle, each in stats.items()} == {BUNDLE: 1}
     server.fence_bundle(BUNDLE, 1)

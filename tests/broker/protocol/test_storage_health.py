@@ -8,14 +8,14 @@ from typing import Any
 
 from limits.driven import DrivenClock
 
-from loadmanager.broker.ports.log import UnansweredError
+from loadmanager.broker.ports.log import StorageTimeoutError
 from loadmanager.broker.protocol.storage_health import FAILURES_MAX, FULL_S, StorageHealth
 from loadmanager.broker.storage.log_files import LogFiles
 from loadmanager.broker.storage.memory_disk import MemoryDisk, SharedFiles
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 
 BAD = OperationalError("the disk has an error")
-HUNG = UnansweredError("the storage did not answer within 60 s")
+HUNG = StorageTimeoutError("the storage did not answer within 60 s")
 
 
 async def inline(_number: int, call: Callable[[], Any]) -> Any:

@@ -134,14 +134,14 @@ async def test_backlogs_larger_than_the_cache_are_read_in_order() -> None:
     """A consumer gets what the cache lacks from the segments, and a damaged message is left out."""
     files = SharedFiles()
     broker = Slow(files, segment_entries_max=30)
-    broker.server.storing._cache.limit_bytes = 500  # type: ignore[union-attr]
+    broker.server.serving.storing._cache.limit_bytes = 500  # type: ignore[union-attr]
     connection, _ = await broker.begin()
     await broker.consumer(permits=0)
     for number in range(100):
         await broker.say(connection, send_frame(1, number))
     path = next(path for path in sorted(files.content) if path.endswith(".log"))
     files.change(path, lambda content: content.__setitem__(-1, content[-1] ^ 1))  # entry 29
-    hosted = broker.server.served(str(TOPIC))
+    hosted = broker.server.serving.topics.served(str(TOPIC))
     assert hosted is not None
     flow = encode(flow=pb.CommandFlow(consumer_id=1, messagePermits=1000))
     consumer = next(iter(hosted.attached.values())).connection
@@ -230,11 +230,11 @@ class SlowStore(OwnsAll):
 async def test_what_is_acknowledged_while_cursors_are_saved_is_saved_next() -> None:
     """The metadata store is slower than the interval at which cursors are saved."""
     broker = Slow(SharedFiles())
-    broker.server.directory = directory = SlowStore()
+    broker.server.serving.directory = directory = SlowStore()
     connection, _ = await broker.begin()
     consumer, _ = await broker.consumer(permits=10)
     await broker.say(connection, send_frame(1, 0), send_frame(1, 1))
-    storing = broker.server.storing
+    storing = broker.server.serving.storing
     assert storing is not None
     for entry_id in range(2):
         consumer.data_received(an_ack(entry_id, []))
@@ -261,7 +261,7 @@ async def test_a_cursor_that_is_too_large_is_saved_in_part() -> None:
     subscribe = pb.CommandSubscribe(**other, consumer_id=2, request_id=2)  # type: ignore[arg-type]
     await broker.say(consumer, encode(subscribe=subscribe))
     batch = a_publish(num_messages_in_batch=64_000, payload=bytes(64_000 * 6))
-    hosted = broker.server.served(str(TOPIC))
+    hosted = broker.server.serving.topics.served(str(TOPIC))
     assert hosted is not None
     for _ in range(40):
         await broker.say(connection, batch)
@@ -271,12 +271,12 @@ async def test_a_cursor_that_is_too_large_is_saved_in_part() -> None:
     await broker.say(consumer, an_ack(0, [], consumer_id=2))
     with capture_logs() as lines:
         for _ in range(2):
-            broker.server.storing.save_cursors()  # type: ignore[union-attr]
+            broker.server.serving.storing.save_cursors()  # type: ignore[union-attr]
             await broker.settle()
             await broker.say(consumer, an_ack(39, [1 << 62] * 1_000))
     assert [line["subscription"] for line in lines if "too large" in line["event"]] == ["s"]
     saved = dict(
-        zip("ab", await broker.server.directory.cursors(TOPIC, ["s", "other"]), strict=True)
+        zip("ab", await broker.server.serving.directory.cursors(TOPIC, ["s", "other"]), strict=True)
     )
     assert read_cursor(saved["b"], "other").mark == 1
     assert 0 < len(read_cursor(saved["a"], "s").ack_sets) < 40
@@ -293,12 +293,12 @@ async def test_sequence_ids_survive_the_death_of_a_broker() -> None:
     broker.server.rules.set_policies("public/default", policies)
     connection, _ = await broker.begin()
     await broker.say(connection, *(send_frame(1, number) for number in range(1, 7)))
-    hosted = broker.server.served(str(TOPIC))
+    hosted = broker.server.serving.topics.served(str(TOPIC))
     assert hosted is not None
     hosted.core.trim(0)
     await hosted.stored.trim()  # type: ignore[union-attr]
     heir = Slow(files)
-    heir.server.directory = broker.server.directory
+    heir.server.serving.directory = broker.server.serving.directory
     heir.server.rules.set_policies("public/default", policies)
     connection, wire = await heir.begin()
     success = [frame.command.producer_success for frame in wire.frames if frame.command.type == 17]
@@ -319,7 +319,7 @@ async def test_an_earlier_life_of_a_bundle_opens_nothing() -> None:
     """
     files = SharedFiles()
     owner, late = Slow(files), Slow(files)
-    late.server.directory = owner.server.directory
+    late.server.serving.directory = owner.server.serving.directory
     await owner.server.open_bundle(BUNDLE, 5)
     connection, wire = await owner.producer()
     await owner.say(connection, send_frame(1, 1))
@@ -382,7 +382,7 @@ class Deleting(OwnsAll):
 async def test_a_subscription_of_a_topic_that_is_deleted_meanwhile_misses_nothing() -> None:
     """Its cursor is of the old topic: it is not believed, and no alarm is raised for it."""
     broker = Slow(SharedFiles())
-    broker.server.directory = Deleting(broker)
+    broker.server.serving.directory = Deleting(broker)
     connection, _ = await broker.begin()
     await broker.say(connection, *(send_frame(1, number) for number in range(5)))
     with capture_logs() as lines:
@@ -416,7 +416,7 @@ async def test_a_file_that_is_gone_costs_its_messages_only() -> None:
     connection, _ = await broker.begin()
     for number in range(6):
         await broker.say(connection, send_frame(1, number))
-    storing = broker.server.storing
+    storing = broker.server.serving.storing
     assert storing is not None
     storing._cache._entries.clear()
     segments = sorted(path for path in files.content if path.endswith(".log"))

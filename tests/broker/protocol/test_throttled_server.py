@@ -49,7 +49,7 @@ async def test_what_a_limit_let_go_is_not_served_when_the_lease_has_run_out(brok
     await broker.say(connection, *(a_send(number) for number in range(1000)))
     broker.forward(1000)
     before = wire.count(RECEIPT), reader.count(MESSAGE)
-    broker.server.directory.lease.valid_until_s = broker.clock.monotonic_s()
+    broker.server.serving.directory.lease.valid_until_s = broker.clock.monotonic_s()
     broker.clock.now_ns += 10_000_000_000  # nothing ran meanwhile
     broker.server.limits_changed()
     assert 0 < before[1] <= before[0] < 1000
@@ -105,7 +105,7 @@ async def test_what_a_lost_connection_had_sent_is_dropped(broker: Broker) -> Non
     broker.limit("publishRate", PublishRate(messages_per_s=10))
     connection, _ = await broker.producer()
     await broker.say(connection, *(a_send(number) for number in range(100)))
-    hosted = broker.server.served(str(TOPIC))
+    hosted = broker.server.serving.topics.served(str(TOPIC))
     assert hosted is not None
     stored = hosted.core.messages_in
     connection.connection_lost(None)
@@ -147,7 +147,7 @@ async def test_closing_a_held_producer_frees_its_connection(broker: Broker) -> N
     broker.limit("publishRate", PublishRate(messages_per_s=1))
     connection, _wire = await broker.producer()
     await broker.say(connection, *(a_send(number) for number in range(5)))
-    broker.server.detach_producer(connection.producers.pop(1), for_good=True)
+    broker.server.serving.attachments.detach_producer(connection.producers.pop(1), for_good=True)
     connection.close_producer(1)
     broker.forward(10)
     assert connection.throttle.holds(broker.clock()) == []
@@ -192,7 +192,7 @@ async def test_dispatch_delivers_the_limit_every_second(broker: Broker, entries:
     after it.
     """
     connection, _ = await broker.producer()
-    hosted = broker.server.served(str(TOPIC))
+    hosted = broker.server.serving.topics.served(str(TOPIC))
     assert hosted is not None
     publisher = connection.producers[1].core
     for number, messages in enumerate(entries):
@@ -251,7 +251,7 @@ async def test_idle_subscriptions_do_not_keep_others_waiting(broker: Broker, idl
     nothing can be sent to.
     """
     connection, _ = await broker.producer()
-    hosted = broker.server.served(str(TOPIC))
+    hosted = broker.server.serving.topics.served(str(TOPIC))
     assert hosted is not None
     for number in range(idle):
         hosted.core.subscribe(f"idle-{number}", SubscriptionType.SHARED, 0, durable=True)
@@ -280,7 +280,7 @@ async def test_a_subscription_that_lost_its_consumer_leaves_the_queue(broker: Br
     await broker.say(connection, *(a_send(number) for number in range(100)))
     assert broker.throttling.next_wakeup_ns() is not None
     consumer.connection_lost(None)
-    broker.server.dispatcher.deliver()
+    broker.server.serving.dispatcher.deliver()
     assert broker.throttling.next_wakeup_ns() is None
 
 

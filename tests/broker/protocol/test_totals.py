@@ -17,7 +17,7 @@ from loadmanager.broker.protocol.totals import (
     Figures,
     NamespaceTotals,
     Totals,
-    Writes,
+    WriteCounts,
 )
 
 small = st.integers(0, 1000)
@@ -79,7 +79,7 @@ def test_entries_fall_into_pulsars_buckets() -> None:
     """A size that is a bucket's limit belongs to it; what is larger to the next. Storing takes no
     time that the buckets of times could tell.
     """
-    writes = Writes()
+    writes = WriteCounts()
     for size in (128, 129, 1_232_896, 1_232_897):
         writes.add(size)
     taken = dict(zip(WRITES, writes.take(), strict=True))

@@ -57,11 +57,11 @@ class Busy(Broker):
         self.server = BrokerServer(
             self.messaging, clock=self.clock, spawn=self.spawn, throttling=self.throttling
         )
-        self.server.directory = OwnsAll(self.server.fence_all)
+        self.server.serving.directory = OwnsAll(self.server.fence_all)
 
     def of(self, role: str) -> tuple[Connection, Counting]:
         """A client of a role that has said CONNECT."""
-        connection, wire = Connection(self.server, HANDLERS), Counting()
+        connection, wire = Connection(self.server.serving, HANDLERS), Counting()
         connection.connection_made(wire)
         connection.roles = (role,)
         connection.data_received(CONNECT)
@@ -138,7 +138,7 @@ async def test_a_role_has_a_bounded_number_of_requests_in_progress() -> None:
     """Over all its connections; those of other roles go on, and all are answered in the end."""
     broker = Busy()
     broker.messaging.set(MessagingSettings(requests_per_role_max=10))
-    directory = broker.server.directory = Waits()
+    directory = broker.server.serving.directory = Waits()
     asked = encode(
         partition_metadata=pb.CommandPartitionedTopicMetadata(
             topic="persistent://public/default/t", request_id=1
@@ -165,7 +165,7 @@ async def test_a_client_that_leaves_gives_its_place_back() -> None:
     """Its requests end without it, and nobody waits for a connection that is gone."""
     broker = Busy()
     broker.messaging.set(MessagingSettings(requests_per_role_max=1))
-    directory = broker.server.directory = Waits()
+    directory = broker.server.serving.directory = Waits()
     asked = encode(
         partition_metadata=pb.CommandPartitionedTopicMetadata(
             topic="persistent://public/default/t", request_id=1

@@ -29,17 +29,17 @@ class Cut(Slow):
     def end_lease(self) -> None:
         """As a silent ZooKeeper does."""
         server = self.server
-        server.directory.lease.valid_until_s = 0.0
-        server.directory.fence = lambda: None  # type: ignore[method-assign]
+        server.serving.directory.lease.valid_until_s = 0.0
+        server.serving.directory.fence = lambda: None  # type: ignore[method-assign]
         server.fence_unproven({BUNDLE: 1})
 
     def prove(self) -> None:
         """ZooKeeper answers again."""
-        self.server.directory.lease.valid_until_s = float("inf")
+        self.server.serving.directory.lease.valid_until_s = float("inf")
 
     async def take_over(self) -> None:
         """Another broker opens the log of the topic."""
-        hosted = self.server.served(str(TOPIC))
+        hosted = self.server.serving.topics.served(str(TOPIC))
         assert hosted is not None
         record = hosted.stored.record  # type: ignore[union-attr]
 
@@ -79,7 +79,7 @@ async def test_open_stored_topics_go_on() -> None:
     await broker.say(connection, send_frame(1, 1))
     assert (wire.count(RECEIPT), reader.count(MESSAGE)) == (1, 1)
     asked = encode(lookup=pb.CommandLookupTopic(topic=str(TOPIC), request_id=2))
-    broker.server.directory.known = lambda _: None  # type: ignore[method-assign]
+    broker.server.serving.directory.lookup_in_memory = lambda _: None  # type: ignore[method-assign]
     _, again = await a_client(broker, asked)
     (answer,) = [f.command for f in again.frames if f.command.type == LOOKUP_RESPONSE]
     assert answer.lookup_response.response == 1
@@ -118,7 +118,7 @@ async def test_a_later_opening_ends_the_receipts() -> None:
         await broker.take_over()
         await broker.say(connection, send_frame(1, sequence_id))
         assert (wire.count(RECEIPT), wire.count(CLOSE_PRODUCER)) == (1, 1)
-        assert broker.server.served(str(TOPIC)) is None
+        assert broker.server.serving.topics.served(str(TOPIC)) is None
 
 
 @pytest.mark.asyncio
@@ -147,7 +147,7 @@ async def test_nothing_is_delivered_without_a_proof() -> None:
     broker.forward(int(LOOK_VALID_S * 1000) + 1)
     await broker.say(connection, send_frame(1, 1))
     assert (wire.count(RECEIPT), reader.count(MESSAGE)) == (1, 0)
-    proof = broker.server.storing.proof  # type: ignore[union-attr]
+    proof = broker.server.serving.storing.proof  # type: ignore[union-attr]
     broker.timeout_s = 0.01
     broker.works.clear()
     await proof.look()
@@ -180,8 +180,8 @@ async def test_cursors_wait_for_the_lease() -> None:
     broker = Cut(SharedFiles())
     await broker.begin()
     await broker.consumer(permits=10)
-    hosted = broker.server.served(str(TOPIC))
-    storing = broker.server.storing
+    hosted = broker.server.serving.topics.served(str(TOPIC))
+    storing = broker.server.serving.storing
     assert hosted is not None
     assert hosted.stored is not None
     assert storing is not None

@@ -130,6 +130,20 @@ def test_a_new_folder_is_durable_only_once_its_name_is(tmp_path: Path) -> None:
     assert len(synced) == 4
 
 
+def test_the_name_of_a_directory_that_was_made_is_durable(tmp_path: Path) -> None:
+    """Without it, a loss of power takes all that is in it."""
+    synced = list[str]()
+
+    def fsync(found: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{found}").readlink()))
+
+    root = tmp_path / "a" / "b"
+    DirectoryDisk(root, fsync=fsync)
+    assert synced == [str(tmp_path / "a"), str(tmp_path)]
+    DirectoryDisk(root, fsync=fsync)
+    assert len(synced) == 2
+
+
 @pytest.mark.parametrize("other", [os.mkfifo, os.mkdir])
 @pytest.mark.parametrize(
     "call",

@@ -18,7 +18,7 @@ from loadmanager.broker.messaging.stored_log import StoredLog
 from loadmanager.broker.ports.log import Run
 from loadmanager.broker.storage.disk import DirectoryDisk
 from loadmanager.broker.storage.log_files import THREADS, LogFiles
-from loadmanager.broker.storage.memory_disk import MemoryDisk, SharedFiles
+from loadmanager.broker.storage.memory_disk import OPEN_MAX, MemoryDisk, SharedFiles
 from loadmanager.broker.storage.writers import JOURNALS_MAX, RESERVE, WAITING_MAX
 from loadmanager.kit.errors import CorruptDataError, OperationalError
 from loadmanager.kit.files.worker import Worker
@@ -292,6 +292,25 @@ async def test_a_piece_that_a_journal_has_lost_is_not_brought_again() -> None:
     failing.files.change(journal, lambda raw: raw.__setitem__(slice(900, 909), b"x" * 9))
     segments, end_id = await other.open(7, runs, 0)
     assert (end_id, await content(other, segments)) == (1, [bytes(2000)])
+
+
+async def test_a_dead_brokers_topics_are_taken_over_on_a_disk_without_room_for_names() -> None:
+    """The room that it had taken is freed for the mark."""
+    failing = Failing()
+    disk = MemoryDisk(failing.files)
+    storage, other = LogFiles(disk, inline, direct_max=0), failing.storage()
+    segments, _ = await storage.open(7, [], 0)
+    await commit(storage, a_log(segments), b"first")
+    runs, reserve = [Run(1, 0, storage.writer)], f"writers/{storage.writer}/{RESERVE}"
+    assert reserve in failing.files.content
+    failing.files.trouble = lambda call, _: (
+        ENOSPC if call == "create" and reserve in failing.files.content else 0
+    )
+    with pytest.raises(OperationalError):
+        await other.open(7, runs, 0)
+    disk.kill()
+    segments, end_id = await other.open(7, runs, 0)
+    assert (end_id, await content(other, segments)) == (1, [b"first"])
 
 
 async def test_a_segment_that_cannot_be_stored_costs_its_own_log_only() -> None:
@@ -638,3 +657,54 @@ async def test_a_failed_commit_is_not_stored_in_part_whose_journal_another_broke
     assert deleted[0] not in failing.files.content
     segments, end_id = await other.open(7, runs, 0)
     assert (end_id, await content(other, segments)) == (3, [b"first", b"second", b"third"])
+
+
+async def test_what_another_broker_has_found_of_a_failed_commit_can_be_read_here() -> None:
+    """The beginning of a segment waits in memory; a commit behind it failed, but its journal has
+    it, and another broker served the log meanwhile.
+    """
+    failing = Failing(Holes())
+    storage, other = failing.storage(direct_max=0), failing.storage()
+    segments, _ = await storage.open(7, [], 0)
+    log = a_log(segments)
+    await commit(storage, log, b"first")
+    failing.next = (".journal", EIO)
+    with pytest.raises(OperationalError):
+        await commit(storage, log, b"second")
+    runs = [Run(1, 0, storage.writer)]
+    segments, end_id = await other.open(7, runs, 0)
+    assert (end_id, await content(other, segments)) == (2, [b"first", b"second"])
+    segments, _ = await storage.open(7, [*runs, Run(2, 2, other.writer)], 0)
+    assert await content(storage, segments) == [b"first", b"second"]
+
+
+async def test_a_failure_is_told_of_each_of_many_segments_of_a_journal() -> None:
+    """A process brings the journal of one that has ended to more segments than it has open at once.
+    Before it syncs them, another process is told that one of them cannot be written.
+    """
+    failing = Failing()
+    disk, logs = MemoryDisk(failing.files), range(OPEN_MAX + 20)
+    storage, batch = LogFiles(disk, inline), {}
+    for log_id in logs:
+        log = a_log((await storage.open(log_id, [], 0))[0])
+        log.append(b"message", 1, 0, "p", 0)
+        batch[log_id] = log.take()[0]
+    assert await storage.append(batch) == set()
+    disk.kill()
+    runs, told, other = [Run(1, 0, storage.writer)], list[str](), failing.storage()
+
+    def trouble(call: str, path: str) -> int:
+        if call == "sync" and path.endswith(".log") and not told:
+            told.append(path)
+            failing.next = (f"{1:016x}/00000001-{0:016x}.log", EIO)
+            with pytest.raises(OperationalError):
+                other.open(1, runs, 0).send(None)
+        return failing._trouble(call, path)
+
+    failing.files.trouble = trouble
+    third = failing.storage()
+    with suppress(OperationalError):  # it is told of the failure, too
+        await third.recover()
+    assert told
+    segments, end_id = await third.open(1, runs, 0)
+    assert (end_id, await content(third, segments, 1)) == (1, [b"message"])

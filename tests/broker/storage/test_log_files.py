@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 
 from loadmanager.broker.messaging.segments import ABSENT, SegmentIndex, entries_in
 from loadmanager.broker.messaging.stored_log import Rollover, StoredLog
-from loadmanager.broker.ports.log import FencedError, Run, UnansweredError
+from loadmanager.broker.ports.log import FencedError, Run, StorageTimeoutError
 from loadmanager.broker.storage.commit_journal import index_path, segment_path
 from loadmanager.broker.storage.disk import OPEN_MAX, DirectoryDisk
 from loadmanager.broker.storage.log_files import COMMITTER, RETIRED_MAX, LogFiles
@@ -492,9 +492,9 @@ async def test_a_disk_that_hangs_is_an_error_in_time() -> None:
         await hangs.wait()
 
     files = LogFiles(fresh(), run, timeout_s=lambda: 0.01)
-    with pytest.raises(UnansweredError):
+    with pytest.raises(StorageTimeoutError):
         await files.open(7, [], 0)
-    with pytest.raises(UnansweredError):
+    with pytest.raises(StorageTimeoutError):
         await files.append({})
 
 
@@ -682,7 +682,7 @@ async def test_an_error_names_its_file(tmp_path: Path) -> None:
     path.unlink()
     path.mkdir()
     other = LogFiles(DirectoryDisk(tmp_path), inline)
-    with pytest.raises(OperationalError, match=r"directory: 0{15}7/00000001-0{16}\.log$"):
+    with pytest.raises(OperationalError, match=r"file: 0{15}7/00000001-0{16}\.log$"):
         await other.open(7, [Run(1, 0, files.writer)], 0)
 
 
@@ -759,3 +759,25 @@ async def test_a_probe_notices_another_directory(tmp_path: Path) -> None:
     (tmp_path / "shared.id").unlink()
     with pytest.raises(OperationalError, match="another one by now"):
         await storage.probe()
+
+
+async def test_a_part_of_a_trimmed_segment_that_a_journal_brings_back_is_no_loss() -> None:
+    """A segment was written by way of the journal, directly, and by way of the journal again. It
+    was trimmed; then its writer ended, before it had deleted the journal.
+    """
+    files = SharedFiles()
+    disk = MemoryDisk(files)
+    storage = LogFiles(disk, inline)
+    segments, _ = await storage.open(7, [], 0)
+    log = a_log(segments, entries_max=5)
+    for tails in ((b"1" * 600, b"2" * 600), (b"3",), (b"4" * 600, b"5" * 600), (b"6",)):
+        for tail in tails:
+            log.append(tail, 1, 0, "p", log.next_id)
+        assert await storage.append({7: log.take()[0]}) == set()
+    await storage.trim(7, 5)
+    assert segment_path(7, 1, 0) not in files.content
+    disk.kill()
+    other = LogFiles(MemoryDisk(files), inline)
+    segments, end_id = await other.open(7, [Run(1, 0, storage.writer)], 5)
+    assert segment_path(7, 1, 0) in files.content
+    assert ([segment.first_id for segment in segments], end_id, other.damaged) == ([5], 6, 0)

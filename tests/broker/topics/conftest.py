@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from virtual_time import on_virtual_time as pytest_asyncio_loop_factories
+from loadmanager.testing.virtual_time import on_virtual_time as pytest_asyncio_loop_factories
 
 __all__ = ["pytest_asyncio_loop_factories"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-from clusters.members import NS, Broker, a_fleet
+from contextlib import nullcontext
 
+import pytest
+from clusters.members import NS, Broker, a_fleet, nothing_open
+
+from loadmanager.broker.ports.log import LogRecord
 from loadmanager.broker.topics.topics import Topics
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import NotFoundError, OperationalError
@@ -32,10 +35,45 @@ async def test_the_policies_of_a_topic_go_with_it(what: str) -> None:
         await store.create(paths.managed_ledger(TOPIC), b"")
         await store.create(paths.topic_policies(TOPIC), b"{}")
         if what == "topic":
-            await topics.delete(TOPIC, force=False)
+            await topics.delete(TOPIC, force=False, close=nothing_open)
         else:
             await namespaces.delete_namespace(NAMESPACE)
         assert await store.get(paths.topic_policies(TOPIC)) is None
+
+
+class Files:
+    """Deletes the files of logs, and says when."""
+
+    def __init__(self, steps: list[object]) -> None:
+        self.steps = steps
+
+    async def delete(self, log_id: int) -> None:
+        """Delete the files of a log."""
+        self.steps.append(log_id)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_the_files_of_a_topic_go_when_nobody_writes_them_any_more(*, fails: bool) -> None:
+    """Its records go before it is closed, so that clients who come back at once get a new log; the
+    old one's files go afterwards, even if an owner cannot be asked.
+    """
+    steps: list[object] = []
+    async with MemoryTree().session() as store:
+        settings = Live(BrokerSettings())
+        topics = Topics(store, Namespaces(store, settings), settings, storage=Files(steps))
+        await store.create(paths.managed_ledger(TOPIC), b"")
+        await topics.logs.save(TOPIC, LogRecord(7, 1))
+
+        async def close() -> None:
+            steps.append(await topics.logs.record(TOPIC))
+            await topics.logs.save(TOPIC, LogRecord(8, 2))
+            if fails:
+                raise OperationalError("its owner does not answer")
+
+        with pytest.raises(OperationalError) if fails else nullcontext():
+            await topics.delete(TOPIC, force=True, close=close)
+        assert steps == [None, 7]
+        assert (await topics.logs.record(TOPIC)).log_id == 8
 
 
 async def test_the_pins_of_a_namespace_go_with_it() -> None:

@@ -19,8 +19,8 @@ from loadmanager.engine.policies.isolation import (
     EXPRESSIONS_MAX,
     SIZE_MAX,
     AutoFailover,
+    IsolationPolicies,
     IsolationPolicy,
-    Policies,
     Work,
     _compiled,
     decode_policies,
@@ -283,7 +283,7 @@ def test_who_may_serve_is_everyone_without_a_reason_not_to(
     policies: dict[str, IsolationPolicy], clusters: list[dict[str, bool]]
 ) -> None:
     """What is kept of one cluster does not show in the next one."""
-    kept = Policies(dict(sorted(policies.items())))
+    kept = IsolationPolicies(dict(sorted(policies.items())))
     for cluster in clusters:
         reports = {
             f"{host}:80": LocalBrokerData(persistent_topics_enabled=persistent)
@@ -292,6 +292,6 @@ def test_who_may_serve_is_everyone_without_a_reason_not_to(
         snapshot = ClusterSnapshot(now_ms=0, reports=reports, isolation_policies=kept)
         for namespace in ("t/a", "t/b", "u/a", "v/a"):
             left, reasons = filters.may_serve(snapshot, namespace)
-            fresh = Policies(kept).rejected(namespace, sorted(reports), reports)
+            fresh = IsolationPolicies(kept).rejected(namespace, sorted(reports), reports)
             assert dict(reasons) == fresh
             assert list(left) == [broker for broker in sorted(reports) if broker not in fresh]

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import pytest
-from virtual_time import VirtualLoop
 
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.supervisor import READY_TIMEOUT_S, Supervisor
+from loadmanager.testing.virtual_time import VirtualLoop
 
 
 class Pretended:

@@ -17,7 +17,7 @@ from system.proxy import Proxy
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata.store import SessionState
 from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
-from loadmanager.kit.zookeeper.outage import Outage
+from loadmanager.kit.zookeeper.outage import OutageLog
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore, _value_of
 
@@ -175,7 +175,7 @@ def test_errors_of_kazoo_are_sentences(error: Exception, text: str) -> None:
 
 def test_long_outage_is_said_once_a_minute() -> None:
     """During an outage there is one line a minute; the first contains how long the lease holds."""
-    outage = Outage("zoo:2181")
+    outage = OutageLog("zoo:2181")
     with capture_logs() as logs:
         for now_s in range(100, 231):
             lease_left_s = 130.0 - now_s
@@ -191,7 +191,7 @@ def test_long_outage_is_said_once_a_minute() -> None:
 
 def test_link_that_comes_and_goes_is_said_once_a_minute() -> None:
     """Outages within a minute share a line, which contains their number."""
-    outage = Outage("zoo:2181")
+    outage = OutageLog("zoo:2181")
     with capture_logs() as logs:
         for now_s in range(100, 170, 2):
             outage.unanswered(now_s, last_answer_s=now_s - 1, lease_left_s=3.0, error="reset")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loadmanager.broker.wiring.initialize import record_cluster
+from loadmanager.broker.initialize import record_cluster
 from loadmanager.kit.errors import ConfigError, OperationalError
 from loadmanager.kit.metadata.store import Create
 from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
@@ -51,3 +51,6 @@ def test_files_that_name_nobody(
     missing = ZooKeeperSettings(auth_file=str(tmp_path / "missing"))
     with pytest.raises(ConfigError, match="cannot be read"):
         missing.credentials()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        ZooKeeperSettings(auth_file=str(tmp_path / "pipe")).credentials()

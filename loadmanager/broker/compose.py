@@ -1,6 +1,6 @@
 """A broker: a member that serves Pulsar's clients, or whatever else hashes into bundles.
 
-It takes everything outside it from `Outside`. `broker.wiring.broker` adds what a process has:
+It takes everything outside it from `Outside`. `broker.process` adds what a process has:
 ports, signals, metrics, history on disk.
 """
 
@@ -9,15 +9,8 @@ from __future__ import annotations
 from functools import partial
 
 from loadmanager.broker.admin.use_cases import UseCases
-from loadmanager.broker.messaging.settings import MessagingSettings
-from loadmanager.broker.settings.live import LiveSettings
-from loadmanager.broker.topics.deleting import Deleting
-from loadmanager.broker.topics.directory import TopicDirectory
-from loadmanager.broker.topics.limits import Limits
-from loadmanager.broker.topics.schemas import Schemas
-from loadmanager.broker.topics.topics import Topics
-from loadmanager.broker.wiring.auditing import Telling, build_audit
-from loadmanager.broker.wiring.hosting import (
+from loadmanager.broker.auditing import Telling, build_audit
+from loadmanager.broker.hosting import (
     access_watchers,
     build_access,
     build_hosting,
@@ -26,7 +19,14 @@ from loadmanager.broker.wiring.hosting import (
     hosting_samples,
     share_topics,
 )
-from loadmanager.broker.wiring.outside import HostsTopics, Outside, StoresTopics
+from loadmanager.broker.messaging.settings import MessagingSettings
+from loadmanager.broker.service import HostsTopics, Outside, StoresTopics
+from loadmanager.broker.settings.live import LiveSettings
+from loadmanager.broker.topics.deleting import Deleting
+from loadmanager.broker.topics.directory import TopicDirectory
+from loadmanager.broker.topics.limits import Limits
+from loadmanager.broker.topics.schemas import StoredSchemas
+from loadmanager.broker.topics.topics import Topics
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.metrics.settings import MetricsSettings
@@ -36,9 +36,10 @@ from loadmanager.kit.units import MIB
 from loadmanager.leader.audit import NotingStore
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.settings import ThrottlingSettings
-from loadmanager.member.compose import Member, base_of
+from loadmanager.member.compose import ComposedMember
 from loadmanager.member.orders import Orders
 from loadmanager.member.splitting import Splitting
+from loadmanager.member.world import base_of
 
 
 class Parts:
@@ -56,7 +57,7 @@ class Parts:
             publish_buffer_bytes=messaging.value.publish_buffer_mb * MIB,
         )
         self.hosting = build_hosting(settings, outside, scope, self._throttling)
-        self.member = Member(
+        self.member = ComposedMember(
             base,
             outside,
             self.hosting,
@@ -88,7 +89,7 @@ class Parts:
             cluster=cluster,
             session_keeper=self.member.session_keeper,
             topics=self._topics,
-            schemas=Schemas(noting, cluster.namespaces, outside.clock, base.corrupt),
+            schemas=StoredSchemas(noting, cluster.namespaces, outside.clock, base.corrupt),
             ownership=self.member.ownership,
             lookups=self.member.lookups,
             limits=self.limits,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import selectors
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -44,3 +46,16 @@ def on_virtual_time() -> Mapping[str, type[VirtualLoop]]:
     imports this as `pytest_asyncio_loop_factories`.
     """
     return {"virtual": VirtualLoop}
+
+
+def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Make a synchronous test of an asynchronous one, which runs on a loop of its own whose time
+    jumps.
+    """
+
+    @functools.wraps(test)
+    def run(*arguments: Any, **fields: Any) -> None:
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            runner.run(test(*arguments, **fields))
+
+    return run

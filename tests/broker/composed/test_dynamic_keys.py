@@ -766,7 +766,7 @@ async def turns(cluster: Cluster) -> Observe:
 
 async def room_for_a_third_request(cluster: Cluster) -> Observe:
     """Whether a role with two requests in progress may ask something else."""
-    turns = cluster.brokers[0].parts.hosting.turns
+    turns = cluster.brokers[0].parts.hosting.serving.turns
     party = turns.party("role")
     party.requests = 2
     return _value(lambda: turns.may_ask(party))
@@ -774,7 +774,7 @@ async def room_for_a_third_request(cluster: Cluster) -> Observe:
 
 async def too_many_refusals(cluster: Cluster) -> Observe:
     """Whether a role that is refused again and again was refused too often."""
-    turns = cluster.brokers[0].parts.hosting.turns
+    turns = cluster.brokers[0].parts.hosting.serving.turns
     party = turns.party("role")
     return _value(lambda: turns.refused(party))
 

@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from loadmanager.broker.messaging.settings import MessagingSettings, StorageSettings
+from loadmanager.broker.service import (
+    AuthenticatesClients,
+    BrokerService,
+    DisconnectsRoles,
+    Outside,
+    SharesTopics,
+    StoresTopics,
+    TellsChanges,
+)
 from loadmanager.broker.settings.live import LiveSettings
 from loadmanager.broker.topics.access import AccessSettings, BrokerAccess
 from loadmanager.broker.topics.limit_telemetry import samples as limit_samples
 from loadmanager.broker.topics.refused_tokens import RefusedTokens
 from loadmanager.broker.topics.topics import Topics
-from loadmanager.broker.wiring.outside import (
-    AuthenticatesClients,
-    DisconnectsRoles,
-    Outside,
-    Service,
-    SharesTopics,
-    StoresTopics,
-    TellsChanges,
-)
 from loadmanager.kit.audit import Audit
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
@@ -62,7 +62,7 @@ def access_watchers(store: Store, access: BrokerAccess | None) -> list[Watcher]:
     return [] if access is None else [Watcher(store, paths.REFUSED, access.refused.on_change)]
 
 
-def disconnect(hosting: Service, access: BrokerAccess | None, role: str) -> int:
+def disconnect(hosting: BrokerService, access: BrokerAccess | None, role: str) -> int:
     """End what a role has begun here; returns how many connections of clients these are."""
     if access is not None:
         access.end(role)
@@ -74,7 +74,7 @@ def build_hosting(
     outside: Outside,
     scope: Scope,
     throttling: BrokerThrottling,
-) -> Service:
+) -> BrokerService:
     """The service, with its storage if it takes one, as our broker does."""
     hosting = outside.service(
         settings.live(MessagingSettings),
@@ -88,7 +88,7 @@ def build_hosting(
     return hosting
 
 
-def connect(hosting: Service, access: BrokerAccess | None, audit: Audit) -> None:
+def connect(hosting: BrokerService, access: BrokerAccess | None, audit: Audit) -> None:
     """Give the service its access checks and the audit log if it takes them, as our broker does."""
     if isinstance(hosting, TellsChanges):
         hosting.tell_changes(audit)
@@ -103,14 +103,17 @@ def connect(hosting: Service, access: BrokerAccess | None, audit: Audit) -> None
             )
 
 
-def share_topics(topics: Topics, hosting: Service) -> None:
+def share_topics(topics: Topics, hosting: BrokerService) -> None:
     """Have a namespace create topics only while it has its share of the broker's."""
     if isinstance(hosting, SharesTopics):
         topics.check_new = hosting.memory.check_new_topic
 
 
 def hosting_samples(
-    hosting: Service, throttling: BrokerThrottling, clock: Clock, metrics: Live[MetricsSettings]
+    hosting: BrokerService,
+    throttling: BrokerThrottling,
+    clock: Clock,
+    metrics: Live[MetricsSettings],
 ) -> list[Callable[[], Iterable[Sample]]]:
     """Return what measures the hosted service and its limits."""
     return [

@@ -14,7 +14,7 @@ from loadmanager.broker.ports.directory import Directory
 from loadmanager.broker.ports.log import Storage
 from loadmanager.broker.ports.topics import TopicHost
 from loadmanager.broker.protocol.server import BrokerServer
-from loadmanager.broker.topics.limits import MessageRules
+from loadmanager.broker.topics.limits import PolicyListener
 from loadmanager.kit.audit import Audit
 from loadmanager.kit.conf import Live
 from loadmanager.kit.listener import Tls
@@ -24,7 +24,7 @@ from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.world import World
 
 
-class Service(Hosting, Protocol):
+class BrokerService(Hosting, Protocol):
     """Serves the clients of a broker: Pulsar's topics, or whatever else hashes into bundles."""
 
     def begin(self, directory: Directory) -> None:
@@ -52,25 +52,25 @@ class Service(Hosting, Protocol):
 
 @runtime_checkable
 class StoresTopics(Protocol):
-    """A `Service` that keeps topics in the storage."""
+    """A `BrokerService` that keeps topics in the storage."""
 
     def store_in(self, storage: Storage, settings: Live[StorageSettings]) -> None:
-        """Store persistent topics from now on; called before `Service.begin`."""
+        """Store persistent topics from now on; called before `BrokerService.begin`."""
         ...
 
 
 @runtime_checkable
 class AuthenticatesClients(Protocol):
-    """A `Service` that authenticates its clients."""
+    """A `BrokerService` that authenticates its clients."""
 
     def protect(self, access: Access) -> None:
-        """Authenticate clients by this from now on; called before `Service.begin`."""
+        """Authenticate clients by this from now on; called before `BrokerService.begin`."""
         ...
 
 
 @runtime_checkable
 class DisconnectsRoles(Protocol):
-    """A `Service` that knows the roles of its clients."""
+    """A `BrokerService` that knows the roles of its clients."""
 
     def disconnect(self, role: str) -> int:
         """Hang up on the clients of a role; returns how many these are."""
@@ -79,19 +79,21 @@ class DisconnectsRoles(Protocol):
 
 @runtime_checkable
 class TellsChanges(Protocol):
-    """A `Service` that tells of what its clients change."""
+    """A `BrokerService` that tells of what its clients change."""
 
     def tell_changes(self, audit: Audit) -> None:
-        """Tell this of changes from now on; called before `Service.begin`."""
+        """Tell this of changes from now on; called before `BrokerService.begin`."""
         ...
 
 
 @runtime_checkable
 class HostsTopics(Protocol):
-    """A `Service` whose topics operators can ask, and give rules, as those of Pulsar's brokers."""
+    """A `BrokerService` whose topics operators can ask, and give rules, as those of Pulsar's
+    brokers.
+    """
 
     @property
-    def rules(self) -> MessageRules:
+    def rules(self) -> PolicyListener:
         """Who keeps messages; told of the policies of namespaces."""
         ...
 
@@ -103,7 +105,7 @@ class HostsTopics(Protocol):
 
 @runtime_checkable
 class SharesTopics(Protocol):
-    """A `Service` whose namespaces share the number of topics."""
+    """A `BrokerService` whose namespaces share the number of topics."""
 
     @property
     def memory(self) -> TopicMemory:
@@ -117,7 +119,7 @@ class Outside(World):
 
     stop: Callable[[int], None]
     """Called when an operator stops this broker: unload at most so many bundles/s (0: any)."""
-    service: Callable[..., Service] = BrokerServer
+    service: Callable[..., BrokerService] = BrokerServer
     """Makes what hosts the bundles; called with the arguments of `BrokerServer`."""
     connections_cap: int = 0
     """The most client connections that the process can serve; 0: any number."""

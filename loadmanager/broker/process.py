@@ -1,4 +1,4 @@
-"""One broker process: ports, session, signals. `broker.wiring.parts` builds what runs in it."""
+"""One broker process: ports, session, signals. `broker.compose` builds what runs in it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,9 @@ from loadmanager import __version__
 from loadmanager.broker.admin.calls import Calls
 from loadmanager.broker.admin.peers import HttpPeers
 from loadmanager.broker.admin.server import AdminServer
-from loadmanager.broker.messaging.settings import StorageSettings
-from loadmanager.broker.ports.log import Storage
-from loadmanager.broker.protocol.server import BrokerServer
-from loadmanager.broker.settings import check
-from loadmanager.broker.settings.live import LiveSettings
-from loadmanager.broker.settings.secrets import read_by_others
-from loadmanager.broker.storage.shared_id import SharedDirectory, SharedId
-from loadmanager.broker.storage.storage import DirectoryStorage
-from loadmanager.broker.topics.access import AccessSettings
-from loadmanager.broker.topics.shared_directory import require_original, require_shared
-from loadmanager.broker.wiring.initialize import record_cluster
-from loadmanager.broker.wiring.outside import Outside, Service
-from loadmanager.broker.wiring.parts import Parts
-from loadmanager.broker.wiring.ports import (
+from loadmanager.broker.compose import Parts
+from loadmanager.broker.initialize import record_cluster
+from loadmanager.broker.listeners import (
     Port,
     TlsContexts,
     address_of,
@@ -40,6 +29,17 @@ from loadmanager.broker.wiring.ports import (
     urls_of,
     warn_if_restricted,
 )
+from loadmanager.broker.messaging.settings import StorageSettings
+from loadmanager.broker.ports.log import Storage
+from loadmanager.broker.protocol.server import BrokerServer
+from loadmanager.broker.service import BrokerService, Outside
+from loadmanager.broker.settings import check
+from loadmanager.broker.settings.live import LiveSettings
+from loadmanager.broker.settings.secrets import read_by_others
+from loadmanager.broker.storage.shared_id import SharedDirectory, SharedId
+from loadmanager.broker.storage.storage import DirectoryStorage
+from loadmanager.broker.topics.access import AccessSettings
+from loadmanager.broker.topics.shared_directory import require_original, require_shared
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.history import FLUSH_S, FileHistory
@@ -92,7 +92,7 @@ class BrokerOptions:
 
     log_format: str | None = None
     stop_with_parent: bool = False
-    service: Callable[..., Service] = BrokerServer
+    service: Callable[..., BrokerService] = BrokerServer
     """What hosts the bundles; see `Outside.service`."""
 
 
@@ -169,7 +169,7 @@ class _Broker:
         try:
             await self._run()
         except asyncio.CancelledError:
-            if not self._ending.told:
+            if not self._ending.signalled:
                 raise
         log.info("stopped")
         return 0

@@ -254,7 +254,7 @@ async def test_a_change_while_it_attaches() -> None:
         # The namespace's new policies are there when the check has been made and the topic opens.
         hosting, going_on = broker.parts.hosting, asyncio.Event()
         hosting.close_topic(str(TOPIC), force=True)
-        open_topic = hosting.directory.open_topic
+        open_topic = hosting.serving.directory.open_topic
 
         class Slow:
             """The broker's directory, which opens topics when it is told to."""
@@ -267,8 +267,8 @@ async def test_a_change_while_it_attaches() -> None:
                 await going_on.wait()
                 return await open_topic(topic)
 
-        directory, opening = hosting.directory, asyncio.Event()
-        hosting.directory = Slow()
+        directory, opening = hosting.serving.directory, asyncio.Event()
+        hosting.serving.directory = Slow()
         await client.send(a_producer())
         await opening.wait()
         access = broker.parts.access

@@ -15,7 +15,7 @@ from loadmanager.engine.load.reports import LocalBrokerData
 from loadmanager.engine.ownership.state_records import StateRecord
 from loadmanager.kit.clock import Clock
 from loadmanager.leader.documents.events import BrokerChange, OwnershipChange
-from loadmanager.leader.events import Events
+from loadmanager.leader.events import EventHub
 from loadmanager.leader.ports.fleet import Reporting
 
 NAMED_MAX = 500
@@ -23,7 +23,7 @@ NAMED_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TrackedOwner:
     """A bundle at its owner."""
 
     broker: str
@@ -35,22 +35,22 @@ class Seen:
 
 
 @dataclass(slots=True, kw_only=True)
-class OwnersSeen:
+class OwnerTracker:
     """Follows the owners of all bundles during one term."""
 
     brokers: Reporting
     clock: Clock
-    events: Events
+    events: EventHub
     view: ClusterView
     stats_interval_s: Callable[[], float]
     """Over how long brokers measure traffic."""
     records: list[Callable[[str, StateRecord | None], None]] | None = None
     """Where to listen for changes of state records; None: reports tell of owners."""
-    seen: dict[str, Seen] = field(default_factory=dict)
+    by_bundle: dict[str, TrackedOwner] = field(default_factory=dict)
     """Bundle → its owner."""
     _of_broker: dict[str, frozenset[str]] = field(default_factory=dict)
 
-    def __enter__(self) -> OwnersSeen:
+    def __enter__(self) -> OwnerTracker:
         """Begin."""
         self.begin()
         return self
@@ -63,7 +63,7 @@ class OwnersSeen:
         else:
             now_ms = self.clock.now_ms()
             for bundle, broker in self.view.owners.items():
-                self.seen[bundle] = Seen(broker, now_ms, exact=False)
+                self.by_bundle[bundle] = TrackedOwner(broker, now_ms, exact=False)
             self.records.append(self.on_record)
         self._of_broker = {
             broker: self._of_broker.get(broker, frozenset()) for broker in self.brokers.reports
@@ -78,19 +78,19 @@ class OwnersSeen:
 
     def on_the_way(self) -> set[str]:
         """The bundles that go to a broker and that no broker reports meanwhile."""
-        return {bundle for bundle in self.view.coming() if bundle not in self.seen}
+        return {bundle for bundle in self.view.coming() if bundle not in self.by_bundle}
 
     def measured(self, bundle: str, broker: str) -> bool:
         """True if the broker's last report is so much later than its first one with the bundle that
         it has measured the bundle's traffic. Until then, zeros say nothing.
         """
-        seen = self.seen.get(bundle)
-        if seen is None or seen.broker != broker:
+        tracked = self.by_bundle.get(bundle)
+        if tracked is None or tracked.broker != broker:
             return False
         report = self.brokers.reports.get(broker)
         load = self.view.load_data.get(broker)
         made_ms = load.updated_at if load is not None else report.last_update if report else 0
-        return not seen.exact or made_ms - seen.reported_ms >= 1000 * self.stats_interval_s()
+        return not tracked.exact or made_ms - tracked.reported_ms >= 1000 * self.stats_interval_s()
 
     def on_report(self, broker: str, report: LocalBrokerData | None) -> None:
         """A broker reported, or is gone."""
@@ -105,20 +105,20 @@ class OwnersSeen:
         if self.records is None:
             gained, lost = self._reported(broker, report, exact=True)
             if gained or lost:
-                self._told_ownership(broker, gained, lost)
+                self._tell_ownership(broker, gained, lost)
 
     def on_record(self, bundle: str, record: StateRecord | None) -> None:
         """The state record of a bundle changed."""
         owner = None if record is None or record.owner is None else record.owner[0]
-        before = self.seen.get(bundle)
+        before = self.by_bundle.get(bundle)
         if owner is None:
             if before is not None:
-                del self.seen[bundle]
-                self._told_ownership(before.broker, (), (bundle,))
+                del self.by_bundle[bundle]
+                self._tell_ownership(before.broker, (), (bundle,))
         elif before is None or before.broker != owner:
             now_ms = self.clock.now_ms()
-            self.seen[bundle] = Seen(owner, now_ms, exact=True, reported_ms=now_ms)
-            self._told_ownership(owner, (bundle,), ())
+            self.by_bundle[bundle] = TrackedOwner(owner, now_ms, exact=True, reported_ms=now_ms)
+            self._tell_ownership(owner, (bundle,), ())
 
     def _reported(
         self, broker: str, report: LocalBrokerData, *, exact: bool
@@ -128,18 +128,18 @@ class OwnersSeen:
             return frozenset(), frozenset()
         self._of_broker[broker] = after
         gained, lost = after - before, before - after
-        seen = Seen(broker, self.clock.now_ms(), exact, report.last_update)
-        self.seen.update(dict.fromkeys(gained, seen))
+        tracked = TrackedOwner(broker, self.clock.now_ms(), exact, report.last_update)
+        self.by_bundle.update(dict.fromkeys(gained, tracked))
         self._forget(broker, lost)
         return gained, lost
 
     def _forget(self, broker: str, bundles: Collection[str]) -> None:
         for bundle in bundles:
-            seen = self.seen.get(bundle)
-            if seen is not None and seen.broker == broker:
-                del self.seen[bundle]
+            tracked = self.by_bundle.get(bundle)
+            if tracked is not None and tracked.broker == broker:
+                del self.by_bundle[bundle]
 
-    def _told_ownership(self, broker: str, gained: Collection[str], lost: Collection[str]) -> None:
+    def _tell_ownership(self, broker: str, gained: Collection[str], lost: Collection[str]) -> None:
         change = OwnershipChange(
             at=self.clock.now_ms(),
             broker=broker,

@@ -97,7 +97,7 @@ async def test_a_client_that_comes_before_its_broker_has_heard_that_it_owns_the_
                 await asyncio.sleep(0)
             assert not acquiring.done()
             assert not broker.use.ownership.served(bundle)
-            assert (await broker.parts.hosting.host(TOPIC)).bundle == bundle
+            assert (await broker.parts.hosting.serving.topics.host(TOPIC)).bundle == bundle
 
 
 async def test_a_bad_value_in_the_store() -> None:
@@ -171,7 +171,7 @@ async def test_what_clients_cost_is_on_the_metrics_page() -> None:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             await until(lambda: gauge(broker, refused) == 1)
             writer.close()
-        broker.parts.hosting.failures.report("a command failed", ValueError("x"))
+        broker.parts.hosting.serving.failures.report("a command failed", ValueError("x"))
         assert gauge(broker, failures) == 1
 
 
@@ -198,8 +198,8 @@ async def test_a_consumer_that_comes_during_an_unsubscribe_goes_with_its_connect
             await client.send(encode(unsubscribe=leave), encode(subscribe=again))
             answered = {(await client.take_of(13)).command.success.request_id for _ in range(2)}
             assert answered == {8, 9}
-        await until(lambda: not hosting.connections)
-        hosted = await hosting.host(TOPIC)
+        await until(lambda: not hosting.serving.attachments.connections)
+        hosted = await hosting.serving.topics.host(TOPIC)
         assert not hosted.attached
         assert set(hosted.core.subscriptions) == ({"other"} if durable else set())
 

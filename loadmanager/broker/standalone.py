@@ -12,8 +12,8 @@ from pathlib import Path
 
 import structlog
 
+from loadmanager.broker.initialize import initialize_cluster
 from loadmanager.broker.settings import KEYS, check
-from loadmanager.broker.wiring.initialize import initialize_cluster
 from loadmanager.kit.errors import ConfigError
 from loadmanager.kit.files.properties import read_properties, write_private
 from loadmanager.kit.free_port import require_free_port
@@ -98,10 +98,10 @@ def run_standalone(options: StandaloneOptions) -> int:
     configure(loaded.leaf(BrokerSettings).log_level, json=as_json)
     broker_s = loaded.leaf(BrokerSettings).shutdown_timeout_ms / 1000
     with Ending(lambda: broker_s + 2 * STOP_MARGIN_S + ZOOKEEPER_S) as ending:
-        return asyncio.run(_run_until_told(options, ending, as_json=as_json))
+        return asyncio.run(_run_until_signalled(options, ending, as_json=as_json))
 
 
-async def _run_until_told(options: StandaloneOptions, ending: Ending, *, as_json: bool) -> int:
+async def _run_until_signalled(options: StandaloneOptions, ending: Ending, *, as_json: bool) -> int:
     """Run; a signal ends it also before ZooKeeper is ready."""
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
@@ -109,7 +109,7 @@ async def _run_until_told(options: StandaloneOptions, ending: Ending, *, as_json
     try:
         return await _run(options, ending, as_json=as_json)
     except asyncio.CancelledError:
-        if not ending.told:
+        if not ending.signalled:
             raise
         return 0
 
@@ -137,10 +137,10 @@ async def _run(options: StandaloneOptions, ending: Ending, *, as_json: bool) -> 
 
 
 def _broker(options: StandaloneOptions, index: int, notify: Path) -> BrokerProcess:
-    settings, known = _settings(options, index), KEYS.known()
+    settings, keys = _settings(options, index), KEYS.by_name()
     shutdown_timeout_ms = KEYS.load(None, settings).leaf(BrokerSettings).shutdown_timeout_ms
     config = options.data_dir / f"broker-{index}.conf"
-    secrets = {name for name in settings if name in known and known[name].key.secret}
+    secrets = {name for name in settings if name in keys and keys[name].key.secret}
     write_private(config, {name: settings[name] for name in sorted(secrets)})
     return BrokerProcess(
         f"broker {index}",

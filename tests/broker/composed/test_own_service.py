@@ -45,7 +45,7 @@ def _of_server(name: str, service: OwnService) -> Any:
 
 for _name in {name for name in dir(BrokerServer) if name[0] != "_"} - set(EXTRA):
     setattr(OwnService, _name, property(partial(_of_server, _name)))
-for _name in EXTRA:
+for _name in (*EXTRA, "serving"):
     setattr(FullService, _name, property(partial(_of_server, _name)))
 
 
@@ -75,7 +75,10 @@ async def test_a_service_gets_what_it_has_methods_for(service: type[OwnService])
         namespaces, server = broker.use.namespaces, broker.parts.hosting.server
         await namespaces.create_tenant(NS.tenant, {})
         await namespaces.create_namespace(NS, {"bundles": {"numBundles": 4}})
-        assert (server.client_access is not None, server.storing is not None) == (full, full)
+        assert (server.client_access is not None, server.serving.storing is not None) == (
+            full,
+            full,
+        )
         if not full:
             assert broker.use.topic_host is None
             return

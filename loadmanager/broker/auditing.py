@@ -7,11 +7,11 @@ from copy import copy
 from dataclasses import dataclass
 from functools import partial
 
+from loadmanager.broker.service import Outside
 from loadmanager.broker.settings import KEYS
-from loadmanager.broker.wiring.outside import Outside
 from loadmanager.kit.audit import ChangeShown
 from loadmanager.leader.audit import AuditLog
-from loadmanager.leader.events import Events
+from loadmanager.leader.events import EventHub
 from loadmanager.member.base import Cluster
 
 
@@ -21,7 +21,7 @@ class Telling:
 
     outside: Outside
     cluster: Cluster
-    events: Events
+    events: EventHub
 
     async def tell(self, changes: Sequence[ChangeShown]) -> bool:
         """Tell the leader; False if there is none now. Raises `OperationalError`."""
@@ -53,5 +53,5 @@ def build_audit(outside: Outside, telling: Telling) -> AuditLog:
 
 def is_secret(name: str) -> bool:
     """Whether a key of broker.conf holds a secret."""
-    known = KEYS.known().get(name)
-    return known is not None and known.key.secret
+    declared = KEYS.by_name().get(name)
+    return declared is not None and declared.key.secret

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import structlog
 
 from loadmanager.broker.admin.server import AdminServer
+from loadmanager.broker.service import BrokerService
 from loadmanager.broker.topics.access import AccessSettings
-from loadmanager.broker.wiring.outside import Service
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.security.settings import BrokerClientTlsSettings, TlsSettings
@@ -94,10 +94,10 @@ def restricted(broker: BrokerSettings, access: AccessSettings) -> BrokerSettings
 def _loopback(host: str) -> str:
     """The host if it is this machine alone, else the address that is."""
     try:
-        found = {info[4][0] for info in socket.getaddrinfo(host, None)}
+        addresses = {info[4][0] for info in socket.getaddrinfo(host, None)}
     except OSError:
         return host  # to listen there will fail, and say so
-    if found and all(ipaddress.ip_address(address).is_loopback for address in found):
+    if addresses and all(ipaddress.ip_address(address).is_loopback for address in addresses):
         return host
     return "::1" if ":" in host else "127.0.0.1"
 
@@ -147,7 +147,7 @@ def address_of(broker: BrokerSettings, ports: list[Port]) -> BrokerAddress:
 
 
 async def listen_on(
-    ports: list[Port], tls: TlsContexts, hosting: Service, admin: AdminServer
+    ports: list[Port], tls: TlsContexts, hosting: BrokerService, admin: AdminServer
 ) -> None:
     """Have the service and the admin API accept what comes to their ports."""
     for port in ports:

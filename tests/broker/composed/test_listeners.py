@@ -9,14 +9,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from loadmanager.broker import settings
-from loadmanager.broker.topics.access import AccessSettings
-from loadmanager.broker.wiring.ports import (
+from loadmanager.broker.listeners import (
     address_of,
     bind_all,
     restricted,
     urls_of,
     warn_if_restricted,
 )
+from loadmanager.broker.topics.access import AccessSettings
 from loadmanager.member.settings import BrokerSettings
 
 CONF = Path(__file__).parents[2] / "pulsar_conf" / "4.2.4.conf"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadmanager.broker.wiring.initialize import record_cluster
+from loadmanager.broker.initialize import record_cluster
 from loadmanager.kit.errors import ConfigError
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.memory import MemoryTree

@@ -1,0 +1,1 @@
+"""The library: any asyncio service becomes a sharded one. Its names are those of `loadmanager`."""

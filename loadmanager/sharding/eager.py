@@ -1,0 +1,49 @@
+"""Gives every shard an owner without being asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from loadmanager.kit.errors import LoadManagerError
+from loadmanager.kit.tasks import for_each
+from loadmanager.member import compose
+
+EVERY_S = 0.5
+AT_ONCE_MAX = 32
+
+
+class EagerOwnership:
+    """Works on the member that leads; `step` is called each `EVERY_S`."""
+
+    def __init__(self, member: compose.ComposedMember, bundles: Sequence[str]) -> None:
+        self._member, self._all = member, bundles
+
+    async def step(self) -> None:
+        """Place what has no owner, evenly, and wait until it is open."""
+        member = self._member
+        if member.cluster.leading.load_manager is None:
+            return
+        owners = {bundle: member.ownership.cached_owner(bundle) for bundle in self._all}
+        free = [bundle for bundle, owner in owners.items() if owner is None]
+        counts = Counter(owner.broker_id for owner in owners.values() if owner is not None)
+        await for_each(free, lambda bundle: self._place(bundle, counts), AT_ONCE_MAX, "place")
+
+    async def _place(self, bundle: str, counts: Counter[str]) -> None:
+        wishes, brokers = self._member.cluster.wishes.now(), self._member.cluster.brokers
+        able = [
+            name
+            for name in brokers.registered
+            if name not in wishes.cordons and not wishes.refuses(name, bundle)
+        ]
+        if not able:
+            return
+        chosen = min(able, key=lambda name: (counts[name], name))
+        counts[chosen] += 1
+        assign = self._member.manager.assign
+        assert assign is not None, "the extensible manager assigns"
+        try:
+            await assign(bundle, chosen)
+            await self._member.lookups.of_bundle(bundle)
+        except LoadManagerError:
+            counts[chosen] -= 1  # the next step places it

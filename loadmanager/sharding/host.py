@@ -1,0 +1,119 @@
+"""Runs a `Service` as the host of a member's bundles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from loadmanager.engine.load.reports import NamespaceBundleStats
+from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.tasks import sleep
+from loadmanager.member.ports.hosting import HostUsage, TopicTraffic
+from loadmanager.sharding.shards import Service, Shard
+
+PERIOD_S = 5.0
+"""Rates are averaged over as much, at least."""
+LEAVE_S = 5.0
+"""How long a closing waits for `with` blocks to end."""
+POLL_S = 0.01
+
+
+class ShardHost:
+    """Implements `member.ports.hosting.Hosting`. `served`: whether a bundle is served here now."""
+
+    def __init__(self, service: Service[Any], clock: Clock, served: Callable[[str], bool]) -> None:
+        self._service, self._clock, self._served = service, clock, served
+        self.shards: dict[str, Shard[Any]] = {}
+        """Bundle → its open shard."""
+        self._closing: dict[tuple[str, int], Shard[Any]] = {}
+        """Those that are fenced, and not closed yet."""
+        self._measured_s = clock.monotonic_s()
+
+    async def open_bundle(self, bundle: str, life: int) -> None:
+        """See the port."""
+        older = self.shards.get(bundle)
+        if older is not None and older.token >= life:
+            return
+        shard: Shard[Any] = Shard(bundle, life, self._served)
+        shard.state = await self._service.open(shard)
+        if older is not None:
+            older.ended.set()
+        self.shards[bundle] = shard
+
+    def fence_bundle(self, bundle: str, life: int) -> None:
+        """See the port."""
+        shard = self.shards.get(bundle)
+        if shard is not None and shard.token == life:
+            shard.ended.set()
+            self._closing[bundle, life] = self.shards.pop(bundle)
+
+    async def settle_bundle(self, bundle: str, life: int) -> None:
+        """Wait for those who are inside, then let the service save what the next owner needs."""
+        shard = self._closing.pop((bundle, life), None)
+        if shard is None:
+            return
+        until_s = self._clock.monotonic_s() + LEAVE_S
+        while shard.users and self._clock.monotonic_s() < until_s:
+            await sleep(POLL_S)
+        await self._service.close(shard, shard.state)
+
+    async def close_bundle(
+        self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float
+    ) -> int:
+        """Nobody has to be told: whoever asks next is sent on."""
+        self.fence_bundle(bundle, life)
+        self._closing.pop((bundle, life), None)
+        return 0
+
+    def close_topic(self, topic: str, *, force: bool) -> bool:
+        """A key cannot be closed by itself."""
+        return False
+
+    def split_bundle(self, parent: str, life: int, children: list[str], children_life: int) -> None:
+        """Nobody splits shards: their state is the service's."""
+        raise NotImplementedError("shards of a service are not split")
+
+    def merge_bundles(self, parts: dict[str, int], merged: str, merged_life: int) -> None:
+        """Nobody merges shards, either."""
+        raise NotImplementedError("shards of a service are not merged")
+
+    def fence_all(self) -> None:
+        """The session cannot be proven: serve nothing, and save nothing."""
+        for shard in self.shards.values():
+            shard.ended.set()
+        self.shards.clear()
+        self._closing.clear()
+
+    def bundle_stats(self) -> dict[str, NamespaceBundleStats]:
+        """The load of each shard, as messages a second."""
+        self._measure()
+        return {
+            bundle: NamespaceBundleStats(
+                topics=len(shard.rates), msg_rate_in=sum(shard.rates.values())
+            )
+            for bundle, shard in self.shards.items()
+        }
+
+    def _measure(self) -> None:
+        now_s = self._clock.monotonic_s()
+        if now_s - self._measured_s < PERIOD_S:
+            return
+        seconds, self._measured_s = now_s - self._measured_s, now_s
+        for shard in self.shards.values():
+            shard.end_period(seconds)
+
+    def topics(self, bundle: str) -> dict[str, TopicTraffic]:
+        """The load of each key."""
+        shard = self.shards.get(bundle)
+        rates = {} if shard is None else shard.rates
+        return {key: TopicTraffic(msg_rate_in=rate) for key, rate in rates.items()}
+
+    def clients(self, bundle: str) -> int:
+        """How many are inside a shard now."""
+        shard = self.shards.get(bundle)
+        return 0 if shard is None else shard.users
+
+    def usage(self) -> HostUsage:
+        """What it uses is the service's own."""
+        return HostUsage(0, 0, 0, 0)

@@ -1,0 +1,257 @@
+"""A member of a sharded service: a process that owns some of the shards, in its author's own loop.
+
+The members of a service find each other in a metadata store. Every key hashes into one shard, and
+every shard is owned by at most one member, which proves that before each use. One member leads: it
+places shards, moves them away from members with too much to do, and gives those of dead members to
+the others. This is what `loadmanager broker` runs on, too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from types import TracebackType
+from typing import Generic, TypeVar
+from urllib.parse import urlsplit
+
+from loadmanager import __version__
+from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.errors import BadInputError, ConflictError, LoadManagerError
+from loadmanager.kit.metadata import paths
+from loadmanager.kit.metadata.store import Store
+from loadmanager.kit.metadata.watching import Watcher
+from loadmanager.kit.names import NamespaceName
+from loadmanager.kit.sampler import OwnTraffic, Sampler
+from loadmanager.kit.tasks import LoopBusy, Scope, every
+from loadmanager.limits.broker import BrokerThrottling
+from loadmanager.limits.settings import ThrottlingSettings
+from loadmanager.member import compose
+from loadmanager.member.world import World, base_of
+from loadmanager.sharding.alone import NoPeers
+from loadmanager.sharding.eager import EVERY_S, EagerOwnership
+from loadmanager.sharding.host import ShardHost
+from loadmanager.sharding.logs import use_standard_logging
+from loadmanager.sharding.settings import MemberSettings
+from loadmanager.sharding.shards import Moved, Service, Shard
+
+State = TypeVar("State")
+NAMESPACE = NamespaceName("service", "shards")
+SHARDS_MAX = 10_000
+CLOSE_S = 10.0
+
+
+class SystemTime:
+    """The clocks of the system."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        """Seconds of a clock that never goes back."""
+        return time.monotonic()
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds of the same clock."""
+        return time.monotonic_ns()
+
+
+class Member(Generic[State]):
+    """An asynchronous context manager: entering joins, leaving gives all shards to others.
+
+    - `store`: where the members find each other, `zk://host:2181,host2:2181/path`. All members of a
+      service name the same one; services with other paths know nothing of it.
+    - `service`: opens and closes shards.
+    - `address`: where others reach this member, `http://10.0.0.7:8080`; it is what `Moved.owner`
+      and `resolve` tell, and nobody calls it otherwise.
+    - `shards`: how many there are. The first member of a service decides it for all time.
+    - `eager`: every shard gets an owner without being asked for. Otherwise a shard is opened when
+      somebody asks for one of its keys. All members must say the same.
+    - `settings`: keys of broker.conf that concern a member.
+
+    A hook of the service that takes too long is given up: `open` after 60 s, `close` after 10 s.
+    Everything here is for the loop in which it was entered; nothing is safe in another thread.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        service: Service[State],
+        *,
+        address: str,
+        shards: int = 64,
+        eager: bool = False,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Raises `BadInputError` and `ConfigError`."""
+        if not 1 <= shards <= SHARDS_MAX:
+            raise BadInputError(f"1 to {SHARDS_MAX} shards are possible, not {shards}")
+        self._url, self._service, self._shards, self._eager = store, service, shards, eager
+        self._address = _address(address)
+        self._settings = MemberSettings({**_store_of(store), **(settings or {})})
+        self._sought: set[str] = set()
+        """Bundles for which an owner is being found."""
+        self._exits = AsyncExitStack()
+
+    async def __aenter__(self) -> Member[State]:
+        """Join. Raises `OperationalError` if the store does not answer."""
+        from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
+        from loadmanager.kit.zookeeper.store import ZooKeeperStore  # kazoo
+
+        use_standard_logging()
+        store = ZooKeeperStore(self._settings.live(ZooKeeperSettings).value)
+        try:
+            await self._exits.enter_async_context(store)
+            await self._join(store, SystemTime(), _system_sampler(self._settings))
+        except BaseException:
+            await self._exits.aclose()
+            raise
+        return self
+
+    async def _join(
+        self, store: Store, clock: Clock, sampler: Callable[[OwnTraffic], Sampler]
+    ) -> None:
+        self._clock = clock
+        self._scope = await self._exits.enter_async_context(Scope("member"))
+        self._exits.callback(self._scope.cancel)
+        busy = LoopBusy()
+        self._scope.spawn(busy.run(), "loop-busy")
+        world = World(
+            me=self._address,
+            store=store,
+            clock=clock,
+            peers=NoPeers(),
+            sampler=sampler,
+            version=__version__,
+            busy=busy,
+        )
+        base = base_of(world, self._settings, self._scope)
+        self._host = ShardHost(self._service, clock, self._is_served)
+        throttling = BrokerThrottling(
+            ThrottlingSettings(),
+            cluster=base.broker.value.cluster_name,
+            now_ns=clock.monotonic_ns(),
+        )
+        self._parts = compose.ComposedMember(
+            base, world, self._host, throttling, documents=store, stats_interval_s=lambda: 5.0
+        )
+        namespaces = self._parts.cluster.namespaces
+        watcher = Watcher(
+            store, paths.ADMIN, namespaces.on_change, self._parts.ownership.on_boundaries
+        )
+        await self._parts.prepare([watcher])
+        with suppress(ConflictError):
+            await namespaces.create_tenant(NAMESPACE.tenant, {})
+        with suppress(ConflictError):
+            await namespaces.create_namespace(NAMESPACE, {"bundles": {"numBundles": self._shards}})
+        self._bundles = await namespaces.bundles(NAMESPACE)
+        if self._eager:
+            eager = EagerOwnership(self._parts, self._bundles.names)
+            self._scope.spawn(every(lambda: EVERY_S, eager.step, "eager", base.steps), "eager")
+        await self._parts.join()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close all shards, so that others open them, and leave."""
+        await self._parts.stop(0, _nothing)
+        await self._exits.aclose()
+
+    def own(self, key: str, weight: float = 1.0) -> Shard[State]:
+        """The shard of a key, if this member owns it now; otherwise raises `Moved`.
+
+        Use it in a `with` block: its `close` waits for the end of the block. Inside, after an
+        `await`, `Shard.check` says whether it is still this member's. `weight` counts as load of
+        the key. Does no I/O; of a shard that nobody has, it begins to find an owner.
+        """
+        bundle = self._bundles.bundle_of_topic(key)
+        shard = self._host.shards.get(bundle)
+        if shard is None or not self._is_served(bundle):
+            owner = self._parts.ownership.cached_owner(bundle)
+            if owner is None and bundle not in self._sought:
+                self._sought.add(bundle)
+                self._scope.spawn(self._seek(bundle), "find-owner")
+            raise Moved(key, "" if owner is None else _url(owner))
+        shard.count(key, weight)
+        return shard
+
+    async def resolve(self, key: str) -> str:
+        """The address of the member that serves a key; finds one if nobody does.
+
+        Raises `OperationalError` if none takes it in time.
+        """
+        bundle = self._bundles.bundle_of_topic(key)
+        return _url((await self._parts.lookups.of_bundle(bundle)).broker)
+
+    @property
+    def shards(self) -> list[Shard[State]]:
+        """The shards that this member owns now."""
+        return [shard for name, shard in self._host.shards.items() if self._is_served(name)]
+
+    @property
+    def address(self) -> str:
+        """Where others reach this member."""
+        return _url(self._address)
+
+    async def move(self, shard: Shard[State], destination: str) -> None:
+        """Give a shard of this member to another one, by its address, and wait until it has it.
+
+        Raises `BadInputError` if nobody has that address now, `ConflictError` if the shard is not
+        this member's, and `OperationalError` if it takes too long.
+        """
+        to = self._parts.cluster.brokers.address(_address(destination).broker_id)
+        if to is None:
+            raise BadInputError(f"{destination} is the address of no member now")
+        released = await self._parts.ownership.release(
+            shard.name, reason="moved by the service", destination=to, timeout_s=CLOSE_S
+        )
+        if released is None:
+            raise ConflictError(f"{shard} is not this member's")
+
+    def _is_served(self, bundle: str) -> bool:
+        return self._parts.ownership.served(bundle)
+
+    async def _seek(self, bundle: str) -> None:
+        try:
+            with suppress(LoadManagerError):
+                await self._parts.lookups.of_bundle(bundle)
+        finally:
+            self._sought.discard(bundle)
+
+
+async def _nothing() -> None:
+    """There are no connections to close."""
+
+
+def _address(url: str) -> BrokerAddress:
+    """Load reports have Pulsar's form, in which every broker has a service URL, too."""
+    parts, url = urlsplit(url), url.rstrip("/")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
+        raise BadInputError(f"an address such as http://10.0.0.7:8080 is expected, not {url!r}")
+    plain, secure = ("", url) if parts.scheme == "https" else (url, "")
+    return BrokerAddress(parts.netloc, f"pulsar://{parts.netloc}", plain, web_url_tls=secure)
+
+
+def _url(member: BrokerAddress) -> str:
+    return member.web_url or member.web_url_tls
+
+
+def _store_of(url: str) -> dict[str, str]:
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme != "zk" or not rest:
+        raise BadInputError(f"a store such as zk://host:2181/path is expected, not {url!r}")
+    return {"metadataStoreUrl": f"zk:{rest}"}
+
+
+def _system_sampler(settings: MemberSettings) -> Callable[[OwnTraffic], Sampler]:
+    from loadmanager.kit.system.cgroup import Cgroup
+    from loadmanager.kit.system.sampler import SystemSampler  # psutil
+    from loadmanager.kit.system.settings import SamplerSettings
+
+    leaf = settings.live(SamplerSettings).value
+    return lambda own: SystemSampler(leaf, own, cgroup=Cgroup.find())

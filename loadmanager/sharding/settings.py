@@ -1,0 +1,80 @@
+"""The settings of a member of a sharded service: those of every member, without a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from loadmanager.engine.moves.settings import MoveSettings
+from loadmanager.engine.strategies import registry
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.splitting.merging import MergeSettings
+from loadmanager.engine.strategies.splitting.settings import SplitSettings
+from loadmanager.kit import key_names
+from loadmanager.kit.conf import Live
+from loadmanager.kit.errors import BadInputError, ConfigError
+from loadmanager.kit.metrics.settings import MetricsSettings
+from loadmanager.kit.settings import Keys
+from loadmanager.kit.system.settings import SamplerSettings
+from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
+from loadmanager.leader.strategy_keys import with_own
+from loadmanager.limits.settings import ThrottlingSettings
+from loadmanager.member.settings import BrokerSettings, StateSettings
+
+KEYS = Keys(
+    (
+        BrokerSettings,
+        MetricsSettings,
+        ZooKeeperSettings,
+        SamplerSettings,
+        StrategySettings,
+        SplitSettings,
+        MergeSettings,
+        MoveSettings,
+        StateSettings,
+        ThrottlingSettings,
+    ),
+    key_names.PULSAR,
+    registry.own_settings,
+    with_own,
+)
+OF_SHARDS = {
+    "loadManagerClassName": "ExtensibleLoadManagerImpl",
+    "loadBalancerAutoBundleSplitEnabled": "false",
+    "metadataStoreSessionTimeoutMillis": "10000",
+    "loadBalancerOverrideBrokerNicSpeedGbps": "10",
+    "loadBalancerBandwidthInResourceWeight": "0",
+    "loadBalancerBandwidthOutResourceWeight": "0",
+}
+"""What differs from a broker: members need no connections among them, nobody splits state, and what
+goes over the network card says little of a service.
+"""
+
+Leaf = TypeVar("Leaf")
+
+
+class MemberSettings:
+    """Implements `member.base.SettingsInForce`; nothing changes while the member runs."""
+
+    rejected: Mapping[str, str] = {}
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        """Raises `ConfigError` for values that are out of range, and for keys that nobody knows."""
+        self._settings = KEYS.parse({**OF_SHARDS, **values})
+        if self._settings.unknown:
+            names = ", ".join(unknown.name for unknown in self._settings.unknown)
+            raise ConfigError(f"nothing goes by these settings: {names}")
+        self._lives: dict[type, Live[Any]] = {
+            kind: Live(leaf) for kind, leaf in self._settings.by_leaf.items()
+        }
+
+    def live(self, kind: type[Leaf]) -> Live[Leaf]:
+        """See the port."""
+        return self._lives[kind]
+
+    def strategies_with(self, changes: Mapping[str, str]) -> StrategySettings:
+        """See the port."""
+        try:
+            return self._settings.with_overrides(changes).leaf(StrategySettings)
+        except ConfigError as error:
+            raise BadInputError(str(error)) from None

@@ -1,0 +1,129 @@
+"""What a sharded service sees: its shards, and that a key moved."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar
+
+from loadmanager.engine.bundles.ranges import BundleRange, topic_hash
+
+State = TypeVar("State")
+KEYS_COUNTED_MAX = 1_000
+"""The load of so many keys of a shard is counted one by one; splits go by them."""
+
+
+class Moved(Exception):  # noqa: N818 - an answer, not a failure
+    """Another member has the key, or nobody yet: ask there, or a moment later.
+
+    `owner`: the address of the member that has it; empty while nobody does.
+    """
+
+    def __init__(self, key: str, owner: str) -> None:
+        super().__init__(f"{key!r} is served by {owner or 'nobody yet'}")
+        self.key = key
+        self.owner = owner
+
+
+class Shard(Generic[State]):
+    """A range of keys that this member owns, from one acquisition to its end.
+
+    `token` grows from owner to owner of a key: a database that remembers the greatest one it has
+    seen for a range and refuses smaller ones keeps out a process that was paused and does not know
+    yet that it has lost the shard. Tokens begin again with a new metadata store.
+    """
+
+    __slots__ = (
+        "_rates",
+        "_served",
+        "_weights",
+        "ended",
+        "name",
+        "range",
+        "state",
+        "token",
+        "users",
+    )
+
+    def __init__(self, name: str, token: int, served: Callable[[str], bool]) -> None:
+        self.name = name
+        """Its range, as `0x00000000_0x04000000`."""
+        self.range = BundleRange.parse(name.rpartition("/")[2])
+        self.token = token
+        self.state: State
+        """What `Service.open` returned."""
+        self.ended = asyncio.Event()
+        """Set when it is this member's no more: moved away, or lost. Tasks that work for the shard
+        wait for it.
+        """
+        self.users = 0
+        """How many `with` blocks of `Member.own` are inside it now."""
+        self._served = served
+        self._weights: dict[str, float] = {}
+        self._rates: dict[str, float] = {}
+
+    def contains(self, key: str) -> bool:
+        """True if a key belongs to it."""
+        return topic_hash(key) in self.range
+
+    def check(self) -> None:
+        """Raise `Moved` if it is this member's no more: after each `await`, before an effect that
+        the token does not protect.
+        """
+        if self.ended.is_set() or not self._served(self.name):
+            raise Moved(str(self.range), "")
+
+    def count(self, key: str, weight: float) -> None:
+        """Count the load of a key; `Member.own` does it."""
+        weights = self._weights
+        if key in weights or len(weights) < KEYS_COUNTED_MAX:
+            weights[key] = weights.get(key, 0.0) + weight
+        else:
+            weights[""] = weights.get("", 0.0) + weight
+
+    def end_period(self, seconds: float) -> None:
+        """Take the rates of the period that ends now."""
+        self._rates = {key: weight / seconds for key, weight in self._weights.items()}
+        self._weights = {}
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Key → load a second over the last period."""
+        return self._rates
+
+    def __enter__(self) -> Shard[State]:
+        """Until the block ends, `Service.close` is not called, up to its limit."""
+        self.users += 1
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave it."""
+        self.users -= 1
+
+    def __repr__(self) -> str:
+        return f"Shard({self.range}, token={self.token})"
+
+
+class Service(Protocol[State]):
+    """What an author writes. Both hooks may take long, and have limits (`Member`): whatever they
+    raise, or if they take longer, costs that shard and nothing else.
+    """
+
+    async def open(self, shard: Shard[Any]) -> State:
+        """Load what the shard needs; it is served when this returns, with this as its `state`.
+
+        If this raises, another member gets the shard, and this one another try later.
+        """
+        ...
+
+    async def close(self, shard: Shard[Any], state: State) -> None:
+        """The shard is fenced: no new `with` block begins. It is still this member's: save what the
+        next owner needs. Not called when the session was lost: then nothing may be saved.
+        """
+        ...

@@ -1,0 +1,190 @@
+"""Members of a sharded service in one process, over a store in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from loadmanager.kit.metadata.memory import MemoryStore, MemoryTree
+from loadmanager.kit.sampler import OwnTraffic, Reading, SystemUsage
+from loadmanager.sharding import member as production
+from loadmanager.sharding.shards import Moved, Service
+
+SESSION_S = 10.0
+PATIENCE_S = 120.0
+POLL_S = 0.1
+
+
+class LoopTime:
+    """The loop's time as all clocks."""
+
+    def now_ms(self) -> int:
+        """Milliseconds."""
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    def monotonic_s(self) -> float:
+        """Seconds."""
+        return asyncio.get_running_loop().time()
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds."""
+        return round(asyncio.get_running_loop().time() * 1e9)
+
+
+class IdleSampler:
+    """A machine that does nothing else."""
+
+    scope = "process"
+
+    def __init__(self, own: OwnTraffic) -> None:
+        pass
+
+    def sample(self) -> SystemUsage:
+        """Next to nothing of everything."""
+        return SystemUsage(Reading(1, 100), Reading(1, 100), Reading(1, 100), Reading(1, 100))
+
+
+class LocalMember:
+    """One member of a cluster of a test, as if in a process of its own."""
+
+    def __init__(self, number: int, service: Service[Any], member: production.Member[Any]) -> None:
+        self.number = number
+        self.service = service
+        self.member = member
+        self.alive = True
+        self._store: MemoryStore
+
+    def __repr__(self) -> str:
+        return f"LocalMember({self.number})"
+
+    async def start(self, tree: MemoryTree) -> None:
+        """Join."""
+        self._store = tree.session(timeout_s=SESSION_S)
+        await self._store.__aenter__()
+        await self.member._join(self._store, LoopTime(), IdleSampler)  # noqa: SLF001
+
+    async def stop(self) -> None:
+        """Leave in order."""
+        if self.alive:
+            self.alive = False
+            await self.member.__aexit__(None, None, None)
+            await self._store.__aexit__()
+
+    async def close(self) -> None:
+        """Forget what a killed member has left."""
+        if not self._store.closed:
+            await self._store.__aexit__()
+
+    async def kill(self) -> None:
+        """End at once, without a word; its session ends later."""
+        self.alive = False
+        self._store.suspend()
+        self.member._scope.cancel()  # noqa: SLF001
+        await self.member._exits.aclose()  # noqa: SLF001
+        asyncio.get_running_loop().call_later(SESSION_S, self._store.expire)
+
+    def cut(self) -> None:
+        """From now on the store does not answer it."""
+        self._store.suspend()
+        self._cut = asyncio.get_running_loop().call_later(SESSION_S, self._store.expire)
+
+    def heal(self) -> None:
+        """The store answers again: in a new session, if the old one has ended."""
+        self._cut.cancel()
+        self._store.resume()
+
+    def owns(self, key: str) -> bool:
+        """True if it serves a key now."""
+        try:
+            return self.alive and self.member.own(key) is not None
+        except Moved:
+            return False
+
+
+class Members:
+    """The members of a test; use `cluster`."""
+
+    def __init__(
+        self, service: Callable[[], Service[Any]], settings: Mapping[str, str], **options: Any
+    ) -> None:
+        self._tree = MemoryTree()
+        self._service, self._settings, self._options = service, settings, options
+        self.all: list[LocalMember] = []
+
+    def __getitem__(self, number: int) -> LocalMember:
+        return self.all[number]
+
+    async def start(self) -> LocalMember:
+        """Let one more member join."""
+        number, service = len(self.all), self._service()
+        production_member: production.Member[Any] = production.Member(
+            "zk://nowhere",
+            service,
+            address=f"http://member-{number}",
+            settings=self._settings,
+            **self._options,
+        )
+        member = LocalMember(number, service, production_member)
+        self.all.append(member)
+        await member.start(self._tree)
+        return member
+
+    async def kill(self, number: int) -> None:
+        """End a member as `kill -9` does."""
+        await self.all[number].kill()
+
+    def owners(self, key: str) -> list[LocalMember]:
+        """The members that serve a key now: never more than one."""
+        return [member for member in self.all if member.owns(key)]
+
+    async def owner(self, key: str) -> LocalMember:
+        """The member that serves a key; asks for one until there is. Raises `TimeoutError`."""
+        async with asyncio.timeout(PATIENCE_S):
+            await _until(lambda: bool(self.owners(key)))
+        (owner,) = self.owners(key)
+        return owner
+
+    async def settled(self) -> None:
+        """Wait until every shard is open somewhere. Raises `TimeoutError`."""
+        async with asyncio.timeout(PATIENCE_S):
+            await _until(
+                lambda: (
+                    sum(len(member.member.shards) for member in self.all if member.alive)
+                    == self._options["shards"]
+                )
+            )
+
+    async def stop(self) -> None:
+        """End all."""
+        for member in self.all:
+            await member.stop()
+        for member in self.all:
+            await member.close()
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - on virtual time
+        await asyncio.sleep(POLL_S)
+
+
+@asynccontextmanager
+async def cluster(
+    service: Callable[[], Service[Any]],
+    members: int = 3,
+    *,
+    shards: int = 16,
+    eager: bool = True,
+    settings: Mapping[str, str] | None = None,
+) -> AsyncIterator[Members]:
+    """Running members, each with a service of its own; on virtual time, in `virtual` tests."""
+    running = Members(service, settings or {}, shards=shards, eager=eager)
+    try:
+        for _ in range(members):
+            await running.start()
+        if eager:
+            await running.settled()
+        yield running
+    finally:
+        await running.stop()

@@ -1,0 +1,196 @@
+"""A host is foreign code: what it gets wrong costs that bundle or that answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+from clusters.members import NS, a_fleet
+from clusters.running import Cluster, Running, an_address, until
+from structlog.testing import capture_logs
+
+from loadmanager.broker.protocol.server import BrokerServer
+from loadmanager.broker.service import BrokerService
+from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.errors import LoadManagerError, OperationalError
+from loadmanager.kit.names import TopicName
+from loadmanager.kit.tasks import Scope
+from loadmanager.member.hooks import HookLimits, Hooks
+from loadmanager.member.refusals import FIRST_S
+
+BUNDLE = "public/default/0x00000000_0x40000000"
+EXTENSIBLE = {"loadManagerClassName": "ExtensibleLoadManagerImpl"}
+TOPICS = [TopicName("persistent", NS, f"t{number}") for number in range(40)]
+
+
+class Unable(BrokerServer):
+    """Cannot open bundles, in one of several ways."""
+
+    def __init__(self, how: str, *arguments: Any, **fields: Any) -> None:
+        super().__init__(*arguments, **fields)
+        self.how = how
+        self.asked: list[str] = []
+
+    async def open_bundle(self, bundle: str, life: int) -> None:
+        """Fail."""
+        self.asked.append(bundle)
+        if self.how == "hangs":
+            await asyncio.Event().wait()
+        if self.how == "bug":
+            raise ZeroDivisionError("a bug")
+        if self.how == "refuses" or (self.how == "refuses one" and bundle == BUNDLE):
+            raise OperationalError("the database is away")
+        await super().open_bundle(bundle, life)
+
+
+@asynccontextmanager
+async def a_cluster_of(
+    values: dict[str, str], *services: Callable[..., BrokerService]
+) -> AsyncIterator[Cluster]:
+    """Complete brokers, one with each service; the first one reports the least load."""
+    async with Scope("cluster") as scope, Cluster(scope) as cluster:
+        for index, service in enumerate(services):
+            cpu = 10.0 + 20 * min(index, 1)
+            broker = Running(cluster, an_address(index), values, cpu, service=service)
+            cluster.brokers.append(broker)
+            await broker.store.__aenter__()
+            await broker.parts.start()
+            await until(lambda: cluster.brokers[0].use.leading.leader is not None)
+        namespaces = cluster.brokers[0].use.namespaces
+        await namespaces.create_tenant(NS.tenant, {})
+        await namespaces.create_namespace(NS, {"bundles": {"numBundles": 4}})
+        for broker in cluster.brokers:
+            await until(lambda one=broker: len(one.use.brokers.registered) == len(services))
+        yield cluster
+
+
+async def owner_of(cluster: Cluster, topic: TopicName) -> BrokerAddress | None:
+    """What a client finds that follows redirects and does not try again."""
+    at, authoritative = cluster.brokers[1], False
+    for _ in range(4):
+        try:
+            answer = await at.parts.member.lookups.lookup(topic, authoritative=authoritative)
+        except LoadManagerError:
+            return None
+        if not answer.redirect:
+            return answer.broker
+        authoritative = answer.authoritative
+        following = cluster.at(answer.broker)
+        assert following is not None
+        at = following
+    return None
+
+
+async def served_after(cluster: Cluster, topics: list[TopicName]) -> float:
+    """Seconds until clients that look topics up again and again have found owners for all."""
+    loop = asyncio.get_running_loop()
+    began_s, left = loop.time(), list(topics)
+    while left and loop.time() - began_s < 600:
+        found = await asyncio.gather(*(owner_of(cluster, topic) for topic in left))
+        left = [topic for topic, owner in zip(left, found, strict=True) if owner is None]
+        await asyncio.sleep(0.5)
+    return loop.time() - began_s
+
+
+@pytest.mark.parametrize("values", [{}, EXTENSIBLE], ids=["modular", "extensible"])
+@pytest.mark.parametrize(("how", "within_s"), [("refuses", 5), ("bug", 5), ("hangs", 70)])
+async def test_a_member_that_cannot_open_bundles_keeps_no_keys_dark(
+    how: str, within_s: float, values: dict[str, str]
+) -> None:
+    """It has the least load, and would be chosen each time."""
+    unable = partial(Unable, how)
+    async with a_cluster_of(values, unable, BrokerServer, BrokerServer) as cluster:
+        assert await served_after(cluster, TOPICS) < within_s
+        service = cluster.brokers[0].parts.hosting
+        assert 0 < len(service.asked) <= 8
+        await asyncio.sleep(HookLimits().open_s)
+        samples = {
+            sample.labels: sample.value
+            for sample in cluster.brokers[0].parts.member.telemetry.samples()
+            if sample.name == "loadmanager_hook_failures"
+        }
+        assert samples[(("hook", "open_bundle"),)] == len(service.asked)
+        service.how = "well"
+        await asyncio.sleep(2 * FIRST_S + 300)
+        for broker in cluster.brokers[1:]:
+            for bundle in broker.parts.member.ownership.owned():
+                await cluster.release_bundle(broker.address, bundle, None, epoch=None)
+        asked = len(service.asked)
+        assert await served_after(cluster, TOPICS) < 2
+        assert len(service.asked) > asked
+
+
+async def test_one_bundle_that_a_member_cannot_open_costs_it_no_other() -> None:
+    """Three of four bundles are placed there, as if nothing had been."""
+    async with a_cluster_of({}, partial(Unable, "refuses one"), BrokerServer) as cluster:
+        assert await served_after(cluster, TOPICS) < 5
+        assert BUNDLE in cluster.brokers[1].parts.member.ownership.owned()
+        assert cluster.brokers[0].parts.member.ownership.owned()
+
+
+async def test_a_bundle_that_nobody_can_open_is_tried_again_and_again() -> None:
+    """To refuse it is no reason to leave it without an owner for ever."""
+    services = [partial(Unable, "refuses one")] * 2
+    async with a_cluster_of({}, *services) as cluster:
+        bundle_of = cluster.brokers[0].use.namespaces.bundle_of
+        (topic, *_) = [topic for topic in TOPICS if await bundle_of(topic) == BUNDLE]
+        for _ in range(20):
+            assert await owner_of(cluster, topic) is None
+        for broker in cluster.brokers:
+            broker.parts.hosting.how = "well"
+        assert await served_after(cluster, [topic]) < 2
+
+
+async def test_a_settle_that_hangs_gives_the_bundle_up() -> None:
+    """After its limit, fenced; even if the host pays no heed to being cancelled."""
+    async with a_fleet(2) as fleet:
+        source, target = fleet.brokers
+        await source.acquire(BUNDLE)
+        woken = asyncio.Event()
+
+        async def stubborn(_bundle: str, _life: int) -> None:
+            while not woken.is_set():
+                try:
+                    await woken.wait()
+                except asyncio.CancelledError:
+                    continue
+
+        source.tenant.settle_bundle = stubborn  # type: ignore[method-assign]
+        began_s = asyncio.get_running_loop().time()
+        with capture_logs() as lines:
+            await source.release(BUNDLE, target.address)
+        assert asyncio.get_running_loop().time() - began_s == pytest.approx(
+            HookLimits().settle_s, abs=1
+        )
+        assert fleet.owners(BUNDLE) == [target.address.broker_id]
+        (line,) = (line for line in lines if line["event"] == "a hook of the service failed")
+        assert (line["hook"], line["bundle"]) == ("settle_bundle", BUNDLE)
+        assert line["error"] == "the service's settle_bundle took longer than 10 s"
+        woken.set()
+
+
+class Broken:
+    """Answers no question."""
+
+    def __getattr__(self, name: str) -> Any:
+        def fail(*_: object, **__: object) -> Any:
+            raise ZeroDivisionError(name)
+
+        return fail
+
+
+def test_an_answer_that_a_host_cannot_give_is_none() -> None:
+    """What goes by it goes by nothing; the log names the hook."""
+    hooks = Hooks(Broken(), HookLimits())
+    with capture_logs() as lines:
+        assert dict(hooks.bundle_stats()) == {}
+        assert hooks.topics(BUNDLE) == {}
+        assert hooks.clients(BUNDLE) == 0
+        assert hooks.usage().memory_used_bytes == 0
+        hooks.usage()
+    assert [line["hook"] for line in lines] == ["bundle_stats", "topics", "clients", "usage"]
+    assert hooks.failures["usage"] == 2
