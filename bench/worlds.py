@@ -19,7 +19,7 @@ from loadmanager.broker import settings
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.lab import candidates
 from loadmanager.lab.closed_loop import run
-from loadmanager.lab.worlds import WORLDS, Figures, World, figures
+from loadmanager.lab.worlds import WORLDS, Trial, TrialFigures, figures
 
 OURS = "BalancedShedder+BalancedPlacement,loadBalancerDistributeBundlesEvenlyEnabled=false"
 FIVE = (
@@ -57,14 +57,14 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def of_day(world: World, text: str, seed: int) -> Figures:
+def of_day(world: Trial, text: str, seed: int) -> TrialFigures:
     """The figures of a strategy in one day of a world."""
     loaded = settings.KEYS.load().with_overrides(candidates.overrides(text))
     day = world.day(seed)
     return figures(world, day, run(day, loaded.leaf(StrategySettings)))
 
 
-def _columns(days: Sequence[Figures]) -> list[str]:
+def _columns(days: Sequence[TrialFigures]) -> list[str]:
     rows = [astuple(day) for day in days]
     texts = []
     for column, digits in zip(zip(*rows, strict=True), DIGITS, strict=True):

@@ -55,8 +55,8 @@ class Sensors:
 
     def happens(self, event: Event) -> None:
         """A sensor is wrong from now on, or right again."""
-        for known in (self._wrong, self._stuck):
-            known.pop(event.broker, None)
+        self._wrong.pop(event.broker, None)
+        self._stuck.pop(event.broker, None)
         self.untrusted.discard(event.broker)
         if event.kind is Kind.UNTRUSTED:
             self.untrusted.add(event.broker)

@@ -69,7 +69,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Swing:
     """Traffic that is so many times as much for a while."""
 
     minute: int
@@ -135,7 +135,7 @@ class Day:
     """The part of a CPU sensor's figure that is the last minute's."""
     slow: Mapping[str, float] = field(default_factory=dict)
     """brokerId → how many times the work costs there, which nothing says."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Swing, ...] = ()
     owners: tuple[str, ...] = ()
     """The broker of each bundle at the beginning; empty: spread without regard to load."""
 

@@ -16,12 +16,12 @@ from loadmanager.lab.days import (
     CORES,
     CPU_OF_A_CORE,
     USAGE_OF_ALL,
-    Change,
     Day,
     Event,
     Kind,
     Pattern,
     Shape,
+    Swing,
     make_day,
 )
 from loadmanager.lab.measures import HOT, WARM_UP_MINUTES, Minute
@@ -34,7 +34,7 @@ SETTLED = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Trial:
     """A world: what is special, and the day of a seed."""
 
     about: str
@@ -44,7 +44,7 @@ class World:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class TrialFigures:
     """What came of a strategy in a world."""
 
     spread: float
@@ -155,7 +155,7 @@ def _flash(seed: int) -> Day:
     at = rng.integers(WARM_UP_MINUTES, MINUTES - 10, 30)
     which = rng.integers(0, len(day.bundles), 30)
     changes = [
-        Change(minute=minute, minutes=5, factor=20.0, bundles=np.array([bundle]))
+        Swing(minute=minute, minutes=5, factor=20.0, bundles=np.array([bundle]))
         for minute, bundle in zip(at.tolist(), which.tolist(), strict=True)
     ]
     return replace(day, changes=tuple(changes))
@@ -164,7 +164,10 @@ def _flash(seed: int) -> Day:
 def _dips(seed: int) -> Day:
     """All clients send a tenth for two minutes, and later nothing for six."""
     day = replace(_plain(seed), lag=0.8)
-    dips = Change(minute=60, minutes=2, factor=0.1), Change(minute=110, minutes=6, factor=0.001)
+    dips = (
+        Swing(minute=60, minutes=2, factor=0.1),
+        Swing(minute=110, minutes=6, factor=0.001),
+    )
     return replace(day, changes=dips)
 
 
@@ -173,7 +176,7 @@ def _stall(seed: int) -> Day:
     day = _plain(seed)
     assert isinstance(day.carried, Pattern)
     stalled: Rows = np.flatnonzero(day.carried.tenants % 3 == 0)
-    return replace(day, changes=(Change(minute=80, minutes=4, factor=0.001, bundles=stalled),))
+    return replace(day, changes=(Swing(minute=80, minutes=4, factor=0.001, bundles=stalled),))
 
 
 def _rolling(brokers: int = 10, each: int = 24) -> Callable[[int], Day]:
@@ -197,34 +200,34 @@ def _leave(seed: int) -> Day:
     return _with(day, *(Event(BEGINS, Kind.DIES, name) for name in day.brokers[2:4]))
 
 
-WORLDS: Mapping[str, World] = {
-    "plain": World("10 brokers, 240 bundles", _plain),
-    "idle 20 %": World("brokers use 20 % when idle", lambda seed: _plain(seed, idle=0.2)),
-    "messages": World("CPU goes by messages, whose sizes differ", _by_messages),
-    "sizes": World("brokers of half, single and double size", lambda s: _plain(s, unequal=True)),
-    "slow": World("every fourth machine at half its speed, unsaid", _slow),
-    "late": World("sensors show 80 % of the minute before", lambda s: replace(_plain(s), lag=0.8)),
-    "giant": World("one bundle is 80 % of a broker", _giant),
-    "flash": World("30 bursts × 20 for 5 minutes", _flash),
-    "dips": World("all clients away for 2, and for 6 minutes", _dips),
-    "stall": World("a third of the tenants away for 4 minutes", _stall),
-    "stuck low": World("a sensor shows 20 % for ever", _wrong(Kind.STUCK_LOW)),
-    "sticks": World("a sensor shows for ever what it shows now", _wrong(Kind.STICKS)),
-    "shows less": World("a sensor shows 30 points too little", _wrong(Kind.LOW)),
-    "shows more": World("a sensor shows 40 points too much", _wrong(Kind.LIES)),
-    "drifts": World("a sensor loses half a point a minute", _wrong(Kind.DRIFTS)),
-    "untrusted": World("a sensor says that it is not to be trusted", _wrong(Kind.UNTRUSTED)),
-    "3 untrusted": World("the same, of 3 brokers", _wrong(Kind.UNTRUSTED, 3)),
-    "join 3+1": World("a fourth broker; 15 % idle", _joins(4, 24, 0.15), settles=True),
-    "join 9+1": World("a tenth broker; 20 % idle", _joins(10, 24, 0.2), settles=True),
-    "join 40+3": World("3 more brokers of 43, 2,150 bundles", _joins(43, 50, newcomers=3), True),
-    "join many": World(
+WORLDS: Mapping[str, Trial] = {
+    "plain": Trial("10 brokers, 240 bundles", _plain),
+    "idle 20 %": Trial("brokers use 20 % when idle", lambda seed: _plain(seed, idle=0.2)),
+    "messages": Trial("CPU goes by messages, whose sizes differ", _by_messages),
+    "sizes": Trial("brokers of half, single and double size", lambda s: _plain(s, unequal=True)),
+    "slow": Trial("every fourth machine at half its speed, unsaid", _slow),
+    "late": Trial("sensors show 80 % of the minute before", lambda s: replace(_plain(s), lag=0.8)),
+    "giant": Trial("one bundle is 80 % of a broker", _giant),
+    "flash": Trial("30 bursts × 20 for 5 minutes", _flash),
+    "dips": Trial("all clients away for 2, and for 6 minutes", _dips),
+    "stall": Trial("a third of the tenants away for 4 minutes", _stall),
+    "stuck low": Trial("a sensor shows 20 % for ever", _wrong(Kind.STUCK_LOW)),
+    "sticks": Trial("a sensor shows for ever what it shows now", _wrong(Kind.STICKS)),
+    "shows less": Trial("a sensor shows 30 points too little", _wrong(Kind.LOW)),
+    "shows more": Trial("a sensor shows 40 points too much", _wrong(Kind.LIES)),
+    "drifts": Trial("a sensor loses half a point a minute", _wrong(Kind.DRIFTS)),
+    "untrusted": Trial("a sensor says that it is not to be trusted", _wrong(Kind.UNTRUSTED)),
+    "3 untrusted": Trial("the same, of 3 brokers", _wrong(Kind.UNTRUSTED, 3)),
+    "join 3+1": Trial("a fourth broker; 15 % idle", _joins(4, 24, 0.15), settles=True),
+    "join 9+1": Trial("a tenth broker; 20 % idle", _joins(10, 24, 0.2), settles=True),
+    "join 40+3": Trial("3 more brokers of 43, 2,150 bundles", _joins(43, 50, newcomers=3), True),
+    "join many": Trial(
         "20 brokers × 115 equal bundles, one empty", _joins(20, 115, equal_bundles=True), True
     ),
-    "one has all": World("3 brokers, 600 bundles, all on one", _all_on_one(3, 200), settles=True),
-    "tiny": World("3 brokers, 15 bundles", lambda seed: _plain(seed, 3, 5)),
-    "leave": World("two of ten brokers die", _leave),
-    "rolling": World("ten brokers restart one after the other", _rolling()),
+    "one has all": Trial("3 brokers, 600 bundles, all on one", _all_on_one(3, 200), settles=True),
+    "tiny": Trial("3 brokers, 15 bundles", lambda seed: _plain(seed, 3, 5)),
+    "leave": Trial("two of ten brokers die", _leave),
+    "rolling": Trial("ten brokers restart one after the other", _rolling()),
 }
 
 
@@ -251,7 +254,7 @@ def any_day(seed: int) -> Day:
     kinds = (None, Kind.LOW, Kind.STUCK_LOW, Kind.STICKS, Kind.DRIFTS, Kind.UNTRUSTED)
     wrong = kinds[int(rng.integers(len(kinds)))]
     liar = str(rng.choice(day.brokers))
-    dip = Change(
+    dip = Swing(
         minute=int(rng.integers(20, 80)),
         minutes=int(rng.integers(1, 6)),
         factor=float(rng.uniform(0.01, 0.4)),
@@ -273,12 +276,12 @@ def newcomer_of(day: Day) -> str:
     return f"broker-{len(day.cores) - 1:04d}:8080"
 
 
-def figures(world: World, day: Day, minutes: Sequence[Minute]) -> Figures:
+def figures(world: Trial, day: Day, minutes: Sequence[Minute]) -> TrialFigures:
     """Sum up a world's minutes but for the first ones."""
     began = 0 if not day.events else WARM_UP_MINUTES
     measured = minutes[began:]
     usages = [minute.usage for minute in measured]
-    return Figures(
+    return TrialFigures(
         spread=float(np.mean([usage.std() * 100 for usage in usages])),
         hot_minutes=sum(int((usage > HOT).sum()) for usage in usages),
         undone=float(sum(np.maximum(usage - 1, 0).sum() for usage in usages)),

@@ -10,7 +10,7 @@ import structlog
 
 from loadmanager.engine.load.carried import RATES, Carried
 from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats
-from loadmanager.engine.moves.breaker import BreakerRules, Expectation, Load
+from loadmanager.engine.moves.breaker import BreakerRules, Expectation, LoadSeen
 from loadmanager.engine.moves.move import NOT_OWNED, NOT_SENT, Author, Move, MoveState
 from loadmanager.engine.strategies.plan import Plan, Skip
 from loadmanager.kit.clock import Clock
@@ -182,7 +182,7 @@ class Acting:
             move=move.bundle,
             source=move.source,
             destination=move.destination,
-            bundle=Load(stats.rate, stats.msg_rate_in),
+            bundle=LoadSeen(stats.rate, stats.msg_rate_in),
             check_ms=round(self.clock.now_ms() + wait_ms),
             brokers=_loads(self.picture.reports),
         )
@@ -275,8 +275,8 @@ def _later(
     return {name: at_ms for name, at_ms in clipped.items() if at_ms > present_ms.get(name, 0)}
 
 
-def _loads(reports: Mapping[str, LocalBrokerData]) -> dict[str, Load]:
+def _loads(reports: Mapping[str, LocalBrokerData]) -> dict[str, LoadSeen]:
     return {
-        broker: Load(reports[broker].rate, reports[broker].msg_rate_in)
+        broker: LoadSeen(reports[broker].rate, reports[broker].msg_rate_in)
         for broker in sorted(reports)
     }

@@ -42,7 +42,7 @@ report; `SAME`: reports in a row that show the same, and `SINCE`: the traffic in
 `BESIDE`: what is used of the other three resources beside traffic.
 """
 DIGITS = 6
-REPORTS_MAX, KNOWN = 20, 8
+REPORTS_MAX, ACQUAINTED = 20, 8
 """A broker is known after so many reports; before, its sensor surprises and contradicts nobody."""
 
 # how fast a broker's differences are learned, and how far
@@ -203,24 +203,26 @@ class _Fit:
         self.columns, self.averages, self.before = columns, averages, before
         usages, self.limits = columns.usages(weights), columns.limits
         self.usages = usages
-        self.seen = self.limits[CPU] > 0
+        self.sensed = self.limits[CPU] > 0
         self.counts_cpu = bool(usages[CPU].any())
-        known = self.limits[CPU][self.seen]
-        self.limit = np.where(self.seen, self.limits[CPU], known.mean() if len(known) else 100.0)
+        limits = self.limits[CPU][self.sensed]
+        self.limit = np.where(
+            self.sensed, self.limits[CPU], limits.mean() if len(limits) else 100.0
+        )
         self.full = FULL * weights.cpu
         self.shown = np.clip(usages[CPU], 0.0, 2 * weights.cpu)
-        self.kept = self._kept()
-        self.new = (columns.updated_ms != self.kept[UPDATED]) | (columns.updated_ms == 0)
-        self.first = np.isnan(self.kept[UPDATED])
+        self.state = self._remembered()
+        self.new = (columns.updated_ms != self.state[UPDATED]) | (columns.updated_ms == 0)
+        self.first = np.isnan(self.state[UPDATED])
         self.costs = class_costs.in_columns(before.costs)
         self.bytes_s = columns.throughputs
 
-    def _kept(self) -> Array:
-        known, row_of = self.before.brokers, self.columns.row_of
-        if isinstance(known, _Columns) and known.row_of is row_of:
-            return known.columns.copy()
+    def _remembered(self) -> Array:
+        before, row_of = self.before.brokers, self.columns.row_of
+        if isinstance(before, _Columns) and before.row_of is row_of:
+            return before.columns.copy()
         unknown = (np.nan,) * FIGURES
-        rows = [known.get(name, unknown) for name in self.columns.names]
+        rows = [before.get(name, unknown) for name in self.columns.names]
         usable = [
             row if len(row) == FIGURES and max(map(abs, row)) <= NUMBER_MAX else unknown
             for row in rows
@@ -237,12 +239,12 @@ class _Fit:
         last = self.averages.last_of_all(
             {name: columns.reports[name].bundles for name in (columns.names[r] for r in rows)}
         )
-        dearness = np.where(self.bytes_s > 0, self.kept[TRAFFIC] * self.limit, 0.0)
+        dearness = np.where(self.bytes_s > 0, self.state[TRAFFIC] * self.limit, 0.0)
         dearness = np.divide(
             dearness, self.bytes_s, out=np.ones_like(dearness), where=self.bytes_s > 0
         )
         dearness[rows] = class_costs.dearness(self.costs, last)
-        traffic = np.where(self.new, self.bytes_s * dearness / self.limit, self.kept[TRAFFIC])
+        traffic = np.where(self.new, self.bytes_s * dearness / self.limit, self.state[TRAFFIC])
         learned = before
         if learning and dip is None:
             settled = self._settled(traffic)
@@ -253,20 +255,20 @@ class _Fit:
         if learning:
             if len(rows):
                 level += DIP_GAIN * (total - level)
-            self.kept[UPDATED], self.kept[TRAFFIC] = columns.updated_ms, traffic
-            self.kept[SHOWN] = np.where(self.new, self.shown, self.kept[SHOWN])
-            self.kept = self.kept.round(DIGITS)
+            self.state[UPDATED], self.state[TRAFFIC] = columns.updated_ms, traffic
+            self.state[SHOWN] = np.where(self.new, self.shown, self.state[SHOWN])
+            self.state = self.state.round(DIGITS)
         return self._model(learned, dearness, level, dip)
 
     def _begin(self) -> None:
         """What is assumed of a broker that is not known."""
         unknown = np.array([0.0] * FIGURES)
         unknown[ERROR] = ERROR_FIRST
-        self.kept = np.where(self.first, unknown[:, None], self.kept)
+        self.state = np.where(self.first, unknown[:, None], self.state)
 
     def _settled(self, traffic: Array) -> Array:
         """How much a report teaches: 1, or less if the traffic changed much before it."""
-        before = self.kept[TRAFFIC]
+        before = self.state[TRAFFIC]
         least = 0.05 * max(self.before.work, 1e-9)
         change = np.abs(traffic - before) / (SETTLED * np.maximum(before, least))
         settled: Array = np.where(self.first, 1.0, 1 / (1 + change * change)) * self.new
@@ -276,18 +278,18 @@ class _Fit:
         """What the sensors show, but no more than the usual surprise away from what was expected
         of brokers that are known.
         """
-        band = np.maximum(SURPRISE_MIN, SURPRISES * self.kept[ERROR])
+        band = np.maximum(SURPRISE_MIN, SURPRISES * self.state[ERROR])
         near: Array = np.clip(self.shown, expected - band, expected + band)
-        np.copyto(near, self.shown, where=self.first | (self.kept[REPORTS] < KNOWN))
+        np.copyto(near, self.shown, where=self.first | (self.state[REPORTS] < ACQUAINTED))
         return near
 
     def _expected(self, cost: float, idle: float, traffic: Array) -> Array:
-        expected: Array = idle + self.kept[OFFSET] + cost * traffic
+        expected: Array = idle + self.state[OFFSET] + cost * traffic
         return expected
 
     def _learn_all(self, traffic: Array, settled: Array, before: Learned) -> Learned:
         """The idle part and the cost of all brokers together."""
-        tells = self.seen & (self.kept[DOUBT] < MISTRUSTED)
+        tells = self.sensed & (self.state[DOUBT] < MISTRUSTED)
         tells &= (self.shown > 0) & (self.shown < self.full)
         weight = np.where(self.new, settled, 1.0) * tells
         count = float(weight.sum())
@@ -300,8 +302,8 @@ class _Fit:
         work, used = (float((weight * each).sum()) / count for each in (traffic, shown))
         part = LEVEL_GAIN * count / max(int(tells.sum()), 1)
         idle, evidence = self._idle_seen(weight, traffic, shown)
-        kept = IDLE_KEPT * before.idle_evidence
-        step = (idle - before.idle) * evidence / max(kept + evidence, 1e-12)
+        faded = IDLE_KEPT * before.idle_evidence
+        step = (idle - before.idle) * evidence / max(faded + evidence, 1e-12)
         if not began:
             step = min(max(step, -IDLE_STEP), IDLE_STEP)
             work, used = (
@@ -309,7 +311,7 @@ class _Fit:
             )
         return Learned(
             idle=before.idle + step,
-            idle_evidence=max(kept, evidence),
+            idle_evidence=max(faded, evidence),
             used=used,
             work=work,
         )
@@ -337,49 +339,51 @@ class _Fit:
 
     def _learn_each(self, cost: float, traffic: Array, settled: Array, idle: float) -> None:
         """What each broker differs by, its error, and whether its sensor is believed."""
-        kept, known = self.kept, self.seen & self.new & self.counts_cpu
+        state, tells = self.state, self.sensed & self.new & self.counts_cpu
         expected = self._expected(cost, idle, traffic)
         surprise = self.shown - expected
-        band = np.maximum(SURPRISE_MIN, SURPRISES * kept[ERROR])
+        band = np.maximum(SURPRISE_MIN, SURPRISES * state[ERROR])
         bounded = np.clip(surprise, -band, band)
         bounded = np.where(self.shown >= self.full, np.maximum(bounded, 0.0), bounded)
         contradicts = self._contradicts(cost, traffic, idle)
-        believed = known & (kept[DOUBT] < MISTRUSTED) & ~contradicts
-        gain = np.where(believed, settled * np.maximum(GAIN, 1 / (kept[REPORTS] + 2)), 0.0)
+        believed = tells & (state[DOUBT] < MISTRUSTED) & ~contradicts
+        gain = np.where(believed, settled * np.maximum(GAIN, 1 / (state[REPORTS] + 2)), 0.0)
         costly = cost * traffic
         less, more = (fixed + part * costly for fixed, part in (CLAIM_LESS, CLAIM_MORE))
-        offset = np.clip(kept[OFFSET] + gain * bounded, -less, more)
-        kept[OFFSET] = np.where(believed, offset, kept[OFFSET])
-        kept[ERROR] += gain * (1.25 * np.minimum(np.abs(surprise), 1.0) - kept[ERROR])
-        kept[REPORTS] = np.where(
-            believed, np.minimum(kept[REPORTS] + 1, REPORTS_MAX), kept[REPORTS]
+        offset = np.clip(state[OFFSET] + gain * bounded, -less, more)
+        state[OFFSET] = np.where(believed, offset, state[OFFSET])
+        state[ERROR] += gain * (1.25 * np.minimum(np.abs(surprise), 1.0) - state[ERROR])
+        state[REPORTS] = np.where(
+            believed, np.minimum(state[REPORTS] + 1, REPORTS_MAX), state[REPORTS]
         )
         self._doubt(cost, traffic, settled, contradicts)
 
     def _contradicts(self, cost: float, traffic: Array, idle: float) -> NDArray[np.bool_]:
         """Whether a sensor shows far less than the model makes likely; more, anything may use."""
-        doubted = self.kept[DOUBT] >= MISTRUSTED
+        doubted = self.state[DOUBT] >= MISTRUSTED
         usual = np.where(doubted, idle + cost * traffic, self._expected(cost, idle, traffic))
-        errors = np.clip(CONTRADICTS_ERRORS * self.kept[ERROR], CONTRADICTS, CONTRADICTS_MAX)
+        errors = np.clip(CONTRADICTS_ERRORS * self.state[ERROR], CONTRADICTS, CONTRADICTS_MAX)
         low: NDArray[np.bool_] = usual - self.shown > errors
-        low &= (self.shown < CONTRADICTS_PART * usual) & (doubted | (self.kept[REPORTS] >= KNOWN))
+        low &= (self.shown < CONTRADICTS_PART * usual) & (
+            doubted | (self.state[REPORTS] >= ACQUAINTED)
+        )
         return low
 
     def _doubt(self, cost: float, traffic: Array, settled: Array, low: NDArray[np.bool_]) -> None:
-        kept, doubted = self.kept, self.kept[DOUBT] >= MISTRUSTED
-        same = self.new & ~self.first & (np.abs(self.shown - kept[SHOWN]) < 1e-6)
+        state, doubted = self.state, self.state[DOUBT] >= MISTRUSTED
+        same = self.new & ~self.first & (np.abs(self.shown - state[SHOWN]) < 1e-6)
         same &= (self.shown < self.full) & (self.columns.updated_ms > 0)
-        kept[SINCE] = np.where(same & (kept[SAME] > 0) | ~self.new, kept[SINCE], traffic)
-        kept[SAME] = np.where(same, np.minimum(kept[SAME] + 1, 100), kept[SAME] * ~self.new)
-        stuck = kept[SAME] >= STUCK_REPORTS
-        stuck &= doubted | (cost * np.abs(traffic - kept[SINCE]) > STUCK_CHANGE)
+        state[SINCE] = np.where(same & (state[SAME] > 0) | ~self.new, state[SINCE], traffic)
+        state[SAME] = np.where(same, np.minimum(state[SAME] + 1, 100), state[SAME] * ~self.new)
+        stuck = state[SAME] >= STUCK_REPORTS
+        stuck &= doubted | (cost * np.abs(traffic - state[SINCE]) > STUCK_CHANGE)
         contradicts = (low & (settled > 0.5)) | stuck
-        more = np.where(contradicts, kept[DOUBT] + 1, np.maximum(kept[DOUBT] - 1, 0))
+        more = np.where(contradicts, state[DOUBT] + 1, np.maximum(state[DOUBT] - 1, 0))
         more = np.where(stuck | (~doubted & (more >= DOUBTS_MAX)), TRUSTED_AGAIN, more)
-        less = np.where(contradicts, TRUSTED_AGAIN, kept[DOUBT] - 1)
+        less = np.where(contradicts, TRUSTED_AGAIN, state[DOUBT] - 1)
         less = np.where(less <= MISTRUSTED, 0.0, less)
-        judged = self.new & self.seen & self.counts_cpu & ((settled > 0.5) | stuck)
-        kept[DOUBT] = np.where(judged, np.where(doubted, less, more), kept[DOUBT])
+        judged = self.new & self.sensed & self.counts_cpu & ((settled > 0.5) | stuck)
+        state[DOUBT] = np.where(judged, np.where(doubted, less, more), state[DOUBT])
 
     def _learn_classes(
         self, rows: Rows, last: Traffic, cost: float, settled: Array, idle: float
@@ -387,8 +391,8 @@ class _Fit:
         """What classes of namespaces cost, but not from a broker's first report, nor from one
         without a time.
         """
-        shown = self._believed(self._expected(cost, idle, self.kept[TRAFFIC]))
-        tells = self.seen & ~self.first & (self.kept[DOUBT] < MISTRUSTED) & (settled > 0.5)
+        shown = self._believed(self._expected(cost, idle, self.state[TRAFFIC]))
+        tells = self.sensed & ~self.first & (self.state[DOUBT] < MISTRUSTED) & (settled > 0.5)
         tells &= (self.shown > 0) & (self.shown < self.full) & (self.columns.updated_ms > 0)
         if tells[rows].any():
             used = np.maximum(shown - idle, 0.0)[rows]
@@ -398,27 +402,27 @@ class _Fit:
     def _model(
         self, learned: Learned, dearness: Array, level: float, dip: float | None
     ) -> UsageModel:
-        kept, columns = self.kept, self.columns
+        state, columns = self.state, self.columns
         idle, cost = _idle(learned), _cost(learned)
-        trusted = self.seen & (kept[DOUBT] < MISTRUSTED)
+        trusted = self.sensed & (state[DOUBT] < MISTRUSTED)
         if not self.counts_cpu:
             idle = cost = 0.0
             trusted = np.ones_like(trusted)
         per_byte, base = self._by_bytes()
-        offset = np.where(trusted, kept[OFFSET], 0.0)
+        offset = np.where(trusted, state[OFFSET], 0.0)
         base[CPU] = idle + offset if self.counts_cpu else 0.0
         per_byte[CPU] = cost / self.limit
         if not self.counts_cpu and not base[1:].any() and not per_byte.any():
             per_byte[CPU] = 0.5 * len(columns.names) / max(float(self.bytes_s.sum()), 1.0)
             trusted = np.zeros_like(trusted)  # nothing is known but traffic: it is evened out
         apart = float(np.sqrt((offset[trusted] ** 2).mean())) if trusted.any() else 0.0
-        error = np.where(trusted, kept[ERROR], max(apart, ERROR_UNSEEN))
+        error = np.where(trusted, state[ERROR], max(apart, ERROR_UNSEEN))
         by_traffic = per_byte.copy()
         by_traffic[CPU] *= dearness
         used = np.flatnonzero(base.any(axis=1) | per_byte.any(axis=1))
         used = used if len(used) else np.zeros(1, np.int64)
-        kept_learned = Learned(
-            _Columns(columns.row_of, kept),
+        remembered = Learned(
+            _Columns(columns.row_of, state),
             class_costs.told_apart(self.costs),
             round(learned.idle, DIGITS),
             round(learned.idle_evidence, DIGITS),
@@ -427,7 +431,7 @@ class _Fit:
             level,
         )
         return UsageModel(
-            learned=kept_learned,
+            learned=remembered,
             measured=self.usages.max(axis=0, initial=0.0),
             base=base,
             per_byte=per_byte,
@@ -437,7 +441,7 @@ class _Fit:
             of_bytes=(base[used], by_traffic[used]),
             costs=self.costs,
             idle=idle,
-            doubts=tuple(self._doubts(trusted, idle + cost * kept[TRAFFIC], error)),
+            doubts=tuple(self._doubts(trusted, idle + cost * state[TRAFFIC], error)),
             dip=dip,
         )
 
@@ -449,11 +453,11 @@ class _Fit:
         each = amounts / total if total >= 1 else amounts * 0
         per_byte = np.divide(each, limits, out=np.zeros_like(limits), where=limits > 0)
         costly = per_byte * self.bytes_s
-        kept = np.where(self.new, np.where(self.first, 0.5, 1 - GAIN), 1.0)
-        beside = kept * self.kept[BESIDE:] + (1 - kept) * (usages - costly)[1:]
-        self.kept[BESIDE:] = np.maximum(beside, -0.05 - 0.25 * costly[1:]).round(DIGITS)
+        weight = np.where(self.new, np.where(self.first, 0.5, 1 - GAIN), 1.0)
+        beside = weight * self.state[BESIDE:] + (1 - weight) * (usages - costly)[1:]
+        self.state[BESIDE:] = np.maximum(beside, -0.05 - 0.25 * costly[1:]).round(DIGITS)
         base = np.zeros_like(per_byte)
-        base[1:] = self.kept[BESIDE:]
+        base[1:] = self.state[BESIDE:]
         return per_byte, base
 
     def _sizes(self) -> Array:
@@ -471,7 +475,7 @@ class _Fit:
             return
         for row in np.flatnonzero(~trusted).tolist():
             model = f"its traffic makes {says[row]:.0%} ± {error[row]:.0%} likely, which counts"
-            if self.seen[row]:
+            if self.sensed[row]:
                 shows = f"its CPU sensor shows {self.shown[row]:.0%}, but {model}"
                 yield Doubt(self.columns.names[row], "SensorMistrusted", shows)
             else:

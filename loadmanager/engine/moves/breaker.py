@@ -34,7 +34,7 @@ class BreakerRules:
     """
 
 
-class Load(NamedTuple):
+class LoadSeen(NamedTuple):
     """The load of a broker or a bundle: messages/s in all, and published to it."""
 
     rate: float
@@ -48,14 +48,14 @@ class Expectation:
     move: str
     source: str
     destination: str
-    bundle: Load
+    bundle: LoadSeen
     check_ms: int
-    brokers: Mapping[str, Load]
+    brokers: Mapping[str, LoadSeen]
     """All brokers before the move."""
     others: Mapping[str, Expectation] = field(default_factory=dict)
     """Bundle → its move, of all that began after these figures were read."""
 
-    def without_this(self, broker: str) -> Load:
+    def without_this(self, broker: str) -> LoadSeen:
         """What a broker would have if only the other moves were made, and clients did the same."""
         rate, published = self.brokers[broker]
         for other in self.others.values():
@@ -64,7 +64,7 @@ class Expectation:
                 figure + sign * more
                 for figure, more in zip((rate, published), other.bundle, strict=True)
             )
-        return Load(max(rate, 0.0), max(published, 0.0))
+        return LoadSeen(max(rate, 0.0), max(published, 0.0))
 
 
 def spread(loads: Mapping[str, float]) -> float:
@@ -137,23 +137,26 @@ class Breaker:
     def expect(self, expectation: Expectation) -> None:
         """A move begins."""
         bundle = expectation.move
-        known = [replace(one, others={**one.others, bundle: expectation}) for one in self._expected]
+        waiting = [
+            replace(expected, others={**expected.others, bundle: expectation})
+            for expected in self._expected
+        ]
         began = replace(expectation, others=self._since_look)
-        self._expected = [*known, began][-EXPECTATIONS_MAX:]
+        self._expected = [*waiting, began][-EXPECTATIONS_MAX:]
         self._since_look = {**self._since_look, bundle: expectation}
 
     def not_made(self, move: str) -> None:
         """A move that began was not made: nothing is expected of it, or of its load elsewhere."""
         self._since_look = _without(self._since_look, move)
         self._expected = [
-            replace(one, others=_without(one.others, move))
-            for one in self._expected
-            if one.move != move
+            replace(expected, others=_without(expected.others, move))
+            for expected in self._expected
+            if expected.move != move
         ]
 
     def look(
         self,
-        brokers: Mapping[str, Load],
+        brokers: Mapping[str, LoadSeen],
         now_ms: int,
         rules: BreakerRules,
         *,
@@ -170,14 +173,14 @@ class Breaker:
             names = ", ".join(gone[:NAMED_MAX]) + (" and others" if gone[NAMED_MAX:] else "")
             open_ms = min(rules.open_ms, rules.steady_ms)
             return self._open(f"{names} disappeared", now_ms, open_ms)
-        due = [one for one in self._expected if one.check_ms <= now_ms]
-        self._expected = [one for one in self._expected if one.check_ms > now_ms]
-        for one in due:
-            why = _harm(one, brokers, rules)
+        due = [expected for expected in self._expected if expected.check_ms <= now_ms]
+        self._expected = [expected for expected in self._expected if expected.check_ms > now_ms]
+        for expected in due:
+            why = _harm(expected, brokers, rules)
             if why is not None:
                 return self._open(why, now_ms, rules.open_ms)
-        for one in due:
-            why = _quiet(one, brokers, rules)
+        for expected in due:
+            why = _quiet(expected, brokers, rules)
             if why is not None:
                 return self._open(why, now_ms, min(rules.open_ms, rules.steady_ms))
         return False
@@ -199,64 +202,68 @@ def _without(moves: Mapping[str, Expectation], move: str) -> dict[str, Expectati
     return {bundle: each for bundle, each in moves.items() if bundle != move}
 
 
-def _harm(one: Expectation, now: Mapping[str, Load], rules: BreakerRules) -> str | None:
+def _harm(expected: Expectation, now: Mapping[str, LoadSeen], rules: BreakerRules) -> str | None:
     """What a move did, if it is to blame; None if one of its brokers is gone, too."""
-    pair = one.source, one.destination
-    if not all(broker in now and broker in one.brokers for broker in pair):
+    pair = expected.source, expected.destination
+    if not all(broker in now and broker in expected.brokers for broker in pair):
         return None
     least = 1 - rules.rate_drop_percent / 100
-    left, left_elsewhere = _left(one, now, pair), _left(one, now, _elsewhere(one, now))
-    usual = min(left_elsewhere, 1.0) if _elsewhere(one, now) else 0.0  # nobody to compare with
+    elsewhere = _elsewhere(expected, now)
+    left, left_elsewhere = _left(expected, now, pair), _left(expected, now, elsewhere)
+    usual = min(left_elsewhere, 1.0) if elsewhere else 0.0  # nobody to compare with
     if left < least * usual and usual >= least:
         return (
-            f"after move {one.move} {one.source} and {one.destination} get "
+            f"after move {expected.move} {expected.source} and {expected.destination} get "
             f"{left:.0%} of the messages/s that they got before, the other brokers "
             f"{left_elsewhere:.0%}"
         )
-    return _wider(one, now)
+    return _wider(expected, now)
 
 
-def _wider(one: Expectation, now: Mapping[str, Load]) -> str | None:
+def _wider(expected: Expectation, now: Mapping[str, LoadSeen]) -> str | None:
     """The difference of two brokers that a move made wider than it was, though it should not."""
-    before = abs(one.brokers[one.source].rate - one.brokers[one.destination].rate)
+    rates = [expected.brokers[broker].rate for broker in (expected.source, expected.destination)]
+    before = abs(rates[0] - rates[1])
     source, destination = (
-        one.without_this(broker).rate for broker in (one.source, one.destination)
+        expected.without_this(broker).rate for broker in (expected.source, expected.destination)
     )
     without = source - destination
-    predicted = abs(without - 2 * one.bundle.rate)
+    predicted = abs(without - 2 * expected.bundle.rate)
     if predicted >= before or not source + destination > 0:
         return None
-    grown = (now[one.source].rate + now[one.destination].rate) / (source + destination)
-    wide = abs(now[one.source].rate - now[one.destination].rate)
+    grown = (now[expected.source].rate + now[expected.destination].rate) / (source + destination)
+    wide = abs(now[expected.source].rate - now[expected.destination].rate)
     if wide <= max(before, abs(without)) * grown * WORSE:
         return None
-    if wide > (before + 2 * one.bundle.rate) * max(grown, 1.0):
+    if wide > (before + 2 * expected.bundle.rate) * max(grown, 1.0):
         return None  # more than this move could do: that was somebody else
     return (
-        f"after move {one.move} {one.source} and {one.destination} differ by {wide:.0f} "
-        f"messages/s; {before:.0f} before, {predicted:.0f} predicted"
+        f"after move {expected.move} {expected.source} and {expected.destination} differ by "
+        f"{wide:.0f} messages/s; {before:.0f} before, {predicted:.0f} predicted"
     )
 
 
-def _quiet(one: Expectation, now: Mapping[str, Load], rules: BreakerRules) -> str | None:
+def _quiet(expected: Expectation, now: Mapping[str, LoadSeen], rules: BreakerRules) -> str | None:
     """The clients of the whole cluster send far less: no time for moves, whoever did that."""
-    both = [broker for broker in one.brokers if broker in now]
-    left = _left(one, now, both)
+    both = [broker for broker in expected.brokers if broker in now]
+    left = _left(expected, now, both)
     if left >= 1 - rules.rate_drop_percent / 100:
         return None
+    gets, got = (
+        math.fsum(rates[broker].published for broker in both) for rates in (now, expected.brokers)
+    )
     return (
-        f"the cluster gets {sum(now[broker].published for broker in both):.0f} messages/s, "
-        f"{sum(one.brokers[broker].published for broker in both):.0f} before the move {one.move}, "
+        f"the cluster gets {gets:.0f} messages/s, {got:.0f} before the move {expected.move}, "
         "which need not be the cause"
     )
 
 
-def _elsewhere(one: Expectation, now: Mapping[str, Load]) -> list[str]:
-    pair = one.source, one.destination
-    return [broker for broker in one.brokers if broker in now and broker not in pair]
+def _elsewhere(expected: Expectation, now: Mapping[str, LoadSeen]) -> list[str]:
+    pair = expected.source, expected.destination
+    return [broker for broker in expected.brokers if broker in now and broker not in pair]
 
 
-def _left(one: Expectation, now: Mapping[str, Load], brokers: Collection[str]) -> float:
+def _left(expected: Expectation, now: Mapping[str, LoadSeen], brokers: Collection[str]) -> float:
     """The part of what was published to some brokers that still is; 1 if nothing was."""
-    before = math.fsum(one.without_this(broker).published for broker in brokers)
+    before = math.fsum(expected.without_this(broker).published for broker in brokers)
     return math.fsum(now[broker].published for broker in brokers) / before if before > 0 else 1.0

@@ -33,7 +33,7 @@ Goal = Even | Filled | Emptied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class PlanLimits:
     """What a plan may cost at most, and what it leaves alone."""
 
     moves: int = 10_000
@@ -45,4 +45,4 @@ class Limits:
     """Bundles and namespaces that stay where they are."""
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = PlanLimits()

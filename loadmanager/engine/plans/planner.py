@@ -17,15 +17,15 @@ from loadmanager.engine.load import usage_model
 from loadmanager.engine.load.bundle_columns import clients_of
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.usage_model import Learned
-from loadmanager.engine.plans.goals import NO_LIMITS, Emptied, Even, Filled, Goal, Limits
+from loadmanager.engine.plans.goals import NO_LIMITS, Emptied, Even, Filled, Goal, PlanLimits
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.evening import (
     REFUSED_MAX,
-    Cluster,
-    Move,
-    Scope,
-    Search,
+    BestMove,
+    ModelledBrokers,
+    MoveSearch,
+    SearchScope,
     may_go,
 )
 
@@ -66,7 +66,7 @@ def plan(
     snapshot: ClusterSnapshot,
     settings: StrategySettings,
     goal: Goal,
-    limits: Limits = NO_LIMITS,
+    limits: PlanLimits = NO_LIMITS,
     learned: Learned | None = None,
 ) -> GoalPlan:
     """The fewest moves that the search finds towards a goal.
@@ -78,7 +78,7 @@ def plan(
     model = usage_model.fit(
         columns, snapshot.averages, settings.weights, before, learning=learned is None
     )
-    cluster = Cluster(snapshot, model, DIFFERENCE, leaving={}, far=())
+    cluster = ModelledBrokers(snapshot, model, DIFFERENCE, leaving={}, far=())
     cluster.intake_max = math.inf
     return _Planning(snapshot, settings, cluster, goal, limits).made()
 
@@ -90,12 +90,12 @@ class _Planning:
         self,
         snapshot: ClusterSnapshot,
         settings: StrategySettings,
-        cluster: Cluster,
+        cluster: ModelledBrokers,
         goal: Goal,
-        limits: Limits,
+        limits: PlanLimits,
     ) -> None:
         self._snapshot, self._cluster, self._goal, self._limits = snapshot, cluster, goal, limits
-        self._search = Search(snapshot, settings, cluster, _scope(cluster, goal, limits))
+        self._search = MoveSearch(snapshot, settings, cluster, _scope(cluster, goal, limits))
         self._moves: list[Unload] = []
         self._curve = [Point(0, 0.0, 0.0, float(cluster.usage.std()), cluster.farthest)]
 
@@ -127,7 +127,7 @@ class _Planning:
             "Reached" if reached else ends,
         )
 
-    def _after(self, move: Move) -> tuple[float, float] | None:
+    def _after(self, move: BestMove) -> tuple[float, float] | None:
         """Bytes/s and clients that have moved after this move; None if those are too many."""
         bundle, source = self._search.bundle(move), self._cluster.names[move.source]
         clients = clients_of(self._snapshot.reports[source].last_stats, [bundle])
@@ -138,7 +138,7 @@ class _Planning:
         fits = fits and traffic <= limits.traffic and paused <= limits.clients
         return (traffic, paused) if fits else None
 
-    def _make(self, move: Move, after: tuple[float, float]) -> None:
+    def _make(self, move: BestMove, after: tuple[float, float]) -> None:
         cluster = self._cluster
         names = cluster.names[move.source], cluster.names[move.destination]
         why: dict[str, float | str] = {
@@ -167,10 +167,10 @@ class _Planning:
         return gone >= self._snapshot.reports[self._goal.broker].last_stats.keys()
 
 
-def _scope(cluster: Cluster, goal: Goal, limits: Limits) -> Scope:
+def _scope(cluster: ModelledBrokers, goal: Goal, limits: PlanLimits) -> SearchScope:
     if isinstance(goal, Even):
-        return Scope(stay=limits.stay)
+        return SearchScope(stay=limits.stay)
     row: Sequence[int] = [cluster.row(goal.broker)]
     if isinstance(goal, Filled):
-        return Scope(takers=row, stay=limits.stay)
-    return Scope(sources=row, stay=limits.stay)
+        return SearchScope(takers=row, stay=limits.stay)
+    return SearchScope(sources=row, stay=limits.stay)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from loadmanager.engine.moves.breaker import Breaker, BreakerRules, Expectation, Load, spread
+from loadmanager.engine.moves.breaker import (
+    Breaker,
+    BreakerRules,
+    Expectation,
+    LoadSeen,
+    spread,
+)
 
 RULES = BreakerRules(failures=2, rate_drop_percent=30, open_ms=1000, steady_ms=300)
 
 
-def loads(**rates: float) -> dict[str, Load]:
+def loads(**rates: float) -> dict[str, LoadSeen]:
     """Brokers with so many messages/s, half of them published there."""
-    return {name: Load(rate, rate / 2) for name, rate in rates.items()}
+    return {name: LoadSeen(rate, rate / 2) for name, rate in rates.items()}
 
 
 LIVE = loads(a=0, b=0)
@@ -21,10 +27,10 @@ AFTER = loads(a=550, b=450, c=500, d=500)
 
 def expect(move: str = "m", source: str = "a", destination: str = "b") -> Expectation:
     """A move of 50 messages/s that halves the difference of a and b."""
-    return Expectation(move, source, destination, Load(50, 25), 100, BEFORE)
+    return Expectation(move, source, destination, LoadSeen(50, 25), 100, BEFORE)
 
 
-def judged(breaker: Breaker, now: dict[str, Load]) -> bool:
+def judged(breaker: Breaker, now: dict[str, LoadSeen]) -> bool:
     """Whether it opens when the move is looked at."""
     assert not breaker.look(BEFORE, 99, RULES)
     return breaker.look(now, 100, RULES)
@@ -56,7 +62,7 @@ def test_failures_in_a_row() -> None:
         (AFTER | loads(a=651, b=349), False),  # by more than this move could do
     ],
 )
-def test_what_came_of_a_move(now: dict[str, Load], *, opens: bool) -> None:
+def test_what_came_of_a_move(now: dict[str, LoadSeen], *, opens: bool) -> None:
     """Its two brokers get a third less, or differ by more; it is looked at once, at its time."""
     breaker = Breaker()
     breaker.expect(expect())
@@ -93,11 +99,11 @@ def test_the_other_moves_count() -> None:
     now = loads(a=550, b=450 + 250, c=250, d=500)
     breaker = Breaker()
     breaker.expect(expect())
-    breaker.expect(Expectation("n", "c", "b", Load(250, 125), 5000, BEFORE))
+    breaker.expect(Expectation("n", "c", "b", LoadSeen(250, 125), 5000, BEFORE))
     assert not judged(breaker, now)
     breaker = Breaker()
     breaker.expect(expect())
-    breaker.expect(Expectation("n", "c", "b", Load(100, 50), 5000, BEFORE))
+    breaker.expect(Expectation("n", "c", "b", LoadSeen(100, 50), 5000, BEFORE))
     breaker.not_made("n")
     assert judged(breaker, AFTER | loads(a=389, b=611))
 
@@ -108,7 +114,7 @@ def test_moves_that_began_together_are_judged_together() -> None:
     half = {"b": 350, "c": 350, "a": 500}
     breaker = Breaker()
     for number, destination in enumerate(["b", "b", "c", "c"]):
-        move = Expectation(str(number), "a", destination, Load(125, 62.5), 100, before)
+        move = Expectation(str(number), "a", destination, LoadSeen(125, 62.5), 100, before)
         breaker.expect(move)
     assert not breaker.look(before, 50, RULES)
     assert not breaker.look(loads(**half), 100, RULES)
@@ -127,7 +133,7 @@ def test_clients_that_go_away_stop_moves_for_a_while() -> None:
 def test_a_difference_may_grow_when_nothing_else_was_promised() -> None:
     """An operator moved a bundle for a reason of his own."""
     breaker = Breaker()
-    breaker.expect(Expectation("m", "b", "a", Load(50, 25), 100, BEFORE))
+    breaker.expect(Expectation("m", "b", "a", LoadSeen(50, 25), 100, BEFORE))
     assert not judged(breaker, AFTER | loads(a=660, b=340))
 
 

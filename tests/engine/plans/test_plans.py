@@ -9,7 +9,7 @@ import pytest
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
 from loadmanager.engine.load.snapshot import ClusterSnapshot
-from loadmanager.engine.plans.goals import Emptied, Even, Filled, Goal, Limits
+from loadmanager.engine.plans.goals import Emptied, Even, Filled, Goal, PlanLimits
 from loadmanager.engine.plans.planner import GoalPlan, plan
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.evening import OVERLOAD
@@ -110,12 +110,12 @@ GOALS: list[Goal] = [Even(0.02), Filled("b00:8080"), Emptied("b01:8080")]
 @pytest.mark.parametrize(
     ("limits", "key", "most"),
     [
-        (Limits(moves=3), "moves", 3.0),
-        (Limits(traffic=2e7), "traffic", 2e7),
-        (Limits(clients=7), "clients", 7.0),
+        (PlanLimits(moves=3), "moves", 3.0),
+        (PlanLimits(traffic=2e7), "traffic", 2e7),
+        (PlanLimits(clients=7), "clients", 7.0),
     ],
 )
-def test_limits_hold(goal: Goal, limits: Limits, key: str, most: float) -> None:
+def test_limits_hold(goal: Goal, limits: PlanLimits, key: str, most: float) -> None:
     """The plan ends before it would pass one, and says so."""
     made = plan(snapshot_of(loads_of(3)), SETTINGS, goal, limits)
     assert getattr(made.curve[-1], key) <= most
@@ -130,7 +130,7 @@ def test_what_stays_stays(goal: Goal) -> None:
     free = plan(snapshot_of(loads), SETTINGS, goal)
     one = free.moves[0].bundle
     stay = frozenset({one, "t/n3"})
-    kept = plan(snapshot_of(loads), SETTINGS, goal, Limits(stay=stay))
+    kept = plan(snapshot_of(loads), SETTINGS, goal, PlanLimits(stay=stay))
     assert kept.moves
     moved = {move.bundle for move in kept.moves}
     assert one not in moved

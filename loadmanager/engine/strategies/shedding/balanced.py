@@ -29,9 +29,9 @@ from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.evening import (
     MOVES_MAX,
     REFUSED_MAX,
-    Cluster,
-    Move,
-    Search,
+    BestMove,
+    ModelledBrokers,
+    MoveSearch,
     may_go,
 )
 from loadmanager.engine.strategies.strategy import Shed, Shedder, Tries
@@ -72,7 +72,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
         away = f"the clients send {model.dip:.0%} of their usual traffic: these figures say nothing"
         remembered = BalancedMemory(model.learned, memory.leaving, memory.far)
         return Shed((), (Skip("cluster", "TrafficDip", away), *doubts), remembered)
-    cluster = Cluster(
+    cluster = ModelledBrokers(
         snapshot,
         model,
         settings.of(BalancedSettings).difference / 100,
@@ -83,7 +83,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
         cluster.names[row]: memory.far.get(cluster.names[row], snapshot.now_ms)
         for row in np.flatnonzero(cluster.far).tolist()
     }
-    unloads, best = _moves(snapshot, cluster, Search(snapshot, settings, cluster))
+    unloads, best = _moves(snapshot, cluster, MoveSearch(snapshot, settings, cluster))
     skipped = doubts if unloads else [_why_not(best), *doubts]
     return Shed(
         tuple(unloads),
@@ -93,8 +93,8 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
 
 
 def _moves(
-    snapshot: ClusterSnapshot, cluster: Cluster, search: Search
-) -> tuple[list[Unload], Move | None]:
+    snapshot: ClusterSnapshot, cluster: ModelledBrokers, search: MoveSearch
+) -> tuple[list[Unload], BestMove | None]:
     """The moves of a cycle, and the best one that was not worth it."""
     unloads: list[Unload] = []
     while len(unloads) < MOVES_MAX:
@@ -137,7 +137,7 @@ def _why(
     }
 
 
-def _why_not(best: Move | None) -> Skip:
+def _why_not(best: BestMove | None) -> Skip:
     if best is None:
         text = "no bundle of a busy broker may move to a less used one"
         return Skip("cluster", "NoBundles", text)

@@ -1,6 +1,7 @@
 """Plans moves that make all brokers equally used: `BalancedShedder`, derived on its page in docs/.
 
-`Cluster` has what brokers use while moves are planned, `Search` finds the next best move.
+`ModelledBrokers` has what brokers use while moves are planned, `MoveSearch` finds the next best
+move.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def objective(usage: Array, knee: float = KNEE) -> Array:
     return worth
 
 
-class Cluster:
+class ModelledBrokers:
     """The brokers' usage as the model has it, while moves are planned. Arrays are `[resource,
     broker]`, brokers in the order of `snapshot.columns`.
 
@@ -249,7 +250,7 @@ class Movable:
 
     names: list[str]
     work: Array
-    """`Cluster.work`."""
+    """`ModelledBrokers.work`."""
     prices: Array
     relief: Array
     """What the objective falls by when the broker does not carry the bundle."""
@@ -262,7 +263,7 @@ class Movable:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class BestMove:
     """The best move between two brokers."""
 
     source: int
@@ -279,7 +280,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class SearchScope:
     """The moves that are looked for: from the most used to the least used brokers if it does not
     say otherwise.
     """
@@ -290,10 +291,10 @@ class Scope:
     """Bundles and namespaces that stay where they are."""
 
 
-EVERYWHERE = Scope()
+EVERYWHERE = SearchScope()
 
 
-class Search:
+class MoveSearch:
     """Seeks the move that gains most after its price, from a most used to a least used broker.
 
     A move changes two brokers; what is known of moves between others stays known. Of bundles that
@@ -304,15 +305,15 @@ class Search:
         self,
         snapshot: ClusterSnapshot,
         settings: StrategySettings,
-        cluster: Cluster,
-        scope: Scope = EVERYWHERE,
+        cluster: ModelledBrokers,
+        scope: SearchScope = EVERYWHERE,
     ) -> None:
         self._snapshot = snapshot
         self._settings = settings
         self._cluster = cluster
         self._scope = scope
         self._movable: dict[int, Movable] = {}
-        self._known: dict[int, dict[int, Move | None]] = {}
+        self._known: dict[int, dict[int, BestMove | None]] = {}
         """Source → destination → the best move."""
         self._spent: set[int] = set()
         """Brokers that have nothing to give."""
@@ -321,7 +322,7 @@ class Search:
         self.refused: set[tuple[int, str]] = set()
         """Destinations with bundles that may not go there."""
 
-    def best(self) -> Move | None:
+    def best(self) -> BestMove | None:
         """The best move; of equal ones that to the least used, and from the most used broker."""
         sources, takers = self._givers()
         fresh = [source for source in sources if source not in self._known]
@@ -373,9 +374,9 @@ class Search:
                     at = int(net[row].argmax())
                 if net[row, at] > -np.inf:
                     gain, price = float(gains[row, begin + at]), float(priced[row, at])
-                    self._known[source][taker] = Move(source, taker, at, gain, price)
+                    self._known[source][taker] = BestMove(source, taker, at, gain, price)
 
-    def with_others(self, move: Move) -> tuple[Rows, Array, Array]:
+    def with_others(self, move: BestMove) -> tuple[Rows, Array, Array]:
         """The bundle of a move, with the next best ones between the two brokers as long as all are
         small beside their difference; what each gains, and its price.
         """
@@ -423,16 +424,16 @@ class Search:
             self._movable[source] = offer
         return self._movable[source]
 
-    def bundle(self, move: Move) -> str:
+    def bundle(self, move: BestMove) -> str:
         """The bundle of a move."""
         return self._movable[move.source].names[move.at]
 
-    def refuse(self, move: Move) -> None:
+    def refuse(self, move: BestMove) -> None:
         """The bundle may not go there."""
         self.refused.add((move.destination, self.bundle(move)))
         del self._known[move.source][move.destination]
 
-    def make(self, move: Move, at: Rows) -> list[str]:
+    def make(self, move: BestMove, at: Rows) -> list[str]:
         """These bundles of the source move; returns their names."""
         offer = self._movable[move.source]
         names = [offer.names[row] for row in at.tolist()]
@@ -448,7 +449,7 @@ class Search:
 def _movable(
     snapshot: ClusterSnapshot,
     settings: StrategySettings,
-    cluster: Cluster,
+    cluster: ModelledBrokers,
     broker: str,
     counts: dict[str, dict[str, int]],
     *,
