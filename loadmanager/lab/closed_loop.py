@@ -8,6 +8,7 @@ connect again. What a broker cannot do, it does not do: above 100 % it reports 1
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +43,57 @@ class Costs:
     """How often a CPU sensor shows 25 points too much."""
 
 
+class Sensors:
+    """The CPU sensors of a day: noisy, late, and wrong when an event says so."""
+
+    def __init__(self, day: Day, costs: Costs, noise: np.random.Generator) -> None:
+        self._day, self._costs, self._noise = day, costs, noise
+        self._wrong: dict[str, Event] = {}
+        self._stuck: dict[str, float] = {}
+        self._last: Array | None = None
+        self.untrusted: set[str] = set()
+
+    def happens(self, event: Event) -> None:
+        """A sensor is wrong from now on, or right again."""
+        self._wrong.pop(event.broker, None)
+        self._stuck.pop(event.broker, None)
+        self.untrusted.discard(event.broker)
+        if event.kind is Kind.UNTRUSTED:
+            self.untrusted.add(event.broker)
+        elif event.kind is not Kind.HONEST:
+            self._wrong[event.broker] = event
+
+    def minute(self, minute: int, used: Array, names: Sequence[str]) -> list[float]:
+        """What they show, as a fraction, of what is used."""
+        before, self._last = used if self._last is None else self._last, used
+        late = (1 - self._day.lag) * used + self._day.lag * before
+        noise = 1 + self._noise.normal(0, self._costs.cpu_noise, len(used))
+        spikes = 0.25 * (self._noise.random(len(used)) < self._costs.spikes)
+        shown: list[float] = (late * noise + spikes).tolist()
+        for broker, event in self._wrong.items():
+            at = names.index(broker)
+            if event.kind in (Kind.STICKS, Kind.STUCK_LOW):
+                low = 0.2 if event.kind is Kind.STUCK_LOW else shown[at]
+                shown[at] = self._stuck.setdefault(broker, low)
+            elif event.kind is Kind.DRIFTS:
+                shown[at] -= min(0.005 * (minute - event.minute), 0.4)
+            else:
+                shown[at] += 0.4 if event.kind is Kind.LIES else -0.3
+        return [min(max(each, 0.0), 1.0) for each in shown]
+
+
+def changed(day: Day, carried: Array, minute: int) -> Array:
+    """The traffic of a minute with the changes of a day."""
+    for change in day.changes:
+        if change.minute <= minute < change.minute + change.minutes:
+            carried = carried.copy()
+            if change.bundles is None:
+                carried *= change.factor
+            else:
+                carried[change.bundles] *= change.factor
+    return carried
+
+
 class ClosedLoop:
     """One day under one strategy; the same seed gives the same minutes."""
 
@@ -51,8 +103,10 @@ class ClosedLoop:
         self._noise = np.random.default_rng([day.seed, 2])
         self._rng = random.Random(day.seed)  # noqa: S311 - reproducible, not secret
         self._view, self.memories = ClusterView(), Memories()
+        self.plan = Plan(settings.shedder)
+        """That of the last cycle."""
         self._live = set(day.brokers)
-        self._liars: set[str] = set()
+        self._sensors = Sensors(day, self._costs, self._noise)
         self._index = {bundle: at for at, bundle in enumerate(day.bundles)}
         self._fleet = Fleet(day.cores, day.bundles, self._cold_start())
         self._surge = np.zeros(len(day.bundles))
@@ -75,9 +129,9 @@ class ClosedLoop:
         events = tuple(event for event in self._day.events if event.minute == minute)
         for event in events:
             self._happens(event, now_ms)
-        carried = self._traffic.minute(minute)
+        carried = changed(self._day, self._traffic.minute(minute), minute)
         placed = self._place(now_ms, carried)
-        usage = self._report(now_ms, carried)
+        usage = self._report(now_ms, minute, carried)
         plan = self.decide(now_ms)
         self._surge[:] = 0
         moved = [self._index[unload.bundle] for unload in plan.unloads]
@@ -97,16 +151,18 @@ class ClosedLoop:
             pause_s=float(self._day.clients[moved].sum() * self._costs.pause_s),
             placed=placed,
             events=events,
+            carried=float(carried.sum()),
+            live=tuple(sorted(self._live)),
         )
 
     def decide(self, now_ms: int) -> Plan:
         """The leader's cycle."""
         snapshot = self._snapshot(now_ms)
         plan, memories = cycle.shed(snapshot, self._settings, self.memories)
-        plan, self.memories = cycle.destinations(
+        self.plan, self.memories = cycle.destinations(
             snapshot, plan, self._settings, memories, self._rng
         )
-        return plan
+        return self.plan
 
     def _snapshot(self, now_ms: int, *, passing: bool = False) -> ClusterSnapshot:
         return self._view.snapshot(
@@ -126,10 +182,8 @@ class ClosedLoop:
             self._fleet.move(np.flatnonzero(self._fleet.owner == dead), NOBODY)
         elif event.kind is Kind.JOINS:
             self._live.add(event.broker)
-        elif event.kind is Kind.LIES:
-            self._liars.add(event.broker)
         else:
-            self._liars.discard(event.broker)
+            self._sensors.happens(event)
 
     def _place(self, now_ms: int, carried: Array) -> int:
         """Lookups of clients have every bundle without an owner placed, the busiest first."""
@@ -151,22 +205,22 @@ class ClosedLoop:
                 self._surge[at] = self._costs.surge
         return len(unowned)
 
-    def _report(self, now_ms: int, carried: Array) -> Array:
+    def _report(self, now_ms: int, minute: int, carried: Array) -> Array:
         """Every live broker reports; returns what they had to do."""
-        day, fleet, count = self._day, self._fleet, len(self._fleet.names)
+        day, fleet = self._day, self._fleet
         limits = np.array(fleet.limits)
-        work = fleet.of(carried * day.cost * (1 + self._surge)) + day.beside * limits
-        noise = 1 + self._noise.normal(0, self._costs.cpu_noise, count)
-        spikes = 25.0 * (self._noise.random(count) < self._costs.spikes)
+        slow = np.array([day.slow.get(name, 1.0) for name in fleet.names])
+        work = slow * fleet.of(carried * day.cost * (1 + self._surge)) + day.beside * limits
+        shown = self._sensors.minute(minute, work / limits, fleet.names)
         reports = Reports(fleet, carried, day.message_bytes, day.clients)
         usages = []
         for broker in sorted(self._live):
             row = fleet.row_of[broker]
             limit = fleet.limits[row]
             usages.append(work[row] / limit)
-            points = float(100 * work[row] / limit * noise[row] + spikes[row])
-            points += 40 * (broker in self._liars)
-            cpu = ResourceUsage(usage=min(points, 100) * limit / 100, limit=limit)
+            cpu = ResourceUsage(usage=shown[row] * limit, limit=limit)
+            if broker in self._sensors.untrusted:
+                cpu = ResourceUsage()
             report = reports.of(row, cpu, now_ms)
             self._view.observe(broker, report, now_ms)
             self.memories = cycle.observe(broker, report, self._settings, self.memories)

@@ -8,7 +8,8 @@ bursts, a tenant that doubles and one that grows.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
@@ -46,6 +47,15 @@ class Kind(Enum):
     """A new broker, or one that comes back: it has no bundles."""
     LIES = "lies"
     """Its CPU sensor shows 40 points too much."""
+    LOW = "shows less"
+    """Its CPU sensor shows 30 points too little."""
+    STUCK_LOW = "stuck at 20 %"
+    STICKS = "sticks"
+    """Its CPU sensor shows for ever what it shows now."""
+    DRIFTS = "drifts"
+    """Its CPU sensor shows half a point less each minute, up to 40 points."""
+    UNTRUSTED = "untrusted"
+    """It says itself that its CPU sensor is not to be trusted: a limit of 0."""
     HONEST = "honest again"
 
 
@@ -56,6 +66,17 @@ class Event:
     minute: int
     kind: Kind
     broker: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swing:
+    """Traffic that is so many times as much for a while."""
+
+    minute: int
+    minutes: int
+    factor: float
+    bundles: Rows | None = None
+    """None: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +131,11 @@ class Day:
     """What the bundles carry: made from a pattern, or recorded as bytes/s, `[minute, bundle]`."""
     beside: float = 0.0
     """What a broker uses beside its bundles, as a fraction."""
+    lag: float = 0.0
+    """The part of a CPU sensor's figure that is the last minute's."""
+    slow: Mapping[str, float] = field(default_factory=dict)
+    """brokerId → how many times the work costs there, which nothing says."""
+    changes: tuple[Swing, ...] = ()
     owners: tuple[str, ...] = ()
     """The broker of each bundle at the beginning; empty: spread without regard to load."""
 

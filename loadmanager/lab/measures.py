@@ -29,6 +29,10 @@ class Minute:
     placed: int
     """Bundles of a dead broker that were placed."""
     events: tuple[Event, ...]
+    carried: float = 0.0
+    """Bytes/s of all bundles."""
+    live: tuple[str, ...] = ()
+    """The live brokers, in the order of `usage`."""
 
     @property
     def spread(self) -> float:

@@ -10,9 +10,8 @@ import structlog
 
 from loadmanager.engine.load.carried import RATES, Carried
 from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats
-from loadmanager.engine.moves.breaker import BreakerRules, Expectation, spread
+from loadmanager.engine.moves.breaker import BreakerRules, Expectation, LoadSeen
 from loadmanager.engine.moves.move import NOT_OWNED, NOT_SENT, Author, Move, MoveState
-from loadmanager.engine.strategies.budget import BudgetLimits, quiet_spans
 from loadmanager.engine.strategies.plan import Plan, Skip
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
@@ -21,7 +20,7 @@ from loadmanager.kit.text import printable
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
 from loadmanager.steer.daemon_note import DaemonNote
-from loadmanager.steer.hold import STALE_READINGS, FleetHold
+from loadmanager.steer.hold import STALE_READINGS, FleetHold, limits
 from loadmanager.steer.picture import Picture
 from loadmanager.steer.ports.note import NOTE_BYTES_MAX
 from loadmanager.steer.settings import ACT, APPROVE, FleetSettings
@@ -147,12 +146,7 @@ class Acting:
         """Queue the moves of a cycle that the budget allows; returns those. `splits`: whether a
         bundle of a broker is being split, or was after the broker was last read.
         """
-        settings = self.settings.value
-        limits = BudgetLimits(
-            settings.moves_per_hour_max,
-            settings.moves_per_broker_max,
-            quiet_spans(settings.quiet_hours),
-        )
+        within = limits(self.settings.value, self.picture.reports)
         waiting = [
             (move.source, move.destination or "")
             for move in self.moves.queue.open_moves()
@@ -160,7 +154,7 @@ class Acting:
         ]
         splitting = [unload for unload in plan.unloads if splits(unload.bundle, unload.source)]
         wanted = [unload for unload in plan.unloads if unload not in splitting]
-        allowed, refused = self.hold.budget.allow(wanted, self.clock.now_ms(), limits, waiting)
+        allowed, refused = self.hold.budget.allow(wanted, self.clock.now_ms(), within, waiting)
         refused += tuple(Skip(unload.bundle, "Splits", "it is being split") for unload in splitting)
         if refused:
             self.load_manager.told(Plan(plan.strategy, skipped=refused))
@@ -174,23 +168,23 @@ class Acting:
             self.hold.budget.began(move.source, move.destination, self.clock.now_ms())
             self.write_note()
         if move.author in (Author.CYCLE, Author.PLAN) and self.settings.value.mode == ACT:
-            self.hold.breaker.expect(self._expectation(move))
+            expectation = self._expectation(move)
+            if expectation is not None:
+                self.hold.breaker.expect(expectation)
 
-    def _expectation(self, move: Move) -> Expectation:
-        loads = _loads(self.picture.reports)
+    def _expectation(self, move: Move) -> Expectation | None:
         report = self.picture.reports.get(move.source)
         stats = None if report is None else report.last_stats.get(move.bundle)
-        after = dict(loads)
-        if stats is not None and move.source in after and move.destination in after:
-            after[move.source] -= stats.rate
-            after[move.destination] += stats.rate
+        if stats is None or move.destination is None:
+            return None
         wait_ms = self.settings.value.settle_s * 1000 + MEASURED_MS
         return Expectation(
             move=move.bundle,
+            source=move.source,
+            destination=move.destination,
+            bundle=LoadSeen(stats.rate, stats.msg_rate_in),
             check_ms=round(self.clock.now_ms() + wait_ms),
-            publish_rate=_publish_rate(self.picture.reports),
-            spread_before=spread(loads),
-            spread_predicted=spread(after),
+            brokers=_loads(self.picture.reports),
         )
 
     def _ended(self, move: Move) -> None:
@@ -202,8 +196,8 @@ class Acting:
             self.write_note()
         if code == NOT_SENT:
             self._not_made(move)
-        if code in (NOT_SENT, NOT_OWNED):
-            return
+        if code in (NOT_SENT, NOT_OWNED) or move.started_at is None:
+            return  # nothing was tried: its destination left before it began, say
         if move.state in (MoveState.DONE, MoveState.FAILED):
             failed = move.state is MoveState.FAILED
             problem = f"{move.bundle}: {text}"
@@ -245,8 +239,6 @@ class Acting:
         )
         reports = {name: picture.reports[name] for name in live if name in picture.reports}
         if self.hold.breaker.look(
-            live,
-            _publish_rate(reports),
             _loads(reports),
             self.clock.now_ms(),
             self.rules(),
@@ -283,9 +275,8 @@ def _later(
     return {name: at_ms for name, at_ms in clipped.items() if at_ms > present_ms.get(name, 0)}
 
 
-def _loads(reports: Mapping[str, LocalBrokerData]) -> dict[str, float]:
-    return {broker: reports[broker].rate for broker in sorted(reports)}
-
-
-def _publish_rate(reports: Mapping[str, LocalBrokerData]) -> float:
-    return sum(report.msg_rate_in for report in reports.values())
+def _loads(reports: Mapping[str, LocalBrokerData]) -> dict[str, LoadSeen]:
+    return {
+        broker: LoadSeen(reports[broker].rate, reports[broker].msg_rate_in)
+        for broker in sorted(reports)
+    }

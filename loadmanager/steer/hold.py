@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from loadmanager.engine.load.reports import LocalBrokerData
 from loadmanager.engine.moves.breaker import Breaker
 from loadmanager.engine.moves.move import Author
-from loadmanager.engine.strategies.budget import Budget, is_quiet, quiet_spans
+from loadmanager.engine.strategies.budget import (
+    Budget,
+    BudgetLimits,
+    is_quiet,
+    limits_of,
+    quiet_spans,
+)
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import ConflictError
 from loadmanager.kit.reason import Reason
@@ -121,7 +129,7 @@ class FleetHold:
 
     def spent(self) -> Reason | None:
         """The moves of an hour are made; which moves still fit, the budget says."""
-        per_hour = self.settings.value.moves_per_hour_max
+        per_hour = limits(self.settings.value, self.picture.reports).per_hour
         if per_hour == 0:
             return Reason("HourlyBudget", "movesPerHourMax is 0")
         until_ms = self.budget.full_until_ms(self.picture.clock.now_ms(), per_hour)
@@ -130,3 +138,14 @@ class FleetHold:
         until = datetime.fromtimestamp(until_ms / 1000, UTC)
         text = f"{per_hour} moves an hour are made; more from {until:%H:%M} UTC on"
         return Reason("HourlyBudget", text)
+
+
+def limits(settings: FleetSettings, reports: Mapping[str, LocalBrokerData]) -> BudgetLimits:
+    """The limits of the moves of an hour, for a cluster of this size."""
+    return limits_of(
+        settings.moves_per_hour_max,
+        settings.moves_per_broker_max,
+        quiet_spans(settings.quiet_hours),
+        brokers=len(reports),
+        bundles=sum(len(report.bundles) for report in reports.values()),
+    )

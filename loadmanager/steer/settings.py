@@ -46,13 +46,18 @@ class FleetSettings:
         "In act: switch Pulsar's own shedding on again when the daemon is stopped",
     )
     moves_per_hour_max: int = conf(
-        "movesPerHourMax", 60, "Most moves that begin in any hour", minimum=0, maximum=5_000
+        "movesPerHourMax",
+        -1,
+        "Most moves that begin in any hour (-1: 60, or a twentieth of all bundles if that is more)",
+        minimum=-1,
+        maximum=5_000,
     )
     moves_per_broker_max: int = conf(
         "movesPerBrokerPerHourMax",
-        20,
-        "Most moves from or to one broker that begin in any hour",
-        minimum=0,
+        -1,
+        "Most moves from or to one broker that begin in any hour (-1: 20, or as many bundles as a "
+        "broker has on the mean if those are more)",
+        minimum=-1,
     )
     quiet_hours: tuple[str, ...] = conf(
         "quietHours",

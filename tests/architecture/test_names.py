@@ -10,7 +10,6 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[2] / "loadmanager"
 
 SHARED = {
-    "Costs": "lab is cut anew: its costs of a move get another name there",
     "Day": "lab is cut anew",
     "Event": "lab is cut anew",
     "Moved": "the library answers so, and OpenAPI names the order of a move so",

@@ -160,7 +160,7 @@ def test_what_differs_is_explained() -> None:
     """Of other settings than recorded, each live move that stays has a reason."""
 
     def calmer(keys: Mapping[str, str]) -> StrategySettings:
-        return of_keys({**keys, "loadManagerBalancedMovePrice": "1"})
+        return of_keys({**keys, "loadManagerBalancedDifferencePercent": "1e6"})
 
     result = exactness(recorded("BalancedShedder"), calmer)
     assert result.reproduced == 0 < result.moves
@@ -173,12 +173,12 @@ def test_a_move_that_is_made_here_only_has_its_figures() -> None:
     """Its gain and price tell why it is made, and by how little, say, it was not made live."""
 
     def eager(keys: Mapping[str, str]) -> StrategySettings:
-        return of_keys({**keys, "loadManagerBalancedMovePrice": "0.0001"})
+        return of_keys({**keys, "loadManagerBalancedDifferencePercent": "1"})
 
     result = exactness(recorded("BalancedShedder"), eager)
     here = [each.why for each in result.differences if not each.live]
     assert here
-    assert all(why.startswith("Gain: gain ") and "price 0.0001" in why for why in here)
+    assert all(why.startswith("Gain: gain ") and "price " in why for why in here)
 
 
 def test_what_cannot_be_decided_again_is_counted() -> None:
@@ -208,7 +208,9 @@ def test_what_cannot_be_decided_again_is_counted() -> None:
     assert sum(result.passed_over.values()) == MINUTES
 
     cycles = [record for record in records if isinstance(record, Cycle)]
-    cycles[3].memories = {"shedder BalancedShedder": msgspec.Raw(b'{"beside": {"\xff": []}}')}
+    cycles[3].memories = {
+        "shedder BalancedShedder": msgspec.Raw(b'{"model": {"brokers": {"\xff": []}}}')
+    }
     damaged = exactness(records, of_keys)
     assert damaged.cycles == MINUTES - 1
     assert [why.partition(":")[0] for why in damaged.passed_over] == ["UnicodeDecodeError"]
@@ -281,6 +283,11 @@ def test_memories_are_those_from_before() -> None:
     """A cycle's record has what the strategy remembered when the cycle began."""
     cycles = [record for record in recorded("BalancedShedder") if isinstance(record, Cycle)]
 
-    assert msgspec.json.decode(cycles[0].memories["shedder BalancedShedder"])["beside"] == {}
+    assert (
+        msgspec.json.decode(cycles[0].memories["shedder BalancedShedder"])["model"]["brokers"] == {}
+    )
     assert cycles[0].planned == {}
-    assert len(msgspec.json.decode(cycles[1].memories["shedder BalancedShedder"])["beside"]) == 5
+    assert (
+        len(msgspec.json.decode(cycles[1].memories["shedder BalancedShedder"])["model"]["brokers"])
+        == 5
+    )

@@ -262,7 +262,7 @@ def test_advice_names_keys_of_the_shedder_that_ran(shedder: str | None) -> None:
     (uneven,) = imbalance.findings([SimpleNamespace(**step)], day)
     assert useless.title == "1 of 1 move did not help"
     assert useless.commands == ["loadmanager admin decisions --bundle t/n/x"]
-    price = "loadManagerBalancedMovePrice"
+    price = "loadManagerBalancedDifferencePercent"
     assert (price in useless.advice, price in uneven.advice) == (shedder == "BalancedShedder",) * 2
     threshold = "loadBalancerBrokerThresholdShedderPercentage" in uneven.advice
     assert threshold == (shedder in ("ThresholdShedder", None))

@@ -145,7 +145,7 @@ def test_a_full_broker_is_overloaded_and_its_sensor_is_no_liar(
         history.record({**common, "strategy": "BundleSplitterTask", "action": "split"}, 6, "b1"),
     ]
     history.write(root, "decision", "b1", decisions)
-    conf, price = tmp_path / "our broker.conf", "loadManagerBalancedMovePrice=0.01"
+    conf, price = tmp_path / "our broker.conf", "loadManagerBalancedDifferencePercent=40"
     conf.write_text("loadBalancerLoadSheddingStrategy=BalancedShedder\n")
     given = ["--config", str(conf), "--set", price]
     assert analyze(tmp_path, "--no-late", *given, "--set", "clusterName=c") == 0

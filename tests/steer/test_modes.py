@@ -11,6 +11,8 @@ from steer.fake_pulsar import NAMESPACE
 from steer.watched import ACT, AGAIN_S, MANY_MOVES, Watching, watching
 
 from loadmanager.engine.history.records import Decision
+from loadmanager.engine.moves.move import Author
+from loadmanager.engine.strategies.plan import Unload
 from loadmanager.kit.errors import ConflictError
 from loadmanager.lab.deciding import Deciding
 from loadmanager.lab.lines import decode_line
@@ -221,6 +223,20 @@ async def test_the_breaker_stops_after_a_move_that_failed(tmp_path: Path) -> Non
         daemon.clock.pass_s(1900)
         await daemon.cycle()
         assert daemon.pulsar.moved
+
+
+async def test_a_move_that_did_not_begin_opens_no_breaker(tmp_path: Path) -> None:
+    """Its destination left before: nothing was tried that could fail."""
+    async with watching(tmp_path, settings=ACT) as daemon:
+        daemon.pulsar.switch_off()
+        await daemon.work.read()
+        source = daemon.pulsar.brokers[0]
+        bundle = daemon.pulsar.owned(source)[0]
+        gone = Unload(bundle, source, "127.0.0.1:1", "Gain")
+        (move,) = daemon.work.moves.decide([gone], Author.CYCLE)
+        await daemon.work.moves.idle()
+        assert (move.state.value, move.started_at) == ("failed", None)
+        assert daemon.work.hold.breaker.opened == 0
 
 
 async def test_the_breaker_stops_when_the_publish_rate_drops(tmp_path: Path) -> None:

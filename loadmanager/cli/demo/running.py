@@ -37,7 +37,7 @@ SETTINGS = {
     "loadBalancerDirectMemoryResourceWeight": "0",
     "loadBalancerLoadSheddingStrategy": "BalancedShedder",
     "loadBalancerLoadPlacementStrategy": "BalancedPlacement",
-    "loadManagerBalancedMovePrice": "0.001",
+    "loadManagerBalancedDifferencePercent": "8",
     "loadBalancerSheddingIntervalMinutes": "0.08",
     "loadBalancerSheddingGracePeriodMinutes": "0.3",
     "loadBalancerSplitIntervalMinutes": "0.08",

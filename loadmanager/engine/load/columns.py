@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import TypeVar, cast, overload
+from typing import Any, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,35 +36,6 @@ USAGES, RATE, THROUGHPUT, TOPICS, UPDATED, RATE_IN, RATE_OUT = 8, 8, 9, 10, 11, 
 FIGURES = 14
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """The usage that traffic costs each broker, for `BalancedShedder` and its placement.
-
-    Arrays are `[resource, row]`, but for `size`.
-    """
-
-    usages: Array
-    """See `BrokerColumns.usages`."""
-    per_byte: Array
-    """The usage that each byte/s adds: the cluster's amount for each of its bytes/s, as a part of
-    the broker's limit. 0 where there is no limit, and below 1 byte/s, which says nothing of what a
-    byte costs.
-    """
-    size: Array
-    """A broker's limit relative to the mean, of the resource that the cluster uses most; without a
-    limit it counts as the mean: `[row]`.
-    """
-    used: tuple[Array, Array]
-    """`usages` and `per_byte` of the resources that are used."""
-
-    def usage(self, coming: Array) -> Array:
-        """The most used resource of each broker when these bytes/s have come: `[row]`."""
-        usages, per_byte = self.used
-        after = usages + per_byte * coming
-        most: Array = after[0] if len(after) == 1 else np.maximum.reduce(after)
-        return most
-
-
 class BrokerColumns:
     """The modular manager's reports: a row for each broker, in order of name, and a column for each
     figure. Arrays of several columns are indexed `[column, row]`.
@@ -80,7 +50,8 @@ class BrokerColumns:
         self._figures = _read([reports[name] for name in self.names])
         self._usage: dict[Weights, Array] = {}
         self._overloaded: dict[tuple[Weights, float], Rows] = {}
-        self._costs: dict[Weights, Costs] = {}
+        self.derived: dict[Weights, Any] = {}
+        """What others made of these figures; forgotten when they change."""
         self._topics_max: float | None = None
         self._throughput: float | None = None
         self._idle: NDArray[np.bool_] | None = None
@@ -99,7 +70,7 @@ class BrokerColumns:
         other.__dict__.update(self.__dict__)
         other.reports = reports
         other._figures, other._usage = self._figures.copy(), dict(self._usage)
-        other._overloaded, other._costs = dict(self._overloaded), dict(self._costs)
+        other._overloaded, other.derived = dict(self._overloaded), dict(self.derived)
         other._empty = set(self._empty)
         other._traits, other.traits = dict(self._traits), self.traits.copy()
         return other
@@ -110,7 +81,7 @@ class BrokerColumns:
         self._figures[:, rows] = _read([self.reports[broker] for broker in brokers])
         self._usage.clear()
         self._overloaded.clear()
-        self._costs.clear()
+        self.derived.clear()
         self._idle = self._all_idle = self._topics_max = self._throughput = None
         self._versions = None
         for broker in brokers:
@@ -228,26 +199,13 @@ class BrokerColumns:
         fractions: Array = percents * np.array([*weight, weights.bandwidth_out])[:, None] / 100
         return fractions
 
-    def costs(self, weights: Weights) -> Costs:
-        """The usage that traffic costs each broker."""
-        costs = self._costs.get(weights)
-        if costs is None:
-            usages, limits = self.usages(weights), self._figures[1:USAGES:2]
-            limited = limits > LIMIT_MIN
-            limits = np.where(limited, limits, 0.0)
-            used = np.flatnonzero(usages.any(axis=1))
-            most = int(usages.sum(axis=1).argmax())
-            means = limits.sum(axis=1, keepdims=True) / np.maximum(limited.sum(axis=1), 1)[:, None]
-            sizes = np.divide(limits, means, out=np.ones_like(limits), where=limited)
-            size = sizes[most]
-            amounts = (usages * limits).sum(axis=1, keepdims=True)
-            total = self.throughputs.sum()
-            each = amounts / total if total >= 1 else amounts * 0
-            per_byte = np.divide(each, limits, out=np.zeros_like(limits), where=limited)
-            some = used if len(used) else slice(1)
-            of_used = usages[some], per_byte[some]
-            costs = self._costs[weights] = Costs(usages, per_byte, size, of_used)
-        return costs
+    @property
+    def limits(self) -> Array:
+        """The limits of what `usages` has, in its unit; 0 for a resource without one:
+        `[resource, row]`.
+        """
+        limits = self._figures[1:USAGES:2]
+        return np.where(limits > LIMIT_MIN, limits, 0.0)
 
 
 class BrokerRows(Sequence[str]):

@@ -1,15 +1,21 @@
-"""The circuit breaker: it stops a daemon's moves when they do harm, or do not help."""
+"""The circuit breaker: it stops a daemon's moves when they do harm, or do not help.
+
+A move is judged by what it could change: by the figures of the two brokers between which it went,
+beside the other moves there, and beside what the clients did meanwhile everywhere else. A broker
+that joins or leaves changes neither.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Set
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from loadmanager.kit.reason import Reason
 
 WORSE = 1.1
-"""A spread of load that grew by more than this factor after a move is not an improvement."""
+"""A difference of load that grew by more than this factor after a move is not an improvement."""
 EXPECTATIONS_MAX = 100
 NAMED_MAX = 5
 """Brokers that a reason names."""
@@ -28,16 +34,37 @@ class BreakerRules:
     """
 
 
+class LoadSeen(NamedTuple):
+    """The load of a broker or a bundle: messages/s in all, and published to it."""
+
+    rate: float
+    published: float
+
+
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The predicted effect of a move, to be compared with the figures afterwards."""
+    """The figures before a move, to be compared with those afterwards."""
 
     move: str
+    source: str
+    destination: str
+    bundle: LoadSeen
     check_ms: int
-    publish_rate: float
-    """Messages/s into the cluster before the move."""
-    spread_before: float
-    spread_predicted: float
+    brokers: Mapping[str, LoadSeen]
+    """All brokers before the move."""
+    others: Mapping[str, Expectation] = field(default_factory=dict)
+    """Bundle → its move, of all that began after these figures were read."""
+
+    def without_this(self, broker: str) -> LoadSeen:
+        """What a broker would have if only the other moves were made, and clients did the same."""
+        rate, published = self.brokers[broker]
+        for other in self.others.values():
+            sign = (broker == other.destination) - (broker == other.source)
+            rate, published = (
+                figure + sign * more
+                for figure, more in zip((rate, published), other.bundle, strict=True)
+            )
+        return LoadSeen(max(rate, 0.0), max(published, 0.0))
 
 
 def spread(loads: Mapping[str, float]) -> float:
@@ -57,6 +84,8 @@ class Breaker:
         self._until_ms = 0.0
         self._failures = 0
         self._expected: list[Expectation] = []
+        self._since_look: dict[str, Expectation] = {}
+        """Bundle → its move, of those that began since the cluster was read."""
         self._brokers: frozenset[str] = frozenset()
         self.opened = 0
         """How often it has opened."""
@@ -107,38 +136,53 @@ class Breaker:
 
     def expect(self, expectation: Expectation) -> None:
         """A move begins."""
-        self._expected = [*self._expected, expectation][-EXPECTATIONS_MAX:]
+        bundle = expectation.move
+        waiting = [
+            replace(expected, others={**expected.others, bundle: expectation})
+            for expected in self._expected
+        ]
+        began = replace(expectation, others=self._since_look)
+        self._expected = [*waiting, began][-EXPECTATIONS_MAX:]
+        self._since_look = {**self._since_look, bundle: expectation}
 
     def not_made(self, move: str) -> None:
-        """A move that began was not made: nothing is expected of it."""
-        self._expected = [one for one in self._expected if one.move != move]
+        """A move that began was not made: nothing is expected of it, or of its load elsewhere."""
+        self._since_look = _without(self._since_look, move)
+        self._expected = [
+            replace(expected, others=_without(expected.others, move))
+            for expected in self._expected
+            if expected.move != move
+        ]
 
     def look(
         self,
-        brokers: frozenset[str],
-        publish_rate: float,
-        loads: Mapping[str, float],
+        brokers: Mapping[str, LoadSeen],
         now_ms: int,
         rules: BreakerRules,
         *,
         may_leave: Set[str] = frozenset(),
     ) -> bool:
-        """The cluster was read: live brokers, messages/s into it, and the load of each broker.
-        `may_leave`: brokers whose end somebody has announced.
+        """The cluster was read: the load of each live broker. `may_leave`: brokers whose end
+        somebody has announced.
 
         Returns whether the breaker opened.
         """
-        gone, self._brokers = sorted(self._brokers - brokers - may_leave), brokers
+        gone = sorted(self._brokers - brokers.keys() - may_leave)
+        self._brokers, self._since_look = frozenset(brokers), {}
         if gone:
             names = ", ".join(gone[:NAMED_MAX]) + (" and others" if gone[NAMED_MAX:] else "")
             open_ms = min(rules.open_ms, rules.steady_ms)
             return self._open(f"{names} disappeared", now_ms, open_ms)
-        due = [one for one in self._expected if one.check_ms <= now_ms]
-        self._expected = [one for one in self._expected if one.check_ms > now_ms]
-        for one in due:
-            why = _disappointment(one, publish_rate, spread(loads), rules)
+        due = [expected for expected in self._expected if expected.check_ms <= now_ms]
+        self._expected = [expected for expected in self._expected if expected.check_ms > now_ms]
+        for expected in due:
+            why = _harm(expected, brokers, rules)
             if why is not None:
                 return self._open(why, now_ms, rules.open_ms)
+        for expected in due:
+            why = _quiet(expected, brokers, rules)
+            if why is not None:
+                return self._open(why, now_ms, min(rules.open_ms, rules.steady_ms))
         return False
 
     def _open(self, why: str, now_ms: int, open_ms: float) -> bool:
@@ -154,19 +198,72 @@ class Breaker:
         return True
 
 
-def _disappointment(
-    one: Expectation, publish_rate: float, spread_now: float, rules: BreakerRules
-) -> str | None:
-    least = one.publish_rate * (1 - rules.rate_drop_percent / 100)
-    if publish_rate < least:
+def _without(moves: Mapping[str, Expectation], move: str) -> dict[str, Expectation]:
+    return {bundle: each for bundle, each in moves.items() if bundle != move}
+
+
+def _harm(expected: Expectation, now: Mapping[str, LoadSeen], rules: BreakerRules) -> str | None:
+    """What a move did, if it is to blame; None if one of its brokers is gone, too."""
+    pair = expected.source, expected.destination
+    if not all(broker in now and broker in expected.brokers for broker in pair):
+        return None
+    least = 1 - rules.rate_drop_percent / 100
+    elsewhere = _elsewhere(expected, now)
+    left, left_elsewhere = _left(expected, now, pair), _left(expected, now, elsewhere)
+    usual = min(left_elsewhere, 1.0) if elsewhere else 0.0  # nobody to compare with
+    if left < least * usual and usual >= least:
         return (
-            f"after move {one.move} the cluster gets {publish_rate:.0f} messages/s, "
-            f"{one.publish_rate:.0f} before"
+            f"after move {expected.move} {expected.source} and {expected.destination} get "
+            f"{left:.0%} of the messages/s that they got before, the other brokers "
+            f"{left_elsewhere:.0%}"
         )
-    promised = one.spread_before - one.spread_predicted
-    if promised > 0 and spread_now > one.spread_before * WORSE:
-        return (
-            f"after move {one.move} the brokers' loads spread by {spread_now:.0f} messages/s; "
-            f"{one.spread_before:.0f} before, {one.spread_predicted:.0f} predicted"
-        )
-    return None
+    return _wider(expected, now)
+
+
+def _wider(expected: Expectation, now: Mapping[str, LoadSeen]) -> str | None:
+    """The difference of two brokers that a move made wider than it was, though it should not."""
+    rates = [expected.brokers[broker].rate for broker in (expected.source, expected.destination)]
+    before = abs(rates[0] - rates[1])
+    source, destination = (
+        expected.without_this(broker).rate for broker in (expected.source, expected.destination)
+    )
+    without = source - destination
+    predicted = abs(without - 2 * expected.bundle.rate)
+    if predicted >= before or not source + destination > 0:
+        return None
+    grown = (now[expected.source].rate + now[expected.destination].rate) / (source + destination)
+    wide = abs(now[expected.source].rate - now[expected.destination].rate)
+    if wide <= max(before, abs(without)) * grown * WORSE:
+        return None
+    if wide > (before + 2 * expected.bundle.rate) * max(grown, 1.0):
+        return None  # more than this move could do: that was somebody else
+    return (
+        f"after move {expected.move} {expected.source} and {expected.destination} differ by "
+        f"{wide:.0f} messages/s; {before:.0f} before, {predicted:.0f} predicted"
+    )
+
+
+def _quiet(expected: Expectation, now: Mapping[str, LoadSeen], rules: BreakerRules) -> str | None:
+    """The clients of the whole cluster send far less: no time for moves, whoever did that."""
+    both = [broker for broker in expected.brokers if broker in now]
+    left = _left(expected, now, both)
+    if left >= 1 - rules.rate_drop_percent / 100:
+        return None
+    gets, got = (
+        math.fsum(rates[broker].published for broker in both) for rates in (now, expected.brokers)
+    )
+    return (
+        f"the cluster gets {gets:.0f} messages/s, {got:.0f} before the move {expected.move}, "
+        "which need not be the cause"
+    )
+
+
+def _elsewhere(expected: Expectation, now: Mapping[str, LoadSeen]) -> list[str]:
+    pair = expected.source, expected.destination
+    return [broker for broker in expected.brokers if broker in now and broker not in pair]
+
+
+def _left(expected: Expectation, now: Mapping[str, LoadSeen], brokers: Collection[str]) -> float:
+    """The part of what was published to some brokers that still is; 1 if nothing was."""
+    before = math.fsum(expected.without_this(broker).published for broker in brokers)
+    return math.fsum(now[broker].published for broker in brokers) / before if before > 0 else 1.0

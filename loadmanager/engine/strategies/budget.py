@@ -14,6 +14,8 @@ from loadmanager.kit.reason import Reason
 from loadmanager.kit.units import HOUR_MS
 
 DAY_MINUTES = 24 * 60
+PER_HOUR_LEAST, PER_HOUR_MOST, BUNDLES_OF_AN_HOUR = 60, 5_000, 20
+PER_BROKER_LEAST = 20
 _SPAN = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
 
 
@@ -24,6 +26,24 @@ class BudgetLimits:
     per_hour: int
     per_broker: int
     quiet: tuple[tuple[int, int], ...] = ()
+
+
+def limits_of(
+    per_hour: int,
+    per_broker: int,
+    quiet: tuple[tuple[int, int], ...] = (),
+    *,
+    brokers: int,
+    bundles: int,
+) -> BudgetLimits:
+    """The limits of a cluster; −1: what fits its size. Then a broker can be filled in an hour,
+    however small its bundles are, and a twentieth of all bundles can move.
+    """
+    if per_hour < 0:
+        per_hour = min(max(PER_HOUR_LEAST, bundles // BUNDLES_OF_AN_HOUR), PER_HOUR_MOST)
+    if per_broker < 0:
+        per_broker = min(max(PER_BROKER_LEAST, bundles // max(brokers, 1)), per_hour)
+    return BudgetLimits(per_hour, per_broker, quiet)
 
 
 def quiet_spans(texts: Sequence[str]) -> tuple[tuple[int, int], ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from loadmanager.engine.strategies.strategy import Strategy
+from loadmanager.engine.strategies.strategy import PlacementRule, Strategy
 
 
 class Memories(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,12 +24,16 @@ class Memories(msgspec.Struct, frozen=True, kw_only=True):
     """Broker and bundle → checks in a row above a split threshold (extensible manager)."""
 
     def of(self, strategy: Strategy) -> Any:
-        """A strategy's memory."""
+        """A strategy's memory, or the one that it reads."""
+        if isinstance(strategy, PlacementRule) and strategy.reads is not None:
+            strategy = strategy.reads
         key = type(strategy), strategy.name
         return self.strategies[key] if key in self.strategies else strategy.memory()
 
     def remember(self, strategy: Strategy, memory: Any) -> Memories:
         """These memories with a strategy's new one."""
+        if isinstance(strategy, PlacementRule) and strategy.reads is not None:
+            return self
         key = type(strategy), strategy.name
         if key in self.strategies and self.strategies[key] is memory:
             return self

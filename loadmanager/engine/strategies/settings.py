@@ -212,6 +212,9 @@ class StrategySettings:
 
 
 _RECORDS = "the states of bundles are kept in the metadata store"
+_DIFFERENCE = (
+    "loadManagerBalancedDifferencePercent replaced it, which holds for any number of bundles"
+)
 _SIMPLE = "Pulsar's SimpleLoadManagerImpl alone reads it"
 
 OtherManagerSettings = without_effect(
@@ -232,6 +235,7 @@ OtherManagerSettings = without_effect(
             "org.apache.pulsar.broker.loadbalance.extensions.channel.ServiceUnitStateTableViewImpl",
             _RECORDS,
         ),
+        "loadManagerBalancedMovePrice": (0.004, _DIFFERENCE),
         "loadManagerMigrationEnabled": (False, "brokers with both managers always get on"),
         "supportedNamespaceBundleSplitAlgorithms": ("", "every algorithm is supported"),
         "topicBundleAssignmentStrategy": (

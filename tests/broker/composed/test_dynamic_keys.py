@@ -946,10 +946,10 @@ CASES = {
     "loadBalancerTransferEnabled": Case(
         "false", transfer_destination, {"p:1"}, {"p:2"}, {**TRANSFER_NOW, **UNEVEN}, 95
     ),
-    "loadManagerBalancedMovePrice": Case(
-        "1000",
+    "loadManagerBalancedDifferencePercent": Case(
+        "1000000",
         shed(),
-        [B],
+        [A],
         [],
         {
             "loadBalancerLoadSheddingStrategy": "BalancedShedder",

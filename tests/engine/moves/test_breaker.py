@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import pytest
 
-from loadmanager.engine.moves.breaker import Breaker, BreakerRules, Expectation, spread
+from loadmanager.engine.moves.breaker import (
+    Breaker,
+    BreakerRules,
+    Expectation,
+    LoadSeen,
+    spread,
+)
 
 RULES = BreakerRules(failures=2, rate_drop_percent=30, open_ms=1000, steady_ms=300)
-LIVE = frozenset({"a", "b"})
 
 
-def expect(**changes: float) -> Expectation:
-    """A move that should halve the spread."""
-    values: dict[str, float] = {
-        "check_ms": 100,
-        "publish_rate": 1000,
-        "spread_before": 100,
-        "spread_predicted": 50,
-        **changes,
-    }
-    return Expectation(move="m", **values)  # type: ignore[arg-type]
+def loads(**rates: float) -> dict[str, LoadSeen]:
+    """Brokers with so many messages/s, half of them published there."""
+    return {name: LoadSeen(rate, rate / 2) for name, rate in rates.items()}
+
+
+LIVE = loads(a=0, b=0)
+BEFORE = loads(a=600, b=400, c=500, d=500)
+AFTER = loads(a=550, b=450, c=500, d=500)
+
+
+def expect(move: str = "m", source: str = "a", destination: str = "b") -> Expectation:
+    """A move of 50 messages/s that halves the difference of a and b."""
+    return Expectation(move, source, destination, LoadSeen(50, 25), 100, BEFORE)
+
+
+def judged(breaker: Breaker, now: dict[str, LoadSeen]) -> bool:
+    """Whether it opens when the move is looked at."""
+    assert not breaker.look(BEFORE, 99, RULES)
+    return breaker.look(now, 100, RULES)
 
 
 def test_failures_in_a_row() -> None:
@@ -38,37 +52,97 @@ def test_failures_in_a_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("publish_rate", "loads", "opens"),
+    ("now", "opens"),
     [
-        (1000, {"a": 550, "b": 450}, False),
-        (700, {"a": 550, "b": 450}, False),
-        (699, {"a": 550, "b": 450}, True),
-        (1000, {"a": 610, "b": 390}, False),
-        (1000, {"a": 611, "b": 389}, True),
+        (AFTER, False),
+        (AFTER | loads(a=400, b=300), False),  # 70 % of what the two brokers got
+        (AFTER | loads(a=399, b=300), True),
+        (AFTER | loads(a=610, b=390), False),
+        (AFTER | loads(a=611, b=389), True),  # wider by more than a tenth
+        (AFTER | loads(a=651, b=349), False),  # by more than this move could do
     ],
 )
-def test_what_came_of_a_move(publish_rate: float, loads: dict[str, float], *, opens: bool) -> None:
-    """A third less traffic, or a wider spread; neither is looked at before the time."""
+def test_what_came_of_a_move(now: dict[str, LoadSeen], *, opens: bool) -> None:
+    """Its two brokers get a third less, or differ by more; it is looked at once, at its time."""
     breaker = Breaker()
     breaker.expect(expect())
-    assert not breaker.look(LIVE, 0, {"a": 0, "b": 9e9}, 99, RULES)
-    assert breaker.look(LIVE, publish_rate, loads, 100, RULES) is opens
-    assert not breaker.look(LIVE, 0, loads, 5000, RULES)  # looked at once
+    assert judged(breaker, now) is opens
+    assert not breaker.look(loads(a=0, b=9e9, c=0, d=0), 5000, RULES)
+    if opens:
+        assert "after move m a and b" in str(breaker.reason(101))
 
 
-def test_a_spread_may_grow_when_nothing_was_promised() -> None:
+def test_others_do_not_accuse_a_move() -> None:
+    """A broker that joins, one that was to leave, and clients of the others."""
+    for now in (
+        AFTER | loads(e=0),
+        loads(a=550, b=450, c=1000),
+        AFTER | loads(c=5000, d=10),
+        AFTER | loads(a=1100, b=900, c=1000, d=1000),
+    ):
+        breaker = Breaker()
+        breaker.expect(expect())
+        assert not breaker.look(BEFORE, 99, RULES)
+        assert not breaker.look(now, 100, RULES, may_leave={"d"})
+
+
+def test_a_broker_of_the_move_that_leaves_says_nothing_of_it() -> None:
+    """What the move did cannot be told any more."""
+    breaker = Breaker()
+    breaker.expect(expect())
+    assert not breaker.look(BEFORE, 99, RULES)
+    assert not breaker.look(loads(a=900, c=900, d=900), 100, RULES, may_leave={"b"})
+
+
+def test_the_other_moves_count() -> None:
+    """What they bring to the two brokers, or take away, is no surprise."""
+    now = loads(a=550, b=450 + 250, c=250, d=500)
+    breaker = Breaker()
+    breaker.expect(expect())
+    breaker.expect(Expectation("n", "c", "b", LoadSeen(250, 125), 5000, BEFORE))
+    assert not judged(breaker, now)
+    breaker = Breaker()
+    breaker.expect(expect())
+    breaker.expect(Expectation("n", "c", "b", LoadSeen(100, 50), 5000, BEFORE))
+    breaker.not_made("n")
+    assert judged(breaker, AFTER | loads(a=389, b=611))
+
+
+def test_moves_that_began_together_are_judged_together() -> None:
+    """All are compared with the figures before the first one."""
+    before = loads(a=1000, b=100, c=100)
+    half = {"b": 350, "c": 350, "a": 500}
+    breaker = Breaker()
+    for number, destination in enumerate(["b", "b", "c", "c"]):
+        move = Expectation(str(number), "a", destination, LoadSeen(125, 62.5), 100, before)
+        breaker.expect(move)
+    assert not breaker.look(before, 50, RULES)
+    assert not breaker.look(loads(**half), 100, RULES)
+
+
+def test_clients_that_go_away_stop_moves_for_a_while() -> None:
+    """Nobody is blamed, and it is not for long."""
+    breaker = Breaker()
+    breaker.expect(expect())
+    assert judged(breaker, loads(a=300, b=200, c=250, d=250))
+    assert "the cluster gets 500 messages/s, 1000 before" in str(breaker.reason(101))
+    assert "need not be the cause" in str(breaker.reason(101))
+    assert breaker.reason(400) is None
+
+
+def test_a_difference_may_grow_when_nothing_else_was_promised() -> None:
     """An operator moved a bundle for a reason of his own."""
     breaker = Breaker()
-    breaker.expect(expect(spread_before=10, spread_predicted=100))
-    assert not breaker.look(LIVE, 1000, {"a": 900, "b": 100}, 100, RULES)
+    breaker.expect(Expectation("m", "b", "a", LoadSeen(50, 25), 100, BEFORE))
+    assert not judged(breaker, AFTER | loads(a=660, b=340))
 
 
 def test_a_broker_that_disappears() -> None:
     """One that joins is welcome."""
     breaker = Breaker()
-    assert not breaker.look(LIVE, 0, {}, 0, RULES)
-    assert not breaker.look(LIVE | {"c"}, 0, {}, 0, RULES)
-    assert breaker.look(LIVE, 0, {}, 0, RULES)
+    assert not breaker.look(LIVE, 0, RULES)
+    assert not breaker.look(LIVE | loads(c=0), 0, RULES)
+    assert breaker.look(LIVE, 0, RULES)
     assert "c disappeared" in str(breaker.reason(0))
     assert breaker.opened == 1
 
@@ -76,34 +150,34 @@ def test_a_broker_that_disappears() -> None:
 def test_it_closes_when_no_other_broker_leaves() -> None:
     """And never later than after the whole time."""
     breaker = Breaker()
-    assert not breaker.look(LIVE, 0, {}, 0, RULES)
-    assert breaker.look(frozenset("a"), 0, {}, 100, RULES)
-    assert not breaker.look(LIVE, 0, {}, 150, RULES)
+    assert not breaker.look(LIVE, 0, RULES)
+    assert breaker.look(loads(a=0), 100, RULES)
+    assert not breaker.look(LIVE, 150, RULES)
     assert "moves go on at 00:00:01 UTC" in str(breaker.reason(399))
-    assert breaker.look(frozenset("a"), 0, {}, 200, RULES)
+    assert breaker.look(loads(a=0), 200, RULES)
     assert breaker.reason(499)
     assert breaker.reason(500) is None
     hasty = BreakerRules(failures=1, rate_drop_percent=30, open_ms=100, steady_ms=300)
-    assert breaker.look(frozenset(), 0, {}, 1000, hasty)
+    assert breaker.look({}, 1000, hasty)
     assert breaker.reason(1100) is None
 
 
 def test_a_broker_that_leaves_shortens_nothing() -> None:
     """It is open for longer already because moves failed."""
     breaker = Breaker()
-    assert not breaker.look(LIVE, 0, {}, 0, RULES)
+    assert not breaker.look(LIVE, 0, RULES)
     assert breaker.ended("m", "x", 0, BreakerRules(1, 30, 1000, 300))
-    assert not breaker.look(frozenset("a"), 0, {}, 100, RULES)
+    assert not breaker.look(loads(a=0), 100, RULES)
     assert "moves failed" in str(breaker.reason(999))
 
 
 def test_a_broker_may_leave_that_was_expected_to() -> None:
     """As long as it is: one that is back is a broker like the others."""
     breaker = Breaker()
-    assert not breaker.look(LIVE, 0, {}, 0, RULES, may_leave={"a"})
-    assert not breaker.look(frozenset("b"), 0, {}, 1, RULES, may_leave={"a"})
-    assert not breaker.look(LIVE, 0, {}, 2, RULES)
-    assert breaker.look(frozenset("b"), 0, {}, 3, RULES)
+    assert not breaker.look(LIVE, 0, RULES, may_leave={"a"})
+    assert not breaker.look(loads(b=0), 1, RULES, may_leave={"a"})
+    assert not breaker.look(LIVE, 2, RULES)
+    assert breaker.look(loads(b=0), 3, RULES)
 
 
 def test_the_spread_is_the_standard_deviation() -> None:
@@ -140,6 +214,6 @@ def test_one_that_is_open_for_longer_already() -> None:
 def test_a_move_that_was_not_made() -> None:
     """Nothing is expected of it."""
     breaker = Breaker()
-    breaker.expect(Expectation("x", 10, 1000.0, 0.0, 0.0))
-    breaker.not_made("x")
-    assert not breaker.look(LIVE, 0.0, {}, 20, RULES)
+    breaker.expect(expect())
+    breaker.not_made("m")
+    assert not judged(breaker, loads(a=1, b=1, c=500, d=500))

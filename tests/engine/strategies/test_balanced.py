@@ -1,24 +1,22 @@
-"""BalancedShedder makes the moves that a plain search over all pairs of brokers finds."""
+"""BalancedShedder: what its moves are worth, and what it does whatever the size of bundles."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
-from statistics import fmean
 
 import pytest
 
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
 from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.load.usage_model import Learned, fit
 from loadmanager.engine.load.wishes import Pin, Wishes
 from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.settings import StrategySettings
-from loadmanager.engine.strategies.shedding import balanced
 
 SETTINGS = StrategySettings(shedder="BalancedShedder")
-PRICE = balanced.BalancedSettings().price
 Bundles = dict[str, tuple[float, int]]
 """Bundle → bytes/s and clients."""
 
@@ -38,72 +36,74 @@ def a_cluster(rng: random.Random) -> dict[str, tuple[float, Bundles]]:
     return brokers
 
 
-def worth(usage: float, mean: float) -> float:
-    """A broker's part of the objective in a cluster with this mean usage."""
-    knee = balanced.KNEE + 2 * max(mean - balanced.MEAN_OF_KNEE, 0)
-    return usage**2 + balanced.KNEE_WEIGHT * max(usage - knee, 0) ** 2
-
-
-def plain_search(brokers: dict[str, tuple[float, Bundles]]) -> list[tuple[str, str, str]]:
-    """Bundle, source and destination of each move, for equal brokers that nothing is known of."""
-    total = sum(load for _, bundles in brokers.values() for load, _ in bundles.values())
-    each = sum(usage for usage, _ in brokers.values()) / total
-    usages = {name: usage for name, (usage, _) in brokers.items()}
-    mean = fmean(usages.values())
-    left = {name: dict(bundles) for name, (_, bundles) in brokers.items()}
-    means = {
-        name: sum(clients for _, clients in bundles.values()) / len(bundles)
-        for name, bundles in left.items()
-        if bundles
-    }
-    intake = dict.fromkeys(brokers, 0.0)
-    moves: list[tuple[str, str, str]] = []
-    while len(moves) < balanced.MOVES_MAX:
-        order = sorted(brokers, key=lambda name: (usages[name], name))
-        sources, takers = order[-balanced.LOOKED_AT :], order[: balanced.LOOKED_AT]
-        offers = [
-            (gain - price, bundle, source, taker, more)
-            for source in sources
-            for taker in takers
-            for bundle, (load, clients) in left[source].items()
-            if source != taker
-            if not intake[taker] > 0 or intake[taker] + load * each <= balanced.INTAKE_MAX
-            for more in [load * each]
-            for gain in [
-                worth(usages[source], mean)
-                - worth(usages[source] - more, mean)
-                + worth(usages[taker], mean)
-                - worth(usages[taker] + more, mean)
-            ]
-            for price in [PRICE * (1 + balanced.CLIENTS_WEIGHT * clients / (means[source] or 1.0))]
-        ]
-        net, bundle, source, taker, more = max(offers, default=(0.0, "", "", "", 0.0))
-        if net <= 0:
-            break
-        moves.append((bundle, source, taker))
-        usages[source] -= more
-        usages[taker] += more
-        intake[taker] += more
-        del left[source][bundle]
-    return moves
-
-
 @pytest.mark.parametrize("seed", range(40))
-def test_the_moves_are_those_of_a_plain_search(seed: int) -> None:
-    """What is kept from one move to the next changes nothing."""
+def test_every_move_is_worth_its_price_and_overloads_nobody(seed: int) -> None:
+    """From a more used to a less used broker that stays less used, and the sum of squares falls."""
     brokers = a_cluster(random.Random(seed))
     plan, _ = cycle.shed(a_snapshot(brokers), SETTINGS, Memories())
-    assert [
-        (unload.bundle, unload.source, unload.destination) for unload in plan.unloads
-    ] == plain_search(brokers)
+    owner = {bundle: name for name, (_, bundles) in brokers.items() for bundle in bundles}
+    assert len({unload.bundle for unload in plan.unloads}) == len(plan.unloads)
+    for unload in plan.unloads:
+        why = {key: float(value) for key, value in unload.why.items()}
+        assert owner[unload.bundle] == unload.source != unload.destination
+        assert why["gain"] > why["price"] > 0
+        assert why["usage"] > why["usageAfter"]
+        assert why["usage"] > why["destinationUsageAfter"] > why["destinationUsage"]
+        assert why["usageError"] > 0 < why["destinationError"]
 
 
-@pytest.mark.parametrize("mean", [0.3, 0.6, 0.75, 0.9])
+def worlds_of_many_bundles() -> dict[str, tuple[int, int, dict[str, tuple[float, Bundles]]]]:
+    """Clusters with an imbalance that no single bundle makes."""
+
+    def bundles(of: str, count: int, load: float) -> Bundles:
+        return {f"t/{of}/0x{at:08x}_0x{at + 1:08x}": (load, 2) for at in range(count)}
+
+    def cluster(brokers: int, each: int, *, empty: int = 0) -> dict[str, tuple[float, Bundles]]:
+        return {
+            f"b{number:02}:8080": (0.0 if number < empty else 0.5, bundles(f"n{number}", each, 1e6))
+            if number >= empty
+            else (0.0, {})
+            for number in range(brokers)
+        }
+
+    all_on_one = {"b0:8080": (0.75, bundles("n", 600, 1e6)), "b1:8080": (0.0, {})}
+    return {
+        "60 brokers, 20,000 bundles": (1, 12, cluster(60, 339, empty=1)),
+        "20 brokers, 115 each": (1, 12, cluster(20, 121, empty=1)),
+        "3 brokers, all on one": (2, 20, {**all_on_one, "b2:8080": (0.0, {})}),
+    }
+
+
+@pytest.mark.parametrize("name", worlds_of_many_bundles())
+def test_an_empty_broker_is_filled_whatever_the_size_of_bundles(name: str) -> None:
+    """To nine tenths of its share, with no more moves than that takes, and then nothing moves."""
+    empty, cycles, brokers = worlds_of_many_bundles()[name]
+    work = sum(len(bundles) for _, bundles in brokers.values())
+    cost = sum(usage for usage, _ in brokers.values()) / work
+    settings = replace(SETTINGS, placement="BalancedPlacement")
+    memories, moves = Memories(), 0
+    for _ in range(cycles):
+        usages = {
+            broker: (cost * len(bundles), bundles) for broker, (_, bundles) in brokers.items()
+        }
+        plan, memories = cycle.shed(a_snapshot(usages), settings, memories)
+        moves += len(plan.unloads)
+        for unload in plan.unloads:
+            bundle = brokers[unload.source][1].pop(unload.bundle)
+            brokers[unload.destination or ""][1][unload.bundle] = bundle
+    share = work / len(brokers)
+    counts = sorted(len(bundles) for _, bundles in brokers.values())
+    assert counts[0] >= 0.9 * share
+    assert moves <= 1.05 * empty * share
+    assert not plan.unloads
+
+
+@pytest.mark.parametrize("mean", [0.45, 0.6, 0.75, 0.9])
 def test_a_difference_is_worth_no_more_in_a_full_cluster(mean: float) -> None:
-    """8 points between two brokers are not worth a move, also where both are near overload."""
+    """6 points between two brokers are not worth a move, also where both are near overload."""
     names = [f"t/n/0x{at:08x}_0x{at + 1:08x}" for at in range(200)]
     brokers: dict[str, tuple[float, Bundles]] = {}
-    for name, part in (("b1:8080", mean + 0.04), ("b2:8080", mean - 0.04)):
+    for name, part in (("b1:8080", mean + 0.03), ("b2:8080", mean - 0.03)):
         brokers[name] = part, {names.pop(): (1e6, 1) for _ in range(round(part * 100))}
     plan, _ = cycle.shed(a_snapshot(brokers), SETTINGS, Memories())
     assert not plan.unloads
@@ -117,7 +117,8 @@ def test_a_refused_move_counts_as_not_made() -> None:
     second, _ = cycle.shed(snapshot, none_may_move, memories)
     assert not first.unloads
     assert len(first.skipped) > 1
-    assert second.skipped == first.skipped
+    assert second.skipped[0] == first.skipped[0]
+    assert len(second.skipped) > 1
 
 
 def test_other_bundles_leave_where_some_are_pinned() -> None:
@@ -184,7 +185,8 @@ def test_a_large_broker_relieves_itself_to_a_small_one() -> None:
     snapshot = view.snapshot(
         2, SETTINGS, isolation_policies={}, anti_affinity_groups={}, failure_domains={}
     )
-    assert snapshot.columns.costs(SETTINGS.weights).size.tolist() == [1.6, 0.4]
+    model = fit(snapshot.columns, snapshot.averages, SETTINGS.weights, Learned())
+    assert model.size.tolist() == [1.6, 0.4]
     plan, _ = cycle.shed(snapshot, SETTINGS, Memories())
     assert {unload.destination for unload in plan.unloads} == {"b2:8080"}
 
@@ -220,3 +222,17 @@ def a_snapshot(brokers: dict[str, tuple[float, Bundles]]) -> ClusterSnapshot:
     return view.snapshot(
         2, SETTINGS, isolation_policies={}, anti_affinity_groups={}, failure_domains={}
     )
+
+
+def test_many_lookups_share_one_model() -> None:
+    """Also before the first cycle, when nothing was learned; reports that change make a new one."""
+    placing = replace(SETTINGS, placement="BalancedPlacement")
+    snapshot = a_snapshot(a_cluster(random.Random(3)))
+    models = []
+    for number in range(3):
+        bundle = f"t/new/0x{number:08x}_0x{number + 1:08x}"
+        cycle.place(snapshot, [bundle], placing, Memories(), random.Random(0))
+        models.append(snapshot.columns.derived[SETTINGS.weights])
+    assert models[0] is models[1] is models[2]
+    snapshot.columns.changed(snapshot.columns.names[:1])
+    assert not snapshot.columns.derived

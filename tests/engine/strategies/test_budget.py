@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from loadmanager.engine.strategies.budget import Budget, BudgetLimits, is_quiet, quiet_spans
+from loadmanager.engine.strategies.budget import (
+    Budget,
+    BudgetLimits,
+    is_quiet,
+    limits_of,
+    quiet_spans,
+)
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.units import DAY_MS, HOUR_MS
@@ -120,3 +126,16 @@ def test_moves_that_have_not_begun() -> None:
     assert budget.moves() == [(0, "c:1", "")]
     budget.began("c:1", None, HOUR_MS)
     assert budget.moves() == [(HOUR_MS, "c:1", "")]
+
+
+@pytest.mark.parametrize(
+    ("brokers", "bundles", "per_hour", "per_broker"),
+    [(3, 20, 60, 20), (3, 600, 60, 60), (60, 20_000, 1000, 333), (300, 200_000, 5000, 666)],
+)
+def test_limits_fit_the_size_of_the_cluster(
+    brokers: int, bundles: int, per_hour: int, per_broker: int
+) -> None:
+    """Where the operator does not say."""
+    fitting = limits_of(-1, -1, brokers=brokers, bundles=bundles)
+    assert (fitting.per_hour, fitting.per_broker) == (per_hour, per_broker)
+    assert limits_of(0, 7, brokers=brokers, bundles=bundles) == BudgetLimits(0, 7)

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from loadmanager.engine.load import class_costs
 from loadmanager.engine.load.bundle_traffic import COST_CLASSES, Traffic, cost_class_of
 from loadmanager.engine.load.columns import Array
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.settings import StrategySettings
-from loadmanager.engine.strategies.shedding import class_costs
 from loadmanager.lab.closed_loop import ClosedLoop
 from loadmanager.lab.days import Pattern, Shape, make_day
 from loadmanager.lab.measures import measure
@@ -115,7 +115,7 @@ def test_dear_namespaces_are_told_in_a_closed_loop() -> None:
     loop = ClosedLoop(replace(day, cost=cost), settings)
     minutes = [loop.minute(minute) for minute in range(day.minutes)]
     memory = loop.memories.of(registry.SHEDDERS["BalancedShedder"])
-    learned = class_costs.in_columns(memory.costs)
+    learned = class_costs.in_columns(memory.model.costs)
     classes = [cost_class_of(bundle) for bundle in day.bundles]
     assert np.corrcoef(np.log(learned[classes]), np.log(cost))[0, 1] > 0.7
     assert measure(minutes).spread < 10

@@ -1,7 +1,7 @@
 """BalancedPlacement: the broker where a bundle adds least to BalancedShedder's objective.
 
-What is on its way to a broker counts, so that a burst of lookups is spread; so does the work of the
-bundle's clients, which connect again.
+It goes by the model of usage that the shedder learned. What is on its way to a broker counts, so
+that a burst of lookups is spread; so does the work of the bundle's clients, which connect again.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 
 from loadmanager.engine.load.reports import BundleData
 from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.load.usage_model import UsageModel, fit
 from loadmanager.engine.strategies.settings import StrategySettings
-from loadmanager.engine.strategies.shedding.balanced import objective
+from loadmanager.engine.strategies.shedding.balanced import SHEDDER, BalancedMemory
+from loadmanager.engine.strategies.shedding.evening import objective
 from loadmanager.engine.strategies.strategy import PlacementRule
 
 SURGE = 1.5
@@ -22,24 +24,48 @@ def candidates(
     snapshot: ClusterSnapshot,
     brokers: Sequence[str],
     settings: StrategySettings,
-    memory: None,
-) -> tuple[Sequence[str], None]:
+    memory: BalancedMemory,
+) -> tuple[Sequence[str], BalancedMemory]:
     """The one broker that is best, the first by name of equal ones."""
     columns = snapshot.columns
     among = columns.all_of(brokers)
     if snapshot.placing is None or not among:
         return brokers, memory
-    costs = columns.costs(settings.weights)
+    model = _model(snapshot, settings, memory)
+    throughput = columns.throughputs
     bundle = snapshot.data_of(snapshot.placing).short_term_data.throughput * SURGE
-    coming = snapshot.under_way.sums(columns)[2]
-    before, after = objective(costs.usage(coming)), objective(costs.usage(coming + bundle))
-    added = costs.size * (after - before)
+    coming = throughput + snapshot.under_way.sums(columns)[2]
+    before, after = objective(model.usage(coming)), objective(model.usage(coming + bundle))
+    added = model.size * (after - before)
     best = int(among.of(added).argmin())
     return among[best : best + 1], memory
+
+
+def _model(
+    snapshot: ClusterSnapshot, settings: StrategySettings, memory: BalancedMemory
+) -> UsageModel:
+    """What `BalancedShedder` learned; what the reports say alone, if it has not learned anything.
+    Made once for many lookups.
+    """
+    columns, weights = snapshot.columns, settings.weights
+    known = columns.derived.get(weights)
+    if known is not None and known[0] is memory.model:
+        model: UsageModel = known[1]
+        return model
+    learned = bool(memory.model.brokers)
+    model = fit(columns, snapshot.averages, weights, memory.model, learning=not learned)
+    columns.derived[weights] = memory.model, model
+    return model
 
 
 def _largest_first(bundles: Mapping[str, BundleData]) -> Sequence[str]:
     return sorted(bundles, key=lambda name: (-bundles[name].short_term_data.throughput, name))
 
 
-PLACEMENT = PlacementRule(name="BalancedPlacement", candidates=candidates, order=_largest_first)
+PLACEMENT = PlacementRule(
+    name="BalancedPlacement",
+    candidates=candidates,
+    order=_largest_first,
+    memory=BalancedMemory,
+    reads=SHEDDER,
+)

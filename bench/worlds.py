@@ -1,0 +1,77 @@
+"""Every strategy in every world: clusters of many shapes, sensors that lie, clients that go away.
+
+`python -m bench worlds [--days 4] [--world NAME …] [--try CANDIDATE …]`: the worlds of
+`loadmanager/lab/worlds.py`, under ours and Pulsar's five at their defaults, means over days.
+*spread* in points; *hot* broker-minutes above 85 %; *undone* minutes of work of one broker that was
+not done; *moved* traffic as a part of all; *pause* client-seconds; *settled* minutes until the
+broker that came, or had everything, is within 5 % of the mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import astuple
+from statistics import fmean
+
+from loadmanager.broker import settings
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.lab import candidates
+from loadmanager.lab.closed_loop import run
+from loadmanager.lab.worlds import WORLDS, Trial, TrialFigures, figures
+
+OURS = "BalancedShedder+BalancedPlacement,loadBalancerDistributeBundlesEvenlyEnabled=false"
+FIVE = (
+    "AvgShedder+AvgShedder",
+    "OverloadShedder",
+    "ThresholdShedder",
+    "TransferShedder",
+    "UniformLoadShedder",
+)
+SEED = 20_001
+HEADERS = ("spread", "hot", "undone", "moves", "moved", "pause", "settled")
+DIGITS = (2, 0, 0, 0, 2, 0, 0)
+
+
+def main(argv: list[str]) -> int:
+    """Print a line for each strategy in each world."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench worlds",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--days", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--world", nargs="+", choices=WORLDS, default=list(WORLDS))
+    parser.add_argument("--try", dest="tried", nargs="+", default=[OURS, *FIVE])
+    args = parser.parse_args(argv)
+    began_s = time.monotonic()
+    print(f"{'':34}" + "".join(f"{header:>9}" for header in HEADERS))
+    for name in args.world:
+        print(f"{name}: {WORLDS[name].about}", flush=True)
+        for text in args.tried:
+            days = [of_day(WORLDS[name], text, args.seed + day) for day in range(args.days)]
+            print(f"  {_short(text):32}" + "".join(_columns(days)), flush=True)
+    print(f"{time.monotonic() - began_s:.0f} s")
+    return 0
+
+
+def of_day(world: Trial, text: str, seed: int) -> TrialFigures:
+    """The figures of a strategy in one day of a world."""
+    loaded = settings.KEYS.load().with_overrides(candidates.overrides(text))
+    day = world.day(seed)
+    return figures(world, day, run(day, loaded.leaf(StrategySettings)))
+
+
+def _columns(days: Sequence[TrialFigures]) -> list[str]:
+    rows = [astuple(day) for day in days]
+    texts = []
+    for column, digits in zip(zip(*rows, strict=True), DIGITS, strict=True):
+        known = [value for value in column if value is not None]
+        texts.append(f"{fmean(known):9.{digits}f}" if known else f"{'':>9}")
+    return texts
+
+
+def _short(text: str) -> str:
+    return text.partition(",")[0].partition("+")[0] + text.partition("Enabled=false")[2][:12]

@@ -1,0 +1,502 @@
+"""What brokers use, as a model: an idle part of their own, and what their traffic costs them.
+
+    usage = idle + offset + cost × traffic / limit
+
+`idle` and `cost` are those of all brokers together, fitted over time; a namespace's traffic has a
+cost of its own (`class_costs`). `offset` is what one broker differs by: it runs something else
+beside, its cores are slow, or its bundles are dearer than others of their namespaces. It is
+bounded, so that a sensor may only claim so much. One that contradicts the model is not believed any
+more, and neither is one that stands still while traffic changes: such a broker, as one without a
+sensor, uses what its traffic says.
+
+A sensor is noisy and late. Reports between which a broker's traffic changed much teach little, and
+while the clients of the whole cluster are away, none teaches anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmanager.engine.load import class_costs
+from loadmanager.engine.load.averages import BundleAverages
+from loadmanager.engine.load.bundle_traffic import Traffic
+from loadmanager.engine.load.columns import Array, BrokerColumns, Rows
+from loadmanager.engine.load.reports import NUMBER_MAX
+from loadmanager.engine.load.usage import Weights
+
+CPU = 0
+"""The resource whose use depends on what the traffic is, and of which a broker uses a part when it
+is idle; the others count bytes.
+"""
+FULL = 0.98
+"""A sensor that shows more than this shows at least so much."""
+
+UPDATED, REPORTS, OFFSET, ERROR, TRAFFIC, SHOWN, SAME, SINCE, DOUBT, BESIDE = range(10)
+FIGURES = BESIDE + 3
+"""What is remembered of a broker. `TRAFFIC` and `SHOWN`: traffic / limit and the sensor in the last
+report; `SAME`: reports in a row that show the same, and `SINCE`: the traffic in the first of them.
+`BESIDE`: what is used of the other three resources beside traffic.
+"""
+DIGITS = 6
+REPORTS_MAX, ACQUAINTED = 20, 8
+"""A broker is known after so many reports; before, its sensor surprises and contradicts nobody."""
+
+# how fast a broker's differences are learned, and how far
+GAIN = 0.15
+CLAIM_LESS, CLAIM_MORE = (0.05, 0.15), (0.5, 1.0)
+"""A broker may use so much less, or more, than others: a part of its CPU, and of what its traffic
+costs.
+"""
+SURPRISE_MIN, SURPRISES = 0.1, 3.0
+"""One report surprises by at most so much, or by so many times the usual error."""
+ERROR_FIRST = 0.04
+SETTLED = 0.15
+"""A change of traffic between two reports by this part of it halves what the report teaches."""
+
+# the cluster's idle part
+IDLE_DOUBT = 0.02
+"""The weight of the guess that brokers have no idle part; an empty broker has about 0.5."""
+LITTLE_TRAFFIC, SETTLED_LEAST = 0.4, 0.5
+IDLE_KEPT, IDLE_STEP, IDLE_PART_MAX = 0.98, 0.05, 0.5
+LEVEL_GAIN = 0.2
+WORK_MIN = 1e-9
+"""Less traffic, in bytes/s for a limit of 1, says nothing of what a byte costs."""
+
+# trust
+CONTRADICTS, CONTRADICTS_MAX, CONTRADICTS_ERRORS, CONTRADICTS_PART = 0.1, 0.2, 2.5, 0.65
+"""A sensor contradicts if it shows less than the model by so many of its errors, within these
+bounds, and less than this part of it.
+"""
+DOUBTS_MAX, MISTRUSTED, TRUSTED_AGAIN = 4, 10, 20
+"""Contradictions in a row until a sensor is mistrusted; from then on `DOUBT` counts down from
+`TRUSTED_AGAIN` to `MISTRUSTED` with each report that fits.
+"""
+STUCK_REPORTS, STUCK_CHANGE = 4, 0.03
+ERROR_UNSEEN = 0.05
+
+DIP = 0.6
+"""Below this part of their usual traffic, the clients are away."""
+DIP_GAIN = 0.1
+
+Figures = tuple[float, ...]
+
+
+class _Columns(Mapping[str, Figures]):
+    """brokerId → what is remembered of it, in columns: `[figure, row]`. Never changed."""
+
+    __slots__ = ("columns", "row_of")
+
+    def __init__(self, row_of: Mapping[str, int], columns: Array) -> None:
+        self.row_of = row_of
+        self.columns = columns
+
+    def __getitem__(self, broker: str) -> Figures:
+        figures: Figures = tuple(self.columns[:, self.row_of[broker]].tolist())
+        return figures
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.row_of)
+
+    def __len__(self) -> int:
+        return len(self.row_of)
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """All that the model remembers from one cycle to the next."""
+
+    brokers: Mapping[str, Figures] = field(default_factory=dict)
+    costs: Mapping[int, float] = field(default_factory=dict)
+    """Class of namespaces → what its traffic costs, as a multiple of the mean; 1 where it has
+    none.
+    """
+    idle: float = 0.0
+    idle_evidence: float = 0.0
+    """What `idle` counts: up to 1, if it was seen at empty brokers."""
+    used: float = 0.0
+    work: float = 0.0
+    """Means over brokers of usage and of traffic / limit, in bytes/s of mean cost."""
+    level: float = 0.0
+    """The usual bytes/s of all brokers."""
+
+
+NOTHING_LEARNED = Learned()
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A broker whose sensor does not count, and why."""
+
+    broker: str
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageModel:
+    """The model at one moment. Arrays are `[resource, broker]` or `[broker]`, brokers in the order
+    of `BrokerColumns`.
+    """
+
+    learned: Learned
+    measured: Array
+    """What the sensors show of the most used resource: `[broker]`."""
+    base: Array
+    """What is used beside traffic."""
+    per_byte: Array
+    """The usage that a byte/s of mean cost adds."""
+    error: Array
+    """The mean error of the model's usage: `[broker]`."""
+    trusted: NDArray[np.bool_]
+    """Whether the broker's own sensor counts."""
+    size: Array
+    """A broker's limit relative to the mean, of the resource that the cluster uses most."""
+    of_bytes: tuple[Array, Array]
+    """`base` and `per_byte` of the resources that are used, for bytes/s as each broker has them."""
+    costs: Array
+    """What the CPU of each class of namespaces costs, relative to the mean."""
+    idle: float
+    doubts: tuple[Doubt, ...]
+    dip: float | None
+    """The part of their usual traffic that the clients make, if they are away."""
+
+    def work(self, traffic: Traffic) -> Array:
+        """Traffic as each resource counts it, in bytes/s of mean cost: `[resource, bundle]`."""
+        work = np.tile(traffic.bytes_s, (len(self.base), 1))
+        work[CPU] *= self.costs[traffic.cost_classes]
+        return work
+
+    def usages(self, carried: Array) -> Array:
+        """The usage of each resource with this work: `[resource, broker]`."""
+        return self.base + self.per_byte * carried
+
+    def usage(self, bytes_s: Array) -> Array:
+        """The most used resource of each broker with so many bytes/s like those it has."""
+        base, per_byte = self.of_bytes
+        usages = base + per_byte * bytes_s
+        most: Array = usages[0] if len(usages) == 1 else np.maximum.reduce(usages)
+        return np.maximum(most, 0.0)
+
+
+def fit(
+    columns: BrokerColumns,
+    averages: BundleAverages,
+    weights: Weights,
+    before: Learned,
+    *,
+    learning: bool = True,
+) -> UsageModel:
+    """The model after the reports that are new since `before`; without `learning`, as it was."""
+    return _Fit(columns, averages, weights, _sane(before)).made(learning=learning)
+
+
+class _Fit:
+    """One fit. `[broker]` unless said otherwise."""
+
+    def __init__(
+        self, columns: BrokerColumns, averages: BundleAverages, weights: Weights, before: Learned
+    ) -> None:
+        self.columns, self.averages, self.before = columns, averages, before
+        usages, self.limits = columns.usages(weights), columns.limits
+        self.usages = usages
+        self.sensed = self.limits[CPU] > 0
+        self.counts_cpu = bool(usages[CPU].any())
+        limits = self.limits[CPU][self.sensed]
+        self.limit = np.where(
+            self.sensed, self.limits[CPU], limits.mean() if len(limits) else 100.0
+        )
+        self.full = FULL * weights.cpu
+        self.shown = np.clip(usages[CPU], 0.0, 2 * weights.cpu)
+        self.state = self._remembered()
+        self.new = (columns.updated_ms != self.state[UPDATED]) | (columns.updated_ms == 0)
+        self.first = np.isnan(self.state[UPDATED])
+        self.costs = class_costs.in_columns(before.costs)
+        self.bytes_s = columns.throughputs
+
+    def _remembered(self) -> Array:
+        before, row_of = self.before.brokers, self.columns.row_of
+        if isinstance(before, _Columns) and before.row_of is row_of:
+            return before.columns.copy()
+        unknown = (np.nan,) * FIGURES
+        rows = [before.get(name, unknown) for name in self.columns.names]
+        usable = [
+            row if len(row) == FIGURES and max(map(abs, row)) <= NUMBER_MAX else unknown
+            for row in rows
+        ]
+        return np.array(usable, np.float64).reshape(-1, FIGURES).T.copy()
+
+    def made(self, *, learning: bool) -> UsageModel:
+        columns, before = self.columns, self.before
+        rows = np.flatnonzero(self.new)
+        total = float(self.bytes_s.sum())
+        level = before.level or total
+        dip = total / level if level >= 1 and total < DIP * level else None
+        self._begin()
+        last = self.averages.last_of_all(
+            {name: columns.reports[name].bundles for name in (columns.names[r] for r in rows)}
+        )
+        dearness = np.where(self.bytes_s > 0, self.state[TRAFFIC] * self.limit, 0.0)
+        dearness = np.divide(
+            dearness, self.bytes_s, out=np.ones_like(dearness), where=self.bytes_s > 0
+        )
+        dearness[rows] = class_costs.dearness(self.costs, last)
+        traffic = np.where(self.new, self.bytes_s * dearness / self.limit, self.state[TRAFFIC])
+        learned = before
+        if learning and dip is None:
+            settled = self._settled(traffic)
+            learned = self._learn_all(traffic, settled, before)
+            cost = _cost(learned)
+            self._learn_each(cost, traffic, settled, _idle(learned))
+            self._learn_classes(rows, last, cost, settled, _idle(learned))
+        if learning:
+            if len(rows):
+                level += DIP_GAIN * (total - level)
+            self.state[UPDATED], self.state[TRAFFIC] = columns.updated_ms, traffic
+            self.state[SHOWN] = np.where(self.new, self.shown, self.state[SHOWN])
+            self.state = self.state.round(DIGITS)
+        return self._model(learned, dearness, level, dip)
+
+    def _begin(self) -> None:
+        """What is assumed of a broker that is not known."""
+        unknown = np.array([0.0] * FIGURES)
+        unknown[ERROR] = ERROR_FIRST
+        self.state = np.where(self.first, unknown[:, None], self.state)
+
+    def _settled(self, traffic: Array) -> Array:
+        """How much a report teaches: 1, or less if the traffic changed much before it."""
+        before = self.state[TRAFFIC]
+        least = 0.05 * max(self.before.work, 1e-9)
+        change = np.abs(traffic - before) / (SETTLED * np.maximum(before, least))
+        settled: Array = np.where(self.first, 1.0, 1 / (1 + change * change)) * self.new
+        return settled
+
+    def _believed(self, expected: Array) -> Array:
+        """What the sensors show, but no more than the usual surprise away from what was expected
+        of brokers that are known.
+        """
+        band = np.maximum(SURPRISE_MIN, SURPRISES * self.state[ERROR])
+        near: Array = np.clip(self.shown, expected - band, expected + band)
+        np.copyto(near, self.shown, where=self.first | (self.state[REPORTS] < ACQUAINTED))
+        return near
+
+    def _expected(self, cost: float, idle: float, traffic: Array) -> Array:
+        expected: Array = idle + self.state[OFFSET] + cost * traffic
+        return expected
+
+    def _learn_all(self, traffic: Array, settled: Array, before: Learned) -> Learned:
+        """The idle part and the cost of all brokers together."""
+        tells = self.sensed & (self.state[DOUBT] < MISTRUSTED)
+        tells &= (self.shown > 0) & (self.shown < self.full)
+        weight = np.where(self.new, settled, 1.0) * tells
+        count = float(weight.sum())
+        if count < 1 or not self.new.any():
+            return before
+        began = before.work < WORK_MIN
+        shown = self.shown
+        if not began:
+            shown = self._believed(self._expected(_cost(before), _idle(before), traffic))
+        work, used = (float((weight * each).sum()) / count for each in (traffic, shown))
+        part = LEVEL_GAIN * count / max(int(tells.sum()), 1)
+        idle, evidence = self._idle_seen(weight, traffic, shown)
+        faded = IDLE_KEPT * before.idle_evidence
+        step = (idle - before.idle) * evidence / max(faded + evidence, 1e-12)
+        if not began:
+            step = min(max(step, -IDLE_STEP), IDLE_STEP)
+            work, used = (
+                was + part * (now - was) for was, now in ((before.work, work), (before.used, used))
+            )
+        return Learned(
+            idle=before.idle + step,
+            idle_evidence=max(faded, evidence),
+            used=used,
+            work=work,
+        )
+
+    def _idle_seen(self, weight: Array, traffic: Array, shown: Array) -> tuple[float, float]:
+        """The usage that brokers would have without traffic, and what that counts.
+
+        Only brokers tell that have far less traffic than others, and are used less. Shedding makes
+        usages alike whatever traffic costs where, so that a line through all brokers says nothing.
+        """
+        tells = weight > SETTLED_LEAST
+        if not tells.any():
+            return 0.0, 0.0
+        least = LITTLE_TRAFFIC * float(traffic[tells].mean())
+        few, many = tells & (traffic < least), tells & (traffic >= least)
+        if not (few.any() and many.any()):
+            return 0.0, 0.0
+        low, high = float(traffic[few].mean()), float(traffic[many].mean())
+        idle, busy = float(np.median(shown[few])), float(shown[many].mean())
+        if idle >= busy:
+            return 0.0, 0.0
+        without = idle - (busy - idle) / (high - low) * low
+        bounded = min(max(without, 0.0), IDLE_PART_MAX * busy)
+        return bounded, (1 - low / high) ** 2 * (1 - idle / busy) ** 2
+
+    def _learn_each(self, cost: float, traffic: Array, settled: Array, idle: float) -> None:
+        """What each broker differs by, its error, and whether its sensor is believed."""
+        state, tells = self.state, self.sensed & self.new & self.counts_cpu
+        expected = self._expected(cost, idle, traffic)
+        surprise = self.shown - expected
+        band = np.maximum(SURPRISE_MIN, SURPRISES * state[ERROR])
+        bounded = np.clip(surprise, -band, band)
+        bounded = np.where(self.shown >= self.full, np.maximum(bounded, 0.0), bounded)
+        contradicts = self._contradicts(cost, traffic, idle)
+        believed = tells & (state[DOUBT] < MISTRUSTED) & ~contradicts
+        gain = np.where(believed, settled * np.maximum(GAIN, 1 / (state[REPORTS] + 2)), 0.0)
+        costly = cost * traffic
+        less, more = (fixed + part * costly for fixed, part in (CLAIM_LESS, CLAIM_MORE))
+        offset = np.clip(state[OFFSET] + gain * bounded, -less, more)
+        state[OFFSET] = np.where(believed, offset, state[OFFSET])
+        state[ERROR] += gain * (1.25 * np.minimum(np.abs(surprise), 1.0) - state[ERROR])
+        state[REPORTS] = np.where(
+            believed, np.minimum(state[REPORTS] + 1, REPORTS_MAX), state[REPORTS]
+        )
+        self._doubt(cost, traffic, settled, contradicts)
+
+    def _contradicts(self, cost: float, traffic: Array, idle: float) -> NDArray[np.bool_]:
+        """Whether a sensor shows far less than the model makes likely; more, anything may use."""
+        doubted = self.state[DOUBT] >= MISTRUSTED
+        usual = np.where(doubted, idle + cost * traffic, self._expected(cost, idle, traffic))
+        errors = np.clip(CONTRADICTS_ERRORS * self.state[ERROR], CONTRADICTS, CONTRADICTS_MAX)
+        low: NDArray[np.bool_] = usual - self.shown > errors
+        low &= (self.shown < CONTRADICTS_PART * usual) & (
+            doubted | (self.state[REPORTS] >= ACQUAINTED)
+        )
+        return low
+
+    def _doubt(self, cost: float, traffic: Array, settled: Array, low: NDArray[np.bool_]) -> None:
+        state, doubted = self.state, self.state[DOUBT] >= MISTRUSTED
+        same = self.new & ~self.first & (np.abs(self.shown - state[SHOWN]) < 1e-6)
+        same &= (self.shown < self.full) & (self.columns.updated_ms > 0)
+        state[SINCE] = np.where(same & (state[SAME] > 0) | ~self.new, state[SINCE], traffic)
+        state[SAME] = np.where(same, np.minimum(state[SAME] + 1, 100), state[SAME] * ~self.new)
+        stuck = state[SAME] >= STUCK_REPORTS
+        stuck &= doubted | (cost * np.abs(traffic - state[SINCE]) > STUCK_CHANGE)
+        contradicts = (low & (settled > 0.5)) | stuck
+        more = np.where(contradicts, state[DOUBT] + 1, np.maximum(state[DOUBT] - 1, 0))
+        more = np.where(stuck | (~doubted & (more >= DOUBTS_MAX)), TRUSTED_AGAIN, more)
+        less = np.where(contradicts, TRUSTED_AGAIN, state[DOUBT] - 1)
+        less = np.where(less <= MISTRUSTED, 0.0, less)
+        judged = self.new & self.sensed & self.counts_cpu & ((settled > 0.5) | stuck)
+        state[DOUBT] = np.where(judged, np.where(doubted, less, more), state[DOUBT])
+
+    def _learn_classes(
+        self, rows: Rows, last: Traffic, cost: float, settled: Array, idle: float
+    ) -> None:
+        """What classes of namespaces cost, but not from a broker's first report, nor from one
+        without a time.
+        """
+        shown = self._believed(self._expected(cost, idle, self.state[TRAFFIC]))
+        tells = self.sensed & ~self.first & (self.state[DOUBT] < MISTRUSTED) & (settled > 0.5)
+        tells &= (self.shown > 0) & (self.shown < self.full) & (self.columns.updated_ms > 0)
+        if tells[rows].any():
+            used = np.maximum(shown - idle, 0.0)[rows]
+            expected = np.where(tells, cost * self.bytes_s / self.limit, 0.0)[rows]
+            self.costs = class_costs.learn(self.costs, last, used, expected)
+
+    def _model(
+        self, learned: Learned, dearness: Array, level: float, dip: float | None
+    ) -> UsageModel:
+        state, columns = self.state, self.columns
+        idle, cost = _idle(learned), _cost(learned)
+        trusted = self.sensed & (state[DOUBT] < MISTRUSTED)
+        if not self.counts_cpu:
+            idle = cost = 0.0
+            trusted = np.ones_like(trusted)
+        per_byte, base = self._by_bytes()
+        offset = np.where(trusted, state[OFFSET], 0.0)
+        base[CPU] = idle + offset if self.counts_cpu else 0.0
+        per_byte[CPU] = cost / self.limit
+        if not self.counts_cpu and not base[1:].any() and not per_byte.any():
+            per_byte[CPU] = 0.5 * len(columns.names) / max(float(self.bytes_s.sum()), 1.0)
+            trusted = np.zeros_like(trusted)  # nothing is known but traffic: it is evened out
+        apart = float(np.sqrt((offset[trusted] ** 2).mean())) if trusted.any() else 0.0
+        error = np.where(trusted, state[ERROR], max(apart, ERROR_UNSEEN))
+        by_traffic = per_byte.copy()
+        by_traffic[CPU] *= dearness
+        used = np.flatnonzero(base.any(axis=1) | per_byte.any(axis=1))
+        used = used if len(used) else np.zeros(1, np.int64)
+        remembered = Learned(
+            _Columns(columns.row_of, state),
+            class_costs.told_apart(self.costs),
+            round(learned.idle, DIGITS),
+            round(learned.idle_evidence, DIGITS),
+            round(learned.used, DIGITS),
+            learned.work,
+            level,
+        )
+        return UsageModel(
+            learned=remembered,
+            measured=self.usages.max(axis=0, initial=0.0),
+            base=base,
+            per_byte=per_byte,
+            error=error,
+            trusted=trusted,
+            size=self._sizes(),
+            of_bytes=(base[used], by_traffic[used]),
+            costs=self.costs,
+            idle=idle,
+            doubts=tuple(self._doubts(trusted, idle + cost * state[TRAFFIC], error)),
+            dip=dip,
+        )
+
+    def _by_bytes(self) -> tuple[Array, Array]:
+        """The usage that a byte/s adds of what counts bytes, and what is used beside that."""
+        usages, limits = self.usages, self.limits
+        total = float(self.bytes_s.sum())
+        amounts = (usages * limits).sum(axis=1, keepdims=True)
+        each = amounts / total if total >= 1 else amounts * 0
+        per_byte = np.divide(each, limits, out=np.zeros_like(limits), where=limits > 0)
+        costly = per_byte * self.bytes_s
+        weight = np.where(self.new, np.where(self.first, 0.5, 1 - GAIN), 1.0)
+        beside = weight * self.state[BESIDE:] + (1 - weight) * (usages - costly)[1:]
+        self.state[BESIDE:] = np.maximum(beside, -0.05 - 0.25 * costly[1:]).round(DIGITS)
+        base = np.zeros_like(per_byte)
+        base[1:] = self.state[BESIDE:]
+        return per_byte, base
+
+    def _sizes(self) -> Array:
+        limits = self.limits
+        limited = limits > 0
+        most = int(self.usages.sum(axis=1).argmax())
+        mean = limits[most].sum() / max(int(limited[most].sum()), 1)
+        size: Array = np.divide(
+            limits[most], mean, out=np.ones_like(limits[most]), where=limited[most]
+        )
+        return size
+
+    def _doubts(self, trusted: NDArray[np.bool_], says: Array, error: Array) -> Iterator[Doubt]:
+        if not self.counts_cpu:
+            return
+        for row in np.flatnonzero(~trusted).tolist():
+            model = f"its traffic makes {says[row]:.0%} ± {error[row]:.0%} likely, which counts"
+            if self.sensed[row]:
+                shows = f"its CPU sensor shows {self.shown[row]:.0%}, but {model}"
+                yield Doubt(self.columns.names[row], "SensorMistrusted", shows)
+            else:
+                text = f"it has no CPU sensor to be trusted; {model}"
+                yield Doubt(self.columns.names[row], "NoSensor", text)
+
+
+def _sane(learned: Learned) -> Learned:
+    """What was stored, or nothing if it cannot be true: a store may hold anything."""
+    parts = 0 <= learned.idle <= 1 and 0 <= learned.idle_evidence <= 1
+    amounts = (learned.used, learned.work, learned.level)
+    return learned if parts and all(0 <= each <= NUMBER_MAX for each in amounts) else Learned()
+
+
+def _idle(learned: Learned) -> float:
+    """The idle part: less than what was seen, where little evidence was."""
+    return learned.idle * learned.idle_evidence / (learned.idle_evidence + IDLE_DOUBT)
+
+
+def _cost(learned: Learned) -> float:
+    """The usage of a byte/s of mean cost, for a limit of 1."""
+    if learned.work < WORK_MIN:
+        return 0.0
+    return max(learned.used - _idle(learned), 0.0) / learned.work

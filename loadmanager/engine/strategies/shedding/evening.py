@@ -1,0 +1,507 @@
+"""Plans moves that make all brokers equally used: `BalancedShedder`, derived on its page in docs/.
+
+`ModelledBrokers` has what brokers use while moves are planned, `MoveSearch` finds the next best
+move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmanager.engine.bundles.ranges import split_bundle_name
+from loadmanager.engine.load.bundle_columns import clients_of
+from loadmanager.engine.load.bundle_traffic import Traffic, cost_class_of
+from loadmanager.engine.load.columns import Array, Rows
+from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.load.usage_model import CPU, UsageModel
+from loadmanager.engine.policies import anti_affinity
+from loadmanager.engine.strategies import filters
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.shedding.selection import movable, plainly_movable
+
+KNEE = 0.7
+"""Above this usage a broker counts as on its way to overload."""
+MEAN_OF_KNEE = 0.65
+"""If the mean of all is above this, the knee rises twice as fast: where all brokers are near
+overload, none can help another, and the same few points of difference are not worth five times as
+much as before.
+"""
+KNEE_WEIGHT = 4.0
+OVERLOAD, OVERLOAD_ABOVE = 0.85, 0.1
+"""No move brings a broker above this usage, or so far above the mean of all if that is more."""
+LOOKED_AT = 6
+"""Moves are sought from so many of the most used brokers to so many of the least used ones."""
+MOVES_MAX = 100
+"""In one cycle, so that it takes a bounded time."""
+REFUSED_MAX, SPENT_MAX = 30, 60
+SMALL, WORTH_OF_SEVERAL = 8.0, 0.75
+"""Bundles that together are this part of the difference between two brokers are moved at once: the
+last one then still gains so much of what the first one does.
+"""
+INTAKE_MAX = 0.08
+"""A broker takes so much more usage in one cycle, or one bundle: clients that connect cost, too."""
+FAR, FAR_POINTS, FAR_ERRORS = 0.2, 0.05, 3.0
+"""A broker is far off if its usage differs from the mean by this part of the mean, by so many
+points, and by so many times the model's error."""
+NEAR = 0.05
+"""It is brought as near as this part of the mean."""
+OF_FAR = 0.3
+"""The price of a move from or to a broker that is far off, as a part of the usual one."""
+USED_LEAST = 0.1
+"""A mean usage below this counts as this: in a cluster that does nothing, nothing needs moving."""
+FIXED, OF_TRAFFIC, OF_CLIENTS = 0.7, 0.1, 0.2
+"""The parts that the move of an average bundle costs for itself, its traffic and its clients."""
+
+
+def knee_of(usage: Array, size: Array) -> float:
+    """The usage above which a broker counts more, in a cluster of these brokers."""
+    mean = float((usage * size).sum() / size.sum())
+    return KNEE + 2 * max(mean - MEAN_OF_KNEE, 0)
+
+
+def objective(usage: Array, knee: float = KNEE) -> Array:
+    """The part of the objective that a broker of size 1 with this usage (a fraction) adds."""
+    worth: Array = usage * usage
+    if usage.size and usage.flat[usage.argmax()] > knee:
+        worth += KNEE_WEIGHT * np.maximum(usage - knee, 0) ** 2
+    return worth
+
+
+class ModelledBrokers:
+    """The brokers' usage as the model has it, while moves are planned. Arrays are `[resource,
+    broker]`, brokers in the order of `snapshot.columns`.
+
+    `difference`: the difference between two brokers, as a part of the mean usage, that is worth
+    moving a bundle of average size. `leaving`: bundle → the broker that it left, whose report may
+    still have it. `far`: brokers that are brought near the mean since earlier cycles.
+    """
+
+    def __init__(
+        self,
+        snapshot: ClusterSnapshot,
+        model: UsageModel,
+        difference: float,
+        *,
+        leaving: Mapping[str, str],
+        far: Collection[str],
+    ) -> None:
+        columns = snapshot.columns
+        self._snapshot, self._model = snapshot, model
+        self.names, self._row_of = columns.names, columns.row_of
+        self.leaving = {
+            bundle: source
+            for bundle, source in leaving.items()
+            if source in self._row_of
+            and bundle in snapshot.reports[source].last_stats
+            and (
+                bundle in snapshot.recently_unloaded_ms
+                or bundle in snapshot.leaving
+                or snapshot.under_way.broker_of(bundle) not in (None, source)
+            )
+        }  # the others did not leave: a guard refused the move, or it failed
+        bundles = {name: snapshot.reports[name].bundles for name in self.names}
+        quick = snapshot.averages.quick_of_all(bundles)
+        carried = np.tile(quick.totals(quick.bytes_s), (len(model.base), 1))
+        carried[CPU] = quick.totals(quick.bytes_s * model.costs[quick.cost_classes])
+        bundle_count = int((quick.bytes_s > 0).sum())
+        for bundle, broker in snapshot.under_way.bundles.items():
+            if broker in self._row_of:
+                self._carry(carried, self._row_of[broker], bundle, 1)
+        for bundle, source in self.leaving.items():
+            self._carry(carried, self._row_of[source], bundle, -1)
+        usages = model.usages(carried)
+        self._counted = np.flatnonzero(usages.any(axis=1) | model.per_byte.any(axis=1))
+        self._usages, self._per_byte = usages[self._counted], model.per_byte[self._counted]
+        self.size = model.size
+        self.usage = self._most(self._usages)
+        """The most used resource of each broker."""
+        self.mean = float((self.usage * self.size).sum() / self.size.sum())
+        self._knee = knee_of(self.usage, self.size)
+        full = max(OVERLOAD, self.mean + OVERLOAD_ABOVE)
+        self._room = np.where(model.trusted, full, self.mean)
+        """What moves may bring a broker to."""
+        by_traffic = (model.per_byte * carried).max(axis=0)
+        self.bundle = float((self.size * by_traffic).sum()) / max(bundle_count, 1)
+        """The usage of a bundle of average size at a broker of average size."""
+        self.price = 2 * difference * max(self.mean, USED_LEAST) * self.bundle
+        """What the move of such a bundle must gain."""
+        self.intake = model.per_byte.max(axis=0) * snapshot.under_way.sums(columns)[2]
+        """Usage that is on its way to each broker."""
+        self.intake_max = INTAKE_MAX
+        self.far = self._far(far)
+        """True for brokers that are brought near the mean."""
+
+    def _far(self, before: Collection[str]) -> NDArray[np.bool_]:
+        off, mean = np.abs(self.usage - self.mean), self.mean
+        begins = np.maximum(max(FAR * mean, FAR_POINTS), FAR_ERRORS * self._model.error)
+        was = np.zeros(len(self.names), np.bool_)
+        was[[self._row_of[name] for name in before if name in self._row_of]] = True
+        return (off > begins) | (was & (off > NEAR * mean))
+
+    def work(self, traffic: Traffic) -> Array:
+        """The traffic of bundles as each resource that is used counts it: `[resource, bundle]`."""
+        work: Array = self._model.work(traffic)[self._counted]
+        return work
+
+    def _carry(self, carried: Array, row: int, bundle: str, times: int) -> None:
+        """Add a bundle to what a broker carries."""
+        bytes_s = times * self._snapshot.averages.quick_of(bundle)
+        carried[:, row] += bytes_s
+        carried[CPU, row] += bytes_s * (self._model.costs[cost_class_of(bundle)] - 1)
+
+    def _most(self, usages: Array) -> Array:
+        """The most used resource, of `[resource, …]`."""
+        if not len(usages):
+            return np.zeros(usages.shape[1:])
+        most: Array = usages[0] if len(usages) == 1 else np.maximum.reduce(usages)
+        return np.maximum(most, 0.0)
+
+    def extremes(self, spent: Sequence[int]) -> tuple[list[int], list[int]]:
+        """The most used brokers but for those that have nothing to give, the most used first, and
+        the least used ones, the least used first; equal ones in order of name, or the other way
+        round among the most used.
+        """
+        usage, count = self.usage, len(self.usage)
+        gives = usage.copy()
+        gives[list(spent)] = -1.0
+        few = np.partition(usage, min(LOOKED_AT, count) - 1)[min(LOOKED_AT, count) - 1]
+        many = np.partition(gives, max(count - LOOKED_AT, 0))[max(count - LOOKED_AT, 0)]
+        least, most = np.flatnonzero(usage <= few), np.flatnonzero((gives >= many) & (gives >= 0))
+        takers = least[np.argsort(usage[least], kind="stable")].tolist()
+        sources = most[np.argsort(gives[most], kind="stable")].tolist()
+        return sources[: -LOOKED_AT - 1 : -1], takers[:LOOKED_AT]
+
+    def relief(self, source: int, work: Array) -> Array:
+        """The fall of the objective when a broker carries one of these less: `[bundle]`."""
+        before = objective(self.usage[source : source + 1], self._knee)
+        left = self._usages[:, source, None] - self._per_byte[:, source, None] * work
+        relief: Array = self.size[source] * (before - objective(self._most(left), self._knee))
+        return relief
+
+    def burden(self, takers: Sequence[int], work: Array) -> tuple[Array, NDArray[np.bool_]]:
+        """The rise of the objective (below 0) when a broker also carries one of these; and whether
+        that is more than it takes in one cycle, or at all: `[broker, bundle]`.
+        """
+        before, intake = self.usage[takers, None], self.intake[takers, None]
+        more = self._per_byte[:, takers, None] * work[:, None]
+        after = self._most(self._usages[:, takers, None] + more)
+        fall = objective(before, self._knee) - objective(after, self._knee)
+        burden: Array = self.size[takers, None] * fall
+        refused = (intake > 0) & (intake + after - before > self.intake_max)
+        return burden, refused | (after > self._room[takers, None])
+
+    def move(self, source: int, destination: int, work: Array) -> None:
+        """A bundle with this work moves."""
+        self._usages[:, source] -= self._per_byte[:, source] * work
+        more = self._per_byte[:, destination] * work
+        self._usages[:, destination] += more
+        for row in (source, destination):
+            self.usage[row] = self._most(self._usages[:, row, None])[0]
+        self.intake[destination] += more.max(initial=0)
+
+    def cheaper(self, source: int, takers: Sequence[int]) -> Array:
+        """The part of its price that a move costs to each of these brokers: `[broker, 1]`."""
+        far = self.far[takers] | self.far[source]
+        return np.where(far, OF_FAR, 1.0)[:, None]
+
+    def brings(self, taker: int, work: Array) -> Array:
+        """The usage that each of these bundles adds to a broker: `[bundle]`."""
+        more: Array = (self._per_byte[:, taker, None] * work).max(axis=0, initial=0.0)
+        return more
+
+    def traffic_of(self, broker: str) -> tuple[Sequence[str], Traffic]:
+        """A broker's bundles in order of name, and their traffic as it counts."""
+        return self._snapshot.averages.quick(broker, self._snapshot.reports[broker].bundles)
+
+    def prices(self, broker: str, work: Array, clients: Array, mean: float) -> Array:
+        """What the moves of a broker's bundles cost: `[bundle]`."""
+        row = self._row_of[broker]
+        traffic = self.size[row] * self.brings(row, work) / max(self.bundle, 1e-12)
+        crowd = clients / mean if mean > 0 else np.zeros(len(clients))
+        prices: Array = self.price * (FIXED + OF_TRAFFIC * traffic + OF_CLIENTS * crowd)
+        return prices
+
+    @property
+    def farthest(self) -> float:
+        """How far the usage of the broker that is farthest from the mean is from it."""
+        return float(np.abs(self.usage - self.mean).max())
+
+    def row(self, broker: str) -> int:
+        """The row of a broker. Raises `KeyError` for one that does not report."""
+        return self._row_of[broker]
+
+    def fields(self, row: int) -> tuple[float, float, float]:
+        """A broker's usage by the model, by its sensors, and the error of the former."""
+        return (
+            float(self.usage[row]),
+            float(self._model.measured[row]),
+            float(self._model.error[row]),
+        )
+
+
+@dataclass(slots=True)
+class Movable:
+    """The bundles of a broker that may leave it."""
+
+    names: list[str]
+    work: Array
+    """`ModelledBrokers.work`."""
+    prices: Array
+    relief: Array
+    """What the objective falls by when the broker does not carry the bundle."""
+
+    def without(self, at: Rows) -> None:
+        """Some bundles less."""
+        gone = set(at.tolist())
+        self.names = [name for row, name in enumerate(self.names) if row not in gone]
+        self.work, self.prices = np.delete(self.work, at, axis=1), np.delete(self.prices, at)
+
+
+@dataclass(frozen=True, slots=True)
+class BestMove:
+    """The best move between two brokers."""
+
+    source: int
+    destination: int
+    at: int
+    """The bundle's place among the movable ones of the source."""
+    gain: float
+    price: float
+
+    @property
+    def net(self) -> float:
+        """The gain after the price."""
+        return self.gain - self.price
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchScope:
+    """The moves that are looked for: from the most used to the least used brokers if it does not
+    say otherwise.
+    """
+
+    sources: Sequence[int] | None = None
+    takers: Sequence[int] | None = None
+    stay: Collection[str] = ()
+    """Bundles and namespaces that stay where they are."""
+
+
+EVERYWHERE = SearchScope()
+
+
+class MoveSearch:
+    """Seeks the move that gains most after its price, from a most used to a least used broker.
+
+    A move changes two brokers; what is known of moves between others stays known. Of bundles that
+    are small beside the difference between two brokers, several are moved at once.
+    """
+
+    def __init__(
+        self,
+        snapshot: ClusterSnapshot,
+        settings: StrategySettings,
+        cluster: ModelledBrokers,
+        scope: SearchScope = EVERYWHERE,
+    ) -> None:
+        self._snapshot = snapshot
+        self._settings = settings
+        self._cluster = cluster
+        self._scope = scope
+        self._movable: dict[int, Movable] = {}
+        self._known: dict[int, dict[int, BestMove | None]] = {}
+        """Source → destination → the best move."""
+        self._spent: set[int] = set()
+        """Brokers that have nothing to give."""
+        self._counts: dict[str, dict[str, int]] = {}
+        """Anti-affinity group → `filters.group_counts`."""
+        self.refused: set[tuple[int, str]] = set()
+        """Destinations with bundles that may not go there."""
+
+    def best(self) -> BestMove | None:
+        """The best move; of equal ones that to the least used, and from the most used broker."""
+        sources, takers = self._givers()
+        fresh = [source for source in sources if source not in self._known]
+        others = [source for source in sources if source in self._known]
+        self._look(fresh, takers)
+        self._look(others, [t for t in takers if any(t not in self._known[s] for s in others)])
+        moves = [self._known[source][taker] for taker in takers for source in sources]
+        return max((move for move in moves if move), key=lambda move: move.net, default=None)
+
+    def _givers(self) -> tuple[list[int], list[int]]:
+        """The brokers to look at, the most used ones without those that have nothing to give."""
+        scope = self._scope
+        while True:
+            sources, takers = self._cluster.extremes(sorted(self._spent))
+            takers = takers if scope.takers is None else list(scope.takers)
+            if scope.sources is not None:
+                return list(scope.sources), [each for each in takers if each not in scope.sources]
+            spent = {source for source in sources if not self._offered(source).names}
+            if not spent or len(self._spent) > SPENT_MAX:
+                return [source for source in sources if source not in spent], takers
+            self._spent |= spent
+
+    def _look(self, sources: list[int], takers: list[int]) -> None:
+        """Find the best move from each of these brokers to each of those."""
+        if not sources or not takers:
+            return
+        offers = [self._offer(source) for source in sources]
+        work, prices, relief = (
+            np.concatenate([getattr(offer, what) for offer in offers], axis=-1)
+            for what in ("work", "prices", "relief")
+        )
+        burden, refused = self._cluster.burden(takers, work)
+        gains, end = relief + burden, 0
+        for source, offer in zip(sources, offers, strict=True):
+            begin, end = end, end + len(offer.names)
+            here = slice(begin, end)
+            priced = prices[here] * self._cluster.cheaper(source, takers)
+            net = np.where(refused[:, here], -np.inf, gains[:, here] - priced)
+            best = net.argmax(axis=1).tolist() if begin < end else []
+            for row, taker in enumerate(takers):
+                self._known.setdefault(source, {})[taker] = None
+                refused_there = [name for where, name in self.refused if where == taker]
+                if taker == source or begin == end:
+                    continue
+                at = best[row]
+                if refused_there:
+                    gone = [offer.names.index(n) for n in refused_there if n in offer.names]
+                    net[row, gone] = -np.inf
+                    at = int(net[row].argmax())
+                if net[row, at] > -np.inf:
+                    gain, price = float(gains[row, begin + at]), float(priced[row, at])
+                    self._known[source][taker] = BestMove(source, taker, at, gain, price)
+
+    def with_others(self, move: BestMove) -> tuple[Rows, Array, Array]:
+        """The bundle of a move, with the next best ones between the two brokers as long as all are
+        small beside their difference; what each gains, and its price.
+        """
+        cluster, offer = self._cluster, self._movable[move.source]
+        alone = np.array([move.at]), np.array([move.gain]), np.array([move.price])
+        room = (cluster.usage[move.source] - cluster.usage[move.destination]) / SMALL
+        room = min(room, cluster.intake_max - cluster.intake[move.destination])
+        room = min(room, cluster.usage[move.source] - cluster.mean)
+        brings = cluster.brings(move.destination, offer.work)
+        if 2 * brings[move.at] > room or self._snapshot.isolation_policies:
+            return alone
+        burden, refused = cluster.burden([move.destination], offer.work)
+        gains = offer.relief + burden[0]
+        prices = offer.prices * cluster.cheaper(move.source, [move.destination])[0]
+        good = np.flatnonzero((WORTH_OF_SEVERAL * gains > prices) & ~refused[0])
+        order = good[np.argsort(prices[good] - gains[good], kind="stable")]
+        count = int(np.searchsorted(np.cumsum(brings[order]), room, side="right"))
+        return (order[:count], gains[order[:count]], prices[order[:count]]) if count > 1 else alone
+
+    def _offer(self, source: int) -> Movable:
+        offer = self._offered(source)
+        if source not in self._known:
+            offer.relief = self._cluster.relief(source, offer.work)
+        return offer
+
+    def _offered(self, source: int) -> Movable:
+        if source not in self._movable:
+            broker = self._cluster.names[source]
+            offer = _movable(
+                self._snapshot,
+                self._settings,
+                self._cluster,
+                broker,
+                self._counts,
+                idle=self._scope.sources is not None,
+            )
+            stay = self._scope.stay
+            if stay:
+                kept = [
+                    at
+                    for at, name in enumerate(offer.names)
+                    if name in stay or split_bundle_name(name)[0] in stay
+                ]
+                offer.without(np.array(kept, np.int64))
+            self._movable[source] = offer
+        return self._movable[source]
+
+    def bundle(self, move: BestMove) -> str:
+        """The bundle of a move."""
+        return self._movable[move.source].names[move.at]
+
+    def refuse(self, move: BestMove) -> None:
+        """The bundle may not go there."""
+        self.refused.add((move.destination, self.bundle(move)))
+        del self._known[move.source][move.destination]
+
+    def make(self, move: BestMove, at: Rows) -> list[str]:
+        """These bundles of the source move; returns their names."""
+        offer = self._movable[move.source]
+        names = [offer.names[row] for row in at.tolist()]
+        self._cluster.move(move.source, move.destination, offer.work[:, at].sum(axis=1))
+        offer.without(at)
+        for changed in (move.source, move.destination):
+            self._known.pop(changed, None)
+            for known in self._known.values():
+                known.pop(changed, None)
+        return names
+
+
+def _movable(
+    snapshot: ClusterSnapshot,
+    settings: StrategySettings,
+    cluster: ModelledBrokers,
+    broker: str,
+    counts: dict[str, dict[str, int]],
+    *,
+    idle: bool,
+) -> Movable:
+    """The bundles that may leave a broker; `idle`: also those without traffic."""
+    may_shed, under_way = movable(snapshot, broker), snapshot.under_way.bundles
+    names, traffic = cluster.traffic_of(broker)
+    rows = np.flatnonzero((traffic.bytes_s > 0) | idle).tolist()
+    if not (plainly_movable(snapshot, names) and under_way.keys().isdisjoint(names)):
+        rows = [row for row in rows if may_shed(names[row]) and names[row] not in under_way]
+    stays = _stays(snapshot, settings, broker, counts)
+    rows = [row for row in rows if not stays(names[row])] if stays else rows
+    names = [names[row] for row in rows]
+    clients = clients_of(snapshot.reports[broker].last_stats, names)
+    mean = clients.mean() if len(clients) else 0.0
+    work = cluster.work(traffic)[:, rows]
+    return Movable(names, work, cluster.prices(broker, work, clients, mean), np.zeros(0))
+
+
+def _stays(
+    snapshot: ClusterSnapshot,
+    settings: StrategySettings,
+    broker: str,
+    counts: dict[str, dict[str, int]],
+) -> Callable[[str], bool] | None:
+    """A test for bundles without a pin that the guards keep at this broker, wherever they would go;
+    None if they keep none. Without it the same move would be proposed and refused in each cycle.
+    """
+    groups = snapshot.anti_affinity_groups
+    if broker in snapshot.leaving.values():
+        return lambda _bundle: True
+    if not (settings.excluded_namespaces or groups):
+        return None
+
+    @cache
+    def namespace_stays(namespace: str) -> bool:
+        if namespace in settings.excluded_namespaces:
+            return True
+        group = groups.get(namespace)
+        if group is None:
+            return False
+        candidates, _ = filters.may_serve(snapshot, namespace)
+        if group not in counts:
+            counts[group] = filters.group_counts(snapshot, group)
+        return not anti_affinity.may_unload(broker, candidates, counts[group])
+
+    return lambda bundle: namespace_stays(split_bundle_name(bundle)[0])
+
+
+def may_go(snapshot: ClusterSnapshot, bundle: str, destination: str) -> bool:
+    """Whether the policies let a broker serve the bundle."""
+    if not snapshot.isolation_policies:
+        return True
+    return destination in filters.may_serve(snapshot, split_bundle_name(bundle)[0])[0]

@@ -1,0 +1,306 @@
+"""Worlds that strategies are tried in: clusters of many shapes, and what goes wrong in them.
+
+Each is a day of the simulator with brokers that use CPU when idle, and one trait: sensors that lie,
+clients that go away, brokers that come, machines that are slow. `BROKER` is the one it is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from loadmanager.engine.load.columns import Array, Rows
+from loadmanager.lab.days import (
+    CORES,
+    CPU_OF_A_CORE,
+    USAGE_OF_ALL,
+    Day,
+    Event,
+    Kind,
+    Pattern,
+    Shape,
+    Swing,
+    make_day,
+)
+from loadmanager.lab.measures import HOT, WARM_UP_MINUTES, Minute
+
+MINUTES, BEGINS = 180, 60
+"""Minutes of a world, and the one in which its event happens."""
+IDLE = 0.05
+SETTLED = 0.05
+"""A broker is where it belongs when it is this part of the mean away from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A world: what is special, and the day of a seed."""
+
+    about: str
+    day: Callable[[int], Day]
+    settles: bool = False
+    """Whether it is about how soon `broker` of the day is as used as the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialFigures:
+    """What came of a strategy in a world."""
+
+    spread: float
+    """Standard deviation of the brokers' usage in points, mean over the minutes."""
+    hot_minutes: int
+    """Broker-minutes above 85 %."""
+    undone: float
+    """Work that brokers could not do, in minutes of one broker."""
+    moves: int
+    moved: float
+    """Traffic moved, as a part of all traffic."""
+    pause_s: float
+    settle_minutes: float | None
+    """Minutes until the broker of the event is as used as the others, up to the end."""
+
+
+def about_broker(brokers: int) -> str:
+    """The broker that a world's event is about."""
+    return f"broker-{brokers // 2:04d}:8080"
+
+
+def _plain(
+    seed: int,
+    brokers: int = 10,
+    each: int = 24,
+    *,
+    idle: float = IDLE,
+    usage: float = USAGE_OF_ALL,
+    unequal: bool = False,
+    equal_bundles: bool = False,
+) -> Day:
+    """A day without events, whose brokers use this part of their CPU on the mean."""
+    shape = Shape(
+        brokers=brokers, bundles=brokers * each, minutes=MINUTES, unequal=unequal, events=False
+    )
+    day = make_day(seed, shape)
+    assert isinstance(day.carried, Pattern)
+    carried = day.carried
+    if equal_bundles:
+        carried = replace(carried, base=np.full(len(carried.base), carried.base.mean()))
+    limits = sum(day.cores[name] for name in day.brokers) * CPU_OF_A_CORE
+    cost = day.cost * (usage - idle) * limits / (carried.base * day.cost).sum()
+    return replace(day, beside=idle, carried=carried, cost=cost)
+
+
+def _with(day: Day, *events: Event) -> Day:
+    return replace(day, events=tuple(sorted(events, key=lambda event: event.minute)))
+
+
+def _wrong(kind: Kind, brokers: int = 10) -> Callable[[int], Day]:
+    event = Event(BEGINS, kind, about_broker(brokers))
+    return lambda seed: _with(_plain(seed, brokers), event)
+
+
+def _joins(
+    brokers: int, each: int, idle: float = IDLE, *, newcomers: int = 1, equal_bundles: bool = False
+) -> Callable[[int], Day]:
+    """Brokers come that have nothing; before, the others have it all."""
+
+    def day(seed: int) -> Day:
+        plain = _plain(seed, brokers, each, idle=idle, equal_bundles=equal_bundles)
+        names = [about_broker(brokers)] + [
+            f"broker-{number:04d}:8080" for number in range(newcomers - 1)
+        ]
+        left = tuple(name for name in plain.brokers if name not in names)
+        rng = np.random.default_rng([seed, 3])
+        owners = tuple(left[at] for at in rng.integers(0, len(left), len(plain.bundles)).tolist())
+        early = replace(plain, brokers=left, owners=owners)
+        return _with(early, *(Event(BEGINS, Kind.JOINS, name) for name in names))
+
+    return day
+
+
+def _all_on_one(brokers: int, each: int, *, usage: float = 0.25) -> Callable[[int], Day]:
+    def day(seed: int) -> Day:
+        plain = _plain(seed, brokers, each, usage=usage)
+        return replace(plain, owners=(about_broker(brokers),) * len(plain.bundles))
+
+    return day
+
+
+def _by_messages(seed: int) -> Day:
+    day = _plain(seed)
+    assert isinstance(day.carried, Pattern)
+    base = day.carried.base
+    each = 1 / day.message_bytes
+    return replace(day, cost=each * (base * day.cost).sum() / (base * each).sum())
+
+
+def _slow(seed: int) -> Day:
+    day = _plain(seed, usage=0.45)
+    return replace(day, slow=dict.fromkeys(day.brokers[::4], 2.0))
+
+
+def _giant(seed: int) -> Day:
+    """One bundle is four fifths of a broker, which nothing can divide."""
+    day = _plain(seed)
+    assert isinstance(day.carried, Pattern)
+    base, cost = day.carried.base.copy(), day.cost
+    base[7] = 0.8 * CORES * CPU_OF_A_CORE / cost[7]
+    return replace(day, carried=replace(day.carried, base=base))
+
+
+def _flash(seed: int) -> Day:
+    """Thirty times a bundle has twenty times its traffic for five minutes."""
+    day = _plain(seed)
+    rng = np.random.default_rng([seed, 4])
+    at = rng.integers(WARM_UP_MINUTES, MINUTES - 10, 30)
+    which = rng.integers(0, len(day.bundles), 30)
+    changes = [
+        Swing(minute=minute, minutes=5, factor=20.0, bundles=np.array([bundle]))
+        for minute, bundle in zip(at.tolist(), which.tolist(), strict=True)
+    ]
+    return replace(day, changes=tuple(changes))
+
+
+def _dips(seed: int) -> Day:
+    """All clients send a tenth for two minutes, and later nothing for six."""
+    day = replace(_plain(seed), lag=0.8)
+    dips = (
+        Swing(minute=60, minutes=2, factor=0.1),
+        Swing(minute=110, minutes=6, factor=0.001),
+    )
+    return replace(day, changes=dips)
+
+
+def _stall(seed: int) -> Day:
+    """A third of the tenants send nothing for four minutes."""
+    day = _plain(seed)
+    assert isinstance(day.carried, Pattern)
+    stalled: Rows = np.flatnonzero(day.carried.tenants % 3 == 0)
+    return replace(day, changes=(Swing(minute=80, minutes=4, factor=0.001, bundles=stalled),))
+
+
+def _rolling(brokers: int = 10, each: int = 24) -> Callable[[int], Day]:
+    def day(seed: int) -> Day:
+        plain = _plain(seed, brokers, each)
+        events = [
+            event
+            for number, name in enumerate(plain.brokers)
+            for event in (
+                Event(BEGINS + 8 * number, Kind.DIES, name),
+                Event(BEGINS + 8 * number + 2, Kind.JOINS, name),
+            )
+        ]
+        return _with(plain, *(event for event in events if event.minute < MINUTES))
+
+    return day
+
+
+def _leave(seed: int) -> Day:
+    day = _plain(seed)
+    return _with(day, *(Event(BEGINS, Kind.DIES, name) for name in day.brokers[2:4]))
+
+
+WORLDS: Mapping[str, Trial] = {
+    "plain": Trial("10 brokers, 240 bundles", _plain),
+    "idle 20 %": Trial("brokers use 20 % when idle", lambda seed: _plain(seed, idle=0.2)),
+    "messages": Trial("CPU goes by messages, whose sizes differ", _by_messages),
+    "sizes": Trial("brokers of half, single and double size", lambda s: _plain(s, unequal=True)),
+    "slow": Trial("every fourth machine at half its speed, unsaid", _slow),
+    "late": Trial("sensors show 80 % of the minute before", lambda s: replace(_plain(s), lag=0.8)),
+    "giant": Trial("one bundle is 80 % of a broker", _giant),
+    "flash": Trial("30 bursts × 20 for 5 minutes", _flash),
+    "dips": Trial("all clients away for 2, and for 6 minutes", _dips),
+    "stall": Trial("a third of the tenants away for 4 minutes", _stall),
+    "stuck low": Trial("a sensor shows 20 % for ever", _wrong(Kind.STUCK_LOW)),
+    "sticks": Trial("a sensor shows for ever what it shows now", _wrong(Kind.STICKS)),
+    "shows less": Trial("a sensor shows 30 points too little", _wrong(Kind.LOW)),
+    "shows more": Trial("a sensor shows 40 points too much", _wrong(Kind.LIES)),
+    "drifts": Trial("a sensor loses half a point a minute", _wrong(Kind.DRIFTS)),
+    "untrusted": Trial("a sensor says that it is not to be trusted", _wrong(Kind.UNTRUSTED)),
+    "3 untrusted": Trial("the same, of 3 brokers", _wrong(Kind.UNTRUSTED, 3)),
+    "join 3+1": Trial("a fourth broker; 15 % idle", _joins(4, 24, 0.15), settles=True),
+    "join 9+1": Trial("a tenth broker; 20 % idle", _joins(10, 24, 0.2), settles=True),
+    "join 40+3": Trial("3 more brokers of 43, 2,150 bundles", _joins(43, 50, newcomers=3), True),
+    "join many": Trial(
+        "20 brokers × 115 equal bundles, one empty", _joins(20, 115, equal_bundles=True), True
+    ),
+    "one has all": Trial("3 brokers, 600 bundles, all on one", _all_on_one(3, 200), settles=True),
+    "tiny": Trial("3 brokers, 15 bundles", lambda seed: _plain(seed, 3, 5)),
+    "leave": Trial("two of ten brokers die", _leave),
+    "rolling": Trial("ten brokers restart one after the other", _rolling()),
+}
+
+
+def any_day(seed: int) -> Day:
+    """A day of a world that nobody chose: its shape, its brokers and what goes wrong by chance. In
+    its last part, `newcomer_of` has been there for 40 minutes.
+    """
+    rng = np.random.default_rng([seed, 5])
+    brokers = int(rng.integers(3, 17))
+    each = int(np.exp(rng.uniform(np.log(8), np.log(120))))
+    day = _plain(
+        seed,
+        brokers,
+        each,
+        idle=float(rng.uniform(0, 0.15)),
+        usage=float(rng.uniform(0.25, 0.55)),
+        unequal=bool(rng.random() < 0.3),
+        equal_bundles=bool(rng.random() < 0.3),
+    )
+    if rng.random() < 0.4:
+        assert isinstance(day.carried, Pattern)
+        base, of_each = day.carried.base, 1 / day.message_bytes
+        day = replace(day, cost=of_each * (base * day.cost).sum() / (base * of_each).sum())
+    kinds = (None, Kind.LOW, Kind.STUCK_LOW, Kind.STICKS, Kind.DRIFTS, Kind.UNTRUSTED)
+    wrong = kinds[int(rng.integers(len(kinds)))]
+    liar = str(rng.choice(day.brokers))
+    dip = Swing(
+        minute=int(rng.integers(20, 80)),
+        minutes=int(rng.integers(1, 6)),
+        factor=float(rng.uniform(0.01, 0.4)),
+    )
+    events = [Event(50, Kind.JOINS, newcomer_of(day))]
+    if wrong is not None:
+        events.insert(0, Event(int(rng.integers(20, 50)), wrong, liar))
+    return replace(
+        day,
+        minutes=100,
+        events=tuple(events),
+        lag=float(rng.choice([0.0, 0.8])),
+        changes=(dip,) if rng.random() < 0.5 else (),
+    )
+
+
+def newcomer_of(day: Day) -> str:
+    """The broker that joins in `any_day`."""
+    return f"broker-{len(day.cores) - 1:04d}:8080"
+
+
+def figures(world: Trial, day: Day, minutes: Sequence[Minute]) -> TrialFigures:
+    """Sum up a world's minutes but for the first ones."""
+    began = 0 if not day.events else WARM_UP_MINUTES
+    measured = minutes[began:]
+    usages = [minute.usage for minute in measured]
+    return TrialFigures(
+        spread=float(np.mean([usage.std() * 100 for usage in usages])),
+        hot_minutes=sum(int((usage > HOT).sum()) for usage in usages),
+        undone=float(sum(np.maximum(usage - 1, 0).sum() for usage in usages)),
+        moves=sum(minute.moves for minute in measured),
+        moved=sum(minute.moved_bytes_s / max(minute.carried, 1e-9) for minute in measured),
+        pause_s=sum(minute.pause_s for minute in measured),
+        settle_minutes=_settling(day, minutes) if world.settles else None,
+    )
+
+
+def _settling(day: Day, minutes: Sequence[Minute]) -> float:
+    begins = day.events[0].minute if day.events else 0
+    broker = day.events[0].broker if day.events else day.owners[0]
+    for at in range(begins, len(minutes)):
+        usage: Array = minutes[at].usage
+        if broker not in minutes[at].live:
+            continue
+        here = float(usage[minutes[at].live.index(broker)])
+        mean = float(usage.mean())
+        if abs(here - mean) <= SETTLED * mean:
+            return float(at - begins)
+    return float(len(minutes) - begins)

@@ -1,0 +1,253 @@
+"""The model of usage: what it finds, and what no sensor makes it believe."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+
+from loadmanager.engine.load.cluster_view import ClusterView
+from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
+from loadmanager.engine.load.usage import Weights
+from loadmanager.engine.load.usage_model import (
+    DIP,
+    MISTRUSTED,
+    TRUSTED_AGAIN,
+    Learned,
+    UsageModel,
+    fit,
+)
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.kit.model import encoded
+
+BYTES_OF_A_BROKER = 100e6
+"""Bytes/s that take all of a broker's CPU."""
+WEIGHTS = Weights()
+
+
+class Cluster:
+    """Brokers with a bundle of each of five namespaces; a minute is a report of each."""
+
+    def __init__(self, idle: float = 0.0) -> None:
+        self.idle = idle
+        self.part: dict[str, float] = {}
+        """brokerId → the part of its CPU that its traffic takes."""
+        self.shown: dict[str, float | None] = {}
+        """brokerId → what its sensor shows, if that is not what is used; None: it has none."""
+        self.slow: dict[str, float] = {}
+        """brokerId → how many times traffic costs there."""
+        self.own_namespaces = False
+        """Whether no two brokers share one."""
+        self.learned = Learned()
+        self._view, self._now_ms = ClusterView(), 0
+        self._rng = random.Random(1)
+
+    def minute(self, factor: float = 1.0) -> UsageModel:
+        """All brokers report."""
+        self._now_ms += 60_000
+        for name in self.part:
+            self._view.observe(name, self._report(name, factor), self._now_ms)
+        snapshot = self._view.snapshot(
+            self._now_ms,
+            StrategySettings(),
+            isolation_policies={},
+            anti_affinity_groups={},
+            failure_domains={},
+        )
+        model = fit(snapshot.columns, snapshot.averages, WEIGHTS, self.learned)
+        self.learned = model.learned
+        self.names = snapshot.columns.names
+        return model
+
+    def minutes(self, count: int) -> UsageModel:
+        """So many, with traffic that varies a little."""
+        for _ in range(count):
+            model = self.minute(self._rng.uniform(0.97, 1.03))
+        return model
+
+    def usage(self, model: UsageModel) -> Mapping[str, float]:
+        """What the model says that each broker uses now."""
+        bytes_s = [self.part[name] * BYTES_OF_A_BROKER for name in self.names]
+        usage = model.usage(model.base[0] * 0 + bytes_s)
+        return dict(zip(self.names, usage.tolist(), strict=True))
+
+    def _report(self, name: str, factor: float) -> LocalBrokerData:
+        bytes_s = factor * self.part[name] * BYTES_OF_A_BROKER
+        tenant = f"t/{name[:2] if self.own_namespaces else ''}n"
+        place = f"0x0000000{name[1]}_0x0000001{name[1]}"
+        stats = {
+            f"{tenant}{number}/{place}": NamespaceBundleStats(msg_throughput_in=bytes_s / 5)
+            for number in range(5 if bytes_s else 0)
+        }
+        usual = self.idle + self.slow.get(name, 1.0) * factor * self.part[name]
+        used = self.shown.get(name, usual)
+        cpu = ResourceUsage() if used is None else ResourceUsage(usage=used * 800, limit=800)
+        return LocalBrokerData(
+            cpu=cpu,
+            bundles=list(stats),
+            last_stats=stats,
+            msg_throughput_in=bytes_s,
+            last_update=self._now_ms,
+        )
+
+
+def even(brokers: int = 5, *, idle: float = 0.0, part: float = 0.5) -> Cluster:
+    """Brokers that are alike."""
+    cluster = Cluster(idle)
+    cluster.part = {f"b{number}:8080": part for number in range(brokers)}
+    return cluster
+
+
+def test_the_idle_part_is_found_when_a_broker_comes() -> None:
+    """So that traffic which moves there is not taken for dearer than it is."""
+    cluster = even(3, idle=0.15, part=0.4)
+    cluster.minutes(5)
+    cluster.part["b9:8080"] = 0.0
+    model = cluster.minutes(5)
+    assert model.idle == pytest.approx(0.15, abs=0.02)
+    assert cluster.usage(model)["b9:8080"] == pytest.approx(0.15, abs=0.05)
+    assert model.per_byte[0] * BYTES_OF_A_BROKER == pytest.approx(1.0, rel=0.06)
+
+
+@pytest.mark.parametrize("brokers", [3, 10])
+def test_a_slow_machine_is_told_from_its_sensor(brokers: int) -> None:
+    """What it uses more than others is its own; the cost of traffic stays."""
+    cluster = even(brokers)
+    cluster.slow["b0:8080"] = 1.6
+    model = cluster.minutes(30)
+    assert cluster.usage(model)["b0:8080"] == pytest.approx(0.8, abs=0.06)
+    assert cluster.usage(model)["b1:8080"] == pytest.approx(0.5, abs=0.03)
+
+
+@pytest.mark.parametrize("shows", [0.0, 0.1, 0.2])
+def test_a_sensor_that_contradicts_the_model_is_mistrusted_within_minutes(shows: float) -> None:
+    """Then it counts as one without a sensor, and says so."""
+    cluster = even()
+    cluster.minutes(20)
+    cluster.shown["b0:8080"] = shows
+    model = cluster.minutes(6)
+    assert [(doubt.broker, doubt.code) for doubt in model.doubts] == [
+        ("b0:8080", "SensorMistrusted")
+    ]
+    assert f"shows {shows:.0%}" in model.doubts[0].text
+    assert cluster.usage(model)["b0:8080"] == pytest.approx(0.5, abs=0.05)
+    assert model.error[0] > model.error[1]
+    del cluster.shown["b0:8080"]
+    assert not cluster.minutes(TRUSTED_AGAIN - MISTRUSTED + 2).doubts
+
+
+def test_a_sensor_that_stands_still_is_mistrusted_when_traffic_changes() -> None:
+    """Not before: in a cluster whose traffic stands still, so do honest sensors."""
+    cluster = even()
+    cluster.shown["b0:8080"] = 0.5
+    for _ in range(30):
+        assert not cluster.minute().doubts
+    codes = []
+    for step in range(12):
+        codes = [doubt.code for doubt in cluster.minute(1 + 0.02 * step).doubts]
+    assert codes == ["SensorMistrusted"]
+
+
+def test_a_broker_without_a_sensor_uses_what_its_traffic_costs() -> None:
+    """From the first minute on."""
+    cluster = even()
+    cluster.shown["b0:8080"], cluster.part["b0:8080"] = None, 0.3
+    model = cluster.minute()
+    assert [doubt.code for doubt in model.doubts] == ["NoSensor"]
+    assert cluster.usage(model)["b0:8080"] == pytest.approx(0.3)
+    assert not model.trusted[0]
+
+
+def test_cheap_namespaces_are_no_contradiction_while_they_are_learned() -> None:
+    """Each broker has namespaces of its own, some of which cost a fifth: a new leader believes its
+    sensors until it knows that.
+    """
+    cluster = even()
+    cluster.own_namespaces = True
+    cluster.slow = {"b0:8080": 0.2, "b1:8080": 0.3}
+    for _ in range(40):
+        assert not cluster.minutes(1).doubts
+    usage = cluster.usage(cluster.minutes(1))
+    assert usage["b0:8080"] == pytest.approx(0.1, abs=0.04)
+    assert usage["b2:8080"] == pytest.approx(0.5, abs=0.04)
+
+
+@pytest.mark.parametrize("drift", [-0.005, -0.02])
+def test_a_sensor_that_drifts_claims_little(drift: float) -> None:
+    """However slowly it does: the model never has it below three quarters of its traffic's cost."""
+    cluster = even()
+    cluster.minutes(10)
+    for minute in range(80):
+        cluster.shown["b0:8080"] = max(0.5 + drift * minute, 0.0)
+        usage = cluster.usage(cluster.minute(1 + 0.01 * (minute % 2)))
+        assert usage["b0:8080"] > 0.25
+
+
+def test_nothing_is_learned_while_the_clients_are_away() -> None:
+    """CPU of the minute before over the bytes of this one would say that bytes are dear."""
+    cluster = even(idle=0.1)
+    cluster.minutes(10)
+    before = cluster.learned
+    cluster.shown = dict.fromkeys(cluster.part, 0.6)
+    model = cluster.minute(0.1)
+    assert model.dip == pytest.approx(0.1, rel=0.05)
+    assert (model.learned.used, model.learned.work) == (before.used, before.work)
+    cluster.shown = {}
+    assert cluster.minute().dip is None
+
+
+def test_a_dip_that_lasts_is_the_usual_traffic() -> None:
+    """Within ten minutes."""
+    cluster = even()
+    cluster.minutes(10)
+    dips = [cluster.minute(0.3).dip for _ in range(14)]
+    assert dips[0] is not None
+    assert dips[0] < DIP
+    assert dips[-1] is None
+
+
+def test_a_lie_beyond_measure_is_bounded() -> None:
+    """Of a sensor that shows a billion times its limit, others' costs do not change much."""
+    cluster = even()
+    cluster.minutes(10)
+    cluster.shown["b0:8080"] = 1e9
+    model = cluster.minutes(10)
+    assert cluster.usage(model)["b1:8080"] == pytest.approx(0.5, abs=0.1)
+
+
+def test_what_is_stored_is_what_is_remembered() -> None:
+    """The next leader goes on with the same figures, to the last digit."""
+    cluster, other = even(idle=0.1), even(idle=0.1)
+    cluster.minutes(7)
+    other.minutes(7)
+    other.learned = msgspec.json.decode(encoded(other.learned), type=Learned)
+    one, two = cluster.minutes(5), other.minutes(5)
+    assert encoded(one.learned) == encoded(two.learned)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        Learned(idle=1e300),
+        Learned(used=-1.0),
+        Learned({"b0:8080": (1.0, 2.0)}),
+        Learned({"b0:8080": (1e300,) * 12}),
+        Learned(costs={-1: 2.0, 7: 1e300}),
+    ],
+)
+def test_a_memory_that_cannot_be_true_counts_as_none(damaged: Learned) -> None:
+    """A store may hold anything."""
+    cluster = even()
+    cluster.learned = damaged
+    assert cluster.usage(cluster.minutes(3))["b0:8080"] == pytest.approx(0.5, abs=0.05)
+
+
+def test_traffic_alone_counts_where_no_broker_has_a_sensor() -> None:
+    """It is evened out, so that none gets everything."""
+    cluster = even()
+    cluster.shown = dict.fromkeys(cluster.part)
+    cluster.part["b0:8080"] = 1.0
+    usage = cluster.usage(cluster.minute())
+    assert usage["b0:8080"] == pytest.approx(2 * usage["b1:8080"])

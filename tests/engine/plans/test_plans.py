@@ -1,0 +1,158 @@
+"""Plans towards goals: what they reach, what they cost, and what they leave alone."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from loadmanager.engine.load.cluster_view import ClusterView
+from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
+from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.plans.goals import Emptied, Even, Filled, Goal, PlanLimits
+from loadmanager.engine.plans.planner import GoalPlan, plan
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.shedding.evening import OVERLOAD
+
+SETTINGS = StrategySettings(shedder="BalancedShedder")
+SEEDS = range(25)
+Loads = dict[str, dict[str, float]]
+"""Broker → bundle → the part of a broker's CPU that it uses."""
+
+
+def loads_of(seed: int) -> Loads:
+    """A cluster at about 40 %, unevenly spread, whose first broker has nothing."""
+    rng = random.Random(seed)
+    count = rng.randrange(3, 20)
+    names = [f"b{number:02}:8080" for number in range(count)]
+    sizes = [rng.lognormvariate(0, 0.7) for _ in range(count * rng.choice([12, 40, 120]))]
+    loads: Loads = {name: {} for name in names}
+    for at, size in enumerate(sizes):
+        owner = rng.choice(names[1:] + names[1 : 1 + count // 3])
+        bundle = f"t/n{at % 9}/0x{at:08x}_0x{at + 1:08x}"
+        loads[owner][bundle] = 0.4 * count * size / sum(sizes)
+    return loads
+
+
+def snapshot_of(loads: Loads, **changes: object) -> ClusterSnapshot:
+    """The cluster as its brokers report it."""
+    view = ClusterView()
+    for name, bundles in loads.items():
+        stats = {
+            bundle: NamespaceBundleStats(msg_throughput_in=1e8 * load, consumer_count=2)
+            for bundle, load in bundles.items()
+        }
+        report = LocalBrokerData(
+            cpu=ResourceUsage(usage=100 * sum(bundles.values()), limit=100),
+            bundles=list(stats),
+            last_stats=stats,
+            msg_throughput_in=1e8 * sum(bundles.values()),
+        )
+        view.observe(name, report, 1)
+    return view.snapshot(
+        2, SETTINGS, isolation_policies={}, anti_affinity_groups={}, failure_domains={}
+    ).having(**changes)
+
+
+def carried_out(loads: Loads, made: GoalPlan) -> dict[str, float]:
+    """Broker → what it uses when all moves are made; each must be possible."""
+    after = {name: dict(bundles) for name, bundles in loads.items()}
+    for move in made.moves:
+        after[move.destination or ""][move.bundle] = after[move.source].pop(move.bundle)
+    return {name: sum(bundles.values()) for name, bundles in after.items()}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_brokers_are_made_even(seed: int) -> None:
+    """Each move of the curve lowers the spread, and its end is what comes of the moves."""
+    loads = loads_of(seed)
+    made = plan(snapshot_of(loads), SETTINGS, Even(0.06))
+    usages = carried_out(loads, made).values()
+    mean = sum(usages) / len(usages)
+    assert made.reached
+    assert max(abs(usage - mean) for usage in usages) <= 0.06 + 0.01
+    assert [point.moves for point in made.curve] == list(range(len(made.moves) + 1))
+    spreads = [point.spread for point in made.curve]
+    assert spreads == sorted(spreads, reverse=True)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_newcomer_is_filled(seed: int) -> None:
+    """And nothing goes anywhere else."""
+    loads = loads_of(seed)
+    made = plan(snapshot_of(loads), SETTINGS, Filled("b00:8080", 0.9))
+    usages = carried_out(loads, made)
+    assert made.reached
+    assert {move.destination for move in made.moves} == {"b00:8080"}
+    assert usages["b00:8080"] >= 0.85 * sum(usages.values()) / len(usages)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_broker_is_emptied(seed: int) -> None:
+    """Also of bundles without traffic, and no other broker is overloaded by that."""
+    loads = loads_of(seed)
+    busiest = max(loads, key=lambda name: (sum(loads[name].values()), name))
+    loads[busiest]["t/quiet/0x00000000_0xffffffff"] = 0.0
+    before = {name: sum(bundles.values()) for name, bundles in loads.items()}
+    made = plan(snapshot_of(loads), SETTINGS, Emptied(busiest))
+    usages = carried_out(loads, made)
+    if made.reached:
+        assert len(made.moves) == len(loads[busiest])
+        assert usages[busiest] == pytest.approx(0)
+    for name, usage in usages.items():
+        assert usage <= max(OVERLOAD + 0.01, before[name])
+
+
+GOALS: list[Goal] = [Even(0.02), Filled("b00:8080"), Emptied("b01:8080")]
+
+
+@pytest.mark.parametrize("goal", GOALS, ids=lambda goal: type(goal).__name__)
+@pytest.mark.parametrize(
+    ("limits", "key", "most"),
+    [
+        (PlanLimits(moves=3), "moves", 3.0),
+        (PlanLimits(traffic=2e7), "traffic", 2e7),
+        (PlanLimits(clients=7), "clients", 7.0),
+    ],
+)
+def test_limits_hold(goal: Goal, limits: PlanLimits, key: str, most: float) -> None:
+    """The plan ends before it would pass one, and says so."""
+    made = plan(snapshot_of(loads_of(3)), SETTINGS, goal, limits)
+    assert getattr(made.curve[-1], key) <= most
+    assert made.moves
+    assert (made.reached, made.ends) == (False, "Limits")
+
+
+@pytest.mark.parametrize("goal", GOALS, ids=lambda goal: type(goal).__name__)
+def test_what_stays_stays(goal: Goal) -> None:
+    """Bundles by name, and all of a namespace."""
+    loads = loads_of(4)
+    free = plan(snapshot_of(loads), SETTINGS, goal)
+    one = free.moves[0].bundle
+    stay = frozenset({one, "t/n3"})
+    kept = plan(snapshot_of(loads), SETTINGS, goal, PlanLimits(stay=stay))
+    assert kept.moves
+    moved = {move.bundle for move in kept.moves}
+    assert one not in moved
+    assert not [bundle for bundle in moved if bundle.startswith("t/n3/")]
+
+
+def test_an_even_cluster_needs_no_plan() -> None:
+    """It is reached before the first move."""
+    loads = {f"b{at}:8080": {f"t/n/0x{at:08x}_0x{at + 1:08x}": 0.4} for at in range(4)}
+    made = plan(snapshot_of(loads), SETTINGS, Even(0.01))
+    assert (made.moves, made.reached, made.ends) == ((), True, "Reached")
+
+
+def test_what_nothing_helps_is_said() -> None:
+    """One bundle that has all the load cannot be divided."""
+    loads: Loads = {"b0:8080": {"t/n/0x00000000_0x80000000": 0.8}, "b1:8080": {}}
+    made = plan(snapshot_of(loads), SETTINGS, Even(0.01))
+    assert (made.moves, made.reached, made.ends) == ((), False, "NothingHelps")
+
+
+def test_the_same_cluster_gives_the_same_plan() -> None:
+    """Move for move."""
+    loads = loads_of(5)
+    one, two = (plan(snapshot_of(loads), SETTINGS, Even(0.03)) for _ in range(2))
+    assert one == two

@@ -1,0 +1,115 @@
+"""BalancedShedder in worlds that it was not made for: it mends what it can, and does no harm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.lab.closed_loop import ClosedLoop, run
+from loadmanager.lab.days import Day, Kind
+from loadmanager.lab.measures import Minute
+from loadmanager.lab.worlds import BEGINS, MINUTES, WORLDS, any_day, figures, newcomer_of
+
+OURS = StrategySettings(
+    shedder="BalancedShedder", placement="BalancedPlacement", distribute_evenly=False
+)
+STILL = replace(OURS, shedding_enabled=False)
+SEED = 7
+WRONG = {
+    name: world
+    for name, world in WORLDS.items()
+    if name in ("stuck low", "sticks", "shows less", "drifts", "untrusted", "3 untrusted")
+}
+
+
+@cache
+def outcome(name: str, *, seed: int = SEED) -> tuple[Day, list[Minute]]:
+    """A day of a world under ours."""
+    day = WORLDS[name].day(seed)
+    return day, run(day, OURS)
+
+
+def undone(minutes: list[Minute]) -> float:
+    """Work that brokers could not do, in minutes of one broker."""
+    return float(sum(np.maximum(minute.usage - 1, 0).sum() for minute in minutes[20:]))
+
+
+@pytest.mark.parametrize("name", [name for name, world in WORLDS.items() if world.settles])
+def test_an_empty_broker_is_filled_and_an_overfull_one_relieved(name: str) -> None:
+    """Within a quarter of an hour, whatever the number of bundles; half an hour where each of them
+    is a large part of a broker.
+    """
+    day, minutes = outcome(name)
+    settled = figures(WORLDS[name], day, minutes).settle_minutes
+    assert settled is not None
+    assert settled <= (30 if len(day.bundles) < 100 else 15)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_sensor_costs_no_work(name: str) -> None:
+    """No more is left undone than with sensors that are right, and not many more moves are made."""
+    brokers = 3 if name.startswith("3") else 10
+    right = replace(WORLDS[name].day(SEED), events=())
+    plain, (_, minutes) = run(right, OURS), outcome(name)
+    assert undone(minutes) <= undone(plain) + 0.02 * brokers * MINUTES
+    assert sum(minute.moves for minute in minutes) <= 2 * sum(minute.moves for minute in plain)
+
+
+@pytest.mark.parametrize("kind", [Kind.STUCK_LOW, Kind.UNTRUSTED])
+def test_a_sensor_that_does_not_count_is_told_within_minutes(kind: Kind) -> None:
+    """In the decisions of the cycle, with what it shows and what counts instead."""
+    world = "stuck low" if kind is Kind.STUCK_LOW else "untrusted"
+    day = WORLDS[world].day(SEED)
+    loop = ClosedLoop(day, OURS)
+    for minute in range(BEGINS):
+        loop.minute(minute)
+        assert not told(loop)
+    seen = []
+    for minute in range(BEGINS, BEGINS + 8):
+        loop.minute(minute)
+        seen = told(loop)
+    code = "SensorMistrusted" if kind is Kind.STUCK_LOW else "NoSensor"
+    assert seen == [(day.events[0].broker, code)]
+
+
+def told(loop: ClosedLoop) -> list[tuple[str, str]]:
+    """The brokers whose sensors do not count, by the last cycle."""
+    codes = ("SensorMistrusted", "NoSensor")
+    return [(skip.what, skip.code) for skip in loop.plan.skipped if skip.code in codes]
+
+
+def test_clients_that_go_away_move_nothing() -> None:
+    """Nor when they are back."""
+    _, minutes = outcome("dips")
+    usual = replace(WORLDS["dips"].day(SEED), changes=())
+    away = [*range(60, 62), *range(110, 113)]
+    assert not sum(minutes[minute].moves for minute in away)
+    moves, without = (sum(m.moves for m in each) for each in (minutes, run(usual, OURS)))
+    assert moves <= 1.3 * without + 3
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_no_world_is_made_worse(seed: int) -> None:
+    """No broker is overloaded that would not be if nothing moved, and none that comes stays empty:
+    whatever the shape of the cluster, and whatever one sensor shows.
+    """
+    day = any_day(seed)
+    ours, still = run(day, OURS), run(day, STILL)
+    assert undone(ours) <= undone(still) + 0.1
+    newcomer, last = newcomer_of(day), ours[-10:]
+    used = np.mean([minute.usage[minute.live.index(newcomer)] for minute in last])
+    mean = np.mean([minute.usage.mean() for minute in last])
+    assert used - day.beside >= 0.6 * (mean - day.beside)
+
+
+def test_the_same_seed_gives_the_same_moves() -> None:
+    """Byte for byte."""
+    day, minutes = outcome("untrusted")
+    again = run(day, OURS)
+    assert [minute.usage.tobytes() for minute in minutes] == [
+        minute.usage.tobytes() for minute in again
+    ]
