@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 import structlog
 
 from loadmanager import __version__
+from loadmanager.engine.load.manager import Manager
+from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import BadInputError, ConflictError, LoadManagerError
@@ -95,6 +97,9 @@ class Member(Generic[State]):
         self._url, self._service, self._shards, self._eager = store, service, shards, eager
         self._address = _address(address)
         self._settings = MemberSettings({**_store_of(store), **(settings or {})})
+        manager = self._settings.live(StrategySettings).value.load_manager_class
+        if eager and Manager.of(manager) is not Manager.EXTENSIBLE:
+            raise BadInputError(f"with loadManagerClassName={manager} nothing is eager")
         self._sought: set[str] = set()
         """Bundles for which an owner is being found."""
         self._exits = AsyncExitStack()
@@ -168,7 +173,8 @@ class Member(Generic[State]):
             )
         if self._eager:
             eager = EagerOwnership(self._parts, self._bundles.names)
-            self._scope.spawn(every(lambda: EVERY_S, eager.step, "eager", base.steps), "eager")
+            for step, name in ((eager.step, "eager"), (eager.open_again, "open-again")):
+                self._scope.spawn(every(lambda: EVERY_S, step, name, base.steps), name)
         await self._parts.join()
         self._running = True
 

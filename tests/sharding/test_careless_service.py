@@ -227,10 +227,25 @@ def test_another_number_of_shards_is_said(capsys: pytest.CaptureFixture[str]) ->
     async def run() -> None:
         async with cluster(services(), members=1, shards=4) as members:
             assert "another number of shards" not in capsys.readouterr().out
-            members._options["shards"] = 8  # noqa: SLF001
+            members._options["shards"] = 8
             await members.start()
             assert "another number of shards" in capsys.readouterr().out
-            members._options["shards"] = 4  # noqa: SLF001
+            members._options["shards"] = 4
             await members.settled()
 
     run()
+
+
+@virtual
+async def test_a_member_that_was_away_for_a_moment_opens_its_shards_again() -> None:
+    """Its session goes on, and so do its claims: nobody else can have them, and nobody asks."""
+    async with cluster(services(), members=3, shards=6) as members:
+        before = {each.number: sorted(map(str, each.member.shards)) for each in members.all}
+        assert all(before.values())
+        for each in members.all:
+            each.cut()
+        await asyncio.sleep(9.9)
+        assert not any(each.member.shards for each in members.all)
+        for each in members.all:
+            each.heal()
+        await members.settled()
