@@ -293,19 +293,27 @@ async def retrying(
 
 async def within(limit_s: float, work: Coroutine[Any, Any, T], name: str) -> T:
     """Do the work, in a task of its own. Raises `TimeoutError` after `limit_s`, also if the work
-    goes on in spite of being cancelled.
+    goes on in spite of being cancelled, and `RuntimeError` if it is cancelled by somebody else:
+    a `CancelledError` would end the caller, whom nobody cancelled.
     """
     task = asyncio.get_running_loop().create_task(work, name=name)
     try:
         done, _ = await asyncio.wait({task}, timeout=limit_s)
     except asyncio.CancelledError:
-        task.cancel()
+        _abandon(task)
         raise
     if not done:
-        task.cancel()
-        task.add_done_callback(lambda late: late.cancelled() or late.exception())
+        _abandon(task)
         raise TimeoutError(f"{name} took longer than {limit_s:g} s")
-    return task.result()
+    try:
+        return task.result()
+    except asyncio.CancelledError as error:
+        raise RuntimeError("a task or future that it awaited was cancelled") from error
+
+
+def _abandon(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    task.add_done_callback(lambda late: late.cancelled() or late.exception())
 
 
 async def sleep(seconds: float) -> None:

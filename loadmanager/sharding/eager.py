@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.tasks import for_each
@@ -14,13 +15,13 @@ AT_ONCE_MAX = 32
 
 
 class EagerOwnership:
-    """Works on the member that leads; `step` is called each `EVERY_S`."""
+    """`step` and `open_again` are called each `EVERY_S`."""
 
     def __init__(self, member: compose.ComposedMember, bundles: Sequence[str]) -> None:
         self._member, self._all = member, bundles
 
     async def step(self) -> None:
-        """Place what has no owner, evenly, and wait until it is open."""
+        """Place what has no owner, evenly, and wait until it is open; on the member that leads."""
         member = self._member
         if member.cluster.leading.load_manager is None:
             return
@@ -28,6 +29,17 @@ class EagerOwnership:
         free = [bundle for bundle, owner in owners.items() if owner is None]
         counts = Counter(owner.broker_id for owner in owners.values() if owner is not None)
         await for_each(free, lambda bundle: self._place(bundle, counts), AT_ONCE_MAX, "place")
+
+    async def open_again(self) -> None:
+        """Open what this member has claimed and does not serve, because for a moment it could not
+        prove its session.
+        """
+        idle = self._member.ownership.idle(self._all)
+        await for_each(idle, self._open_again, AT_ONCE_MAX, "open-again")
+
+    async def _open_again(self, bundle: str) -> None:
+        with suppress(LoadManagerError):  # the next step tries again, or places it
+            await self._member.ownership.acquire(bundle, "claimed by this session")
 
     async def _place(self, bundle: str, counts: Counter[str]) -> None:
         wishes, brokers = self._member.cluster.wishes.now(), self._member.cluster.brokers

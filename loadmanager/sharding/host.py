@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
+from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.tasks import sleep
 from loadmanager.member.ports.hosting import HostUsage, TopicTraffic
 from loadmanager.sharding.shards import Service, Shard
@@ -20,14 +22,27 @@ POLL_S = 0.01
 
 
 class ShardHost:
-    """Implements `member.ports.hosting.Hosting`. `served`: whether a bundle is served here now."""
+    """Implements `member.ports.hosting.Hosting`. `served`: whether a bundle is served here now.
+    `proven`: whether the session is proven now.
+    """
 
-    def __init__(self, service: Service[Any], clock: Clock, served: Callable[[str], bool]) -> None:
-        self._service, self._clock, self._served = service, clock, served
+    def __init__(
+        self,
+        service: Service[Any],
+        clock: Clock,
+        served: Callable[[str], bool],
+        proven: Callable[[], bool],
+    ) -> None:
+        self._service, self._clock = service, clock
+        self._served, self._proven = served, proven
         self.shards: dict[str, Shard[Any]] = {}
         """Bundle → its open shard."""
+        self._opening: set[Shard[Any]] = set()
+        """Those for which the service's `open` is under way."""
         self._closing: dict[tuple[str, int], Shard[Any]] = {}
         """Those that are fenced, and not closed yet."""
+        self._saving: set[asyncio.Task[Any]] = set()
+        """Tasks in which the service's `close` is under way."""
         self._measured_s = clock.monotonic_s()
 
     async def open_bundle(self, bundle: str, life: int) -> None:
@@ -36,27 +51,54 @@ class ShardHost:
         if older is not None and older.token >= life:
             return
         shard: Shard[Any] = Shard(bundle, life, self._served)
-        shard.state = await self._service.open(shard)
+        self._opening.add(shard)
+        try:
+            shard.state = await self._service.open(shard)
+        except BaseException:
+            shard.ended.set()  # for tasks that `open` has started
+            raise
+        finally:
+            self._opening.discard(shard)
+        if shard.ended.is_set():
+            return  # lost or given up meanwhile: a later life may be open
         if older is not None:
             older.ended.set()
         self.shards[bundle] = shard
 
     def fence_bundle(self, bundle: str, life: int) -> None:
         """See the port."""
+        for opening in self._opening:
+            if (opening.name, opening.token) == (bundle, life):
+                opening.ended.set()
         shard = self.shards.get(bundle)
         if shard is not None and shard.token == life:
             shard.ended.set()
             self._closing[bundle, life] = self.shards.pop(bundle)
 
     async def settle_bundle(self, bundle: str, life: int) -> None:
-        """Wait for those who are inside, then let the service save what the next owner needs."""
-        shard = self._closing.pop((bundle, life), None)
+        """Wait for those who are inside, then let the service save what the next owner needs.
+
+        Raises `OperationalError` if the session is lost before it has.
+        """
+        shard = self._closing.get((bundle, life))
         if shard is None:
             return
         until_s = self._clock.monotonic_s() + LEAVE_S
         while shard.users and self._clock.monotonic_s() < until_s:
             await sleep(POLL_S)
-        await self._service.close(shard, shard.state)
+        if self._closing.pop((bundle, life), None) is not shard or not self._proven():
+            raise OperationalError("the session was lost before `close`, which is not called")
+        saving = asyncio.current_task()
+        assert saving is not None
+        self._saving.add(saving)
+        try:
+            await self._service.close(shard, shard.state)
+        except asyncio.CancelledError:
+            if saving in self._saving:
+                raise
+            raise OperationalError("the session was lost during `close`") from None
+        finally:
+            self._saving.discard(saving)
 
     async def close_bundle(
         self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float
@@ -80,8 +122,11 @@ class ShardHost:
 
     def fence_all(self) -> None:
         """The session cannot be proven: serve nothing, and save nothing."""
-        for shard in self.shards.values():
+        for shard in (*self.shards.values(), *self._opening):
             shard.ended.set()
+        saving, self._saving = self._saving, set()
+        for task in saving:
+            task.cancel()
         self.shards.clear()
         self._closing.clear()
 

@@ -15,7 +15,11 @@ from types import TracebackType
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
+import structlog
+
 from loadmanager import __version__
+from loadmanager.engine.load.manager import Manager
+from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import BadInputError, ConflictError, LoadManagerError
@@ -35,6 +39,8 @@ from loadmanager.sharding.host import ShardHost
 from loadmanager.sharding.logs import use_standard_logging
 from loadmanager.sharding.settings import MemberSettings
 from loadmanager.sharding.shards import Moved, Service, Shard
+
+log = structlog.get_logger("member")
 
 State = TypeVar("State")
 NAMESPACE = NamespaceName("service", "shards")
@@ -91,16 +97,24 @@ class Member(Generic[State]):
         self._url, self._service, self._shards, self._eager = store, service, shards, eager
         self._address = _address(address)
         self._settings = MemberSettings({**_store_of(store), **(settings or {})})
+        manager = self._settings.live(StrategySettings).value.load_manager_class
+        if eager and Manager.of(manager) is not Manager.EXTENSIBLE:
+            raise BadInputError(f"with loadManagerClassName={manager} nothing is eager")
         self._sought: set[str] = set()
         """Bundles for which an owner is being found."""
         self._exits = AsyncExitStack()
+        self._entered = self._running = False
 
     async def __aenter__(self) -> Member[State]:
-        """Join. Raises `OperationalError` if the store does not answer."""
+        """Join. Raises `OperationalError` if the store does not answer, and `RuntimeError` if it
+        was entered before.
+        """
         from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
         from loadmanager.kit.zookeeper.store import ZooKeeperStore  # kazoo
 
-        use_standard_logging()
+        if self._entered:
+            raise RuntimeError("a Member is entered once; make another one")
+        self._entered = True
         store = ZooKeeperStore(self._settings.live(ZooKeeperSettings).value)
         try:
             await self._exits.enter_async_context(store)
@@ -113,6 +127,7 @@ class Member(Generic[State]):
     async def _join(
         self, store: Store, clock: Clock, sampler: Callable[[OwnTraffic], Sampler]
     ) -> None:
+        use_standard_logging()
         self._clock = clock
         self._scope = await self._exits.enter_async_context(Scope("member"))
         self._exits.callback(self._scope.cancel)
@@ -128,7 +143,10 @@ class Member(Generic[State]):
             busy=busy,
         )
         base = base_of(world, self._settings, self._scope)
-        self._host = ShardHost(self._service, clock, self._is_served)
+        self._host = ShardHost(
+            self._service, clock, self._is_served, lambda: store.lease.held(clock.monotonic_s())
+        )
+        self._exits.callback(self._fence)  # before the session ends, however it ends
         throttling = BrokerThrottling(
             ThrottlingSettings(),
             cluster=base.broker.value.cluster_name,
@@ -147,10 +165,18 @@ class Member(Generic[State]):
         with suppress(ConflictError):
             await namespaces.create_namespace(NAMESPACE, {"bundles": {"numBundles": self._shards}})
         self._bundles = await namespaces.bundles(NAMESPACE)
+        if len(self._bundles.names) != self._shards:
+            log.warning(
+                "the first member of this service has decided for another number of shards",
+                shards=len(self._bundles.names),
+                asked_for=self._shards,
+            )
         if self._eager:
             eager = EagerOwnership(self._parts, self._bundles.names)
-            self._scope.spawn(every(lambda: EVERY_S, eager.step, "eager", base.steps), "eager")
+            for step, name in ((eager.step, "eager"), (eager.open_again, "open-again")):
+                self._scope.spawn(every(lambda: EVERY_S, step, name, base.steps), name)
         await self._parts.join()
+        self._running = True
 
     async def __aexit__(
         self,
@@ -159,8 +185,10 @@ class Member(Generic[State]):
         trace: TracebackType | None,
     ) -> None:
         """Close all shards, so that others open them, and leave."""
-        await self._parts.stop(0, _nothing)
-        await self._exits.aclose()
+        try:
+            await self._parts.stop(0, _nothing)
+        finally:
+            await self._exits.aclose()
 
     def own(self, key: str, weight: float = 1.0) -> Shard[State]:
         """The shard of a key, if this member owns it now; otherwise raises `Moved`.
@@ -173,7 +201,7 @@ class Member(Generic[State]):
         shard = self._host.shards.get(bundle)
         if shard is None or not self._is_served(bundle):
             owner = self._parts.ownership.cached_owner(bundle)
-            if owner is None and bundle not in self._sought:
+            if owner is None and self._running and bundle not in self._sought:
                 self._sought.add(bundle)
                 self._scope.spawn(self._seek(bundle), "find-owner")
             raise Moved(key, "" if owner is None else _url(owner))
@@ -207,11 +235,19 @@ class Member(Generic[State]):
         to = self._parts.cluster.brokers.address(_address(destination).broker_id)
         if to is None:
             raise BadInputError(f"{destination} is the address of no member now")
+        if self._host.shards.get(shard.name) is not shard:
+            raise ConflictError(f"{shard} is not this member's")
+        if to == self._address:
+            return
         released = await self._parts.ownership.release(
             shard.name, reason="moved by the service", destination=to, timeout_s=CLOSE_S
         )
         if released is None:
             raise ConflictError(f"{shard} is not this member's")
+
+    def _fence(self) -> None:
+        self._running = False
+        self._host.fence_all()
 
     def _is_served(self, bundle: str) -> bool:
         return self._parts.ownership.served(bundle)

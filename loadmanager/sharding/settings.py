@@ -59,7 +59,12 @@ class MemberSettings:
     rejected: Mapping[str, str] = {}
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        """Raises `ConfigError` for values that are out of range, and for keys that nobody knows."""
+        """Raises `ConfigError` for values that are no text or out of range, and for keys that
+        nobody knows.
+        """
+        for name, value in values.items():
+            if not isinstance(value, str):
+                raise ConfigError(f"{name} = {value!r}: text is expected, as in a file")
         self._settings = KEYS.parse({**OF_SHARDS, **values})
         if self._settings.unknown:
             names = ", ".join(unknown.name for unknown in self._settings.unknown)

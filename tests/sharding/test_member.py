@@ -269,6 +269,12 @@ def test_no_two_owners_and_no_stale_write_whatever_happens(seed: int) -> None:
         ("zk://127.0.0.1/x", {"shards": 0}, "1 to 10000 shards"),
         ("zk://127.0.0.1/x", {"settings": {"brokerServicePor": "1"}}, "brokerServicePor"),
         ("zk://127.0.0.1/x", {"settings": {"metadataStoreSessionTimeoutMillis": "x"}}, "Millis"),
+        ("zk://127.0.0.1/x", {"settings": {"metadataStoreSessionTimeoutMillis": 4000}}, "text is"),
+        (
+            "zk://127.0.0.1/x",
+            {"eager": True, "settings": {"loadManagerClassName": "ModularLoadManagerImpl"}},
+            "nothing is eager",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_at_once(store: str, fields: dict[str, Any], text: str) -> None:

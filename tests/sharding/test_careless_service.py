@@ -1,0 +1,251 @@
+"""Services whose hooks and tasks do what they should not: it costs them a shard, for a moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from loadmanager import Member, Moved, Shard
+from loadmanager.kit.errors import ConflictError, OperationalError
+from loadmanager.testing import Members, cluster, virtual
+
+Hook = Callable[[Shard[Any]], Awaitable[None]]
+
+
+async def fine(shard: Shard[Any]) -> None:
+    """Do what a hook should do."""
+
+
+async def fails(shard: Shard[Any]) -> None:
+    """As if the database were away."""
+    raise OSError("away")
+
+
+async def is_cancelled(shard: Shard[Any]) -> None:
+    """Wait for a task that somebody has cancelled."""
+    task = asyncio.ensure_future(asyncio.sleep(100))
+    task.cancel()
+    await task
+
+
+async def never_mind(shard: Shard[Any]) -> None:
+    """Go on for 500 s after being cancelled."""
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(100)
+    await asyncio.sleep(500)
+
+
+class Service:
+    """Its hooks can be exchanged."""
+
+    def __init__(self) -> None:
+        self.on_open: Hook = fine
+        self.on_close: Hook = fine
+        self.tried: list[Shard[Any]] = []
+        self.closed: list[Shard[Any]] = []
+
+    async def open(self, shard: Shard[Any]) -> None:
+        """Open it, if the hook lets it."""
+        self.tried.append(shard)
+        await self.on_open(shard)
+
+    async def close(self, shard: Shard[Any], state: None) -> None:
+        """Close it, likewise."""
+        await self.on_close(shard)
+        self.closed.append(shard)
+
+
+def services(**of_the_first: Hook) -> Callable[[], Service]:
+    """What makes services; the hooks are those of the first."""
+    made: list[Service] = []
+
+    def make() -> Service:
+        service = Service()
+        if not made:
+            vars(service).update(of_the_first)
+        made.append(service)
+        return service
+
+    return make
+
+
+def owner_of(members: Members, shard: Shard[Any]) -> Member[Any]:
+    """The only one that serves the shard's range now."""
+    (owner,) = [
+        each.member
+        for each in members.all
+        if each.alive and shard.name in [mine.name for mine in each.member.shards]
+    ]
+    return owner
+
+
+@virtual
+async def test_an_open_that_is_cancelled_from_within_costs_that_shard() -> None:
+    """Nobody cancelled the member: others get its shards, at once."""
+    async with cluster(services(on_open=is_cancelled), members=3, shards=16) as members:
+        assert [len(each.member.shards) for each in members.all] == [0, 8, 8]
+
+
+@virtual
+async def test_a_close_that_is_cancelled_from_within_gives_the_shard_up() -> None:
+    """The next owner has it at once."""
+    async with cluster(services(on_close=is_cancelled), members=2, shards=4) as members:
+        source, target = members[0].member, members[1].member
+        shard = source.shards[0]
+        await source.move(shard, target.address)
+        assert owner_of(members, shard) is target
+
+
+@virtual
+async def test_what_a_failed_open_has_started_learns_that_it_failed() -> None:
+    """`ended` is set; `check` raises even when the same member has opened the shard again."""
+    async with cluster(services(on_open=fails), members=2, shards=2) as members:
+        first = members[0]
+        first.service.on_open = fine  # type: ignore[attr-defined]
+        failed = first.service.tried[0]  # type: ignore[attr-defined]
+        assert failed.ended.is_set()
+        await asyncio.sleep(400)
+        owner = owner_of(members, failed)
+        if owner is not first.member:
+            (shard,) = (each for each in owner.shards if each.name == failed.name)
+            await owner.move(shard, first.member.address)
+        with pytest.raises(Moved):
+            failed.check()
+
+
+@virtual
+async def test_an_open_that_ends_too_late_changes_nothing() -> None:
+    """It goes on in spite of being cancelled; meanwhile the member opened the shard again."""
+    async with cluster(services(on_open=never_mind), members=2, shards=2) as members:
+        first, second = members[0], members[1].member
+        first.service.on_open = fine  # type: ignore[attr-defined]
+        late = first.service.tried[0]  # type: ignore[attr-defined]
+        (shard,) = (each for each in second.shards if each.name == late.name)
+        await second.move(shard, first.member.address)
+        again = first.member.shards
+        assert [each.name for each in again] == [late.name]
+        assert again[0].token > late.token
+        await asyncio.sleep(600)
+        assert first.member.shards == again
+        assert not again[0].ended.is_set()
+
+
+@virtual
+async def test_an_open_during_which_the_session_ends_opens_nothing() -> None:
+    """Its shard has ended; another member has it."""
+
+    async def slow(shard: Shard[Any]) -> None:
+        await asyncio.sleep(50)
+
+    async with cluster(services(), members=2, shards=2) as members:
+        first, second = members[0], members[1].member
+        first.service.on_open = slow  # type: ignore[attr-defined]
+        shard = second.shards[0]
+        move = asyncio.ensure_future(second.move(shard, first.member.address))
+        await asyncio.sleep(1)
+        opening = first.service.tried[-1]  # type: ignore[attr-defined]
+        assert opening.name == shard.name
+        first.cut()
+        await asyncio.sleep(20)
+        assert opening.ended.is_set()
+        first.heal()
+        with suppress(OperationalError):
+            await move
+        await members.settled()
+        assert opening not in first.member.shards
+
+
+@virtual
+async def test_close_is_neither_called_nor_goes_on_without_the_session() -> None:
+    """The next owner has opened the shard by then."""
+    late: list[Shard[Any]] = []
+
+    async def slow(shard: Shard[Any]) -> None:
+        await asyncio.sleep(9)
+        late.append(shard)
+
+    for on_close, busy_s in ((slow, 0.0), (fine, 4.9)):
+        async with cluster(services(on_close=on_close), members=2, shards=2) as members:
+            first = members[0]
+            shard = first.member.shards[0]
+
+            async def work(shard: Shard[Any] = shard, busy_s: float = busy_s) -> None:
+                with shard:
+                    await asyncio.sleep(busy_s)
+
+            first.cut()
+            await asyncio.sleep(5.5)
+            working = asyncio.ensure_future(work())
+            await asyncio.sleep(0)
+            move = asyncio.ensure_future(first.member.move(shard, members[1].member.address))
+            await asyncio.sleep(20)
+            assert owner_of(members, shard) is members[1].member
+            assert first.service.closed == []  # type: ignore[attr-defined]
+            first.heal()
+            await working
+            with pytest.raises(ConflictError):
+                await move
+    assert late == []
+
+
+@virtual
+async def test_move_is_about_one_ownership_and_another_member() -> None:
+    """A shard stays where it is sent from; one that has ended does not move its successor."""
+    async with cluster(services(), members=2, shards=2) as members:
+        source, target = members[0].member, members[1].member
+        shard, other = source.shards[0], target.shards[0]
+        await source.move(shard, source.address)
+        assert source.shards == [shard]
+        await source.move(shard, target.address)
+        (again,) = (each for each in target.shards if each is not other)
+        await target.move(again, source.address)
+        with pytest.raises(ConflictError):
+            await source.move(shard, target.address)
+        assert [each.name for each in source.shards] == [shard.name]
+
+
+@virtual
+async def test_a_killed_member_does_nothing_more() -> None:
+    """Its tasks cannot be ended from outside, but they own nothing."""
+    async with cluster(services(), members=2, shards=2) as members:
+        shard = members[0].member.shards[0]
+        key = next(key for key in map(str, range(100)) if shard.contains(key))
+        await members.kill(0)
+        assert shard.ended.is_set()
+        with pytest.raises(Moved):
+            members[0].member.own(key)
+
+
+def test_another_number_of_shards_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """Otherwise whoever raises it believes that there are more now."""
+
+    @virtual
+    async def run() -> None:
+        async with cluster(services(), members=1, shards=4) as members:
+            assert "another number of shards" not in capsys.readouterr().out
+            members._options["shards"] = 8
+            await members.start()
+            assert "another number of shards" in capsys.readouterr().out
+            members._options["shards"] = 4
+            await members.settled()
+
+    run()
+
+
+@virtual
+async def test_a_member_that_was_away_for_a_moment_opens_its_shards_again() -> None:
+    """Its session goes on, and so do its claims: nobody else can have them, and nobody asks."""
+    async with cluster(services(), members=3, shards=6) as members:
+        before = {each.number: sorted(map(str, each.member.shards)) for each in members.all}
+        assert all(before.values())
+        for each in members.all:
+            each.cut()
+        await asyncio.sleep(9.9)
+        assert not any(each.member.shards for each in members.all)
+        for each in members.all:
+            each.heal()
+        await members.settled()
