@@ -34,7 +34,7 @@ help:
 	@echo "                  SEED, CASES of each family, PULSAR: the version"
 	@echo "make lint         ruff, mypy, import contracts"
 	@echo "make coverage     how much of the product the tests in this process reach"
-	@echo "make mutants      how many edits of engine/strategies its tests notice (a sample; 10 minutes)"
+	@echo "make mutants      how many edits of engine/strategies its tests notice (a sample)"
 	@echo "make matrix       core tests and a running cluster on each Python of $(PYTHONS) found here"
 	@echo "make broker-conf  write config/broker.conf from the settings in the code"
 	@echo "make demo         a cluster under a skewed load that balances itself, and its page;"

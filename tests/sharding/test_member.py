@@ -129,6 +129,25 @@ async def test_a_member_that_leaves_gives_its_shards_to_others_at_once() -> None
 
 
 @virtual
+async def test_a_member_that_joins_gets_its_share() -> None:
+    """Also after a rolling restart, with no more moves than that takes."""
+    async with cluster(a_database()[1], members=2, shards=16) as members:
+        await members.start()
+        await asyncio.sleep(60)
+        assert sorted(len(member.member.shards) for member in members.all) == [5, 5, 6]
+        opened = sum(member.service.opened for member in members.all)  # type: ignore[attr-defined]
+        assert opened == 16 + 5
+        for number in range(3):
+            await members[number].stop()
+            await members.settled()
+            await members.start()
+            await asyncio.sleep(60)
+        counts = sorted(len(member.member.shards) for member in members.all if member.alive)
+        assert sum(counts) == 16
+        assert counts[0] >= 16 / 3 / 2
+
+
+@virtual
 async def test_a_shard_goes_where_it_is_sent() -> None:
     """Its `with` blocks end before it is closed, and `ended` tells those who work for it."""
     _, counters = a_database()
