@@ -22,7 +22,7 @@ Steps such as a release run to their end even if their caller is cancelled (`Sco
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from functools import partial
 
 import structlog
@@ -129,19 +129,6 @@ class Ownership:
             return self._base.me
         owner = self._claims.cached_owner(bundle)
         return owner.address if owner and owner.session_id != self._base.store.session_id else None
-
-    def idle(self, bundles: Iterable[str]) -> list[str]:
-        """Those of the bundles that this session has claimed but this broker does not serve: they
-        were fenced when the lease ran out. Nobody else can have them. Does not read the store.
-        """
-        session_id = self._base.store.session_id
-        return [
-            bundle
-            for bundle in bundles
-            if not self._lives.reserved(bundle)
-            and (owner := self._claims.cached_owner(bundle)) is not None
-            and owner.session_id == session_id
-        ]
 
     async def owner(self, bundle: str) -> Owner | None:
         """The owner, or None; see `Claims.owner`."""

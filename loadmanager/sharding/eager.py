@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from loadmanager.engine.ownership.states import BundleState
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.tasks import for_each
@@ -64,7 +65,14 @@ class EagerOwnership:
         """Open what this member has claimed and does not serve, because for a moment it could not
         prove its session.
         """
-        idle = self._member.ownership.idle(self._all)
+        member, session_id = self._member, self._member.base.store.session_id
+        idle = [
+            bundle
+            for bundle in self._all
+            if member.ownership.state(bundle) is BundleState.FREE
+            and (owner := member.manager.claims.cached_owner(bundle)) is not None
+            and owner.session_id == session_id
+        ]
         await for_each(idle, self._open_again, AT_ONCE_MAX, "open-again")
 
     async def _open_again(self, bundle: str) -> None:
