@@ -16,6 +16,10 @@ from loadmanager.sharding.shards import Service, Shard
 
 PERIOD_S = 5.0
 """Rates are averaged over as much, at least."""
+BYTES_OF_LOAD = 1 << 20
+"""What one unit of load counts as, where shedders go by bytes: they look at shares of a member's
+traffic, and at none that is next to nothing.
+"""
 LEAVE_S = 5.0
 """How long a closing waits for `with` blocks to end."""
 POLL_S = 0.01
@@ -131,13 +135,14 @@ class ShardHost:
         self._closing.clear()
 
     def bundle_stats(self) -> dict[str, NamespaceBundleStats]:
-        """The load of each shard, as messages a second."""
+        """The load of each shard, as messages and bytes a second."""
         self._measure()
         return {
             bundle: NamespaceBundleStats(
-                topics=len(shard.rates), msg_rate_in=sum(shard.rates.values())
+                topics=len(shard.rates), msg_rate_in=rate, msg_throughput_in=rate * BYTES_OF_LOAD
             )
             for bundle, shard in self.shards.items()
+            for rate in (sum(shard.rates.values()),)
         }
 
     def _measure(self) -> None:

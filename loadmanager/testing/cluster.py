@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from loadmanager.kit.metadata.memory import MemoryStore, MemoryTree
-from loadmanager.kit.sampler import OwnTraffic, Reading, SystemUsage
+from loadmanager.kit.sampler import Reading, SystemUsage
 from loadmanager.sharding import member as production
 from loadmanager.sharding.shards import Moved, Service
 
@@ -33,17 +33,18 @@ class LoopTime:
         return round(asyncio.get_running_loop().time() * 1e9)
 
 
-class IdleSampler:
-    """A machine that does nothing else."""
+class SetSampler:
+    """A machine that is as busy as a test says."""
 
     scope = "process"
 
-    def __init__(self, own: OwnTraffic) -> None:
-        pass
+    def __init__(self, member: LocalMember) -> None:
+        self._member = member
 
     def sample(self) -> SystemUsage:
-        """Next to nothing of everything."""
-        return SystemUsage(Reading(1, 100), Reading(1, 100), Reading(1, 100), Reading(1, 100))
+        """Next to nothing of everything but CPU."""
+        cpu, little = Reading(self._member.cpu_percent, 100), Reading(1, 100)
+        return SystemUsage(cpu, little, little, little)
 
 
 class LocalMember:
@@ -54,6 +55,8 @@ class LocalMember:
         self.service = service
         self.member = member
         self.alive = True
+        self.cpu_percent = 1.0
+        """How busy its machine is, as it samples it."""
         self._store: MemoryStore
 
     def __repr__(self) -> str:
@@ -63,7 +66,7 @@ class LocalMember:
         """Join."""
         self._store = tree.session(timeout_s=SESSION_S)
         await self._store.__aenter__()
-        await self.member._join(self._store, LoopTime(), IdleSampler)  # noqa: SLF001
+        await self.member._join(self._store, LoopTime(), lambda _own: SetSampler(self))  # noqa: SLF001
 
     async def stop(self) -> None:
         """Leave in order."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 import msgspec
-from clusters.members import Fleet, LoopClock, a_fleet
+from clusters.members import Fleet, a_fleet
 
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
@@ -51,6 +51,7 @@ from loadmanager.member.load_data import LoadStore
 from loadmanager.member.owners import stored_owner
 from loadmanager.member.placement_policies import PlacementPolicies
 from loadmanager.member.published_feed import PublishedFeed
+from loadmanager.testing.cluster import LoopTime
 
 
 class Led:
@@ -275,7 +276,7 @@ async def led_fleet(
     """A running fleet with a leader."""
     records = range(brokers if extensible else 0)
     async with a_fleet(brokers, bundles, records, tree) as fleet, Scope("policies") as scope:
-        led = Led(fleet, clock or LoopClock(), extensible=extensible)
+        led = Led(fleet, clock or LoopTime(), extensible=extensible)
         if strategies is not None:
             led.strategies.set(strategies)
         readers = [

@@ -43,25 +43,10 @@ from loadmanager.member.record_orders import RecordOrders
 from loadmanager.member.settings import BrokerSettings, StateSettings
 from loadmanager.member.state_cache import StateCache
 from loadmanager.member.state_records import StateRecords
+from loadmanager.testing.cluster import LoopTime
 
 Leaf = TypeVar("Leaf")
 NS = NamespaceName("public", "default")
-
-
-class LoopClock:
-    """The loop's time: all parts share the virtual time."""
-
-    def now_ms(self) -> int:
-        """Milliseconds."""
-        return int(asyncio.get_running_loop().time() * 1000)
-
-    def monotonic_s(self) -> float:
-        """Seconds."""
-        return asyncio.get_running_loop().time()
-
-    def monotonic_ns(self) -> int:
-        """Nanoseconds."""
-        return round(asyncio.get_running_loop().time() * 1e9)
 
 
 class Tenant:
@@ -184,7 +169,7 @@ class Broker:
         self.tenant = Tenant()
         self.steps: list[Transition] = []
         self.scope = fleet.scope
-        settings, clock = Live(BrokerSettings(lookups_max=100)), LoopClock()
+        settings, clock = Live(BrokerSettings(lookups_max=100)), LoopTime()
         self.leading = PresentLeader()
         self.brokers = Brokers(self.store, clock)
         self.namespaces = Namespaces(self.store, settings)

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from clusters.members import LoopClock
 
 from loadmanager.broker import settings
 from loadmanager.broker.compose import Parts
@@ -39,6 +38,7 @@ from loadmanager.leader.ports.mover import Released
 from loadmanager.leader.ports.operating import LeaderOperations
 from loadmanager.leader.ports.peers import Peers
 from loadmanager.limits.broker import BrokerThrottling
+from loadmanager.testing.cluster import LoopTime
 
 NS = NamespaceName("public", "default")
 FAST = {
@@ -66,7 +66,7 @@ class FixedSampler:
         )
 
 
-class AheadClock(LoopClock):
+class AheadClock(LoopTime):
     """The loop's time; that of rate limits is ahead of it by as much as a test says."""
 
     def __init__(self) -> None:
@@ -275,7 +275,7 @@ class Cluster:
             last_stats=stats,
             bundles=sorted(stats),
             num_bundles=len(stats),
-            last_update=LoopClock().now_ms() - int(age_s * 1000),
+            last_update=LoopTime().now_ms() - int(age_s * 1000),
         )
         for field in ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out"):
             setattr(data, field, sum(getattr(item, field) for item in stats.values()))

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from clusters.counting_store import CountingStore, CountingTree
 from clusters.led import Led, led_fleet
-from clusters.members import NS, Broker, LoopClock, a_fleet
+from clusters.members import NS, Broker, a_fleet
 from clusters.running import Written, until
 from limits.driven import DrivenClock, a_broker
 from member.test_reporting import FixedSampler, a_reporter
@@ -24,6 +24,7 @@ from loadmanager.kit.sampler import Reading
 from loadmanager.limits.policies import PublishRate, plain
 from loadmanager.member.recorder import Recorder
 from loadmanager.member.settings import BrokerSettings
+from loadmanager.testing.cluster import LoopTime
 
 BUNDLES = 64
 REPORT_BYTES_MAX = 2_000
@@ -154,7 +155,7 @@ async def test_the_boundaries_of_many_namespaces() -> None:
 @asynccontextmanager
 async def a_leader(namespaces: int) -> AsyncIterator[tuple[Led, CountingStore]]:
     """The leader of two brokers, of which one serves a bundle of each namespace."""
-    async with led_fleet(2, tree=CountingTree(), clock=LoopClock()) as led:
+    async with led_fleet(2, tree=CountingTree(), clock=LoopTime()) as led:
         stats = {
             f"acme/ns-{number:03}/0x00000000_0xffffffff": NamespaceBundleStats(topics=1)
             for number in range(namespaces)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from clusters.members import NS, LoopClock, a_fleet
+from clusters.members import NS, a_fleet
 from structlog.testing import capture_logs
 
 from loadmanager.engine.policies.eligibility import versions_of
@@ -17,6 +17,7 @@ from loadmanager.kit.metadata.memory import MemoryStore, MemoryTree
 from loadmanager.kit.metadata.store import Change, ChangeKind
 from loadmanager.kit.names import TopicName
 from loadmanager.leader.brokers import Brokers
+from loadmanager.testing.cluster import LoopTime
 
 GOOD, BAD = "good:8080", "bad:8080"
 BUNDLE = "public/default/0x00000000_0x40000000"
@@ -84,7 +85,7 @@ async def test_a_registration_that_no_session_holds_is_no_broker(store: MemorySt
     """No broker is there, so no bundle may be placed there."""
     await store.create(paths.broker(BAD), a_report())
     corrupt = Corrupt()
-    brokers = Brokers(store, LoopClock(), corrupt)
+    brokers = Brokers(store, LoopTime(), corrupt)
     await brokers.on_change(RESYNC)
     assert (set(brokers.reports), brokers.registered, corrupt.paths) == (
         {GOOD},
@@ -97,7 +98,7 @@ async def test_versions_of_both_managers(store: MemoryStore) -> None:
     """The extensible manager's registrations name the version otherwise."""
     await register(store, GOOD, a_report(brokerVersionString="4.0.1"))
     await register(store, BAD, a_report(brokerVersion="4.2.0"))
-    brokers = Brokers(store, LoopClock())
+    brokers = Brokers(store, LoopTime())
     await brokers.on_change(RESYNC)
     assert versions_of(brokers.reports) == {GOOD: "4.0.1", BAD: "4.2.0"}
 
@@ -106,7 +107,7 @@ async def test_versions_of_both_managers(store: MemoryStore) -> None:
 async def test_only_the_corrupt_report_is_left_out(store: MemoryStore, value: bytes) -> None:
     """It is logged once and counted. Its broker stays registered, and its next report counts."""
     corrupt, heard = Corrupt(), list[tuple[str, bool]]()
-    brokers = Brokers(store, LoopClock(), corrupt)
+    brokers = Brokers(store, LoopTime(), corrupt)
     brokers.listeners.append(lambda broker, report: heard.append((broker, report is not None)))
     await register(store, BAD, a_report())
     await brokers.on_change(RESYNC)
@@ -127,7 +128,7 @@ async def test_only_the_corrupt_report_is_left_out(store: MemoryStore, value: by
 @pytest.mark.parametrize(("leads", "level"), [(True, "info"), (False, "debug")])
 async def test_the_leader_tells_who_left(store: MemoryStore, *, leads: bool, level: str) -> None:
     """Of the whole fleet, one line says it, and what follows for bundles that are left."""
-    brokers = Brokers(store, LoopClock(), leads=lambda: leads)
+    brokers = Brokers(store, LoopTime(), leads=lambda: leads)
     await register(store, BAD, a_report())
     await brokers.on_change(RESYNC)
     with capture_logs() as lines:
@@ -147,7 +148,7 @@ async def test_pulsars_own_bundles_are_valid(store: MemoryStore) -> None:
     names = ["pulsar/c1/127.0.0.1:38081", "sla-monitor/c1/h:8080", "pulsar/h:8080", "pulsar/system"]
     bundles = [f"{name}/0x00000000_0xffffffff" for name in names]
     await register(store, BAD, a_report(bundles=bundles, cpu={"usage": -1, "limit": -1}))
-    brokers = Brokers(store, LoopClock())
+    brokers = Brokers(store, LoopTime())
     await brokers.on_change(RESYNC)
     assert brokers.reports[BAD].bundles == bundles
 
@@ -155,7 +156,7 @@ async def test_pulsars_own_bundles_are_valid(store: MemoryStore) -> None:
 async def test_a_broker_that_is_gone_is_no_longer_corrupt(store: MemoryStore) -> None:
     """Both after a notification and after a RESYNC."""
     corrupt = Corrupt()
-    brokers = Brokers(store, LoopClock(), corrupt)
+    brokers = Brokers(store, LoopTime(), corrupt)
     for change in (Change(ChangeKind.DELETED, paths.broker(BAD)), RESYNC):
         await register(store, BAD, b"garbage")
         await brokers.on_change(RESYNC)
@@ -167,7 +168,7 @@ async def test_a_broker_that_is_gone_is_no_longer_corrupt(store: MemoryStore) ->
 
 async def test_every_new_name_is_checked(store: MemoryStore) -> None:
     """Names of the last report are not checked again."""
-    brokers = Brokers(store, LoopClock())
+    brokers = Brokers(store, LoopTime())
     other = "public/default/0x40000000_0x80000000"
     for bundles, readable in (
         ([BUNDLE], True),
@@ -184,7 +185,7 @@ async def test_every_new_name_is_checked(store: MemoryStore) -> None:
 async def test_a_report_from_the_future_counts_from_its_arrival(store: MemoryStore) -> None:
     """A clock that is a day ahead does not keep a report fresh for a day."""
 
-    class Noon(LoopClock):
+    class Noon(LoopTime):
         def now_ms(self) -> int:
             return 1_000
 

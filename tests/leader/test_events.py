@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 import pytest
-from clusters.members import LoopClock
 
 from loadmanager.kit.errors import OperationalError
 from loadmanager.leader import decisions, events
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.documents.decisions import DecisionShown
 from loadmanager.leader.events import EventHub, EventQueue
+from loadmanager.testing.cluster import LoopTime
 
 
 def publish(hub: EventHub, *numbers: int) -> None:
@@ -104,7 +104,7 @@ async def test_listeners_are_limited() -> None:
 
 async def test_quiet_cycles_in_a_row_are_one_decision() -> None:
     """With the newest figures; another reason, kind or term begins a new one."""
-    kept = Decisions(LoopClock())
+    kept = Decisions(LoopTime())
     told: list[str] = []
     kept.listener = lambda decision: told.append(decision.id)
     for cycle, (same, epoch) in enumerate([("a", 1), ("a", 1), ("b", 1), ("a", 1), ("a", 2)]):
@@ -126,7 +126,7 @@ async def test_quiet_cycles_in_a_row_are_one_decision() -> None:
 
 async def test_kept_decisions_are_bounded_by_number_and_size() -> None:
     """The oldest go; a single one that is too large stays alone."""
-    kept = Decisions(LoopClock())
+    kept = Decisions(LoopTime())
     for number in range(decisions.DECISIONS_MAX + 5):
         kept.remember("x", partial(dict, n=number), epoch=1, cycle=0)
     assert len(kept.last(10_000)) == decisions.DECISIONS_MAX

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from clusters.members import LoopClock
 
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import ConflictError, OperationalError
@@ -21,6 +20,7 @@ from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.tasks import Interval, Scope, Steps, every, forever
 from loadmanager.leader.leading import PresentLeader
 from loadmanager.member.leading.leadership import FAILURES_IN_A_ROW_MAX, Leadership
+from loadmanager.testing.cluster import LoopTime
 
 Lead = Callable[[Term, Scope, Steps], Awaitable[None]]
 
@@ -30,8 +30,8 @@ class Candidate:
 
     def __init__(self, store: MemoryStore, name: str, lead: Lead) -> None:
         self.store, self.leading = store, PresentLeader()
-        self.election = StoreElection(store, LoopClock(), broker_id=name, web_url=f"http://{name}")
-        self.leadership = Leadership(self.election, self.leading, lead, LoopClock())
+        self.election = StoreElection(store, LoopTime(), broker_id=name, web_url=f"http://{name}")
+        self.leadership = Leadership(self.election, self.leading, lead, LoopTime())
 
     async def start(self, scope: Scope) -> None:
         """Campaign."""
@@ -179,7 +179,7 @@ async def test_orders_are_refused_from_the_moment_that_a_term_is_known() -> None
     tree, leading = MemoryTree(), PresentLeader()
     async with tree.session(timeout_s=5) as store, Scope("test") as scope:
         election = StoreElection(
-            store, LoopClock(), broker_id="b0:1", web_url="", on_leader=leading.learn_of
+            store, LoopTime(), broker_id="b0:1", web_url="", on_leader=leading.learn_of
         )
         watcher = Watcher(store, paths.LEADER, election.on_change)
         scope.spawn(watcher.run(), "watch")

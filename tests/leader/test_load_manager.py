@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from clusters.led import led_fleet
-from clusters.members import NS, LoopClock
+from clusters.members import NS
 
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import NamespaceBundleStats
@@ -23,6 +23,7 @@ from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.tasks import Steps
 from loadmanager.leader.documents.decisions import DecisionShown
 from loadmanager.leader.load_feed import LoadFeed
+from loadmanager.testing.cluster import LoopTime
 
 GOLD = {
     "namespaces": ["gold/.*"],
@@ -266,7 +267,7 @@ async def test_averages_of_a_deposed_leader_are_not_stored() -> None:
     async with led_fleet(1) as led:
         bundle = f"{NS}/0x00000000_0x40000000"
         await led.report(0, {bundle: NamespaceBundleStats(msg_rate_in=900)})
-        election = StoreElection(led.store, LoopClock(), broker_id="b0:8080", web_url="")
+        election = StoreElection(led.store, LoopTime(), broker_id="b0:8080", web_url="")
         term = await election.campaign()
         for _ in range(2):  # created, then overwritten
             await led.feed.save(led.store, -1, term.checks)
@@ -276,7 +277,7 @@ async def test_averages_of_a_deposed_leader_are_not_stored() -> None:
             view,
             observe=unheard,
             brokers=brokers,
-            clock=LoopClock(),
+            clock=LoopTime(),
             corrupt=Corrupt(),
             steps=Steps(),
         )

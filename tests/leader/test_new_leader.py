@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from clusters.led import Led, led_fleet
-from clusters.members import NS, LoopClock
+from clusters.members import NS
 
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import NamespaceBundleStats
@@ -28,6 +28,7 @@ from loadmanager.kit.metadata.store import VersionConflictError
 from loadmanager.kit.reason import Reason
 from loadmanager.leader.memory_keeper import AGE_MS_MAX, MemoryKeeper
 from loadmanager.leader.warm_up import WarmUp
+from loadmanager.testing.cluster import LoopTime
 
 A = f"{NS}/0x00000000_0x40000000"
 MEMORIES: list[tuple[Strategy, Any]] = [
@@ -161,7 +162,7 @@ async def test_a_deposed_leader_stores_nothing() -> None:
     """Its writes carry the checks of its term; what did not change is not written again."""
     strategy = registry.SHEDDERS["ThresholdShedder"]
     async with led_fleet(1) as led:
-        election = StoreElection(led.store, LoopClock(), broker_id="b0:8080", web_url="")
+        election = StoreElection(led.store, LoopTime(), broker_id="b0:8080", web_url="")
         term = await election.campaign()
         keeper = a_keeper(led, strategy, term.checks)
         for _ in range(2):

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import pytest
-from clusters.members import LoopClock
 
 from loadmanager.broker import settings
 from loadmanager.broker.settings.live import LiveSettings
@@ -20,6 +19,7 @@ from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.settings import ThrottlingSettings
 from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.settings import BrokerSettings
+from loadmanager.testing.cluster import LoopTime
 
 BAD, GOOD = NamespaceName("public", "a-bad"), NamespaceName("public", "good")
 CORRUPT = [b"garbage", b"[1]", b'{"a":"\xff\xfe"}', b'{"a":' * 300 + b"1" + b"}" * 300]
@@ -40,7 +40,7 @@ async def records() -> AsyncIterator[Records]:
     async with MemoryTree().session() as store:
         live = LiveSettings(settings.KEYS.load())
         namespaces = Namespaces(store, Live(BrokerSettings()))
-        clock, in_force = LoopClock(), live.live(ThrottlingSettings)
+        clock, in_force = LoopTime(), live.live(ThrottlingSettings)
         throttling = BrokerThrottling(in_force.value, cluster="c", now_ns=clock.monotonic_ns())
         await namespaces.create_tenant("public", {})
         for namespace in (BAD, GOOD):

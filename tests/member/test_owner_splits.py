@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from clusters.members import NS, LoopClock, a_fleet
+from clusters.members import NS, a_fleet
 
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.leader.decisions import Decisions
 from loadmanager.member.owner_splits import STRATEGY, OwnerSplits
+from loadmanager.testing.cluster import LoopTime
 
 
 async def test_a_split_has_its_figures_and_its_outcome() -> None:
@@ -24,7 +25,7 @@ async def test_a_split_has_its_figures_and_its_outcome() -> None:
             cluster=broker.cluster,
             ownership=broker.ownership,
             hosting=broker.tenant,
-            decisions=Decisions(LoopClock()),
+            decisions=Decisions(LoopTime()),
             observe=lambda _epoch, _cycle, plan: observed.append(plan),
         )
         await splits.tick()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import structlog
-from clusters.members import NS, LoopClock, a_fleet, nothing_open
+from clusters.members import NS, a_fleet, nothing_open
 
 from loadmanager.broker.ports.directory import TopicRecords
 from loadmanager.engine.ownership.states import BundleState, LifeCause
@@ -20,6 +20,7 @@ from loadmanager.kit.metadata.store import delete_tree
 from loadmanager.kit.names import TopicName
 from loadmanager.member.settings import BrokerSettings
 from loadmanager.member.stopping import release_all
+from loadmanager.testing.cluster import LoopTime
 
 BUNDLE = "public/default/0x00000000_0x40000000"
 
@@ -185,7 +186,7 @@ async def test_a_stopping_broker_releases_everything() -> None:
         for bundle in (await leaving.namespaces.bundles(NS)).names:
             await leaving.acquire(bundle)
         settings = BrokerSettings(bundle_unload_timeout_ms=1000, shutdown_unloads_max=3)
-        await release_all(leaving.ownership, LoopClock(), Live(settings))
+        await release_all(leaving.ownership, LoopTime(), Live(settings))
         assert leaving.ownership.owned() == []
         assert leaving.tenant.open == set()
         with pytest.raises(OperationalError):
@@ -485,7 +486,7 @@ async def test_a_stop_waits_for_bundles_in_transit() -> None:
         acquiring = asyncio.ensure_future(broker.ownership.acquire(BUNDLE, "test"))
         await _until(lambda: broker.ownership.state(BUNDLE) is BundleState.OPENING)
         stop = asyncio.ensure_future(
-            release_all(broker.ownership, LoopClock(), Live(BrokerSettings()))
+            release_all(broker.ownership, LoopTime(), Live(BrokerSettings()))
         )
         await asyncio.sleep(0)
         broker.tenant.opening.set()

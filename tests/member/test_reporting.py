@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import msgspec
 import structlog
-from clusters.members import Broker, LoopClock, a_fleet
+from clusters.members import Broker, a_fleet
 
 from loadmanager.engine.load.reports import (
     LocalBrokerData,
@@ -18,6 +18,7 @@ from loadmanager.kit.metadata import paths
 from loadmanager.kit.sampler import Reading, SensorFault, SystemUsage
 from loadmanager.member.reporter import Reporter, shorten
 from loadmanager.member.settings import BrokerSettings
+from loadmanager.testing.cluster import LoopTime
 
 BUNDLE = "public/default/0x00000000_0x40000000"
 
@@ -41,7 +42,7 @@ class FixedSampler:
         return self.usage
 
 
-class SetClock(LoopClock):
+class SetClock(LoopTime):
     """A clock whose wall time a test can set."""
 
     ahead_ms = 0
@@ -51,11 +52,11 @@ class SetClock(LoopClock):
         return super().now_ms() + self.ahead_ms
 
 
-def a_reporter(broker: Broker, sampler: FixedSampler, clock: LoopClock | None = None) -> Reporter:
+def a_reporter(broker: Broker, sampler: FixedSampler, clock: LoopTime | None = None) -> Reporter:
     """A reporter over a broker's parts."""
     base = broker.with_settings(BrokerSettings(report_interval_max_minutes=0.02))
     return Reporter(
-        base=replace(base, clock=clock or LoopClock()),
+        base=replace(base, clock=clock or LoopTime()),
         cluster=broker.cluster,
         hosting=broker.tenant,
         ownership=broker.ownership,

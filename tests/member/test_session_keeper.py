@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import structlog
-from clusters.members import LoopClock
 
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata.memory import MemoryStore, MemoryTree
 from loadmanager.kit.tasks import Scope
 from loadmanager.member.session_keeper import SessionKeeper
+from loadmanager.testing.cluster import LoopTime
 
 
 class Broker:
@@ -29,7 +29,7 @@ class Broker:
             store=store,
             hosting=hosting,
             ownership=ownership,
-            clock=LoopClock(),
+            clock=LoopTime(),
             register=self._register,
             **options,
         )

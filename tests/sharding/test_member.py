@@ -148,6 +148,26 @@ async def test_a_member_that_joins_gets_its_share() -> None:
 
 
 @virtual
+async def test_shards_with_load_move_away_from_a_busy_member() -> None:
+    """However small the service is; those that nobody uses stay."""
+    async with cluster(a_database()[1], members=3, shards=30) as members:
+        busy = members[0]
+        busy.cpu_percent = 90.0
+        idle = {shard.name for shard in busy.member.shards[8:]}
+        used = [
+            next(key for number in range(10_000) if shard.contains(key := f"user {number}"))
+            for shard in busy.member.shards[:8]
+        ]
+        for _ in range(15 * 60):
+            await asyncio.sleep(1)
+            for key in used:
+                for member in members.owners(key):
+                    member.member.own(key, weight=0.5)
+        assert idle <= {shard.name for shard in busy.member.shards}
+        assert any(not busy.owns(key) for key in used)
+
+
+@virtual
 async def test_a_shard_goes_where_it_is_sent() -> None:
     """Its `with` blocks end before it is closed, and `ended` tells those who work for it."""
     _, counters = a_database()

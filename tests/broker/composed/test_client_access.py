@@ -9,7 +9,6 @@ from typing import Any
 
 import jwt
 import pytest
-from clusters.members import LoopClock
 from clusters.running import NS, Client, Cluster, a_cluster
 from kit.security.tokens import ADMIN, VALUES, token, verifier
 from structlog.testing import capture_logs
@@ -19,6 +18,7 @@ from loadmanager.broker.wire.frames import Frame, encode
 from loadmanager.engine.policies.permissions import FIELD
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.security.identity import Identity, Verifier
+from loadmanager.testing.cluster import LoopTime
 
 TOPIC = TopicName("persistent", NS, "t")
 CONNECTED, ERROR, PONG, CHALLENGE = 3, 14, 19, 36
@@ -200,7 +200,7 @@ class Brief:
 
     def verify(self, credentials: str) -> Identity:
         role, _, lives = credentials.partition(" for ")
-        return Identity(role, LoopClock().now_ms() / 1000 + float(lives) if lives else None)
+        return Identity(role, LoopTime().now_ms() / 1000 + float(lives) if lives else None)
 
 
 async def test_a_proof_that_ends() -> None:
