@@ -120,4 +120,6 @@ def test_a_member_logs_as_its_program_does(caplog: pytest.LogCaptureFixture) -> 
     names = {record.name for record in caplog.records}
     assert "loadmanager.ownership" in names
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert any(record.message.startswith("bundle acquired bundle=") for record in caplog.records)
+    assert any(
+        record.getMessage().startswith("bundle acquired bundle=") for record in caplog.records
+    )
