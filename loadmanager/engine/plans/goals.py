@@ -1,48 +1,118 @@
-"""What a plan is for, and within which limits."""
+"""What a plan is for, and within which limits. Both are stored with an order to reach a goal."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection
-from dataclasses import dataclass
+import msgspec
+
+from loadmanager.engine.bundles.ranges import split_bundle_name
+from loadmanager.engine.plans.windows import Window
+from loadmanager.kit.errors import BadInputError
+
+NAMES_MAX = 1_000
+"""Names that a goal, or its limits, may have."""
+WINDOWS_MAX = 20
+MOVES_MAX = 10_000
+NUMBER_MAX = 1e18
 
 
-@dataclass(frozen=True, slots=True)
-class Even:
-    """Every broker's usage is within this part of 1 of the mean of all."""
-
-    within: float
+class _Value(msgspec.Struct, frozen=True, rename="camel", tag_field="kind"):
+    pass
 
 
-@dataclass(frozen=True, slots=True)
-class Filled:
+class Even(_Value, frozen=True, tag="even"):
+    """Every broker's usage is within so many percentage points of the mean of all."""
+
+    within_points: float
+
+
+class Filled(_Value, frozen=True, tag="filled"):
     """A broker, a new one say, has this part of the mean usage."""
 
     broker: str
     part: float = 0.95
 
 
-@dataclass(frozen=True, slots=True)
-class Emptied:
+class Emptied(_Value, frozen=True, tag="emptied"):
     """A broker has no bundle that may leave it."""
 
     broker: str
 
 
-Goal = Even | Filled | Emptied
+class Spare(_Value, frozen=True, tag="spare"):
+    """Any one broker may be lost: the others can take its bundles, and none is overloaded then."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanLimits:
-    """What a plan may cost at most, and what it leaves alone."""
+class Apart(_Value, frozen=True, tag="apart"):
+    """No broker has bundles of two of these tenants or namespaces."""
 
-    moves: int = 10_000
-    traffic: float = math.inf
-    """Bytes/s of the bundles that move."""
-    clients: float = math.inf
-    """Producers and consumers that are paused."""
-    stay: Collection[str] = frozenset()
-    """Bundles and namespaces that stay where they are."""
+    names: tuple[str, ...]
+
+
+Goal = Even | Filled | Emptied | Spare | Apart
+
+
+class PlanLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a plan may cost at most, when its moves may be made, and what it leaves alone."""
+
+    moves: int = MOVES_MAX
+    traffic: float | None = None
+    """Bytes/s of all bundles that move; None: any."""
+    clients: float | None = None
+    """Producers and consumers that are paused; one that is paused twice counts twice."""
+    client_seconds: float | None = None
+    """The sum of their pauses."""
+    stay: tuple[str, ...] = ()
+    """Bundles, namespaces and tenants that stay where they are."""
+    from_ms: int = 0
+    """No move before this time (ms since the epoch)."""
+    until_ms: int | None = None
+    """No move after it."""
+    windows: tuple[str, ...] = ()
+    """Moves are made in these hours alone (`engine.plans.windows`); none: at any time."""
 
 
 NO_LIMITS = PlanLimits()
+
+
+def stays(stay: frozenset[str], bundle: str) -> bool:
+    """Whether a bundle is to stay: by itself, with its namespace or with its tenant."""
+    namespace, _ = split_bundle_name(bundle)
+    return bool(stay) and not stay.isdisjoint((bundle, namespace, namespace.partition("/")[0]))
+
+
+def belongs(bundle: str, name: str) -> bool:
+    """Whether a bundle is one of this tenant or namespace."""
+    return bundle.startswith(f"{name}/")
+
+
+def check(goal: Goal, limits: PlanLimits) -> None:
+    """Raise `BadInputError` for what no plan can be made of."""
+    match goal:
+        case Even(within_points=points):
+            _require(0 < points <= 100, f"even within {points:g} points: 0 to 100 is allowed")
+        case Filled(part=part):
+            _require(0 < part <= 1, f"a part of {part:g} of the mean: 0 to 1 is allowed")
+        case Apart(names=names):
+            _check_names(names)
+            _require(len(set(names)) > 1, "name two tenants or namespaces to keep apart, at least")
+            inside = [name for name in names for other in names if belongs(name, other)]
+            _require(not inside, f"{', '.join(inside)}: the tenant is named, too")
+    _check_names(limits.stay)
+    _require(1 <= limits.moves <= MOVES_MAX, f"1 to {MOVES_MAX} moves are allowed")
+    for limit in (limits.traffic, limits.clients, limits.client_seconds):
+        _require(limit is None or 0 <= limit < NUMBER_MAX, "a limit is 0 or more")
+    ends = limits.until_ms is None or limits.until_ms > limits.from_ms
+    _require(ends, "it is to be done before it may begin")
+    _require(len(limits.windows) <= WINDOWS_MAX, f"at most {WINDOWS_MAX} windows are allowed")
+    for text in limits.windows:
+        Window.parse(text)
+
+
+def _require(condition: bool, text: str) -> None:
+    if not condition:
+        raise BadInputError(text)
+
+
+def _check_names(names: tuple[str, ...]) -> None:
+    if len(names) > NAMES_MAX or any(not 0 < len(name) <= 1024 for name in names):
+        raise BadInputError(f"at most {NAMES_MAX} names of 1 to 1024 characters are allowed")

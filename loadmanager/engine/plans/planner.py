@@ -7,20 +7,34 @@ cycles to carry out, and is to be made anew after every few moves.
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from loadmanager.engine.load import usage_model
 from loadmanager.engine.load.bundle_columns import clients_of
 from loadmanager.engine.load.snapshot import ClusterSnapshot
-from loadmanager.engine.load.usage_model import Learned
-from loadmanager.engine.plans.goals import NO_LIMITS, Emptied, Even, Filled, Goal, PlanLimits
+from loadmanager.engine.load.usage_model import Learned, UsageModel
+from loadmanager.engine.plans.goals import (
+    NO_LIMITS,
+    Apart,
+    Emptied,
+    Even,
+    Filled,
+    Goal,
+    PlanLimits,
+    Spare,
+    belongs,
+    stays,
+)
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.evening import (
+    OVERLOAD,
     REFUSED_MAX,
     BestMove,
     ModelledBrokers,
@@ -46,7 +60,7 @@ class Point:
     spread: float
     """Standard deviation of the brokers' usage."""
     farthest: float
-    """The usage of the broker that is farthest from the mean, less the mean."""
+    """How far the usage of the broker that is farthest from the mean is from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +74,10 @@ class GoalPlan:
     reached: bool
     ends: str
     """Why it has no further move: one word."""
+    error: float
+    """The mean error of the usages of the curve."""
+    learned: Learned
+    """What the model has learned with this snapshot."""
 
 
 def plan(
@@ -67,20 +85,29 @@ def plan(
     settings: StrategySettings,
     goal: Goal,
     limits: PlanLimits = NO_LIMITS,
+    *,
     learned: Learned | None = None,
+    leaving: Mapping[str, str] | None = None,
 ) -> GoalPlan:
-    """The fewest moves that the search finds towards a goal.
+    """The fewest moves that the search finds towards a goal; the times of the limits do not count.
 
-    `learned`: what `BalancedShedder` remembers of usage. Raises `KeyError` for a broker that does
-    not report.
+    `learned`: what is remembered of usage. `leaving`: bundle → the broker that it has left, whose
+    report may still have it. Raises `KeyError` for a broker that does not report.
     """
     columns, before = snapshot.columns, learned or Learned()
-    model = usage_model.fit(
-        columns, snapshot.averages, settings.weights, before, learning=learned is None
-    )
-    cluster = ModelledBrokers(snapshot, model, DIFFERENCE, leaving={}, far=())
+    model = usage_model.fit(columns, snapshot.averages, settings.weights, before)
+    cluster = ModelledBrokers(snapshot, model, DIFFERENCE, leaving=leaving or {}, far=())
     cluster.intake_max = math.inf
-    return _Planning(snapshot, settings, cluster, goal, limits).made()
+    return _Planning(snapshot, settings, cluster, goal, limits).made(model)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """A part of a plan: moves of one kind."""
+
+    scope: SearchScope
+    must: bool = False
+    """Whether moves are made that cost more than they even out."""
 
 
 class _Planning:
@@ -94,83 +121,224 @@ class _Planning:
         goal: Goal,
         limits: PlanLimits,
     ) -> None:
-        self._snapshot, self._cluster, self._goal, self._limits = snapshot, cluster, goal, limits
-        self._search = MoveSearch(snapshot, settings, cluster, _scope(cluster, goal, limits))
+        self._snapshot, self._settings, self._cluster = snapshot, settings, cluster
+        self._goal, self._limits = goal, limits
+        self._stay = frozenset(limits.stay)
         self._moves: list[Unload] = []
         self._curve = [Point(0, 0.0, 0.0, float(cluster.usage.std()), cluster.farthest)]
+        self._owners = _Owners(snapshot, cluster)
 
-    def made(self) -> GoalPlan:
-        ends = "Reached"
-        while not self._reached():
-            best = self._search.best()
-            if best is None or (best.net <= 0 and not isinstance(self._goal, Emptied)):
-                ends = "NothingHelps"
-                break
-            if not may_go(
-                self._snapshot, self._search.bundle(best), self._cluster.names[best.destination]
-            ):
-                self._search.refuse(best)
-                if len(self._search.refused) > REFUSED_MAX:
-                    ends = "NothingHelps"
-                    break
-                continue
-            if (point := self._after(best)) is None:
-                ends = "Limits"
-                break
-            self._make(best, point)
-        reached = self._reached() or (isinstance(self._goal, Emptied) and self._is_empty())
-        return GoalPlan(
-            self._goal,
-            tuple(self._moves),
-            tuple(self._curve),
-            reached,
-            "Reached" if reached else ends,
-        )
+    def made(self, model: UsageModel) -> GoalPlan:
+        ends = self._impossible() or self._ends()
+        reached = ends == "Reached"
+        curve = tuple(self._curve)
+        error = float(model.error.mean()) if len(model.error) else 0.0
+        return GoalPlan(self._goal, tuple(self._moves), curve, reached, ends, error, model.learned)
 
-    def _after(self, move: BestMove) -> tuple[float, float] | None:
+    def _ends(self) -> str:
+        """Make the moves; returns why there are no more."""
+        if self._reached():
+            return "Reached"
+        for stage in self._stages():
+            search = MoveSearch(self._snapshot, self._settings, self._cluster, stage.scope)
+            while (move := self._next(search, must=stage.must)) is not None:
+                if (after := self._after(search, move)) is None:
+                    return "Limits"
+                self._make(search, move, after)
+                if not stage.must and self._reached():
+                    return "Reached"
+        return "Reached" if self._reached() else "NothingHelps"
+
+    def _next(self, search: MoveSearch, *, must: bool) -> BestMove | None:
+        """The next move that policies allow."""
+        while len(search.refused) <= REFUSED_MAX or must:
+            best = search.best()
+            if best is None or (best.net <= 0 and not must):
+                return None
+            if may_go(self._snapshot, search.bundle(best), self._cluster.names[best.destination]):
+                return best
+            search.refuse(best)
+        return None
+
+    def _after(self, search: MoveSearch, move: BestMove) -> tuple[float, float] | None:
         """Bytes/s and clients that have moved after this move; None if those are too many."""
-        bundle, source = self._search.bundle(move), self._cluster.names[move.source]
+        bundle, source = search.bundle(move), self._cluster.names[move.source]
         clients = clients_of(self._snapshot.reports[source].last_stats, [bundle])
         traffic = self._curve[-1].traffic + self._snapshot.averages.quick_of(bundle)
         paused = self._curve[-1].clients + float(clients[0])
         limits = self._limits
         fits = len(self._moves) < limits.moves
-        fits = fits and traffic <= limits.traffic and paused <= limits.clients
+        fits = fits and (limits.traffic is None or traffic <= limits.traffic)
+        fits = fits and (limits.clients is None or paused <= limits.clients)
         return (traffic, paused) if fits else None
 
-    def _make(self, move: BestMove, after: tuple[float, float]) -> None:
+    def _make(self, search: MoveSearch, move: BestMove, after: tuple[float, float]) -> None:
         cluster = self._cluster
         names = cluster.names[move.source], cluster.names[move.destination]
+        (usage, measured, error), (other, other_measured, other_error) = (
+            cluster.fields(row) for row in (move.source, move.destination)
+        )
+        (bundle,) = search.make(move, np.array([move.at]))
         why: dict[str, float | str] = {
             "gain": move.gain,
-            "usage": cluster.fields(move.source)[0],
-            "destinationUsage": cluster.fields(move.destination)[0],
+            "usage": usage,
+            "usageMeasured": measured,
+            "usageError": error,
+            "usageAfter": cluster.fields(move.source)[0],
+            "destinationUsage": other,
+            "destinationMeasured": other_measured,
+            "destinationError": other_error,
+            "destinationUsageAfter": cluster.fields(move.destination)[0],
         }
-        (bundle,) = self._search.make(move, np.array([move.at]))
-        why["usageAfter"] = cluster.fields(move.source)[0]
-        why["destinationUsageAfter"] = cluster.fields(move.destination)[0]
+        self._owners.move(bundle, move.source, move.destination)
         self._moves.append(Unload(bundle, *names, type(self._goal).__name__, why))
         spread, farthest = float(cluster.usage.std()), cluster.farthest
         self._curve.append(Point(len(self._moves), *after, spread, farthest))
 
+    # What the goals are
+
     def _reached(self) -> bool:
+        cluster = self._cluster
+        match self._goal:
+            case Even(within_points=points):
+                return cluster.farthest <= points / 100
+            case Filled(broker=broker, part=part):
+                return cluster.fields(cluster.row(broker))[0] >= part * cluster.mean
+            case Emptied(broker=broker):
+                return not self._owners.bundles[cluster.row(broker)]
+            case Spare():
+                return self._can_lose_any()
+            case Apart(names=names):  # pragma: no branch
+                return not any(len(self._owners.of(row, names)) > 1 for row in cluster.rows)
+
+    def _impossible(self) -> str | None:
+        """Why no move could reach the goal."""
+        if not isinstance(self._goal, Spare):
+            return None
+        cluster = self._cluster
+        room = (OVERLOAD - cluster.beside) * cluster.size
+        left = room.sum() - room
+        carried = ((cluster.usage - cluster.beside) * cluster.size).sum()
+        return "NotEnoughBrokers" if len(left) < 2 or carried > left.min() else None
+
+    def _stages(self) -> Iterator[_Stage]:
+        """The kinds of moves towards the goal; a later one begins when an earlier one has ended."""
         cluster, goal = self._cluster, self._goal
-        if isinstance(goal, Even):
-            return cluster.farthest <= goal.within
-        if isinstance(goal, Filled):
-            return cluster.fields(cluster.row(goal.broker))[0] >= goal.part * cluster.mean
-        return False
+        stay = self._stay
+        leaves: Callable[[str], bool] | None = partial(_is_free, stay) if stay else None
+        match goal:
+            case Even() | Spare():
+                yield _Stage(SearchScope(leaves=leaves))
+            case Filled(broker=broker):
+                takers = [row for row in cluster.open_rows if row == cluster.row(broker)]
+                yield _Stage(SearchScope(takers=takers, leaves=leaves))
+            case Emptied(broker=broker):
+                row = cluster.row(broker)
+                takers = [other for other in cluster.open_rows if other != row]
+                yield _Stage(SearchScope(sources=[row], takers=takers, leaves=leaves), must=True)
+            case Apart(names=names):
+                keeper = self._owners.apart(names)
+                for name in names:
+                    wrong = [
+                        row
+                        for row in cluster.rows
+                        if keeper.get(row) != name and name in self._owners.of(row, [name])
+                    ]
+                    right = [row for row in cluster.open_rows if keeper.get(row) == name]
+                    if wrong and right:
+                        leaves = partial(_is_free_of, stay, name)
+                        yield _Stage(
+                            SearchScope(sources=wrong, takers=right, leaves=leaves), must=True
+                        )
 
-    def _is_empty(self) -> bool:
-        assert isinstance(self._goal, Emptied)
-        gone = {move.bundle for move in self._moves}
-        return gone >= self._snapshot.reports[self._goal.broker].last_stats.keys()
+    def _can_lose_any(self) -> bool:
+        """Whether the others can take each broker's bundles, the largest first to the least used,
+        and none is overloaded by that.
+        """
+        cluster = self._cluster
+        busiest_first = np.argsort(-(cluster.usage * cluster.size), kind="stable").tolist()
+        return all(self._can_lose(row) for row in busiest_first)
+
+    def _can_lose(self, lost: int) -> bool:
+        cluster = self._cluster
+        rest = [(float(cluster.usage[row]), row) for row in cluster.rows if row != lost]
+        heapq.heapify(rest)
+        for share in sorted(map(cluster.share, self._owners.bundles[lost]), reverse=True):
+            usage, row = rest[0]
+            after = usage + share / float(cluster.size[row])
+            if share > 0 and after > max(OVERLOAD, usage):
+                return False
+            heapq.heapreplace(rest, (after, row))
+        return True
 
 
-def _scope(cluster: ModelledBrokers, goal: Goal, limits: PlanLimits) -> SearchScope:
-    if isinstance(goal, Even):
-        return SearchScope(stay=limits.stay)
-    row: Sequence[int] = [cluster.row(goal.broker)]
-    if isinstance(goal, Filled):
-        return SearchScope(takers=row, stay=limits.stay)
-    return SearchScope(sources=row, stay=limits.stay)
+def _is_free(stay: frozenset[str], bundle: str) -> bool:
+    return not stays(stay, bundle)
+
+
+def _is_free_of(stay: frozenset[str], name: str, bundle: str) -> bool:
+    return belongs(bundle, name) and not stays(stay, bundle)
+
+
+class _Owners:
+    """Which bundles brokers have, while a plan is made: `[row]`."""
+
+    def __init__(self, snapshot: ClusterSnapshot, cluster: ModelledBrokers) -> None:
+        self._cluster, self._averages = cluster, snapshot.averages
+        on_the_way = snapshot.under_way.bundles
+        self.bundles: list[set[str]] = [
+            {
+                bundle
+                for bundle in snapshot.reports[name].last_stats
+                if bundle not in on_the_way and cluster.leaving.get(bundle) != name
+            }
+            for name in cluster.names
+        ]
+        for bundle, broker in on_the_way.items():
+            if broker in snapshot.columns.row_of:
+                self.bundles[cluster.row(broker)].add(bundle)
+
+    def move(self, bundle: str, source: int, destination: int) -> None:
+        """A bundle moves."""
+        self.bundles[source].discard(bundle)
+        self.bundles[destination].add(bundle)
+
+    def of(self, row: int, names: Sequence[str]) -> dict[str, float]:
+        """Those of some tenants and namespaces that a broker serves, with their bytes/s."""
+        traffic: dict[str, float] = {}
+        for bundle in self.bundles[row]:
+            for name in names:
+                if belongs(bundle, name):
+                    traffic[name] = traffic.get(name, 0.0) + self._averages.quick_of(bundle)
+        return traffic
+
+    def apart(self, names: Sequence[str]) -> dict[int, str]:
+        """The broker's rows, each with the tenant or namespace that keeps it.
+
+        A broker is kept by that which has most there. One without any goes to that which has least
+        room for its traffic; so does, where there is none, the least used of a name that has two.
+        """
+        traffic = {row: self.of(row, names) for row in self._cluster.rows}
+        keeper = {
+            row: max(sorted(served), key=served.__getitem__)
+            for row, served in traffic.items()
+            if served
+        }
+        total = {name: sum(served.get(name, 0.0) for served in traffic.values()) for name in names}
+        usage = self._cluster.usage
+
+        def need(name: str) -> tuple[float, str]:
+            count = sum(1 for kept_by in keeper.values() if kept_by == name)
+            return (total[name] / count if count else math.inf), name
+
+        free = [row for row in self._cluster.open_rows if row not in keeper]
+        for row in sorted(free, key=lambda row: (usage[row], row)):
+            keeper[row] = max(sorted(names), key=need)
+        for name in sorted(names):
+            if name not in keeper.values():
+                several = [
+                    row for row, other in keeper.items() if list(keeper.values()).count(other) > 1
+                ]
+                if several:
+                    keeper[min(several, key=lambda row: (usage[row], row))] = name
+        return keeper

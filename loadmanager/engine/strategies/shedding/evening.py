@@ -120,6 +120,16 @@ class ModelledBrokers:
         self.size = model.size
         self.usage = self._most(self._usages)
         """The most used resource of each broker."""
+        self.beside = self._most(model.base[self._counted])
+        """What of it is used beside traffic."""
+        self._closed = np.array(
+            [
+                name in snapshot.wishes.cordons or snapshot.wishes.refuses(name, None)
+                for name in self.names
+            ],
+            np.bool_,
+        )
+        """True for brokers that take nothing."""
         self.mean = float((self.usage * self.size).sum() / self.size.sum())
         self._knee = knee_of(self.usage, self.size)
         full = max(OVERLOAD, self.mean + OVERLOAD_ABOVE)
@@ -169,9 +179,12 @@ class ModelledBrokers:
         usage, count = self.usage, len(self.usage)
         gives = usage.copy()
         gives[list(spent)] = -1.0
+        if self._closed.any():
+            usage = np.where(self._closed, np.inf, usage)
         few = np.partition(usage, min(LOOKED_AT, count) - 1)[min(LOOKED_AT, count) - 1]
         many = np.partition(gives, max(count - LOOKED_AT, 0))[max(count - LOOKED_AT, 0)]
-        least, most = np.flatnonzero(usage <= few), np.flatnonzero((gives >= many) & (gives >= 0))
+        least = np.flatnonzero((usage <= few) & ~self._closed)
+        most = np.flatnonzero((gives >= many) & (gives >= 0))
         takers = least[np.argsort(usage[least], kind="stable")].tolist()
         sources = most[np.argsort(gives[most], kind="stable")].tolist()
         return sources[: -LOOKED_AT - 1 : -1], takers[:LOOKED_AT]
@@ -227,9 +240,35 @@ class ModelledBrokers:
         return prices
 
     @property
+    def rows(self) -> range:
+        """The rows of all brokers."""
+        return range(len(self.names))
+
+    @property
+    def open_rows(self) -> list[int]:
+        """The rows of the brokers that take bundles."""
+        rows: list[int] = np.flatnonzero(~self._closed).tolist()
+        return rows
+
+    def share(self, bundle: str) -> float:
+        """The usage that a bundle adds to a broker of average size."""
+        bytes_s = self._snapshot.averages.quick_of(bundle)
+        work = np.full((len(self._model.base), 1), bytes_s)
+        work[CPU] *= self._model.costs[cost_class_of(bundle)]
+        by_size = self._per_byte * self.size
+        most: float = float((by_size.mean(axis=1)[:, None] * work[self._counted]).max(initial=0.0))
+        return most
+
+    @property
     def farthest(self) -> float:
-        """How far the usage of the broker that is farthest from the mean is from it."""
-        return float(np.abs(self.usage - self.mean).max())
+        """How far the usage of the broker that is farthest from the mean of all that take bundles
+        is from it.
+        """
+        takes = ~self._closed
+        if not takes.any():
+            return 0.0
+        usage, size = self.usage[takes], self.size[takes]
+        return float(np.abs(usage - (usage * size).sum() / size.sum()).max())
 
     def row(self, broker: str) -> int:
         """The row of a broker. Raises `KeyError` for one that does not report."""
@@ -287,8 +326,8 @@ class SearchScope:
 
     sources: Sequence[int] | None = None
     takers: Sequence[int] | None = None
-    stay: Collection[str] = ()
-    """Bundles and namespaces that stay where they are."""
+    leaves: Callable[[str], bool] | None = None
+    """Whether a bundle may move; None: each may."""
 
 
 EVERYWHERE = SearchScope()
@@ -413,14 +452,10 @@ class MoveSearch:
                 self._counts,
                 idle=self._scope.sources is not None,
             )
-            stay = self._scope.stay
-            if stay:
-                kept = [
-                    at
-                    for at, name in enumerate(offer.names)
-                    if name in stay or split_bundle_name(name)[0] in stay
-                ]
-                offer.without(np.array(kept, np.int64))
+            leaves = self._scope.leaves
+            if leaves is not None:
+                stays = [at for at, name in enumerate(offer.names) if not leaves(name)]
+                offer.without(np.array(stays, np.int64))
             self._movable[source] = offer
         return self._movable[source]
 
