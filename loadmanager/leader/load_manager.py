@@ -79,7 +79,7 @@ CarryOut = Callable[[ClusterSnapshot, Plan], Sequence[Move]]
 
 @dataclass(slots=True, kw_only=True)
 class LoadManager:
-    """Implements `leader.leading.LoadManagement`."""
+    """Implements `leader.present_leader.LoadManagement`."""
 
     epoch: int
     view: ClusterView
