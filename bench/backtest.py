@@ -19,11 +19,11 @@ from loadmanager.broker import settings
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.lab import candidates
 from loadmanager.lab.closed_loop import run
-from loadmanager.lab.days import Day, Shape, make_day
+from loadmanager.lab.days import DayOfLoad, DaySize, make_day
 from loadmanager.lab.measures import Measures, measure
-from loadmanager.lab.results import Weights, cost, standings
+from loadmanager.lab.results import ObjectiveWeights, cost, standings
 
-SHAPE = Shape(brokers=8, bundles=200, minutes=120)
+SHAPE = DaySize(brokers=8, bundles=200, minutes=120)
 
 
 def main(argv: list[str]) -> int:
@@ -68,17 +68,17 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _days(cluster: int, count: int) -> list[Day]:
+def _days(cluster: int, count: int) -> list[DayOfLoad]:
     """Days of one cluster: the same bundles, other noise, other events."""
     first = make_day(1_000 * cluster, SHAPE)
     seeds = range(1_000 * cluster, 1_000 * cluster + count)
     return [replace(first, seed=seed, events=make_day(seed, SHAPE).events) for seed in seeds]
 
 
-def _measures(text: str, day: Day) -> Measures:
+def _measures(text: str, day: DayOfLoad) -> Measures:
     loaded = settings.KEYS.load().with_overrides(candidates.overrides(text))
     return measure(run(day, loaded.leaf(StrategySettings)))
 
 
-def _costs(text: str, days: Sequence[Day]) -> list[float]:
-    return [cost(_measures(text, day), Weights()) for day in days]
+def _costs(text: str, days: Sequence[DayOfLoad]) -> list[float]:
+    return [cost(_measures(text, day), ObjectiveWeights()) for day in days]

@@ -26,8 +26,8 @@ from loadmanager.kit.history.history import FLUSH_S, FileHistory
 from loadmanager.kit.history.segment_writer import COMPRESS_LEVEL
 from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.kit.system.clock import SystemClock
-from loadmanager.lab.brokers import Fleet, Reports
-from loadmanager.lab.days import Shape, make_day, traffic
+from loadmanager.lab.brokers import Fleet, MinuteReports
+from loadmanager.lab.days import DaySize, make_day, traffic
 
 TICK_S = 0.001
 CYCLES = 60
@@ -46,12 +46,12 @@ def main(argv: list[str]) -> int:
 
 def _cycles(bundles: int) -> None:
     """The bytes of an hour of `seen` records, each cycle with all brokers."""
-    day = make_day(1, Shape(brokers=20, bundles=bundles, minutes=CYCLES, events=False))
+    day = make_day(1, DaySize(brokers=20, bundles=bundles, minutes=CYCLES, events=False))
     load, writer = traffic(day), ReportWriter("b:8080", 1)
     fleet = Fleet(day.cores, day.bundles, np.arange(bundles) % len(day.brokers))
     lines = []
     for minute in range(CYCLES):
-        reports = Reports(fleet, load.minute(minute), day.message_bytes, day.clients)
+        reports = MinuteReports(fleet, load.minute(minute), day.message_bytes, day.clients)
         for row, name in enumerate(day.brokers):
             cpu = ResourceUsage(usage=400 + minute / 7, limit=800)
             report = reports.of(row, cpu, minute * 60_000)

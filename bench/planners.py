@@ -28,7 +28,7 @@ from loadmanager.engine.load.averages import QUICK_WEIGHT
 from loadmanager.engine.load.columns import Array, Rows
 from loadmanager.engine.strategies.shedding.evening import MOVES_MAX, knee_of, objective
 from loadmanager.lab.closed_loop import Costs
-from loadmanager.lab.days import CPU_OF_A_CORE, Kind, Shape, make_day, traffic
+from loadmanager.lab.days import CPU_OF_A_CORE, DaySize, Kind, make_day, traffic
 from loadmanager.lab.measures import WARM_UP_MINUTES, Minute, measure
 
 NEAR_MINUTES = 15
@@ -67,7 +67,7 @@ HEADERS = (*FIGURES, "near")
 class World:
     """A day as arrays: `[minute, bundle]` and `[minute, broker]`."""
 
-    def __init__(self, seed: int, shape: Shape) -> None:
+    def __init__(self, seed: int, shape: DaySize) -> None:
         self.day = day = make_day(seed, shape)
         self.minutes = range(day.minutes)
         carried = traffic(day)

@@ -16,7 +16,7 @@ from typing import Any
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.lab import closed_loop
-from loadmanager.lab.days import Shape, make_day
+from loadmanager.lab.days import DaySize, make_day
 from loadmanager.lab.measures import measure
 
 
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--cycles", type=int, default=1_440)
     parser.add_argument("--only", action="append", help="this shedder; may be repeated")
     args = parser.parse_args(argv)
-    shape = Shape(brokers=args.brokers, bundles=args.bundles, minutes=args.cycles)
+    shape = DaySize(brokers=args.brokers, bundles=args.bundles, minutes=args.cycles)
     print(f"{args.brokers} brokers, {args.bundles:,} bundles, {args.cycles:,} cycles; one core")
     print(f"{'shedder':20}{'CPU s':>8}{'ms/cycle':>10}{'deciding':>10}{'moves':>8}{'spread':>8}")
     for strategy in strategies():

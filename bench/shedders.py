@@ -29,15 +29,15 @@ from loadmanager.broker import settings
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.lab import candidates
 from loadmanager.lab.closed_loop import run
-from loadmanager.lab.days import Day, Pattern, Shape, make_day
+from loadmanager.lab.days import DayOfLoad, DaySize, Pattern, make_day
 from loadmanager.lab.measures import Measures, measure
-from loadmanager.lab.results import Weights, cost
+from loadmanager.lab.results import ObjectiveWeights, cost
 
 SHAPES = {
-    "equal": Shape(brokers=20, bundles=800),
-    "unequal": Shape(brokers=20, bundles=800, unequal=True),
-    "small": Shape(brokers=12, bundles=240),
-    "large": Shape(brokers=60, bundles=3000),
+    "equal": DaySize(brokers=20, bundles=800),
+    "unequal": DaySize(brokers=20, bundles=800, unequal=True),
+    "small": DaySize(brokers=12, bundles=240),
+    "large": DaySize(brokers=60, bundles=3000),
 }
 UNEVENLY = ",loadBalancerDistributeBundlesEvenlyEnabled=false"
 OURS = f"BalancedShedder+BalancedPlacement{UNEVENLY}"
@@ -82,9 +82,9 @@ def main(argv: list[str]) -> int:
     print("".join(f"{header:>9}" for header in HEADERS))
     for text, days in results.items():
         figures = [fmean(getattr(day, name) for day in days) for name in FIGURES]
-        figures.append(fmean(cost(day, Weights()) for day in days))
+        figures.append(fmean(cost(day, ObjectiveWeights()) for day in days))
         print("".join(f"{value:9.2f}" for value in figures), f" {text}", flush=True)
-    costs = {text: fmean(cost(day, Weights()) for day in results[text]) for text in five}
+    costs = {text: fmean(cost(day, ObjectiveWeights()) for day in results[text]) for text in five}
     for ours, rival in product(args.ours, sorted(five, key=costs.__getitem__)):
         print(f"\n{ours}\nas a multiple of {rival}, 95 % intervals:")
         for name in FIGURES:
@@ -109,7 +109,7 @@ class _Kept:
             self._path.write_text(json.dumps({"best": self.best, "days": self.days}))
 
 
-def _day(shape: Shape, seed: int, *, by_messages: bool) -> Day:
+def _day(shape: DaySize, seed: int, *, by_messages: bool) -> DayOfLoad:
     day = make_day(seed, shape)
     if not by_messages:
         return day
@@ -118,10 +118,10 @@ def _day(shape: Shape, seed: int, *, by_messages: bool) -> Day:
     return replace(day, cost=of_a_byte * (base * day.cost).sum() / (base * of_a_byte).sum())
 
 
-def _best(shedder: str, days: Callable[[int], Day], count: int, *, lend: bool) -> str:
+def _best(shedder: str, days: Callable[[int], DayOfLoad], count: int, *, lend: bool) -> str:
     seeds = range(TUNING_SEED, TUNING_SEED + count)
     costs = {
-        text: fmean(cost(_measured(text, days(seed)), Weights()) for seed in seeds)
+        text: fmean(cost(_measured(text, days(seed)), ObjectiveWeights()) for seed in seeds)
         for each in candidates.grid([shedder])
         if lend or "+BalancedPlacement" not in each
         for text in (each, each + UNEVENLY)
@@ -129,7 +129,7 @@ def _best(shedder: str, days: Callable[[int], Day], count: int, *, lend: bool) -
     return min(costs, key=lambda text: (costs[text], text))
 
 
-def _measured(text: str, day: Day) -> Measures:
+def _measured(text: str, day: DayOfLoad) -> Measures:
     loaded = settings.KEYS.load().with_overrides(candidates.overrides(text))
     return measure(run(day, loaded.leaf(StrategySettings)))
 

@@ -18,7 +18,7 @@ import psutil
 
 from loadmanager.broker import settings
 from loadmanager.lab import candidates
-from loadmanager.lab.days import Shape, make_day, traffic
+from loadmanager.lab.days import DaySize, make_day, traffic
 from loadmanager.lab.tournament import Tournament, spark_session
 
 
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--hours", type=float, default=24)
     parser.add_argument("--cores", type=int, default=2)
     args = parser.parse_args(argv)
-    shape = Shape(brokers=args.brokers, bundles=args.bundles, minutes=int(args.hours * 60))
+    shape = DaySize(brokers=args.brokers, bundles=args.bundles, minutes=int(args.hours * 60))
     tried = candidates.drawn(args.candidates, 1)
     with tempfile.TemporaryDirectory(dir=".") as folder:
         tournament = Tournament(Path(folder), settings.KEYS.load())

@@ -23,7 +23,7 @@ from loadmanager.kit.settings import Settings, unknown_text
 from loadmanager.kit.text import printable
 from loadmanager.lab import candidates
 from loadmanager.lab.closed_loop import Costs, run
-from loadmanager.lab.days import Day, Shape, make_day
+from loadmanager.lab.days import DayOfLoad, DaySize, make_day
 from loadmanager.lab.exact import exactness, lines
 from loadmanager.lab.measures import WARM_UP_MINUTES, Measures, Minute, measure, ratio, settling
 from loadmanager.lab.picture import picture
@@ -186,10 +186,10 @@ def _check_options(history: str | None, *, exact: bool) -> None:
 
 def _synthetic(
     *, days: int, seed: int, hours: float, calm: bool, brokers: int, bundles: int, **kind: bool
-) -> dict[str, Day]:
+) -> dict[str, DayOfLoad]:
     """Seed → day."""
     minutes = round(hours * 60)
-    shape = Shape(brokers=brokers, bundles=bundles, minutes=minutes, events=not calm, **kind)
+    shape = DaySize(brokers=brokers, bundles=bundles, minutes=minutes, events=not calm, **kind)
     return {str(number): make_day(number, shape) for number in range(seed, seed + days)}
 
 
@@ -233,7 +233,7 @@ def _exactly(
 
 def _recorded(
     history: str, cluster: str | None, dates: Sequence[str], base: Settings
-) -> dict[str, Day]:
+) -> dict[str, DayOfLoad]:
     """Date → day of a history; says how well their usage is understood, and which settings their
     leaders had instead of `base`.
     """
@@ -253,7 +253,7 @@ def _recorded(
         print(
             f"{date}: {day.minutes} minutes, {len(day.cores)} brokers, {len(day.bundles)} bundles; "
             f"the bundles' bytes explain {recording.explained:.0%} of the brokers' usage"
-            f"{recording.told}",
+            f"{recording.left_out_text}",
             file=sys.stderr,
         )
         made[date] = day

@@ -22,7 +22,7 @@ from loadmanager.kit.errors import BadInputError, ConfigError, OperationalError
 from loadmanager.kit.settings import Settings
 from loadmanager.lab import candidates
 from loadmanager.lab.picture import pareto
-from loadmanager.lab.results import Results, Standings, Weights, standings
+from loadmanager.lab.results import ObjectiveWeights, Results, Standings, standings
 
 EXAMPLES = """examples:
   loadmanager tournament data/history --config broker.conf
@@ -87,7 +87,8 @@ def command(
     Exit status: 0 a recommendation, 4 none.
     """
     tournament = _prepared(history, cluster, dates, output, settings.KEYS.load(config, overrides))
-    weights = Weights(**{name: options.pop(name) for name in ("balance", "headroom", "calm")})
+    parts = {name: options.pop(name) for name in ("balance", "headroom", "calm")}
+    weights = ObjectiveWeights(**parts)
     if not any(asdict(weights).values()):
         raise BadInputError("--balance, --headroom, --calm: one of them is more than 0")
     tried = _candidates(**options)
@@ -142,8 +143,9 @@ def _prepared(
             continue
         tournament.add(date, recording.day)
         _say(
-            f"{date}: {recording.day.minutes} minutes, {len(recording.day.bundles)} bundles; their "
-            f"bytes explain {recording.explained:.0%} of the brokers' usage{recording.told}"
+            f"{date}: {recording.day.minutes} minutes, {len(recording.day.bundles)} bundles; "
+            f"their bytes explain {recording.explained:.0%} of the brokers' usage"
+            f"{recording.left_out_text}"
         )
     if not tournament.dates:
         raise BadInputError(f"{history}: cluster {name} has no day that can be lived again")

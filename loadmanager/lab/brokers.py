@@ -57,10 +57,10 @@ class Fleet:
 
     def report(self, broker: int) -> LocalBrokerData:
         """A report without figures; its bundles are in the order of `in_order`."""
-        known = self._reports[broker]
-        if known is None:
+        report = self._reports[broker]
+        if report is None:
             name, bundles = self.names[broker], [self._bundles[at] for at in self._of[broker]]
-            known = self._reports[broker] = LocalBrokerData(
+            report = self._reports[broker] = LocalBrokerData(
                 web_service_url=f"http://{name}",
                 pulsar_service_url=f"pulsar://{name}",
                 broker_id=name,
@@ -73,10 +73,10 @@ class Fleet:
                     np.zeros((FIGURES, len(bundles))),
                 ),
             )
-        return copy(known)
+        return copy(report)
 
 
-class Reports:
+class MinuteReports:
     """Makes the reports of one minute."""
 
     def __init__(self, fleet: Fleet, carried: Array, message_bytes: Array, clients: Rows) -> None:

@@ -22,8 +22,8 @@ from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.units import MINUTE_MS
-from loadmanager.lab.brokers import NOBODY, Fleet, Reports
-from loadmanager.lab.days import Day, Event, Kind, traffic
+from loadmanager.lab.brokers import NOBODY, Fleet, MinuteReports
+from loadmanager.lab.days import DayEvent, DayOfLoad, Kind, traffic
 from loadmanager.lab.measures import FLAP_MINUTES, Minute
 
 START_MS = 1_700_000_000_000
@@ -46,14 +46,14 @@ class Costs:
 class Sensors:
     """The CPU sensors of a day: noisy, late, and wrong when an event says so."""
 
-    def __init__(self, day: Day, costs: Costs, noise: np.random.Generator) -> None:
+    def __init__(self, day: DayOfLoad, costs: Costs, noise: np.random.Generator) -> None:
         self._day, self._costs, self._noise = day, costs, noise
-        self._wrong: dict[str, Event] = {}
+        self._wrong: dict[str, DayEvent] = {}
         self._stuck: dict[str, float] = {}
         self._last: Array | None = None
         self.untrusted: set[str] = set()
 
-    def happens(self, event: Event) -> None:
+    def happens(self, event: DayEvent) -> None:
         """A sensor is wrong from now on, or right again."""
         self._wrong.pop(event.broker, None)
         self._stuck.pop(event.broker, None)
@@ -82,7 +82,7 @@ class Sensors:
         return [min(max(each, 0.0), 1.0) for each in shown]
 
 
-def changed(day: Day, carried: Array, minute: int) -> Array:
+def changed(day: DayOfLoad, carried: Array, minute: int) -> Array:
     """The traffic of a minute with the changes of a day."""
     for change in day.changes:
         if change.minute <= minute < change.minute + change.minutes:
@@ -97,7 +97,9 @@ def changed(day: Day, carried: Array, minute: int) -> Array:
 class ClosedLoop:
     """One day under one strategy; the same seed gives the same minutes."""
 
-    def __init__(self, day: Day, settings: StrategySettings, costs: Costs | None = None) -> None:
+    def __init__(
+        self, day: DayOfLoad, settings: StrategySettings, costs: Costs | None = None
+    ) -> None:
         self._day, self._settings, self._costs = day, settings, costs or Costs()
         self._traffic = traffic(day)
         self._noise = np.random.default_rng([day.seed, 2])
@@ -174,7 +176,7 @@ class ClosedLoop:
             passing=passing,
         )
 
-    def _happens(self, event: Event, now_ms: int) -> None:
+    def _happens(self, event: DayEvent, now_ms: int) -> None:
         if event.kind is Kind.DIES:
             self._live.discard(event.broker)
             self._view.gone(event.broker, now_ms)
@@ -212,7 +214,7 @@ class ClosedLoop:
         slow = np.array([day.slow.get(name, 1.0) for name in fleet.names])
         work = slow * fleet.of(carried * day.cost * (1 + self._surge)) + day.beside * limits
         shown = self._sensors.minute(minute, work / limits, fleet.names)
-        reports = Reports(fleet, carried, day.message_bytes, day.clients)
+        reports = MinuteReports(fleet, carried, day.message_bytes, day.clients)
         usages = []
         for broker in sorted(self._live):
             row = fleet.row_of[broker]
@@ -227,7 +229,7 @@ class ClosedLoop:
         return np.array(usages)
 
 
-def run(day: Day, settings: StrategySettings, costs: Costs | None = None) -> list[Minute]:
+def run(day: DayOfLoad, settings: StrategySettings, costs: Costs | None = None) -> list[Minute]:
     """All minutes of a day."""
     loop = ClosedLoop(day, settings, costs)
     return [loop.minute(minute) for minute in range(day.minutes)]

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import msgspec
 import numpy as np
 
-from loadmanager.lab.days import Day, Event, Kind, Pattern
+from loadmanager.lab.days import DayEvent, DayOfLoad, Kind, Pattern
 
 ARRAYS = ("clients", "cost", "message_bytes", "carried")
 
@@ -32,7 +32,7 @@ class _Rest(msgspec.Struct):
     owners: tuple[str, ...]
 
 
-def dump(day: Day) -> bytes:
+def dump(day: DayOfLoad) -> bytes:
     """A recorded day."""
     assert not isinstance(day.carried, Pattern), "a synthetic day is made from its seed"
     rest = _Rest(
@@ -51,17 +51,19 @@ def dump(day: Day) -> bytes:
     return file.getvalue()
 
 
-def load(data: bytes) -> Day:
+def load(data: bytes) -> DayOfLoad:
     """The day again."""
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         rest = msgspec.json.decode(arrays["rest"].tobytes(), type=_Rest)
-        return Day(
+        return DayOfLoad(
             seed=rest.seed,
             minutes=rest.minutes,
             brokers=rest.brokers,
             cores=rest.cores,
             bundles=rest.bundles,
-            events=tuple(Event(each.minute, Kind(each.kind), each.broker) for each in rest.events),
+            events=tuple(
+                DayEvent(each.minute, Kind(each.kind), each.broker) for each in rest.events
+            ),
             beside=rest.beside,
             owners=rest.owners,
             clients=arrays["clients"],

@@ -60,7 +60,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class DayEvent:
     """An event at the beginning of a minute."""
 
     minute: int
@@ -80,7 +80,7 @@ class Swing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class DaySize:
     """The size of a synthetic day, and its events."""
 
     brokers: int = 20
@@ -111,7 +111,7 @@ class Pattern:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Day:
+class DayOfLoad:
     """One day's load and events; arrays are indexed by bundle, in the order of `bundles`."""
 
     seed: int
@@ -126,7 +126,7 @@ class Day:
     cost: Array
     """CPU for each byte/s, in percent of one core."""
     message_bytes: Array
-    events: tuple[Event, ...]
+    events: tuple[DayEvent, ...]
     carried: Pattern | NDArray[np.float32]
     """What the bundles carry: made from a pattern, or recorded as bytes/s, `[minute, bundle]`."""
     beside: float = 0.0
@@ -140,7 +140,7 @@ class Day:
     """The broker of each bundle at the beginning; empty: spread without regard to load."""
 
 
-def make_day(seed: int, shape: Shape) -> Day:
+def make_day(seed: int, shape: DaySize) -> DayOfLoad:
     """The day of a seed."""
     rng = np.random.default_rng(seed)
     names = [_broker(number) for number in range(shape.brokers + 1)]
@@ -155,7 +155,7 @@ def make_day(seed: int, shape: Shape) -> Day:
     bytes_per_core = 40e6
     base *= everything / CPU_OF_A_CORE * bytes_per_core / base.sum()
     cost *= everything / (base * cost).sum()
-    return Day(
+    return DayOfLoad(
         seed=seed,
         minutes=shape.minutes,
         brokers=tuple(names[:-1]),
@@ -194,22 +194,25 @@ def _names(tenants: Rows) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _events(rng: np.random.Generator, shape: Shape, names: list[str]) -> tuple[Event, ...]:
-    events: list[Event] = []
+def _events(rng: np.random.Generator, shape: DaySize, names: list[str]) -> tuple[DayEvent, ...]:
+    events: list[DayEvent] = []
     minutes = shape.minutes
     if shape.events:
         dies = names[int(rng.integers(shape.brokers))]
         at = int(minutes * rng.uniform(0.15, 0.25))
-        events += [Event(at, Kind.DIES, dies), Event(at + minutes // 8, Kind.JOINS, dies)]
-        events.append(Event(int(minutes * 0.45), Kind.JOINS, names[-1]))
+        events += [DayEvent(at, Kind.DIES, dies), DayEvent(at + minutes // 8, Kind.JOINS, dies)]
+        events.append(DayEvent(int(minutes * 0.45), Kind.JOINS, names[-1]))
         start = int(minutes * rng.uniform(0.6, 0.7))
         for number, name in enumerate(names[: max(shape.brokers // 4, 1)]):
             if name != dies:
                 restart = start + 4 * number
-                events += [Event(restart, Kind.DIES, name), Event(restart + 2, Kind.JOINS, name)]
+                events += [
+                    DayEvent(restart, Kind.DIES, name),
+                    DayEvent(restart + 2, Kind.JOINS, name),
+                ]
     if shape.lies:
         liar, at = names[int(rng.integers(shape.brokers))], int(minutes * rng.uniform(0.1, 0.8))
-        events += [Event(at, Kind.LIES, liar), Event(at + 60, Kind.HONEST, liar)]
+        events += [DayEvent(at, Kind.LIES, liar), DayEvent(at + 60, Kind.HONEST, liar)]
     return tuple(
         sorted(
             (event for event in events if event.minute < minutes), key=lambda event: event.minute
@@ -217,7 +220,7 @@ def _events(rng: np.random.Generator, shape: Shape, names: list[str]) -> tuple[E
     )
 
 
-class Recorded:
+class RecordedTraffic:
     """The recorded traffic of bundles."""
 
     def __init__(self, carried: NDArray[np.float32]) -> None:
@@ -229,14 +232,14 @@ class Recorded:
         return carried
 
 
-def traffic(day: Day) -> Traffic | Recorded:
+def traffic(day: DayOfLoad) -> SyntheticTraffic | RecordedTraffic:
     """The traffic of a day's bundles, minute by minute."""
     if isinstance(day.carried, Pattern):
-        return Traffic(day.carried, day.seed)
-    return Recorded(day.carried)
+        return SyntheticTraffic(day.carried, day.seed)
+    return RecordedTraffic(day.carried)
 
 
-class Traffic:
+class SyntheticTraffic:
     """The traffic of a synthetic day's bundles."""
 
     def __init__(self, pattern: Pattern, seed: int) -> None:

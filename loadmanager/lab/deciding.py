@@ -26,7 +26,7 @@ from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.splitting import threshold
 from loadmanager.engine.strategies.splitting.algorithms import HashedTopic, useful_boundaries
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
-from loadmanager.lab.lines import Line, Reports, decode_reports
+from loadmanager.lab.lines import Line, LineReports, decode_reports
 
 
 class Deciding:
@@ -93,7 +93,7 @@ class Deciding:
         )
 
     def _observe(
-        self, line: Line, reports: Reports, now_ms: int, strategies: StrategySettings
+        self, line: Line, reports: LineReports, now_ms: int, strategies: StrategySettings
     ) -> None:
         """Feed a line to the view. A line names all brokers, so the others are gone."""
         view = self._view

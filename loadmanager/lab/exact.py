@@ -19,7 +19,7 @@ from loadmanager.engine.history.cycles import (
     Averages,
     Cycle,
     ReportReader,
-    Seen,
+    ReportRecord,
     averages_of,
 )
 from loadmanager.engine.history.records import Record
@@ -100,7 +100,7 @@ class _Term:
         self.reports = ReportReader()
         self.followed = False
         """Whether everything since the term's beginning was read, or since averages."""
-        self.known: dict[str, Any] = {}
+        self.recorded: dict[str, Any] = {}
         """What the last cycles said, of what is recorded when it changes."""
         self.lost = False
         """Whether records of the term were lost before this one."""
@@ -108,23 +108,23 @@ class _Term:
         """Whether everything was named since then."""
         self.cycle: Cycle | None = None
         """The last one."""
-        self._seen: dict[str, Seen] = {}
+        self._last: dict[str, ReportRecord] = {}
         """The last record of each broker."""
-        self._waiting: list[Seen] = []
+        self._waiting: list[ReportRecord] = []
         """Reports that no cycle has seen."""
         self._taken = 0
         """Reports that were taken up since the last cycle."""
 
-    def add(self, record: Seen) -> list[Seen]:
+    def add(self, record: ReportRecord) -> list[ReportRecord]:
         """A report, which waits for a cycle; of records that are there twice, one counts. Returns
         what has waited too long.
         """
-        if self._seen.get(record.of) != record:
-            self._seen[record.of] = record
+        if self._last.get(record.of) != record:
+            self._last[record.of] = record
             self._waiting.append(record)
         return self.take(max(len(self._waiting) - WAITING_MAX, 0))
 
-    def begin(self, record: Cycle) -> list[Seen] | None:
+    def begin(self, record: Cycle) -> list[ReportRecord] | None:
         """The reports that a cycle saw and none before it; None for a cycle that is there twice.
 
         The leader counted them: of the same millisecond, or when its clock was set back, times do
@@ -144,16 +144,16 @@ class _Term:
                 self.lose()
                 due = len(self._waiting)
         self.cycle = record
-        seen = self.take(due)
+        taken = self.take(due)
         self._taken = 0
-        return seen
+        return taken
 
-    def take(self, count: int | None = None) -> list[Seen]:
+    def take(self, count: int | None = None) -> list[ReportRecord]:
         """The first reports (None: all) that no cycle has seen; now one has."""
-        seen = self._waiting[:count]
-        del self._waiting[: len(seen)]
-        self._taken += len(seen)
-        return seen
+        taken = self._waiting[:count]
+        del self._waiting[: len(taken)]
+        self._taken += len(taken)
+        return taken
 
     def lose(self) -> None:
         """A record was lost."""
@@ -175,7 +175,7 @@ def exactness(
     """
     result, terms = Exactness(), dict[tuple[str, int], _Term]()
     for each in records:
-        if not isinstance(each, Averages | Seen | Cycle):
+        if not isinstance(each, Averages | ReportRecord | Cycle):
             continue
         if each.format > FORMAT:
             if isinstance(each, Cycle):
@@ -187,18 +187,18 @@ def exactness(
                 _observe(term.take(), term, result)
             term.followed = term.followed or not each.again
             if not (each.again and term.followed):
-                known = {**term.view.bundle_data, **averages_of(each)}
-                term.view.restore(known, each.ts)
+                averages = {**term.view.bundle_data, **averages_of(each)}
+                term.view.restore(averages, each.ts)
             term.named = True
-        elif isinstance(each, Seen):
+        elif isinstance(each, ReportRecord):
             _observe(term.add(each), term, result)
-        elif (seen := term.begin(each)) is not None:
-            _observe(seen, term, result)
+        elif (taken := term.begin(each)) is not None:
+            _observe(taken, term, result)
             _again(each, term, settings_of, result)
     return result
 
 
-def _observe(records: Sequence[Seen], term: _Term, result: Exactness) -> None:
+def _observe(records: Sequence[ReportRecord], term: _Term, result: Exactness) -> None:
     for record in records:
         report = term.reports.report(record)
         if report is None:
@@ -217,18 +217,18 @@ def _again(
     for name in ("brokers", "settings", "isolation", "groups", "failure_domains"):
         value = getattr(record, name)
         if value is not None:
-            term.known[name] = IsolationPolicies(value) if name == "isolation" else value
-    if "settings" not in term.known or "brokers" not in term.known:
+            term.recorded[name] = IsolationPolicies(value) if name == "isolation" else value
+    if "settings" not in term.recorded or "brokers" not in term.recorded:
         result.passed_over["the history begins later than its term: settings are missing"] += 1
         return
     term.followed = True
-    for broker in sorted(term.view.reports.keys() - set(term.known["brokers"])):
+    for broker in sorted(term.view.reports.keys() - set(term.recorded["brokers"])):
         term.view.gone(broker, record.ts)
-    if missing := set(term.known["brokers"]) - term.view.reports.keys():
+    if missing := set(term.recorded["brokers"]) - term.view.reports.keys():
         result.passed_over[f"the report of {min(missing)} is missing"] += 1
         return
     try:
-        settings = settings_of(term.known["settings"])
+        settings = settings_of(term.recorded["settings"])
         memories = _memories(record, settings)
         snapshot = _snapshot(record, term, settings)
         plan, memories = cycles.shed(snapshot, settings, memories)
@@ -247,9 +247,9 @@ def _snapshot(record: Cycle, term: _Term, settings: StrategySettings) -> Cluster
     snapshot = term.view.snapshot(
         record.ts,
         settings,
-        isolation_policies=term.known.get("isolation", {}),
-        anti_affinity_groups=term.known.get("groups", {}),
-        failure_domains=term.known.get("failure_domains", {}),
+        isolation_policies=term.recorded.get("isolation", {}),
+        anti_affinity_groups=term.recorded.get("groups", {}),
+        failure_domains=term.recorded.get("failure_domains", {}),
         wishes=Wishes(record.pins, record.cordons, record.refusals),
         leaving=record.leaving,
     )

@@ -115,7 +115,7 @@ _MODULAR_FIELDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Reports:
+class LineReports:
     """The brokers' reports, all of one manager, and why other reports cannot be used."""
 
     local: dict[str, LocalBrokerData]
@@ -197,7 +197,7 @@ def _with_key(raw: bytes, message: str) -> str:
     return message
 
 
-def decode_reports(brokers: dict[str, msgspec.Raw]) -> Reports:
+def decode_reports(brokers: dict[str, msgspec.Raw]) -> LineReports:
     """Each broker's report. If reports of both managers occur, only those of the modular one count.
 
     A report whose fields fit both managers belongs to the manager of the other reports. Raises
@@ -205,7 +205,7 @@ def decode_reports(brokers: dict[str, msgspec.Raw]) -> Reports:
     """
     extensible = {broker: _is_extensible(bytes(raw)) for broker, raw in brokers.items()}
     modular = False in extensible.values() or True not in extensible.values()
-    reports = Reports({}, {}, {})
+    reports = LineReports({}, {}, {})
     for broker, raw in brokers.items():
         try:
             if modular and extensible[broker]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadmanager.engine.load.columns import Array
-from loadmanager.lab.days import Event
+from loadmanager.lab.days import DayEvent
 
 FLAP_MINUTES = 60
 """A bundle that moves a second time within this has flapped."""
@@ -28,7 +28,7 @@ class Minute:
     """Seconds that clients were without an owner because of moves, summed over clients."""
     placed: int
     """Bundles of a dead broker that were placed."""
-    events: tuple[Event, ...]
+    events: tuple[DayEvent, ...]
     carried: float = 0.0
     """Bytes/s of all bundles."""
     live: tuple[str, ...] = ()

@@ -121,10 +121,10 @@ def _events(minutes: Sequence[Minute]) -> list[str]:
     for at, minute in enumerate(minutes):
         if minute.events:
             x = _x(at / max(len(minutes) - 1, 1))
-            told = escape(", ".join(f"{each.broker} {each.kind.value}" for each in minute.events))
+            title = escape(", ".join(f"{each.broker} {each.kind.value}" for each in minute.events))
             made.append(
                 f'<line class="event" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" '
-                f'y2="{HEIGHT - BOTTOM}"><title>{told}</title></line>'
+                f'y2="{HEIGHT - BOTTOM}"><title>{title}</title></line>'
             )
     return made
 
@@ -140,17 +140,18 @@ def pareto(points: Mapping[str, tuple[float, float, bool]], live: str) -> str:
     alike = Counter(points.values())
     for name, point in sorted(points.items(), key=lambda each: (each[1], each[0] != live)):
         moves, spread, efficient = point
-        x, y, told = _x(moves / right), _y(spread, top), f"{moves:.0f} moves, spread {spread:.1f}"
+        x, y = _x(moves / right), _y(spread, top)
+        figures = f"{moves:.0f} moves, spread {spread:.1f}"
         colour = COLOURS[1] if name == live else COLOURS[0]
         count = alike.pop(point, 0)  # of candidates that did the same, the first one is named
         if count and (efficient or name == live):
             others = f" and {count - 1} alike" if count > 1 else ""
-            text = f"{len(legend) + 1}: {told}{others}: {name}"
+            text = f"{len(legend) + 1}: {figures}{others}: {name}"
             legend.append((colour, text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}…"))
             parts.append(f'<text x="{x + 8:.1f}" y="{y - 5:.1f}">{len(legend)}</text>')
         parts.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour if efficient else "none"}" '
-            f'stroke="{colour}"><title>{escape(name)}: {told}</title></circle>'
+            f'stroke="{colour}"><title>{escape(name)}: {figures}</title></circle>'
         )
     legend.append(("none", "Filled: no other is better in spread, hot time or moves and no worse"))
     return _framed("Candidates: spread of usage in points, by moves a day", parts, legend)

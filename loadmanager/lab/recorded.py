@@ -21,7 +21,7 @@ from loadmanager.engine.load.columns import Array
 from loadmanager.engine.load.reports import NUMBER_MAX
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.units import DAY_MS, MINUTE_MS
-from loadmanager.lab.days import CPU_OF_A_CORE, Day, Event, Kind
+from loadmanager.lab.days import CPU_OF_A_CORE, DayEvent, DayOfLoad, Kind
 
 SILENT_MINUTES = 3
 """A broker without samples for longer than this was gone."""
@@ -40,7 +40,7 @@ VARIES = 0.05
 class Recording:
     """A day, and what is known about it."""
 
-    day: Day
+    day: DayOfLoad
     start_ms: int
     explained: float
     """The part of the variance of the brokers' usage that their bytes explain (R²)."""
@@ -48,7 +48,7 @@ class Recording:
     """Samples with impossible figures, or of another day: a clock was wrong."""
 
     @property
-    def told(self) -> str:
+    def left_out_text(self) -> str:
         """What was left out, to end a sentence with."""
         return f"; {self.left_out} impossible samples are left out" if self.left_out else ""
 
@@ -156,11 +156,11 @@ class _Recorder:
 
     def recording(self, seed: int) -> Recording:
         """The day. Raises `BadInputError` when there is too little of it."""
-        seen = [minute for broker in self._brokers.values() for minute in broker.minutes]
-        if not seen or not self._bundles:
+        sampled = [minute for broker in self._brokers.values() for minute in broker.minutes]
+        if not sampled or not self._bundles:
             raise BadInputError("no samples of brokers and bundles (broker_load, bundle_load)")
-        start = min(seen)
-        minutes = min(max(seen) + 1 - start, MINUTES_MAX)
+        start = min(sampled)
+        minutes = min(max(sampled) + 1 - start, MINUTES_MAX)
         if minutes < MINUTES_MIN:
             raise BadInputError(f"{minutes} minutes were recorded, fewer than {MINUTES_MIN}")
         names = [name for name in sorted(self._brokers) if self._brokers[name].minutes]
@@ -169,7 +169,7 @@ class _Recorder:
         bundle_names = sorted(self._bundles)
         bundles = [self._bundles[name] for name in bundle_names]
         cost, beside, explained = self._costs(names, cores, start, minutes)
-        day = Day(
+        day = DayOfLoad(
             seed=seed,
             minutes=minutes,
             brokers=brokers,
@@ -202,26 +202,26 @@ class _Recorder:
             name: max(of_broker, key=lambda number: (of_broker[number], number))
             for name, of_broker in recorded.items()
         }
-        known = [number for number in cores.values() if number > 0]
-        usual = float(np.median(known)) if known else 1.0
+        recorded_counts = [number for number in cores.values() if number > 0]
+        usual = float(np.median(recorded_counts)) if recorded_counts else 1.0
         return {name: number or usual for name, number in cores.items()}
 
     def _presence(
         self, names: Sequence[str], start: int, minutes: int
-    ) -> tuple[tuple[str, ...], tuple[Event, ...]]:
+    ) -> tuple[tuple[str, ...], tuple[DayEvent, ...]]:
         """The brokers at the beginning, and who went and came when."""
         first: list[str] = []
-        events: list[Event] = []
+        events: list[DayEvent] = []
         for name in names:
-            seen = sorted({minute - start for minute in self._brokers[name].minutes})
-            if seen[0] <= SILENT_MINUTES:
+            sampled = sorted({minute - start for minute in self._brokers[name].minutes})
+            if sampled[0] <= SILENT_MINUTES:
                 first.append(name)
             else:
-                events.append(Event(seen[0], Kind.JOINS, name))
-            for before, after in zip(seen, [*seen[1:], minutes], strict=True):
+                events.append(DayEvent(sampled[0], Kind.JOINS, name))
+            for before, after in zip(sampled, [*sampled[1:], minutes], strict=True):
                 if after - before > SILENT_MINUTES:
-                    events.append(Event(before + 1, Kind.DIES, name))
-                    events.append(Event(after, Kind.JOINS, name))
+                    events.append(DayEvent(before + 1, Kind.DIES, name))
+                    events.append(DayEvent(after, Kind.JOINS, name))
         events = [event for event in events if event.minute < minutes]
         events.sort(key=lambda event: (event.minute, event.broker))
         return tuple(first), tuple(events)

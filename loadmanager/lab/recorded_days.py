@@ -87,13 +87,13 @@ def other_settings(
     """A sentence about each day whose leader had others of the strategies' settings than `base`, at
     last; the same ones are told once. A day without records of cycles does not tell.
     """
-    own, told = _unweighted(settings_document(base.leaf(StrategySettings))), None
+    own, previous = _unweighted(settings_document(base.leaf(StrategySettings))), None
     for date in dates:
         in_force = _in_force(source, cluster, date)
         theirs = None if in_force is None else _unweighted(in_force)
-        if theirs is None or theirs in (own, told):
+        if theirs is None or theirs in (own, previous):
             continue
-        told = theirs
+        previous = theirs
         differing = [
             f"{key}={theirs.get(key, '(its default)')}"
             for key in sorted({*own, *theirs})
@@ -110,12 +110,12 @@ def _unweighted(keys: Mapping[str, str]) -> dict[str, str]:
 
 
 def _in_force(source: HistorySource, cluster: str, date: str) -> dict[str, str] | None:
-    found: tuple[int, dict[str, str] | None] = (0, None)
+    latest: tuple[int, dict[str, str] | None] = (0, None)
     for each in records(source, source.day(cluster, date).of(Cycle.kind), Cycle):
         assert isinstance(each, Cycle)
-        if each.settings is not None and each.ts >= found[0]:
-            found = each.ts, each.settings
-    return found[1]
+        if each.settings is not None and each.ts >= latest[0]:
+            latest = each.ts, each.settings
+    return latest[1]
 
 
 def recorded_cycles(source: HistorySource, cluster: str, date: str) -> Iterator[Record]:

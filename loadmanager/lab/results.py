@@ -29,7 +29,7 @@ STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
+class ObjectiveWeights:
     """The weights of the objective's parts; the unit is a point of spread."""
 
     balance: float = 1.0
@@ -40,7 +40,7 @@ class Weights:
     """The weight of a move per broker and hour."""
 
 
-def cost(measures: Measures, weights: Weights) -> float:
+def cost(measures: Measures, weights: ObjectiveWeights) -> float:
     """The objective: lower is better."""
     hours = measures.broker_minutes / 60
     return (
@@ -101,9 +101,9 @@ Results = Mapping[str, Mapping[str, Measures]]
 """Candidate → day → measures; every candidate has every day."""
 
 
-def standings(results: Results, live: str, weights: Weights | None = None) -> Standings:
+def standings(results: Results, live: str, weights: ObjectiveWeights | None = None) -> Standings:
     """The ranking, and what to recommend. Days are in order of name. Needs a day at least."""
-    weights, candidates = weights or Weights(), list(results)
+    weights, candidates = weights or ObjectiveWeights(), list(results)
     days = tuple(sorted(results[live]))
     costs = np.array(
         [[cost(results[name][day], weights) for day in days] for name in candidates], np.float64

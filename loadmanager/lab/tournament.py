@@ -34,7 +34,7 @@ from loadmanager.kit.zookeeper.embedded import find_java
 from loadmanager.lab import candidates
 from loadmanager.lab.closed_loop import run
 from loadmanager.lab.day_files import dump, load
-from loadmanager.lab.days import Day, Pattern
+from loadmanager.lab.days import DayOfLoad, Pattern
 from loadmanager.lab.measures import Measures, measure
 from loadmanager.lab.recorded_days import check_candidate, unweighted
 from loadmanager.lab.results import Results
@@ -96,7 +96,7 @@ class Tournament:
         """The days."""
         return list(self._days)
 
-    def add(self, date: str, day: Day) -> None:
+    def add(self, date: str, day: DayOfLoad) -> None:
         """A recorded day."""
         data = dump(day)
         path = self._folder / "days" / f"{hashlib.sha256(data).hexdigest()[:32]}.npz"
@@ -120,21 +120,21 @@ class Tournament:
             keys = self.keys(candidate)
             for date, (path, seconds) in self._days.items():
                 task = Task(candidate, date, keys, str(path), seconds)
-                known = self._known(task)
-                if known is None:
+                measures = self._stored(task)
+                if measures is None:
                     left.append(task)
                 else:
-                    results.setdefault(candidate, {})[date] = known
+                    results.setdefault(candidate, {})[date] = measures
         return sorted(left, key=lambda task: (-task.seconds, task.candidate)), results
 
-    def _known(self, task: Task) -> Measures | None:
+    def _stored(self, task: Task) -> Measures | None:
         """The kept result; None without one, or if no day can have measured that."""
         try:
-            known = msgspec.json.decode(self._result(task).read_bytes(), type=Measures)
+            measures = msgspec.json.decode(self._result(task).read_bytes(), type=Measures)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return None
-        figures = [each for each in astuple(known) if each is not None]
-        return known if all(0 <= each <= NUMBER_MAX for each in figures) else None
+        figures = [each for each in astuple(measures) if each is not None]
+        return measures if all(0 <= each <= NUMBER_MAX for each in figures) else None
 
     def _result(self, task: Task) -> Path:
         content = msgspec.json.encode(
@@ -173,7 +173,7 @@ def spark_session(master: str | None) -> Iterator[Any]:
         raise OperationalError(f"Spark: {first_line(error)}") from None
 
 
-def _seconds(day: Day) -> float:
+def _seconds(day: DayOfLoad) -> float:
     assert not isinstance(day.carried, Pattern), "a tournament is of recorded days"
     cycles_ms = day.minutes * (MS_PER_CYCLE + MS_PER_BROKER * len(day.cores))
     return (cycles_ms + MS_PER_BUNDLE * int(np.count_nonzero(day.carried))) / 1000
@@ -281,10 +281,10 @@ def conf_diff(
     """A unified diff of the broker.conf `text`, for `patch`, that changes these keys; a key that is
     missing has its default.
     """
-    known = STRATEGY_KEYS.by_name()
+    key_of = STRATEGY_KEYS.by_name()
 
     def value(keys: Mapping[str, str], key: str) -> str:
-        return keys.get(key, spell(known[key].default))
+        return keys.get(key, spell(key_of[key].default))
 
     keys = sorted(before.keys() | after.keys())
     left = {key: value(after, key) for key in keys if value(before, key) != value(after, key)}

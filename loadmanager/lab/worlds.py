@@ -16,11 +16,11 @@ from loadmanager.lab.days import (
     CORES,
     CPU_OF_A_CORE,
     USAGE_OF_ALL,
-    Day,
-    Event,
+    DayEvent,
+    DayOfLoad,
+    DaySize,
     Kind,
     Pattern,
-    Shape,
     Swing,
     make_day,
 )
@@ -38,7 +38,7 @@ class Trial:
     """A world: what is special, and the day of a seed."""
 
     about: str
-    day: Callable[[int], Day]
+    day: Callable[[int], DayOfLoad]
     settles: bool = False
     """Whether it is about how soon `broker` of the day is as used as the others."""
 
@@ -75,9 +75,9 @@ def _plain(
     usage: float = USAGE_OF_ALL,
     unequal: bool = False,
     equal_bundles: bool = False,
-) -> Day:
+) -> DayOfLoad:
     """A day without events, whose brokers use this part of their CPU on the mean."""
-    shape = Shape(
+    shape = DaySize(
         brokers=brokers, bundles=brokers * each, minutes=MINUTES, unequal=unequal, events=False
     )
     day = make_day(seed, shape)
@@ -90,21 +90,21 @@ def _plain(
     return replace(day, beside=idle, carried=carried, cost=cost)
 
 
-def _with(day: Day, *events: Event) -> Day:
+def _with(day: DayOfLoad, *events: DayEvent) -> DayOfLoad:
     return replace(day, events=tuple(sorted(events, key=lambda event: event.minute)))
 
 
-def _wrong(kind: Kind, brokers: int = 10) -> Callable[[int], Day]:
-    event = Event(BEGINS, kind, about_broker(brokers))
+def _wrong(kind: Kind, brokers: int = 10) -> Callable[[int], DayOfLoad]:
+    event = DayEvent(BEGINS, kind, about_broker(brokers))
     return lambda seed: _with(_plain(seed, brokers), event)
 
 
 def _joins(
     brokers: int, each: int, idle: float = IDLE, *, newcomers: int = 1, equal_bundles: bool = False
-) -> Callable[[int], Day]:
+) -> Callable[[int], DayOfLoad]:
     """Brokers come that have nothing; before, the others have it all."""
 
-    def day(seed: int) -> Day:
+    def day(seed: int) -> DayOfLoad:
         plain = _plain(seed, brokers, each, idle=idle, equal_bundles=equal_bundles)
         names = [about_broker(brokers)] + [
             f"broker-{number:04d}:8080" for number in range(newcomers - 1)
@@ -113,20 +113,20 @@ def _joins(
         rng = np.random.default_rng([seed, 3])
         owners = tuple(left[at] for at in rng.integers(0, len(left), len(plain.bundles)).tolist())
         early = replace(plain, brokers=left, owners=owners)
-        return _with(early, *(Event(BEGINS, Kind.JOINS, name) for name in names))
+        return _with(early, *(DayEvent(BEGINS, Kind.JOINS, name) for name in names))
 
     return day
 
 
-def _all_on_one(brokers: int, each: int, *, usage: float = 0.25) -> Callable[[int], Day]:
-    def day(seed: int) -> Day:
+def _all_on_one(brokers: int, each: int, *, usage: float = 0.25) -> Callable[[int], DayOfLoad]:
+    def day(seed: int) -> DayOfLoad:
         plain = _plain(seed, brokers, each, usage=usage)
         return replace(plain, owners=(about_broker(brokers),) * len(plain.bundles))
 
     return day
 
 
-def _by_messages(seed: int) -> Day:
+def _by_messages(seed: int) -> DayOfLoad:
     day = _plain(seed)
     assert isinstance(day.carried, Pattern)
     base = day.carried.base
@@ -134,12 +134,12 @@ def _by_messages(seed: int) -> Day:
     return replace(day, cost=each * (base * day.cost).sum() / (base * each).sum())
 
 
-def _slow(seed: int) -> Day:
+def _slow(seed: int) -> DayOfLoad:
     day = _plain(seed, usage=0.45)
     return replace(day, slow=dict.fromkeys(day.brokers[::4], 2.0))
 
 
-def _giant(seed: int) -> Day:
+def _giant(seed: int) -> DayOfLoad:
     """One bundle is four fifths of a broker, which nothing can divide."""
     day = _plain(seed)
     assert isinstance(day.carried, Pattern)
@@ -148,7 +148,7 @@ def _giant(seed: int) -> Day:
     return replace(day, carried=replace(day.carried, base=base))
 
 
-def _flash(seed: int) -> Day:
+def _flash(seed: int) -> DayOfLoad:
     """Thirty times a bundle has twenty times its traffic for five minutes."""
     day = _plain(seed)
     rng = np.random.default_rng([seed, 4])
@@ -161,7 +161,7 @@ def _flash(seed: int) -> Day:
     return replace(day, changes=tuple(changes))
 
 
-def _dips(seed: int) -> Day:
+def _dips(seed: int) -> DayOfLoad:
     """All clients send a tenth for two minutes, and later nothing for six."""
     day = replace(_plain(seed), lag=0.8)
     dips = (
@@ -171,7 +171,7 @@ def _dips(seed: int) -> Day:
     return replace(day, changes=dips)
 
 
-def _stall(seed: int) -> Day:
+def _stall(seed: int) -> DayOfLoad:
     """A third of the tenants send nothing for four minutes."""
     day = _plain(seed)
     assert isinstance(day.carried, Pattern)
@@ -179,15 +179,15 @@ def _stall(seed: int) -> Day:
     return replace(day, changes=(Swing(minute=80, minutes=4, factor=0.001, bundles=stalled),))
 
 
-def _rolling(brokers: int = 10, each: int = 24) -> Callable[[int], Day]:
-    def day(seed: int) -> Day:
+def _rolling(brokers: int = 10, each: int = 24) -> Callable[[int], DayOfLoad]:
+    def day(seed: int) -> DayOfLoad:
         plain = _plain(seed, brokers, each)
         events = [
             event
             for number, name in enumerate(plain.brokers)
             for event in (
-                Event(BEGINS + 8 * number, Kind.DIES, name),
-                Event(BEGINS + 8 * number + 2, Kind.JOINS, name),
+                DayEvent(BEGINS + 8 * number, Kind.DIES, name),
+                DayEvent(BEGINS + 8 * number + 2, Kind.JOINS, name),
             )
         ]
         return _with(plain, *(event for event in events if event.minute < MINUTES))
@@ -195,9 +195,9 @@ def _rolling(brokers: int = 10, each: int = 24) -> Callable[[int], Day]:
     return day
 
 
-def _leave(seed: int) -> Day:
+def _leave(seed: int) -> DayOfLoad:
     day = _plain(seed)
-    return _with(day, *(Event(BEGINS, Kind.DIES, name) for name in day.brokers[2:4]))
+    return _with(day, *(DayEvent(BEGINS, Kind.DIES, name) for name in day.brokers[2:4]))
 
 
 WORLDS: Mapping[str, Trial] = {
@@ -231,7 +231,7 @@ WORLDS: Mapping[str, Trial] = {
 }
 
 
-def any_day(seed: int) -> Day:
+def any_day(seed: int) -> DayOfLoad:
     """A day of a world that nobody chose: its shape, its brokers and what goes wrong by chance. In
     its last part, `newcomer_of` has been there for 40 minutes.
     """
@@ -259,9 +259,9 @@ def any_day(seed: int) -> Day:
         minutes=int(rng.integers(1, 6)),
         factor=float(rng.uniform(0.01, 0.4)),
     )
-    events = [Event(50, Kind.JOINS, newcomer_of(day))]
+    events = [DayEvent(50, Kind.JOINS, newcomer_of(day))]
     if wrong is not None:
-        events.insert(0, Event(int(rng.integers(20, 50)), wrong, liar))
+        events.insert(0, DayEvent(int(rng.integers(20, 50)), wrong, liar))
     return replace(
         day,
         minutes=100,
@@ -271,12 +271,12 @@ def any_day(seed: int) -> Day:
     )
 
 
-def newcomer_of(day: Day) -> str:
+def newcomer_of(day: DayOfLoad) -> str:
     """The broker that joins in `any_day`."""
     return f"broker-{len(day.cores) - 1:04d}:8080"
 
 
-def figures(world: Trial, day: Day, minutes: Sequence[Minute]) -> TrialFigures:
+def figures(world: Trial, day: DayOfLoad, minutes: Sequence[Minute]) -> TrialFigures:
     """Sum up a world's minutes but for the first ones."""
     began = 0 if not day.events else WARM_UP_MINUTES
     measured = minutes[began:]
@@ -292,7 +292,7 @@ def figures(world: Trial, day: Day, minutes: Sequence[Minute]) -> TrialFigures:
     )
 
 
-def _settling(day: Day, minutes: Sequence[Minute]) -> float:
+def _settling(day: DayOfLoad, minutes: Sequence[Minute]) -> float:
     begins = day.events[0].minute if day.events else 0
     broker = day.events[0].broker if day.events else day.owners[0]
     for at in range(begins, len(minutes)):

@@ -15,7 +15,7 @@ from loadmanager.engine.moves.move import ENDED, Author, Move
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.kit.reason import UNKNOWN, from_sentence
 from loadmanager.kit.telemetry import Metric, Sample, counter, gauge
-from loadmanager.leader.leading import PresentLeader
+from loadmanager.leader.present_leader import PresentLeader
 
 REASONS_MAX = 50
 """Strategies of third parties have reasons of their own; beyond this, reasons are Unknown."""

@@ -79,7 +79,7 @@ CarryOut = Callable[[ClusterSnapshot, Plan], Sequence[Move]]
 
 @dataclass(slots=True, kw_only=True)
 class LoadManager:
-    """Implements `leader.leading.LoadManagement`."""
+    """Implements `leader.present_leader.LoadManagement`."""
 
     epoch: int
     view: ClusterView
@@ -96,7 +96,7 @@ class LoadManager:
     steps: Steps
     planned: Callable[[int, Plan], None]
     """Called with the cycle and each plan."""
-    kept: Decisions
+    decisions: Decisions
     slow_s: float = math.inf
     """A strategy that takes longer has kept the broker from everything else for too long, which
     counts as a failure.
@@ -111,9 +111,9 @@ class LoadManager:
     cycles: int = field(default=0, init=False)
     not_moved: int = field(default=0, init=False)
     not_split: int = field(default=0, init=False)
-    _held: Reason | None = None
+    _hold_reason: Reason | None = None
     """What held the last cycle."""
-    _told_newcomers: tuple[frozenset[str], int] = (frozenset(), 0)
+    _last_newcomers: tuple[frozenset[str], int] = (frozenset(), 0)
     """The nearly empty brokers that were last told, and in which cycle."""
     _unsplittable_ms: dict[str, int] = field(default_factory=dict)
     """Bundle → when the warning was last logged that it is too big and is not split."""
@@ -225,7 +225,7 @@ class LoadManager:
         move_of = {move.bundle: move for move in moves}
         stay = frozenset((skip.what, skip.code) for skip in plan.skipped)
         same = None if plan.unloads else (plan.strategy, stay)
-        self.kept.remember(
+        self.decisions.remember(
             "shed",
             partial(of_cycle, plan, move_of, inputs),
             epoch=self.epoch,
@@ -237,25 +237,25 @@ class LoadManager:
     def _tell_newcomers(self, skips: tuple[Skip, ...], strategy: str) -> None:
         """Say why brokers stay nearly empty: when that begins or ends, and every so many cycles."""
         brokers = frozenset(skip.what for skip in skips)
-        since = self.cycles - self._told_newcomers[1]
-        if not skips or (brokers == self._told_newcomers[0] and since < NEWCOMERS_AGAIN):
+        since = self.cycles - self._last_newcomers[1]
+        if not skips or (brokers == self._last_newcomers[0] and since < NEWCOMERS_AGAIN):
             if not skips:
-                self._told_newcomers = brokers, self.cycles
+                self._last_newcomers = brokers, self.cycles
             return
-        self._told_newcomers = brokers, self.cycles
+        self._last_newcomers = brokers, self.cycles
         plan = Plan(strategy, skipped=skips)
         self.planned(self.cycles, plan)
         self._remember("newcomers", partial(of_cycle, plan, None, UNSET))
 
     def _holds(self, hold: LeaderHold | None, settings: StrategySettings) -> bool:
         """Record that something holds the cycles, and that this is over; True while it does."""
-        reason, before = None if hold is None else hold.reason(), self._held
+        reason, before = None if hold is None else hold.reason(), self._hold_reason
         why = reason or (before and Reason("HoldOver", f"{before.code} no longer holds cycles"))
         if why is not None:
             plan = Plan(settings.shedder, skipped=(Skip("cluster", why.code, why.text),))
-            self._held = reason
+            self._hold_reason = reason
             self.planned(self.cycles, plan)
-            self.kept.remember(
+            self.decisions.remember(
                 "shed",
                 partial(of_cycle, plan, None, UNSET),
                 epoch=self.epoch,
@@ -394,13 +394,13 @@ class LoadManager:
             log.warning("a bundle was not split", bundle=split.bundle, error=str(error))
         ended = dataclasses.replace(split, end=end)
         self.planned(self.cycles, Plan("BundleSplitterTask", splits=(ended,)))
-        self.kept.changed(decision, partial(of_split, ended, owner.broker_id))
+        self.decisions.changed(decision, partial(of_split, ended, owner.broker_id))
         return ended
 
     # Decisions
 
     def _remember(self, kind: str, details: Callable[..., DecisionShown]) -> RecentDecision:
-        return self.kept.remember(kind, details, epoch=self.epoch, cycle=self.cycles)
+        return self.decisions.remember(kind, details, epoch=self.epoch, cycle=self.cycles)
 
     def moved(self, move: Move, _life: int | None = None) -> None:
         """Put a move that has ended among the decisions: its outcome beside its reason."""
@@ -414,7 +414,7 @@ class LoadManager:
         details = partial(DecisionShown, bundle=bundle, parts=parts, broker=broker, reason=reason)
         self._remember("merge", details)
 
-    def told(self, plan: Plan) -> None:
+    def record_plan(self, plan: Plan) -> None:
         """Record a plan that another part of the leader made, and put it among the decisions."""
         self.planned(self.cycles, plan)
         self._remember("skip", partial(of_cycle, plan, None, UNSET))

@@ -106,7 +106,7 @@ class Merging:
             except LoadManagerError as error:
                 self.failed_ms[pair] = now_ms
                 skip = Skip(merge.left, "NotMerged", f"with {merge.right}: {error}")
-                self.load_manager.told(Plan(TASK, skipped=(skip,)))
+                self.load_manager.record_plan(Plan(TASK, skipped=(skip,)))
                 log.warning(
                     "bundles were not merged", left=pair[0], right=pair[1], error=str(error)
                 )

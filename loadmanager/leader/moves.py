@@ -262,7 +262,7 @@ class Moves:
             for move in list(self.queue.open_moves()):
                 if move.author is Author.OPERATOR and move.state is MoveState.QUEUED:
                     self.cancel(move.id, why)
-        for group in self.queue.start(now_s, settings, paused=paused, held=on_hold):
+        for group in self.queue.start(now_s, settings, paused=paused, held_authors=on_hold):
             self.scope.spawn(self._run(group), f"move {group.moves[0].bundle}")
 
     async def _run(self, group: Group) -> None:

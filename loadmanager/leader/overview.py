@@ -272,7 +272,7 @@ class TermOverview:
         """True if a decision that is still kept names this bundle."""
         return any(
             story.names(decision.shown(), bundle)
-            for decision in self.load_manager.kept.newest_first()
+            for decision in self.load_manager.decisions.newest_first()
         )
 
     # Decisions
@@ -290,7 +290,7 @@ class TermOverview:
         owner = broker
         if bundle is not None and broker is None and (tracked := self.owners.by_bundle.get(bundle)):
             owner = tracked.broker
-        recent = list(self.load_manager.kept.newest_first())
+        recent = list(self.load_manager.decisions.newest_first())
         return DecisionsShown(
             at=self.moves.clock.now_ms(),
             kept_since=recent[-1].first_ms if recent else None,
@@ -307,7 +307,7 @@ class TermOverview:
     ) -> list[DecisionShown]:
         brokers = () if broker is None else (broker,)
         shown_decisions: list[DecisionShown] = []
-        for decision in self.load_manager.kept.newest_first():
+        for decision in self.load_manager.decisions.newest_first():
             if (since_ms is not None and decision.last_ms < since_ms) or (
                 until_ms is not None and decision.first_ms > until_ms
             ):

@@ -17,8 +17,8 @@ from loadmanager.kit.metadata.documents import Corrupt
 from loadmanager.kit.metadata.store import Store
 from loadmanager.kit.tasks import Scope, Steps
 from loadmanager.leader.brokers import Brokers
-from loadmanager.leader.leading import PresentLeader
 from loadmanager.leader.ports.peers import Peers
+from loadmanager.leader.present_leader import PresentLeader
 from loadmanager.leader.wishes import OperatorWishes
 from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.placement_policies import PlacementPolicies

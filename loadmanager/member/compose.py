@@ -24,7 +24,7 @@ from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.leader.brokers import Brokers
 from loadmanager.leader.decision_telemetry import Counts
 from loadmanager.leader.events import EventHub
-from loadmanager.leader.leading import PresentLeader
+from loadmanager.leader.present_leader import PresentLeader
 from loadmanager.leader.wishes import OperatorWishes
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.member.base import Base, Cluster

@@ -157,7 +157,7 @@ class Acting:
         allowed, refused = self.hold.budget.allow(wanted, self.clock.now_ms(), within, waiting)
         refused += tuple(Skip(unload.bundle, "Splits", "it is being split") for unload in splitting)
         if refused:
-            self.load_manager.told(Plan(plan.strategy, skipped=refused))
+            self.load_manager.record_plan(Plan(plan.strategy, skipped=refused))
         return self.moves.decide(allowed, Author.CYCLE)
 
     def _changed(self, move: Move) -> None:
@@ -251,7 +251,7 @@ class Acting:
         cancelled = self.moves.cancel(None, f"cancelled: {why}", urgent=False)
         log.error("moves stop", reason=str(why), cancelled=cancelled)
         skip = Skip("cluster", why.code, why.text)
-        self.load_manager.told(Plan("CircuitBreaker", skipped=(skip,)))
+        self.load_manager.record_plan(Plan("CircuitBreaker", skipped=(skip,)))
         self.write_note()
 
     def resume(self) -> bool:

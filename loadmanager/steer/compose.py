@@ -35,8 +35,8 @@ from loadmanager.kit.telemetry import Source, Telemetry
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore
 from loadmanager.leader.audit import AuditLog
-from loadmanager.leader.leading import PresentLeader
 from loadmanager.leader.ports.wishes import WishBook
+from loadmanager.leader.present_leader import PresentLeader
 from loadmanager.steer import telemetry
 from loadmanager.steer.advice import switch_command
 from loadmanager.steer.daemon_note import Unwritten

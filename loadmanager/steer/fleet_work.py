@@ -177,7 +177,7 @@ class _Built:
             bundle_count=self.namespaces.bundle_count,
             steps=self.steps,
             planned=self.recorder.planned,
-            kept=Decisions(self.outside.clock),
+            decisions=Decisions(self.outside.clock),
             slow_s=SLOW_S,
             unusable=self.picture.unread,
         )

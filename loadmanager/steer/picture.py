@@ -20,9 +20,9 @@ OWN_BALANCING = (SHEDDING, SPLITTING)
 """Pulsar's own switches that must be off while somebody else moves bundles."""
 
 
-def is_on(settings: Mapping[str, str], name: str) -> bool:
-    """True if a switch of Pulsar's is on, which is the default."""
-    return settings.get(name, "true") != "false"
+def switches_on(settings: Mapping[str, str]) -> list[str]:
+    """Pulsar's own switches that are on in these settings, which is the default."""
+    return [name for name in OWN_BALANCING if settings.get(name, "true") != "false"]
 
 
 @dataclass(slots=True)
@@ -91,7 +91,8 @@ class Picture:
     def own_balancing(self) -> list[str]:
         """Pulsar's own switches that are on, somewhere."""
         on = {name for names in self.own.values() for name in names}
-        return [name for name in OWN_BALANCING if name in on or is_on(self.settings, name)]
+        on.update(switches_on(self.settings))
+        return [name for name in OWN_BALANCING if name in on]
 
     def unread(self) -> dict[str, Reason]:
         """Listed brokers of which nothing is known → why."""

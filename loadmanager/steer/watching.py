@@ -20,7 +20,7 @@ from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import LoadManagerError, OperationalError, said
 from loadmanager.kit.names import is_system_namespace
 from loadmanager.kit.tasks import for_each
-from loadmanager.steer.picture import OWN_BALANCING, Picture, is_on
+from loadmanager.steer.picture import Picture, switches_on
 from loadmanager.steer.ports.cluster_reader import BrokerReading, ClusterReader
 from loadmanager.steer.settings import ACT, APPROVE, FleetSettings
 
@@ -145,7 +145,7 @@ class Watching:
         async def read() -> None:
             values = await self.reader.settings(broker)
             if broker in self.picture.registered:
-                self.picture.own[broker] = [name for name in OWN_BALANCING if is_on(values, name)]
+                self.picture.own[broker] = switches_on(values)
 
         part = f"settings of {broker}"
         await self._part(part, read)

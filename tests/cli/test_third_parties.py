@@ -17,7 +17,7 @@ import pytest
 from cli.piped import piped
 
 from loadmanager.lab.day_files import dump
-from loadmanager.lab.days import Shape, make_day
+from loadmanager.lab.days import DaySize, make_day
 
 PACKAGE = Path(__file__).parents[1] / "packages" / "busiest"
 ROOT = PACKAGE.parents[2]
@@ -220,7 +220,7 @@ def test_a_name_must_be_its_own(installed: Path) -> None:
 
 def test_workers_of_a_tournament_know_the_strategies(installed: Path, tmp_path: Path) -> None:
     """Each is a process of its own."""
-    made = make_day(1, Shape(brokers=3, bundles=12, minutes=90, events=False))
+    made = make_day(1, DaySize(brokers=3, bundles=12, minutes=90, events=False))
     day = tmp_path / "day.npz"
     day.write_bytes(dump(replace(made, carried=np.full((90, 12), 1e8, np.float32))))
     keys = {"loadBalancerLoadSheddingStrategy": "BusiestShedder", "busiestShedderCycles": "1"}

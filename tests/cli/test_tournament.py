@@ -17,7 +17,7 @@ from loadmanager.engine.history.cycles import Cycle
 from loadmanager.engine.history.records import BrokerLoad, BundleLoad
 from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.kit.history import layout
-from loadmanager.lab.days import Shape, make_day, traffic
+from loadmanager.lab.days import DaySize, make_day, traffic
 from loadmanager.lab.picture import pareto
 
 DATES = ("2026-11-01", "2026-11-02", "2026-11-03")
@@ -31,7 +31,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     root = tmp_path_factory.mktemp("history")
     for number, date in enumerate(DATES):
-        day = make_day(min(number, 1), Shape(brokers=3, bundles=24, minutes=40, events=False))
+        day = make_day(min(number, 1), DaySize(brokers=3, bundles=24, minutes=40, events=False))
         bundles, lines = traffic(day), {BrokerLoad.kind: [b"no record"], BundleLoad.kind: []}
         for minute in range(40):
             ts, carried = layout.day_start_ms(date) + (minute + 1) * 60_000, bundles.minute(minute)

@@ -104,7 +104,7 @@ class Led:
             bundle_count=bundle_count,
             steps=self.steps,
             planned=lambda _cycle, plan: self.observed.append(plan),
-            kept=Decisions(clock),
+            decisions=Decisions(clock),
         )
         self.moves.on_record.append(lambda move, _life: self.ended.append(move))
         self.hold: LeaderHold | None = None

@@ -27,8 +27,8 @@ from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.tasks import Scope, Steps
 from loadmanager.leader.brokers import Brokers
-from loadmanager.leader.leading import PresentLeader
 from loadmanager.leader.ports.mover import Released
+from loadmanager.leader.present_leader import PresentLeader
 from loadmanager.leader.wishes import OperatorWishes
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.hooks import HookLimits, Hooks

@@ -33,10 +33,10 @@ from loadmanager.kit.names import NamespaceName, TopicName
 from loadmanager.kit.sampler import OwnTraffic, Reading, SystemUsage
 from loadmanager.kit.security.identity import Verifier
 from loadmanager.kit.tasks import Scope
-from loadmanager.leader.leading import LoadManagement
 from loadmanager.leader.ports.mover import Released
 from loadmanager.leader.ports.operating import LeaderOperations
 from loadmanager.leader.ports.peers import Peers
+from loadmanager.leader.present_leader import LoadManagement
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.testing.cluster import LoopTime
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.lab.closed_loop import run
-from loadmanager.lab.days import Day, Event, Kind, Shape, make_day, traffic
+from loadmanager.lab.days import DayEvent, DayOfLoad, DaySize, Kind, make_day, traffic
 from loadmanager.lab.measures import WARM_UP_MINUTES, Minute, measure
 
-SMALL = Shape(brokers=4, bundles=40, minutes=60)
+SMALL = DaySize(brokers=4, bundles=40, minutes=60)
 BALANCED = StrategySettings(shedder="BalancedShedder", placement="BalancedPlacement")
 IDLE = StrategySettings(shedding_enabled=False)
 
@@ -65,7 +65,7 @@ def test_what_a_dead_broker_left_is_placed_at_once() -> None:
     """Its bundles are placed in the minute in which it dies; a newcomer has none of them."""
     day = make_day(1, SMALL)
     dies = day.brokers[0]
-    events = (Event(30, Kind.DIES, dies), Event(40, Kind.JOINS, dies))
+    events = (DayEvent(30, Kind.DIES, dies), DayEvent(40, Kind.JOINS, dies))
     minutes = run(replace(day, events=events), IDLE)
     assert minutes[30].placed == 10
     assert [len(minutes[number].usage) for number in (29, 30, 39, 40)] == [4, 3, 3, 4]
@@ -75,8 +75,10 @@ def test_what_a_dead_broker_left_is_placed_at_once() -> None:
 
 def test_a_newcomer_is_filled() -> None:
     """Without a burst: at most so much a minute, and within a bounded time."""
-    shape = Shape(brokers=8, bundles=320, minutes=60)
-    day: Day = replace(make_day(3, shape), events=(Event(30, Kind.JOINS, "broker-0008:8080"),))
+    shape = DaySize(brokers=8, bundles=320, minutes=60)
+    day: DayOfLoad = replace(
+        make_day(3, shape), events=(DayEvent(30, Kind.JOINS, "broker-0008:8080"),)
+    )
     minutes = run(day, BALANCED)
     newcomer = np.array([minute.usage[-1] for minute in minutes[30:]])
     others = np.array([minute.usage[:-1].mean() for minute in minutes[30:]])
@@ -85,14 +87,14 @@ def test_a_newcomer_is_filled() -> None:
     assert (newcomer[15:] > 0.75 * others[15:]).all()
 
 
-def a_minute(usage: list[float], *, moves: int = 0, events: tuple[Event, ...] = ()) -> Minute:
+def a_minute(usage: list[float], *, moves: int = 0, events: tuple[DayEvent, ...] = ()) -> Minute:
     """A minute with this usage."""
     return Minute(np.array(usage), moves, 5.0 * moves, moves // 2, 0.5 * moves, 0, events)
 
 
 def test_measures() -> None:
     """Each figure, computed by hand."""
-    event = (Event(30, Kind.DIES, "b"),)
+    event = (DayEvent(30, Kind.DIES, "b"),)
     calm, hot = a_minute([0.5, 0.5]), a_minute([0.9, 0.5], moves=2)
     minutes = [calm] * 30 + [a_minute([0.9, 0.5], moves=2, events=event), hot, hot] + [calm] * 27
     measures = measure(minutes)

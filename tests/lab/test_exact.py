@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from loadmanager.broker import settings as conf
-from loadmanager.engine.history.cycles import CYCLE_KINDS, Averages, Cycle, Seen
+from loadmanager.engine.history.cycles import CYCLE_KINDS, Averages, Cycle, ReportRecord
 from loadmanager.engine.history.records import Record
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import LocalBrokerData
@@ -20,7 +20,7 @@ from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.units import MINUTE_MS
 from loadmanager.lab.closed_loop import ClosedLoop
-from loadmanager.lab.days import Shape, make_day
+from loadmanager.lab.days import DaySize, make_day
 from loadmanager.lab.exact import exactness, lines, when
 from loadmanager.leader.cycle_log import CycleLog, Draws
 
@@ -93,7 +93,7 @@ class _Leader(ClosedLoop):
     def __init__(
         self, history: RecordedHistory, keys: Mapping[str, str], *, events: bool = True
     ) -> None:
-        day = make_day(6, Shape(brokers=5, bundles=60, minutes=MINUTES, events=events))
+        day = make_day(6, DaySize(brokers=5, bundles=60, minutes=MINUTES, events=events))
         super().__init__(day, of_keys(keys))
         view = _View()
         self._view = view
@@ -188,7 +188,11 @@ def test_what_cannot_be_decided_again_is_counted() -> None:
     def without_first_reports() -> Iterator[Record]:
         lost = {"broker-0001:8080"}
         for record in records:
-            if isinstance(record, Seen) and record.of in lost and record.bundles is not None:
+            if (
+                isinstance(record, ReportRecord)
+                and record.of in lost
+                and record.bundles is not None
+            ):
                 continue
             yield record
 
@@ -216,7 +220,7 @@ def test_what_cannot_be_decided_again_is_counted() -> None:
     assert [why.partition(":")[0] for why in damaged.passed_over] == ["UnicodeDecodeError"]
 
 
-@pytest.mark.parametrize("kind", [Seen, Cycle])
+@pytest.mark.parametrize("kind", [ReportRecord, Cycle])
 def test_lost_records_are_told(kind: type[Record]) -> None:
     """A difference after lost records says so: no other reason stands alone."""
     records = recorded("BalancedShedder")
@@ -224,9 +228,9 @@ def test_lost_records_are_told(kind: type[Record]) -> None:
     lost = range(first + 40 * MINUTE_MS, first + 45 * MINUTE_MS)
     kept = [each for each in records if not (isinstance(each, kind) and each.ts in lost)]
     result = exactness(kept, of_keys)
-    after = 60 if kind is Seen else 55
+    after = 60 if kind is ReportRecord else 55
     assert result.after_loss == after
-    assert bool(result.differences) == (kind is Seen)
+    assert bool(result.differences) == (kind is ReportRecord)
     assert all(each.why.startswith("records of its term are lost; ") for each in result.differences)
     assert f"{after} of these cycles come after records of their term" in "\n".join(lines(result))
 
@@ -239,7 +243,7 @@ def test_a_report_in_the_millisecond_of_a_cycle() -> None:
     cycles = sorted({each.ts for each in records if isinstance(each, Cycle)})
     before = dict(zip(cycles[1:], cycles, strict=False))
     for each in records:
-        if isinstance(each, Seen) and each.of == "broker-0003:8080" and not each.again:
+        if isinstance(each, ReportRecord) and each.of == "broker-0003:8080" and not each.again:
             each.ts = before.get(each.ts, each.ts)
     result = exactness(sorted(records, key=when), of_keys)
     assert (result.same, result.after_loss) == (MINUTES, 0)
@@ -274,9 +278,11 @@ def test_it_is_compact() -> None:
     sizes = dict.fromkeys(CYCLE_KINDS.values(), 0)
     for record in records:
         sizes[type(record)] += len(msgspec.json.encode(record))
-    assert sizes[Seen] / MINUTES / 60 < 110  # bytes for each bundle and cycle, not compressed
+    assert (
+        sizes[ReportRecord] / MINUTES / 60 < 110
+    )  # bytes for each bundle and cycle, not compressed
     assert sizes[Cycle] / MINUTES < 4_000
-    assert sizes[Averages] < sizes[Seen]
+    assert sizes[Averages] < sizes[ReportRecord]
 
 
 def test_memories_are_those_from_before() -> None:

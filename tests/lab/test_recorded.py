@@ -15,14 +15,14 @@ from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.units import MINUTE_MS
 from loadmanager.lab.closed_loop import run
 from loadmanager.lab.day_files import dump
-from loadmanager.lab.days import Kind, Shape, make_day, traffic
+from loadmanager.lab.days import DaySize, Kind, make_day, traffic
 from loadmanager.lab.measures import measure, settling
 from loadmanager.lab.recorded import MESSAGE_BYTES, Recording, record
 
 MINUTES = 60
 START = 28_000_000
 """A minute since the epoch."""
-DAY = make_day(5, Shape(brokers=4, bundles=40, minutes=MINUTES, events=False))
+DAY = make_day(5, DaySize(brokers=4, bundles=40, minutes=MINUTES, events=False))
 BESIDE = 0.1
 NONE = ResourceUsage()
 
@@ -152,7 +152,7 @@ def test_impossible_samples_are_left_out() -> None:
     with_bad, without = record([*good, *bad], times_ms=day), record(good, times_ms=day)
     assert (without.left_out, with_bad.left_out) == (0, len(bad))
     assert dump(with_bad.day) == dump(without.day)
-    assert with_bad.told == f"; {len(bad)} impossible samples are left out"
+    assert with_bad.left_out_text == f"; {len(bad)} impossible samples are left out"
 
 
 def test_more_than_there_is_costs_nothing() -> None:

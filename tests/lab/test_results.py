@@ -14,7 +14,7 @@ from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.strategy import Tries
 from loadmanager.lab import candidates
 from loadmanager.lab.measures import Measures
-from loadmanager.lab.results import MARGIN, Results, Weights, cost, standings
+from loadmanager.lab.results import MARGIN, ObjectiveWeights, Results, cost, standings
 
 LIVE = candidates.LIVE
 
@@ -46,8 +46,8 @@ def days(spreads: dict[str, list[float]]) -> Results:
 def test_the_objective_by_hand() -> None:
     """A point of spread, a percent of hot time, moves per broker and hour: each with its weight."""
     day = a_day(4.0, hot=60, moves=200)
-    assert cost(day, Weights()) == pytest.approx(4 + 1 + 0.2 * 2)
-    assert cost(day, Weights(balance=0, headroom=3, calm=0)) == pytest.approx(3)
+    assert cost(day, ObjectiveWeights()) == pytest.approx(4 + 1 + 0.2 * 2)
+    assert cost(day, ObjectiveWeights(balance=0, headroom=3, calm=0)) == pytest.approx(3)
 
 
 def test_what_is_clearly_better_is_recommended() -> None:
@@ -70,7 +70,7 @@ def test_settings_that_cost_nothing_leave_nothing_to_gain() -> None:
         "a": {"1": still, "2": restless},
         "b": {"1": restless, "2": restless},
     }
-    verdict = standings(results, LIVE, Weights(balance=0, headroom=0, calm=1)).verdict
+    verdict = standings(results, LIVE, ObjectiveWeights(balance=0, headroom=0, calm=1)).verdict
     assert verdict is not None
     assert (verdict.winner, verdict.recommended) == ("a", False)
     assert (verdict.gain, verdict.low, verdict.high) == (0, 0, 0)

@@ -16,10 +16,10 @@ from loadmanager.broker import settings
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.strategy import Shedder
 from loadmanager.kit.errors import OperationalError
-from loadmanager.lab.days import Shape, make_day
+from loadmanager.lab.days import DaySize, make_day
 from loadmanager.lab.tournament import Tournament, _measured, _write
 
-DAY = make_day(1, Shape(brokers=3, bundles=12, minutes=30, events=False))
+DAY = make_day(1, DaySize(brokers=3, bundles=12, minutes=30, events=False))
 RECORDED = replace(DAY, carried=np.full((30, 12), 1e6, np.float32))
 
 
@@ -81,7 +81,7 @@ def test_bundles_that_carry_nothing_cost_nothing(tmp_path: Path) -> None:
     """A day with many idle bundles is about as long as one without them."""
 
     def seconds(idle: float, bundles: int) -> float:
-        day = make_day(1, Shape(brokers=3, bundles=bundles, minutes=30, events=False))
+        day = make_day(1, DaySize(brokers=3, bundles=bundles, minutes=30, events=False))
         carried = np.full((30, bundles), 1e6, np.float32)
         carried[:, : round(idle * bundles)] = 0
         tournament = Tournament(tmp_path, settings.KEYS.load())

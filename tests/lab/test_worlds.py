@@ -10,7 +10,7 @@ import pytest
 
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.lab.closed_loop import ClosedLoop, run
-from loadmanager.lab.days import Day, Kind
+from loadmanager.lab.days import DayOfLoad, Kind
 from loadmanager.lab.measures import Minute
 from loadmanager.lab.worlds import BEGINS, MINUTES, WORLDS, any_day, figures, newcomer_of
 
@@ -27,7 +27,7 @@ WRONG = {
 
 
 @cache
-def outcome(name: str, *, seed: int = SEED) -> tuple[Day, list[Minute]]:
+def outcome(name: str, *, seed: int = SEED) -> tuple[DayOfLoad, list[Minute]]:
     """A day of a world under ours."""
     day = WORLDS[name].day(seed)
     return day, run(day, OURS)

@@ -18,7 +18,7 @@ from loadmanager.kit.metadata.leader import Leader, Term
 from loadmanager.kit.metadata.memory import MemoryStore, MemoryTree
 from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.tasks import Interval, Scope, Steps, every, forever
-from loadmanager.leader.leading import PresentLeader
+from loadmanager.leader.present_leader import PresentLeader
 from loadmanager.member.leading.leadership import FAILURES_IN_A_ROW_MAX, Leadership
 from loadmanager.testing.cluster import LoopTime
 

@@ -53,7 +53,7 @@ async def test_a_move_is_verified() -> None:
             led.fleet.brokers[index].tenant.stats[A] = NamespaceBundleStats(producer_count=4)
         (move,) = await carried_out(led, unload())
         assert led.fleet.owners(A) == ["b2:8080"]
-        decision = led.load_manager.kept.last(1)[0]
+        decision = led.load_manager.decisions.last(1)[0]
         assert (decision.kind, decision.reason, decision.why) == (
             "move",
             "test",

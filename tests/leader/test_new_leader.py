@@ -224,6 +224,7 @@ async def test_nothing_moves_before_a_quorum_has_reported() -> None:
             await led.shed()
             assert led.load_manager.cycles == 1
             reasons = [
-                item.skipped[0].reason.partition(":")[0] for item in led.load_manager.kept.last(5)
+                item.skipped[0].reason.partition(":")[0]
+                for item in led.load_manager.decisions.last(5)
             ]
             assert reasons[-2:] == ["HoldOver", "WarmUp"]

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from loadmanager.broker import settings
 from loadmanager.kit.errors import OperationalError
-from loadmanager.lab.days import Shape, make_day, traffic
+from loadmanager.lab.days import DaySize, make_day, traffic
 from loadmanager.lab.tournament import TASKS_PER_CORE, Tournament
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -23,7 +23,7 @@ def a_tournament(folder: Path) -> Tournament:
     """Two short days, as they would be recorded."""
     tournament = Tournament(folder, settings.KEYS.load())
     for number, date in enumerate(("2026-11-01", "2026-11-02")):
-        day = make_day(number, Shape(brokers=3, bundles=24, minutes=40, events=False))
+        day = make_day(number, DaySize(brokers=3, bundles=24, minutes=40, events=False))
         bundles = traffic(day)
         carried = np.array([bundles.minute(minute) for minute in range(40)], np.float32)
         tournament.add(date, replace(day, carried=carried))

@@ -330,7 +330,7 @@ MUTATIONS = (
     ),
     _one(
         "brokers obey leaders that were deposed",
-        "leader/leading.py",
+        "leader/present_leader.py",
         2,
         "if epoch is not None and epoch < self.epoch:",
         "if epoch is not None and epoch < 0:",

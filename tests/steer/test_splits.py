@@ -45,7 +45,7 @@ async def test_act_splits_and_sees_the_parts(tmp_path: Path, *, extensible: bool
         await check(daemon)
         assert daemon.pulsar.topics_of == dict.fromkeys(PARTS, 15)
         assert orders(daemon) == [ORDER]
-        (told,) = [one for one in daemon.work.load_manager.kept.last(9) if one.kind == "split"]
+        (told,) = [one for one in daemon.work.load_manager.decisions.last(9) if one.kind == "split"]
         assert told.outcome.text == "split into 0x30000000_0x38000000, 0x38000000_0x40000000"
         owner = daemon.pulsar.owners[PARTS[0]]
         before = sum(daemon.pulsar.rates[part] for part in PARTS)
@@ -152,7 +152,7 @@ async def test_a_split_that_pulsar_does_not_make(tmp_path: Path) -> None:
         daemon.pulsar.nonsense["/split"] = failed
         await check(daemon)
         await check(daemon)
-        (told,) = [one for one in daemon.work.load_manager.kept.last(9) if one.kind == "split"]
+        (told,) = [one for one in daemon.work.load_manager.decisions.last(9) if one.kind == "split"]
         assert "500" in told.outcome.text
         assert daemon.work.load_manager.not_split == len(orders(daemon)) == 1
 

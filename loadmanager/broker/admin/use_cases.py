@@ -16,7 +16,7 @@ from loadmanager.kit.audit import Audit, ChangeShown
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.leader.brokers import Brokers
 from loadmanager.leader.events import EventHub
-from loadmanager.leader.leading import PresentLeader
+from loadmanager.leader.present_leader import PresentLeader
 from loadmanager.member.health import Health
 from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.orders import Orders

@@ -38,7 +38,7 @@ AVERAGE_FIGURES = 2 * (2 + len(AVERAGED)) + 1
 COUNTS = ("last_update", "num_topics", "num_bundles", "num_consumers", "num_producers")
 
 
-class Seen(Record, kw_only=True):
+class ReportRecord(Record, kw_only=True):
     """A load report as the leader took it up."""
 
     kind: ClassVar[str] = "seen"
@@ -124,11 +124,11 @@ class Cycle(Record, kw_only=True):
     """What was decided: bundle, source, destination."""
 
 
-CYCLE_KINDS: dict[str, type[Record]] = {each.kind: each for each in (Averages, Cycle, Seen)}
+CYCLE_KINDS: dict[str, type[Record]] = {each.kind: each for each in (Averages, Cycle, ReportRecord)}
 
 
 class ReportWriter:
-    """Makes `Seen` records of one term; keeps which bundles each broker had."""
+    """Makes `ReportRecord` records of one term; keeps which bundles each broker had."""
 
     def __init__(self, broker: str, epoch: int) -> None:
         self._broker = broker
@@ -141,7 +141,9 @@ class ReportWriter:
         self._traits.clear()
         self._bundles.clear()
 
-    def record(self, ts: int, of: str, report: LocalBrokerData, *, again: bool = False) -> Seen:
+    def record(
+        self, ts: int, of: str, report: LocalBrokerData, *, again: bool = False
+    ) -> ReportRecord:
         """The record of a report."""
         stats = report.last_stats
         names, idle = list(stats), [name for name in report.bundles if name not in stats]
@@ -155,7 +157,7 @@ class ReportWriter:
         self._bundles[of], self._traits[of] = (names, idle), traits
         figures, _ = figures_of(stats, names)
         used = [getattr(report, resource) for resource in RESOURCES]
-        return Seen(
+        return ReportRecord(
             ts=ts,
             broker=self._broker,
             epoch=self._epoch,
@@ -172,14 +174,14 @@ class ReportWriter:
 
 
 class ReportReader:
-    """Makes reports of `Seen` records again."""
+    """Makes reports of `ReportRecord` records again."""
 
     def __init__(self) -> None:
         self._traits: dict[str, tuple[str | None, str | None, bool]] = {}
         self._bundles: dict[str, list[str]] = {}
         self._idle: dict[str, list[str]] = {}
 
-    def report(self, record: Seen) -> LocalBrokerData | None:
+    def report(self, record: ReportRecord) -> LocalBrokerData | None:
         """The report; None if the record that it refers to was lost, or if it is malformed."""
         if record.traits is not None:
             self._traits[record.of] = record.traits

@@ -163,20 +163,20 @@ class BundleAverages(Mapping[str, BundleData]):
         """Add a broker's samples: bundle → traffic. Whether its bundles are others than before."""
         if broker_id in self._waiting:
             self._flush()
-        names, known = list(stats), self._reported.get(broker_id)
-        changed = known is None or known.bundles != names
-        if known is None or changed or known.at[1] != self._forgotten:
+        names, listed = list(stats), self._reported.get(broker_id)
+        changed = listed is None or listed.bundles != names
+        if listed is None or changed or listed.at[1] != self._forgotten:
             added = [name for name in names if name not in self._row_of]
             if added:
                 for name in added:
                     self[name] = self._expected.of(name)
             rows = np.fromiter(map(self._row_of.__getitem__, names), np.int64, len(names))
-            known = self._reported[broker_id] = _Listed(
+            listed = self._reported[broker_id] = _Listed(
                 names, names, rows, 0, (self._added, self._forgotten)
             )
-        assert known is not None
+        assert listed is not None
         if names:
-            self._waiting[broker_id] = (known.rows, stats)
+            self._waiting[broker_id] = (listed.rows, stats)
         else:
             self._settled.pop(broker_id, None)
         return changed
@@ -184,8 +184,8 @@ class BundleAverages(Mapping[str, BundleData]):
     def gone(self, broker_id: str) -> None:
         """Forget which bundles a broker has; their averages stay."""
         self._flush()
-        for known in (self._reported, self._listed, self._settled):
-            known.pop(broker_id, None)
+        for by_broker in (self._reported, self._listed, self._settled):
+            by_broker.pop(broker_id, None)
 
     def __setitem__(self, bundle: str, data: BundleData) -> None:
         self._own_table()
@@ -226,7 +226,7 @@ class BundleAverages(Mapping[str, BundleData]):
         self._version += 1
         if len(self._readers) > 1:
             self._table, self._changed = self._table.copy(), self._changed.copy()
-            self._listed = {broker: known.apart() for broker, known in self._listed.items()}
+            self._listed = {broker: listed.apart() for broker, listed in self._listed.items()}
             self._readers.discard(self._reader)
             self._readers = weakref.WeakSet((self._reader,))
 
@@ -344,11 +344,11 @@ class BundleAverages(Mapping[str, BundleData]):
     def _rows_of_all(self, bundles: Mapping[str, Sequence[str]]) -> list[Rows]:
         self._flush()
         return [
-            known.rows
-            if (known := self._listed.get(broker)) is not None
-            and known.bundles is names
-            and not known.missing
-            and known.at[1] == self._forgotten
+            listed.rows
+            if (listed := self._listed.get(broker)) is not None
+            and listed.bundles is names
+            and not listed.missing
+            and listed.at[1] == self._forgotten
             else self._list(broker, names).rows
             for broker, names in bundles.items()
         ]
@@ -398,9 +398,9 @@ class BundleAverages(Mapping[str, BundleData]):
         """The rows of the bundles in a broker's last report, and the number of those
         without a row.
         """
-        known = self._reported.get(broker_id)
-        if known is not None and known.at[1] == self._forgotten:
-            return known.rows, 0
+        listed = self._reported.get(broker_id)
+        if listed is not None and listed.at[1] == self._forgotten:
+            return listed.rows, 0
         rows = [self._row_of[name] for name in bundles if name in self._row_of]
         return np.array(rows, np.int64), len(bundles) - len(rows)
 
@@ -422,21 +422,21 @@ class BundleAverages(Mapping[str, BundleData]):
     def _list(self, broker_id: str, bundles: Sequence[str]) -> _Listed:
         """The rows of a broker's bundles, in order of name; kept while nothing changes."""
         self._flush()
-        known = self._listed.get(broker_id)
+        listed = self._listed.get(broker_id)
         if (
-            known is not None
-            and known.at[1] == self._forgotten
-            and (not known.missing or known.at[0] == self._added)
-            and (known.bundles is bundles or known.bundles == bundles)
+            listed is not None
+            and listed.at[1] == self._forgotten
+            and (not listed.missing or listed.at[0] == self._added)
+            and (listed.bundles is bundles or listed.bundles == bundles)
         ):
-            return known
+            return listed
         names = sorted(name for name in bundles if name in self._row_of)
         rows = np.fromiter(map(self._row_of.__getitem__, names), np.int64, len(names))
-        known = _Listed(
+        listed = _Listed(
             bundles, names, rows, len(bundles) - len(names), (self._added, self._forgotten)
         )
-        self._listed[broker_id] = known
-        return known
+        self._listed[broker_id] = listed
+        return listed
 
 
 def _samples(reports: Sequence[Mapping[str, NamespaceBundleStats]], count: int) -> Array:

@@ -51,14 +51,14 @@ class BrokerSums(Mapping[str, TimeAverageBrokerData]):
 
     def _long_rates(self, columns: BrokerColumns) -> Array:
         """Long-term messages/s of each broker: `[in or out, row]`."""
-        known, rates = self._rates or ({}, np.zeros((2, 0)))
-        if known is not columns.row_of:
-            kept = [broker for broker in columns.names if broker in known]
+        row_of, rates = self._rates or ({}, np.zeros((2, 0)))
+        if row_of is not columns.row_of:
+            staying = [broker for broker in columns.names if broker in row_of]
             before, rates = rates, np.zeros((2, len(columns.names)))
-            rates[:, [columns.row_of[name] for name in kept]] = before[
-                :, [known[name] for name in kept]
+            rates[:, [columns.row_of[name] for name in staying]] = before[
+                :, [row_of[name] for name in staying]
             ]
-            self._stale |= columns.row_of.keys() - known.keys()
+            self._stale |= columns.row_of.keys() - row_of.keys()
             self._rates, self._totals = (columns.row_of, rates), None
         for broker in self._stale and self._stale & columns.row_of.keys():
             row = columns.row_of[broker]
@@ -94,6 +94,6 @@ def long_totals(sums: Mapping[str, TimeAverageBrokerData], columns: BrokerColumn
     if isinstance(sums, BrokerSums):
         return sums.long_totals(columns)
     none = TimeAverageBrokerData()
-    found = [sums.get(broker) or none for broker in columns.names]
-    totals = [each.long_term_msg_rate_in + each.long_term_msg_rate_out for each in found]
+    of_brokers = [sums.get(broker) or none for broker in columns.names]
+    totals = [each.long_term_msg_rate_in + each.long_term_msg_rate_out for each in of_brokers]
     return np.array(totals, np.float64)

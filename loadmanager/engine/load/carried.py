@@ -38,9 +38,9 @@ class Carried:
             return report
         stats, sums = dict(report.last_stats), {name: getattr(report, name) for name in RATES}
         for bundle in sorted(arrived):
-            told, before = stats[bundle], self._loads[bundle][0]
-            rates = {name: max(getattr(told, name), getattr(before, name)) for name in RATES}
+            reported, before = stats[bundle], self._loads[bundle][0]
+            rates = {name: max(getattr(reported, name), getattr(before, name)) for name in RATES}
             for name in RATES:
-                sums[name] += rates[name] - getattr(told, name)
-            stats[bundle] = msgspec.structs.replace(told, **rates)
+                sums[name] += rates[name] - getattr(reported, name)
+            stats[bundle] = msgspec.structs.replace(reported, **rates)
         return msgspec.structs.replace(report, last_stats=stats, **sums)

@@ -301,8 +301,8 @@ class ClusterView:
             derived.columns, orphans = columns.copy(reports), set(orphans)
             sums = sums.copy(reports, averages)
         owners = NO_OWNERS if passing or not self.knows_owners else self._published_owners()
-        seen = self._top_bundles if self.knows_owners else reports
-        derived.served = seen, pending, owners, served
+        served_by = self._top_bundles if self.knows_owners else reports
+        derived.served = served_by, pending, owners, served
         return NOTHING_KNOWN.having(  # half the time that the constructor takes
             now_ms=now_ms,
             # `decide` is not told owners: its reports say which manager it is.

@@ -130,17 +130,17 @@ class Heat:
         figures: list[int | None] = []
         owners: list[tuple[int, str]] = []
         row: _Row | None = None
-        known = False
+        measured = False
         for number, sample in enumerate(self._samples):
             row = sample.rows.get(bundle)
-            known = row is not None and bundle not in sample.unmeasured
-            figures.append(round(row.throughput) if row is not None and known else None)
+            measured = row is not None and bundle not in sample.unmeasured
+            figures.append(round(row.throughput) if row is not None and measured else None)
             if row is not None and (not owners or owners[-1][1] != row.broker):
                 owners.append((number, row.broker))
         return HeatSeries(
             bundle=bundle,
             owner=None if row is None else row.broker,
-            rate=round(row.rate, 1) if row is not None and known else None,
+            rate=round(row.rate, 1) if row is not None and measured else None,
             throughput=figures,
             owners=owners,
             exists=exists,

@@ -101,35 +101,35 @@ class ClusterSnapshot:
     @property
     def averages(self) -> BundleAverages:
         """`bundle_data` in columns."""
-        known = self._derived.averages
-        if known is None or known[0] is not self.bundle_data:
-            known = self.bundle_data, BundleAverages.of(self.bundle_data)
-            self._derived.averages = known
-        return known[1]
+        cached = self._derived.averages
+        if cached is None or cached[0] is not self.bundle_data:
+            cached = self.bundle_data, BundleAverages.of(self.bundle_data)
+            self._derived.averages = cached
+        return cached[1]
 
     @property
     def under_way(self) -> Pending:
         """`pending` with what it adds up to."""
-        known = self._derived.pending
-        if known is None or known[0] is not self.pending:
-            known = self._derived.pending = self.pending, Pending.of(self.pending)
-        return known[1]
+        cached = self._derived.pending
+        if cached is None or cached[0] is not self.pending:
+            cached = self._derived.pending = self.pending, Pending.of(self.pending)
+        return cached[1]
 
     @property
     def served(self) -> Served:
         """The numbers of bundles of each namespace that the brokers serve: by their reports (in the
         extensible manager, by what they published), by `pending` and by `owners`.
         """
-        known = self._derived.served
+        cached = self._derived.served
         if (
-            known is None
-            or known[0] is not (self.reports or self.top_bundles)
-            or known[1] is not self.pending
-            or known[2] is not self.owners
+            cached is None
+            or cached[0] is not (self.reports or self.top_bundles)
+            or cached[1] is not self.pending
+            or cached[2] is not self.owners
         ):
             source = self.reports or self.top_bundles
-            known = self._derived.served = source, self.pending, self.owners, self._counted()
-        return known[3]
+            cached = self._derived.served = source, self.pending, self.owners, self._counted()
+        return cached[3]
 
     def _counted(self) -> Served:
         whole = self._whole
@@ -164,10 +164,10 @@ class ClusterSnapshot:
     def available(self) -> frozenset[str]:
         """brokerIds of the live brokers."""
         reports: Mapping[str, object] = self.load_data if self.extensible else self.reports
-        known = self._derived.available
-        if known is None or known[0] is not reports:
-            known = self._derived.available = reports, frozenset(reports)
-        return known[1]
+        cached = self._derived.available
+        if cached is None or cached[0] is not reports:
+            cached = self._derived.available = reports, frozenset(reports)
+        return cached[1]
 
     @property
     def brokers(self) -> Sequence[str]:

@@ -95,9 +95,9 @@ class MoveQueue:
         """
         group = Group(moves, now_s)
         for move in moves:
-            known = self.move_of(move.bundle)
-            if known is not None:
-                raise ConflictError(f"{move.bundle} has move {known.id} under way already")
+            earlier = self.move_of(move.bundle)
+            if earlier is not None:
+                raise ConflictError(f"{move.bundle} has move {earlier.id} under way already")
         if self.waiting + len(moves) > settings.queue_max:
             raise ConflictError(
                 f"{self.waiting} moves wait; loadManagerMovesQueueMax allows {settings.queue_max}"
@@ -115,10 +115,10 @@ class MoveQueue:
         settings: MoveSettings,
         *,
         paused: bool,
-        held: Set[Author] = frozenset(),
+        held_authors: Set[Author] = frozenset(),
     ) -> list[Group]:
         """The groups that start now; the caller carries them out, and calls `end` for each move.
-        `held`: whose moves may not begin now.
+        `held_authors`: whose moves may not begin now.
         """
         while self._begun_s and self._begun_s[0] <= now_s - WINDOW_S:
             self._begun_s.popleft()
@@ -129,7 +129,11 @@ class MoveQueue:
         kept_coming: set[str] = set()
         starting: list[Group] = []
         for group in self._groups:
-            if group.started or (paused and not group.urgent) or group.moves[0].author in held:
+            if (
+                group.started
+                or (paused and not group.urgent)
+                or group.moves[0].author in held_authors
+            ):
                 continue
             if len(under_way) + len(starting) >= settings.at_once_max:
                 break

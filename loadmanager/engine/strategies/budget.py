@@ -99,7 +99,9 @@ class Budget:
         """Count moves that were made before, too; if the clock was set back meanwhile, as made now.
         One that is known already counts once.
         """
-        before = Counter((min(at_ms, now_ms), one, two) for at_ms, one, two in moves)
+        before = Counter(
+            (min(at_ms, now_ms), source, destination) for at_ms, source, destination in moves
+        )
         self._moves = deque(sorted((Counter(self._moves) | before).elements()))
 
     def full_until_ms(self, now_ms: int, per_hour: int) -> int | None:

@@ -82,13 +82,13 @@ def shed(
         unload.bundle: unload.destination for unload in unloads if unload.destination is not None
     }
     memories = msgspec.structs.replace(memories.remember(shedder, answer.memory), planned=planned)
-    told = {skip.what for skip in refused}
-    kept = [skip for skip in _kept(snapshot, answer) if skip.what not in told][:KEPT_MAX]
-    skipped = (*answer.skipped, *unusable, *refused, *kept)
+    refused_names = {skip.what for skip in refused}
+    staying = [skip for skip in _passed_over(snapshot, answer) if skip.what not in refused_names]
+    skipped = (*answer.skipped, *unusable, *refused, *staying[:KEPT_MAX])
     return Plan(shedder.name, unloads, skipped=skipped), memories
 
 
-def _kept(snapshot: ClusterSnapshot, answer: Shed) -> Iterator[Skip]:
+def _passed_over(snapshot: ClusterSnapshot, answer: Shed) -> Iterator[Skip]:
     """The bundles that shedders pass over at brokers that shed bundles or have none to shed: those
     that are pinned, and those that were moved recently.
     """

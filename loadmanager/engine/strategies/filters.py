@@ -226,10 +226,10 @@ def extensible(
     def older(brokers: Sequence[str]) -> Mapping[str, Reason]:
         if not settings.prefer_later_versions:
             return {}
-        found = eligibility.older_version(brokers, snapshot.versions)
-        if found is None:
+        earlier = eligibility.older_version(brokers, snapshot.versions)
+        if earlier is None:
             return dict.fromkeys(brokers, UNREADABLE) if strict else {}
-        return found
+        return earlier
 
     everyone = BrokerRows.listed(sorted(snapshot.available - {leaving}))
     left, cordoned = uncordoned(snapshot, everyone, leaving)

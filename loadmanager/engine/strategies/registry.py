@@ -72,24 +72,24 @@ def short_name(name: str) -> str:
 
 def shedder(name: str) -> Shedder:
     """The shedder of that name. Raises `ConfigError` listing the known ones."""
-    known = SHEDDERS.get(short_name(name))
-    if known is None:
+    strategy = SHEDDERS.get(short_name(name))
+    if strategy is None:
         raise ConfigError(
             f"loadBalancerLoadSheddingStrategy = {name[:100]!r}: one of "
             f"{', '.join(sorted(SHEDDERS))} is allowed"
         )
-    return known
+    return strategy
 
 
 def placement(name: str) -> PlacementRule:
     """The placement rule of that name. Raises `ConfigError` listing the known ones."""
-    known = PLACEMENTS.get(short_name(name))
-    if known is None:
+    rule = PLACEMENTS.get(short_name(name))
+    if rule is None:
         raise ConfigError(
             f"loadBalancerLoadPlacementStrategy = {name[:100]!r}: one of "
             f"{', '.join(sorted(PLACEMENTS))} is allowed"
         )
-    return known
+    return rule
 
 
 def acting(settings: StrategySettings, *, extensible: bool) -> tuple[Shedder, PlacementRule]:

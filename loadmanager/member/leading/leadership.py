@@ -18,7 +18,7 @@ from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.metadata.election import StoreElection
 from loadmanager.kit.metadata.leader import Term
 from loadmanager.kit.tasks import Scope, Steps, retrying, sleep
-from loadmanager.leader.leading import PresentLeader
+from loadmanager.leader.present_leader import PresentLeader
 
 FAILURES_IN_A_ROW_MAX = 5
 """A leader resigns when a step fails this often in a row: another broker may do better."""

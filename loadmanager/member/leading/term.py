@@ -228,7 +228,7 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
     events = TermEvents(
         leader=term.leader,
         events=leads.events,
-        decisions=load_manager.kept,
+        decisions=load_manager.decisions,
         moves=moves,
         clock=base.clock,
     )
@@ -311,7 +311,7 @@ def _load_manager(
         bundle_count=leads.cluster.namespaces.bundle_count,
         steps=base.steps,
         planned=lambda cycle, plan: leads.observe(term.epoch, cycle, plan),
-        kept=leads.manager.decisions(),
+        decisions=leads.manager.decisions(),
         slow_s=base.store.session_timeout_s * SLOW_FRACTION,
         memories=memories,
         log=log,

@@ -261,7 +261,7 @@ def test_moves_that_are_held() -> None:
     for number, author in enumerate((Author.CYCLE, Author.DRAIN, Author.OPERATOR), 1):
         queue.add([a_move(number, f"b{number}", "b9", author=author)], 0, settings)
     held = {Author.CYCLE, Author.OPERATOR}
-    assert started(queue.start(0, settings, paused=False, held=held)) == [2]
+    assert started(queue.start(0, settings, paused=False, held_authors=held)) == [2]
     assert sorted(started(queue.start(0, settings, paused=False))) == [1, 3]
 
 

@@ -14,7 +14,7 @@ from loadmanager.engine.load.columns import Array
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.lab.closed_loop import ClosedLoop
-from loadmanager.lab.days import Pattern, Shape, make_day
+from loadmanager.lab.days import DaySize, Pattern, make_day
 from loadmanager.lab.measures import measure
 
 
@@ -103,7 +103,7 @@ def test_a_namespace_is_in_one_class() -> None:
 
 def test_dear_namespaces_are_told_in_a_closed_loop() -> None:
     """CPU goes by messages, whose size differs: the shedder learns which tenants are dear."""
-    day = make_day(3, Shape(brokers=10, bundles=400))
+    day = make_day(3, DaySize(brokers=10, bundles=400))
     assert isinstance(day.carried, Pattern)
     base = day.carried.base
     cost = (base * day.cost).sum() * (1 / day.message_bytes) / (base / day.message_bytes).sum()

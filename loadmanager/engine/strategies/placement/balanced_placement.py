@@ -48,9 +48,9 @@ def _model(
     Made once for many lookups.
     """
     columns, weights = snapshot.columns, settings.weights
-    known = columns.derived.get(weights)
-    if known is not None and known[0] is memory.model:
-        model: UsageModel = known[1]
+    cached = columns.derived.get(weights)
+    if cached is not None and cached[0] is memory.model:
+        model: UsageModel = cached[1]
         return model
     learned = bool(memory.model.brokers)
     model = fit(columns, snapshot.averages, weights, memory.model, learning=not learned)

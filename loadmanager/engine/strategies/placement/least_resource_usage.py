@@ -58,8 +58,8 @@ def candidates(
     usage, among = brokers.of(ordered(averages, columns)), brokers
     total = plain_sum(usage)
     if math.isnan(total):  # an average is not known
-        known = ~np.isnan(usage)
-        usage, among = usage[known], brokers.where(known)
+        measured = ~np.isnan(usage)
+        usage, among = usage[measured], brokers.where(measured)
         total = plain_sum(usage)
     if not among:
         return brokers, averages

@@ -24,11 +24,13 @@ def candidates(
     """The broker whose turn it is."""
     if not brokers:
         return [], turns
-    placed, kept = turns
+    placed, circle = turns
     turn = placed % len(brokers)
-    if len(kept) != len(brokers) or (kept[turn] != brokers[turn] and kept[turn] not in brokers):
-        kept = brokers
-    return kept[turn : turn + 1], (placed + 1, kept)
+    if len(circle) != len(brokers) or (
+        circle[turn] != brokers[turn] and circle[turn] not in brokers
+    ):
+        circle = brokers
+    return circle[turn : turn + 1], (placed + 1, circle)
 
 
 def _no_turns() -> Turns:

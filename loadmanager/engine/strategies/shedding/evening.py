@@ -352,7 +352,7 @@ class MoveSearch:
         self._cluster = cluster
         self._scope = scope
         self._movable: dict[int, Movable] = {}
-        self._known: dict[int, dict[int, BestMove | None]] = {}
+        self._best: dict[int, dict[int, BestMove | None]] = {}
         """Source → destination → the best move."""
         self._spent: set[int] = set()
         """Brokers that have nothing to give."""
@@ -364,11 +364,11 @@ class MoveSearch:
     def best(self) -> BestMove | None:
         """The best move; of equal ones that to the least used, and from the most used broker."""
         sources, takers = self._givers()
-        fresh = [source for source in sources if source not in self._known]
-        others = [source for source in sources if source in self._known]
+        fresh = [source for source in sources if source not in self._best]
+        others = [source for source in sources if source in self._best]
         self._look(fresh, takers)
-        self._look(others, [t for t in takers if any(t not in self._known[s] for s in others)])
-        moves = [self._known[source][taker] for taker in takers for source in sources]
+        self._look(others, [t for t in takers if any(t not in self._best[s] for s in others)])
+        moves = [self._best[source][taker] for taker in takers for source in sources]
         return max((move for move in moves if move), key=lambda move: move.net, default=None)
 
     def _givers(self) -> tuple[list[int], list[int]]:
@@ -402,7 +402,7 @@ class MoveSearch:
             net = np.where(refused[:, here], -np.inf, gains[:, here] - priced)
             best = net.argmax(axis=1).tolist() if begin < end else []
             for row, taker in enumerate(takers):
-                self._known.setdefault(source, {})[taker] = None
+                self._best.setdefault(source, {})[taker] = None
                 refused_there = [name for where, name in self.refused if where == taker]
                 if taker == source or begin == end:
                     continue
@@ -413,7 +413,7 @@ class MoveSearch:
                     at = int(net[row].argmax())
                 if net[row, at] > -np.inf:
                     gain, price = float(gains[row, begin + at]), float(priced[row, at])
-                    self._known[source][taker] = BestMove(source, taker, at, gain, price)
+                    self._best[source][taker] = BestMove(source, taker, at, gain, price)
 
     def with_others(self, move: BestMove) -> tuple[Rows, Array, Array]:
         """The bundle of a move, with the next best ones between the two brokers as long as all are
@@ -437,7 +437,7 @@ class MoveSearch:
 
     def _offer(self, source: int) -> Movable:
         offer = self._offered(source)
-        if source not in self._known:
+        if source not in self._best:
             offer.relief = self._cluster.relief(source, offer.work)
         return offer
 
@@ -466,7 +466,7 @@ class MoveSearch:
     def refuse(self, move: BestMove) -> None:
         """The bundle may not go there."""
         self.refused.add((move.destination, self.bundle(move)))
-        del self._known[move.source][move.destination]
+        del self._best[move.source][move.destination]
 
     def make(self, move: BestMove, at: Rows) -> list[str]:
         """These bundles of the source move; returns their names."""
@@ -475,9 +475,9 @@ class MoveSearch:
         self._cluster.move(move.source, move.destination, offer.work[:, at].sum(axis=1))
         offer.without(at)
         for changed in (move.source, move.destination):
-            self._known.pop(changed, None)
-            for known in self._known.values():
-                known.pop(changed, None)
+            self._best.pop(changed, None)
+            for best in self._best.values():
+                best.pop(changed, None)
         return names
 
 

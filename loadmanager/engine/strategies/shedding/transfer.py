@@ -243,9 +243,9 @@ class _Cycle:
         """
         bundles, stats = _published(self._snapshot, most), self._stats
         if len(bundles) <= 1:
-            one = Skip(most, "NoBundles", "it published one bundle only")
+            single = Skip(most, "NoBundles", "it published one bundle only")
             none = Skip(most, "NoLoadData", "it published no bundles")
-            self.skipped.append(one if bundles else none)
+            self.skipped.append(single if bundles else none)
             return False
         throughput = _throughput(self._snapshot, most)
         offload = (stats.loads[most] - stats.loads[least]) / 2

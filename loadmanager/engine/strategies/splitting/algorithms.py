@@ -81,23 +81,23 @@ def useful_boundaries(
     positions: Sequence[int] = (),
 ) -> tuple[tuple[int, ...], str]:
     """The boundaries, or none and why a split would not help. Raises as `boundaries` does."""
-    found = boundaries(algorithm, span, topics, limits=limits, positions=positions)
+    places = boundaries(algorithm, span, topics, limits=limits, positions=positions)
     hashes = sorted({topic.hash for topic in topics.values()})
     if not span.splittable:
         return (), "it is one hash wide"
     if len(hashes) == 1:
         carriers = "topics of one hash carry" if len(topics) > 1 else "one topic carries"
         return (), f"{carriers} it; partition the topic"
-    if not found:
+    if not places:
         return (), f"{algorithm} finds no useful boundary among its {len(topics)} known topics"
-    if found[0] <= span.lower or found[-1] >= span.upper:
+    if places[0] <= span.lower or places[-1] >= span.upper:
         return (), f"{algorithm} splits at its edge"
     # With all topics on one side, repeated range splits still narrow down to them, and an operator
     # chose the positions. Any other algorithm would repeat such a split for ever.
-    divides = any(hashes[0] < boundary <= hashes[-1] for boundary in found) if hashes else True
+    divides = any(hashes[0] < boundary <= hashes[-1] for boundary in places) if hashes else True
     if algorithm not in (RANGE, POSITIONS) and not divides:
         return (), f"{algorithm} leaves all topics on one side"
-    return found, ""
+    return places, ""
 
 
 def _by_topic_count(hashes: list[int]) -> tuple[int, ...]:
@@ -130,12 +130,12 @@ def _by_flow(topics: list[HashedTopic], limits: FlowLimits) -> tuple[int, ...]:
     excess = 1 + limits.difference
     if len(loaded) < 2 or (rate < limits.rate * excess and throughput < limits.throughput * excess):
         return ()
-    found: list[int] = []
+    places: list[int] = []
     rate, throughput = loaded[0].rate, loaded[0].throughput
     for before, topic in zip(loaded, loaded[1:], strict=False):
         if rate + topic.rate > limits.rate or throughput + topic.throughput > limits.throughput:
-            found.append(before.hash + (topic.hash - before.hash) // 2 + 1)
+            places.append(before.hash + (topic.hash - before.hash) // 2 + 1)
             rate, throughput = topic.rate, topic.throughput
         else:
             rate, throughput = rate + topic.rate, throughput + topic.throughput
-    return tuple(found)
+    return tuple(places)

@@ -1,4 +1,4 @@
-"""The leader, and the load manager while this broker leads, for the other parts of the broker."""
+"""The present leader, and the load manager while this broker leads, for the rest of the broker."""
 
 from __future__ import annotations
 
