@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import structlog
-
 from loadmanager.broker.messaging.settings import MessagingSettings, StorageSettings
 from loadmanager.broker.service import (
     AuthenticatesClients,
@@ -24,6 +22,7 @@ from loadmanager.broker.topics.topics import Topics
 from loadmanager.kit.audit import Audit
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import Corrupt
 from loadmanager.kit.metadata.store import Store
@@ -34,7 +33,7 @@ from loadmanager.kit.telemetry import Sample
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.member.namespaces import Namespaces
 
-log = structlog.get_logger("hosting")
+log = get_logger("hosting")
 
 
 def build_access(

@@ -7,20 +7,19 @@ import ipaddress
 import socket
 from dataclasses import dataclass, replace
 
-import structlog
-
 from loadmanager.broker.admin.server import AdminServer
 from loadmanager.broker.service import BrokerService
 from loadmanager.broker.topics.access import AccessSettings
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.security.settings import BrokerClientTlsSettings, TlsSettings
 from loadmanager.kit.security.tls import Context, client_context, server_context
 from loadmanager.kit.settings import Settings
 from loadmanager.member.listeners import advertised, binds, bracketed, own_ports, served_schemes
 from loadmanager.member.settings import BrokerSettings
 
-log = structlog.get_logger("broker")
+log = get_logger("broker")
 
 TLS_SCHEMES = {"pulsar+ssl", "https"}
 

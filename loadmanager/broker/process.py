@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import structlog
-
 from loadmanager import __version__
 from loadmanager.broker.admin.calls import Calls
 from loadmanager.broker.admin.peers import HttpPeers
@@ -45,6 +43,7 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.history import FLUSH_S, FileHistory
 from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.kit.http.settings import AdminSettings
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.logs import configure
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metrics.page import MetricsPage
@@ -83,7 +82,7 @@ SWITCH_S = 0.000_5
 commit waits for it several times.
 """
 
-log = structlog.get_logger("broker")
+log = get_logger("broker")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

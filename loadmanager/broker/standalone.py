@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from loadmanager.broker.initialize import initialize_cluster
 from loadmanager.broker.settings import KEYS, check
 from loadmanager.kit.errors import ConfigError
 from loadmanager.kit.files.properties import read_properties, write_private
 from loadmanager.kit.free_port import require_free_port
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.logs import configure
 from loadmanager.kit.supervisor import Supervisor
 from loadmanager.kit.system.broker_process import BrokerProcess
@@ -42,7 +41,7 @@ PORT_ADVICE = (
 NAMESPACE = "public/default"
 NAMESPACE_BUNDLES = 16
 
-log = structlog.get_logger("standalone")
+log = get_logger("standalone")
 
 DEFAULTS = {
     "clusterName": "standalone",

@@ -11,10 +11,9 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
 
-import structlog
-
 from loadmanager.kit.crowd import Crowd
 from loadmanager.kit.errors import said
+from loadmanager.kit.logger import get_logger
 
 BACKLOG = 1024
 PAUSE_S = 1.0
@@ -27,7 +26,7 @@ a new one: a handshake takes milliseconds, unless the client does not want it to
 GOODBYE_TIMEOUT_S = 5.0
 """How long a client may take to answer the end of TLS."""
 
-log = structlog.get_logger("listener")
+log = get_logger("listener")
 
 Spawn = Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]
 

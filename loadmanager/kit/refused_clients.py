@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import structlog
-
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.telemetry import Sample, counter
 
 INTERVAL_S = 10.0
@@ -25,7 +24,7 @@ FORBIDDEN = counter(
     "over",
 )
 
-log = structlog.get_logger("access")
+log = get_logger("access")
 
 
 @dataclass(slots=True)

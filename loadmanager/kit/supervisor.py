@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
-import structlog
-
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.tasks import Scope, for_each, sleep
 
 READY_TIMEOUT_S = 60.0
@@ -17,7 +16,7 @@ RESTART_FIRST_S, RESTART_MAX_S = 0.5, 60.0
 STEADY_S = 60.0
 """A process that lived so long has no deaths in a row."""
 
-log = structlog.get_logger("standalone")
+log = get_logger("standalone")
 
 
 class Child(Protocol):

@@ -20,10 +20,9 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-import structlog
-
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import LoadManagerError, OperationalError
+from loadmanager.kit.logger import get_logger
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -33,7 +32,7 @@ BACKOFF_MAX_S = 15.0
 LOG_INTERVAL_S = 60.0
 """How often a failure that persists is logged."""
 
-log = structlog.get_logger("tasks")
+log = get_logger("tasks")
 
 
 class Scope:

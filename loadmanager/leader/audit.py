@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
 import msgspec
-import structlog
 
 from loadmanager.engine.history.records import AuditedChange
 from loadmanager.kit.audit import ASKED, Asked, ChangeShown, Written
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.port import History
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.lease import Lease
 from loadmanager.kit.metadata.store import (
@@ -52,7 +52,7 @@ CHANGES_DROPPED = counter(
     "Changes of which the leader was not told: those who listen to its events missed them",
 )
 
-log = structlog.get_logger("audit")
+log = get_logger("audit")
 
 Tell = Callable[[Sequence[ChangeShown]], Awaitable[bool]]
 """Tells the leader; False: there is none now. Raises `OperationalError`."""

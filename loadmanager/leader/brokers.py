@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
-import structlog
-
 from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name
 from loadmanager.engine.load.reports import (
     LocalBrokerData,
@@ -17,6 +15,7 @@ from loadmanager.engine.load.reports import (
 from loadmanager.kit.addresses import BrokerAddress, read_listeners
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import BadInputError, CorruptDataError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import Corrupt
 from loadmanager.kit.metadata.leader import Leader
@@ -26,7 +25,7 @@ from loadmanager.kit.names import NamespaceName, is_system_namespace
 RATE_MAX = 1e13
 """A greater rate of messages/s or bytes/s is corrupt: no machine reaches a tenth of it."""
 
-log = structlog.get_logger("brokers")
+log = get_logger("brokers")
 
 
 class Brokers:

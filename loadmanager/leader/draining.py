@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-import structlog
 from msgspec.structs import replace
 
 from loadmanager.engine.load.wishes import Cordon
@@ -15,6 +14,7 @@ from loadmanager.engine.moves.move import Author, Move, MoveState
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import LoadManagerError
+from loadmanager.kit.logger import get_logger
 from loadmanager.leader.documents.moves import CordonShown
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
@@ -29,7 +29,7 @@ LOOK_AGAIN_S = 5.0
 AFTER_FAILURE_S = 10.0
 RATE_WINDOW_S = 60.0
 
-log = structlog.get_logger("drain")
+log = get_logger("drain")
 
 
 @dataclass(slots=True)

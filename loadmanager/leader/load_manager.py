@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-import structlog
 from msgspec import UNSET
 
 from loadmanager.engine.bundles.ranges import split_bundle_name
@@ -39,6 +38,7 @@ from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import NamespaceName, is_system_namespace
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import Steps
@@ -60,7 +60,7 @@ NEWCOMERS_AGAIN = 10
 UNCOUNTED_MAX = 5
 """A split check fails once the bundles of this many namespaces in a row cannot be counted."""
 
-log = structlog.get_logger("leader")
+log = get_logger("leader")
 
 
 class LeaderHold(Protocol):

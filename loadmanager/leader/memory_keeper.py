@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
-import structlog
 
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.strategies import registry
@@ -17,6 +16,7 @@ from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.strategy import Shedder, Strategy
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import Corrupt
 from loadmanager.kit.metadata.store import VALUE_BYTES_MAX, Check, Create, Put, Store
@@ -28,7 +28,7 @@ AGE_MS_MAX = 3_600_000
 """What a leader remembered longer ago says nothing of the load now."""
 MOVES_MAX = 5_000
 
-log = structlog.get_logger("memories")
+log = get_logger("memories")
 
 
 class _Memory(msgspec.Struct, rename="camel"):

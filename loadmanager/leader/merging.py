@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-import structlog
-
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.moves.move import Author, MoveState
 from loadmanager.engine.strategies.plan import Plan, Skip, Unload
@@ -15,6 +13,7 @@ from loadmanager.engine.strategies.splitting.merging import MergeMemory, MergeSe
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import NamespaceName
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
@@ -24,7 +23,7 @@ TASK = "BundleMergerTask"
 FAILED_AGAIN_MS = 600_000
 """A pair whose merge failed is left alone for so long."""
 
-log = structlog.get_logger("merging")
+log = get_logger("merging")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -16,7 +16,6 @@ from functools import partial
 from itertools import count
 from typing import Protocol
 
-import structlog
 from msgspec.structs import replace
 
 from loadmanager.engine.load.cluster_view import ClusterView
@@ -38,6 +37,7 @@ from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.tasks import Scope, Steps, sleep
 from loadmanager.leader.documents.moves import MovesShown, PauseShown
 from loadmanager.leader.ports.fleet import LiveBrokers
@@ -53,7 +53,7 @@ CLIENTS_ASKED_AFTER_S = (0.5, 1.0, 2.0, 4.0)
 VERIFYING_MAX = 100
 """How many moves wait for their clients at once; the clients of further moves are not counted."""
 
-log = structlog.get_logger("moves")
+log = get_logger("moves")
 
 
 class Release(Protocol):

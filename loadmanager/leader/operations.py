@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import structlog
 from msgspec import UNSET, structs
 
 from loadmanager.engine.load.wishes import NOTE_MAX, Cordon, Pause, Pin, check_hold
@@ -15,6 +14,7 @@ from loadmanager.engine.strategies.plan import Unload
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.audit import nothing_changed
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError, OperationalError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.store import Check
 from loadmanager.leader.documents.moves import (
     CordonShown,
@@ -29,7 +29,7 @@ from loadmanager.leader.moves import Moves
 from loadmanager.leader.overview import TermOverview
 from loadmanager.leader.plans import TermPlans
 
-log = structlog.get_logger("operations")
+log = get_logger("operations")
 
 
 class Merger(Protocol):

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import structlog
 from msgspec import structs
 
 from loadmanager.engine.bundles.ranges import NamespaceBundles, NoSuchBundleError, split_bundle_name
@@ -22,6 +21,7 @@ from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.plan_document import Drift, Inputs, PlanShown
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import BadInputError, NotFoundError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import NamespaceName
 from loadmanager.leader.documents.plans import BasedOn, SealedPlan, SealedPlans, SealedSummary
 from loadmanager.leader.load_manager import LoadManager
@@ -37,7 +37,7 @@ PLACING = "loadBalancerLoadPlacementStrategy"
 NAMED_MAX = 5
 """Differences that the reason of a refusal names; the answer lists all."""
 
-log = structlog.get_logger("plans")
+log = get_logger("plans")
 
 
 @dataclass(slots=True, eq=False)

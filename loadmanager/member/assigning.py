@@ -11,8 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-import structlog
-
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.snapshot import ClusterSnapshot
@@ -28,6 +26,7 @@ from loadmanager.engine.strategies.plan_document import (
 from loadmanager.engine.strategies.registry import EXTENSIBLE_PLACEMENT
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import NamespaceName
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.documents.decisions import of_placement
@@ -41,7 +40,7 @@ Observe = Callable[[int, int, Plan], None]
 PLACEMENTS_MAX = 3
 """A search that chose so often in vain fails; the client asks again."""
 
-log = structlog.get_logger("lookup")
+log = get_logger("lookup")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,11 +9,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import structlog
-
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.tasks import within
 from loadmanager.member.ports.hosting import Hosting, HostUsage, TopicTraffic
 
@@ -29,7 +28,7 @@ HOOKS = (
     "usage",
 )
 
-log = structlog.get_logger("hosting")
+log = get_logger("hosting")
 
 
 @dataclass(frozen=True, slots=True)

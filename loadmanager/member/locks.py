@@ -15,12 +15,11 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-import structlog
-
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.ownership.state_records import StateRecord, decode_record
 from loadmanager.kit.addresses import BrokerAddress, listeners_document, read_listeners
 from loadmanager.kit.errors import CorruptDataError, OperationalError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import read_object, write_object
 from loadmanager.kit.metadata.sessions import SessionMark, absent, in_session, session_over
@@ -42,7 +41,7 @@ from loadmanager.member.owners import owner_in, text_of
 
 CACHED_OWNERS_MAX = 500_000
 
-log = structlog.get_logger("ownership")
+log = get_logger("ownership")
 
 
 class Locks:

@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-import structlog
-
 from loadmanager.engine.bundles.ranges import (
     NamespaceBundles,
     bundles_data,
@@ -27,6 +25,7 @@ from loadmanager.kit.errors import (
     LoadManagerError,
     NotFoundError,
 )
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import (
     ATTEMPTS_MAX,
@@ -60,7 +59,7 @@ RESOURCE_GROUP = "resource_group_name"
 DELETED = "deleted"
 """The field of the policies that marks a namespace as deleted (Pulsar's)."""
 
-log = structlog.get_logger("namespaces")
+log = get_logger("namespaces")
 
 
 class Namespaces:

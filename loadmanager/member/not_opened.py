@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import msgspec
-import structlog
 
 from loadmanager.engine.load.wishes import EVERY_BUNDLE
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import LoadManagerError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.store import Change, ChangeKind, Store
 
@@ -24,7 +24,7 @@ MANY = 3
 BUNDLES_MAX = 1_000
 """A member says no more of them; with so many it refuses all."""
 
-log = structlog.get_logger("ownership")
+log = get_logger("ownership")
 
 
 @dataclass(slots=True)

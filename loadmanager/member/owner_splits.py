@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-import structlog
-
 from loadmanager.engine.bundles.ranges import split_bundle_name, topic_hash
 from loadmanager.engine.load.reports import BrokerLoadData, TopBundle, TopBundlesLoadData
 from loadmanager.engine.load.snapshot import ClusterSnapshot
@@ -22,6 +20,7 @@ from loadmanager.engine.strategies.splitting import threshold
 from loadmanager.engine.strategies.splitting.algorithms import HashedTopic
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.errors import LoadManagerError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import NamespaceName, is_system_namespace
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.documents.decisions import of_split
@@ -32,7 +31,7 @@ from loadmanager.member.traffic import bundle_traffic
 
 STRATEGY = "DefaultNamespaceBundleSplitStrategyImpl"
 
-log = structlog.get_logger("splitting")
+log = get_logger("splitting")
 
 
 @dataclass(slots=True, kw_only=True)

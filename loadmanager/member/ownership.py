@@ -25,12 +25,11 @@ import asyncio
 from collections.abc import Callable, Collection
 from functools import partial
 
-import structlog
-
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.ownership.states import BundleLife, BundleState, LifeCause, Transition
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.store import Change, ChangeKind
 from loadmanager.kit.names import NamespaceName
@@ -48,7 +47,7 @@ RELEASE_TIMEOUT_S = 30.0  # beside the time that clients have to leave
 _HOLDING = (BundleState.OPENING, BundleState.OWNED)
 """States in which the claim must exist. Releases and splits give it up themselves."""
 
-log = structlog.get_logger("ownership")
+log = get_logger("ownership")
 
 
 class NotOpenedError(OperationalError):

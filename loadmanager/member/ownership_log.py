@@ -6,12 +6,11 @@ whether two of them ever owned a bundle at once.
 
 from __future__ import annotations
 
-import structlog
-
 from loadmanager.engine.history.records import OwnershipStep
 from loadmanager.engine.ownership.states import BundleState, Transition
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.history.port import History
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.lease import Lease
 from loadmanager.leader.ports.mover import Released
 from loadmanager.member.move_pauses import Pauses
@@ -24,7 +23,7 @@ EVENTS = {
 
 RELEASED_MAX = 1_000
 
-log = structlog.get_logger("ownership")
+log = get_logger("ownership")
 
 
 class OwnershipLog:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
-import structlog
 
 from loadmanager.engine.policies.isolation import (
     IsolationPolicies,
@@ -15,6 +14,7 @@ from loadmanager.engine.policies.isolation import (
     split_policies,
 )
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import Corrupt, Document, read_object, update, with_field
 from loadmanager.kit.metadata.store import Change, ChangeKind, Store
@@ -24,7 +24,7 @@ from loadmanager.kit.tasks import sleep
 GROUP_FIELD = "namespaceAntiAffinityGroup"
 SCOPES = ("all_matching", "changed", "none")
 
-log = structlog.get_logger("policies")
+log = get_logger("policies")
 
 
 class PlacementPolicies:

@@ -9,7 +9,6 @@ import math
 from dataclasses import dataclass, field
 
 import msgspec
-import structlog
 
 from loadmanager.engine.load.manager import Manager
 from loadmanager.engine.load.reports import (
@@ -20,6 +19,7 @@ from loadmanager.engine.load.reports import (
 )
 from loadmanager.engine.load.usage import exponential_average, max_weighted_usage
 from loadmanager.kit.addresses import listeners_document
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.store import (
     VALUE_BYTES_MAX,
@@ -39,7 +39,7 @@ REGISTER_POLL_S = 0.2
 REPORT_BYTES_MAX = VALUE_BYTES_MAX - 50_000
 NOTHING_USED = SystemUsage(Reading(0, 0), Reading(0, 0), Reading(0, 0), Reading(0, 0))
 
-log = structlog.get_logger("load-report")
+log = get_logger("load-report")
 
 
 @dataclass(frozen=True, slots=True)

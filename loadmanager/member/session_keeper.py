@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
-import structlog
-
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.store import SessionState, Store
 from loadmanager.kit.tasks import retrying, sleep
 from loadmanager.member.ownership import Ownership
@@ -26,7 +25,7 @@ UNPROVEN = (
     "itself when the store answers"
 )
 
-log = structlog.get_logger("session")
+log = get_logger("session")
 
 
 class SessionKeeper:

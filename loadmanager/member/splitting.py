@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import structlog
-
 from loadmanager.engine.bundles.ranges import (
     BundleRange,
     bundle_name,
@@ -28,6 +26,7 @@ from loadmanager.engine.strategies.splitting.algorithms import (
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import BadInputError, ConflictError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import NamespaceName
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ownership import Ownership
@@ -36,7 +35,7 @@ from loadmanager.member.ports.topics import TopicNames
 
 LARGEST, HOT = "LARGEST", "HOT"
 
-log = structlog.get_logger("splitting")
+log = get_logger("splitting")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

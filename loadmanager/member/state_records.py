@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import structlog
-
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.load.manager import Manager
 from loadmanager.engine.ownership import state_records as records
 from loadmanager.engine.ownership.state_records import StateRecord, UnitState
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.sessions import SessionMark, absent, in_session, session_over
 from loadmanager.kit.metadata.store import Change, Check, Operation
@@ -32,7 +31,7 @@ from loadmanager.member.state_cache import CachedRecord, StateCache, Writes
 
 ATTEMPTS_MAX = 3
 
-log = structlog.get_logger("ownership")
+log = get_logger("ownership")
 
 
 class StateRecords:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import structlog
-
 from loadmanager.engine.ownership.states import LifeCause
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.election import StoreElection
 from loadmanager.kit.tasks import for_each, sleep
 from loadmanager.member.ownership import Ownership
@@ -19,7 +18,7 @@ from loadmanager.member.settings import BrokerSettings
 
 POLL_S = 0.05
 
-log = structlog.get_logger("stopping")
+log = get_logger("stopping")
 
 
 async def stop(

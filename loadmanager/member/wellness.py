@@ -18,10 +18,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import structlog
-
 from loadmanager.engine.load.wishes import Cordon
 from loadmanager.kit.errors import LoadManagerError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.store import VersionConflictError
 from loadmanager.member.base import Base, Cluster
@@ -46,7 +45,7 @@ FORGET_S = 4 * 3600.0
 NOTE = "it is not well: "
 """How the notes of such cordons begin."""
 
-log = structlog.get_logger("wellness")
+log = get_logger("wellness")
 
 
 @dataclass(slots=True)

@@ -15,14 +15,13 @@ from types import TracebackType
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
-import structlog
-
 from loadmanager import __version__
 from loadmanager.engine.load.manager import Manager
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import BadInputError, ConflictError, LoadManagerError
+from loadmanager.kit.logger import get_logger, speak
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.store import Store
 from loadmanager.kit.metadata.watching import Watcher
@@ -36,14 +35,14 @@ from loadmanager.member.world import World, base_of
 from loadmanager.sharding.alone import NoPeers
 from loadmanager.sharding.eager import EVERY_S, EagerOwnership
 from loadmanager.sharding.host import ShardHost
-from loadmanager.sharding.logs import use_standard_logging
 from loadmanager.sharding.settings import MemberSettings
 from loadmanager.sharding.shards import Moved, Service, Shard
+from loadmanager.sharding.words import NAMESPACE, lines_of_shards
 
-log = structlog.get_logger("member")
+log = get_logger("member")
 
 State = TypeVar("State")
-NAMESPACE = NamespaceName("service", "shards")
+SHARDS = NamespaceName.parse(NAMESPACE)
 SHARDS_MAX = 10_000
 CLOSE_S = 10.0
 
@@ -127,7 +126,7 @@ class Member(Generic[State]):
     async def _join(
         self, store: Store, clock: Clock, sampler: Callable[[OwnTraffic], Sampler]
     ) -> None:
-        use_standard_logging()
+        self._exits.callback(speak(lines_of_shards))
         self._clock = clock
         self._scope = await self._exits.enter_async_context(Scope("member"))
         self._exits.callback(self._scope.cancel)
@@ -161,10 +160,10 @@ class Member(Generic[State]):
         )
         await self._parts.prepare([watcher])
         with suppress(ConflictError):
-            await namespaces.create_tenant(NAMESPACE.tenant, {})
+            await namespaces.create_tenant(SHARDS.tenant, {})
         with suppress(ConflictError):
-            await namespaces.create_namespace(NAMESPACE, {"bundles": {"numBundles": self._shards}})
-        self._bundles = await namespaces.bundles(NAMESPACE)
+            await namespaces.create_namespace(SHARDS, {"bundles": {"numBundles": self._shards}})
+        self._bundles = await namespaces.bundles(SHARDS)
         if len(self._bundles.names) != self._shards:
             log.warning(
                 "the first member of this service has decided for another number of shards",

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
-import structlog
 
 from loadmanager.engine.load.carried import RATES, Carried
 from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats
@@ -15,6 +14,7 @@ from loadmanager.engine.moves.move import NOT_OWNED, NOT_SENT, Author, Move, Mov
 from loadmanager.engine.strategies.plan import Plan, Skip
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.text import printable
 from loadmanager.leader.load_manager import LoadManager
@@ -34,7 +34,7 @@ knows; fewer if their names are long.
 WHY_MAX = 1_000
 """Characters of a kept reason."""
 
-log = structlog.get_logger("fleet")
+log = get_logger("fleet")
 
 
 class Acted(msgspec.Struct):

@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from loadmanager.kit.errors import ConfigError, OperationalError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.logs import configure
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.kit.system.clock import SystemClock
@@ -31,7 +30,7 @@ from loadmanager.steer.snapshot_line import snapshot_line
 SIGNS = 3
 """A daemon that has missed this many signs of life counts as silent, at the earliest."""
 
-log = structlog.get_logger("fleet")
+log = get_logger("fleet")
 
 
 async def restore(cluster: ClusterSettings) -> None:

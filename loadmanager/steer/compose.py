@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import structlog
 from msgspec import convert, structs
 
 from loadmanager import __version__
@@ -20,6 +19,7 @@ from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import ConfigError, LoadManagerError, OperationalError
 from loadmanager.kit.history.history import FLUSH_S, FileHistory
 from loadmanager.kit.history.settings import HistorySettings
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.logs import configure
 from loadmanager.kit.metadata.leader import Leader, Term
 from loadmanager.kit.metrics.page import MetricsPage
@@ -73,7 +73,7 @@ SIGN = "alive"
 """The file that is touched at each sign of life."""
 ADVICE = "this daemon waits until it can have it"
 
-log = structlog.get_logger("fleet")
+log = get_logger("fleet")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-import structlog
-
 from loadmanager.kit.clock import Clock
+from loadmanager.kit.logger import get_logger
 
-log = structlog.get_logger("fleet")
+log = get_logger("fleet")
 
 
 @dataclass(slots=True, kw_only=True)

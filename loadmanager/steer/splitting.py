@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import structlog
-
 from loadmanager.engine.strategies.plan import Plan, Split
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.conf import Live
+from loadmanager.kit.logger import get_logger
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.may_move import Asker
 from loadmanager.steer.acting import Acting
@@ -24,7 +23,7 @@ from loadmanager.steer.operating import FleetPlans
 from loadmanager.steer.settings import ACT, APPROVE, FleetSettings
 from loadmanager.steer.split_orders import SplitOrders
 
-log = structlog.get_logger("fleet")
+log = get_logger("fleet")
 
 
 @dataclass(slots=True, kw_only=True)

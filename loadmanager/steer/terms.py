@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import structlog
-
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import Corrupt
 from loadmanager.kit.metadata.election import StoreElection
@@ -28,7 +27,7 @@ TERM_INTERVAL_S = 1.0
 Lead = Callable[[Term, WishBook, Note], Coroutine[Any, Any, None]]
 """A daemon's work, until cancelled."""
 
-log = structlog.get_logger("fleet")
+log = get_logger("fleet")
 
 
 class StoreNote:

@@ -10,14 +10,13 @@ from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-import structlog
-
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.load.carried import Carried
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import LoadManagerError, OperationalError, said
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import is_system_namespace
 from loadmanager.kit.tasks import for_each
 from loadmanager.steer.picture import Picture, switches_on
@@ -33,7 +32,7 @@ cluster that names others each time would take all memory.
 NAMED_MAX = 5
 """Brokers that one line of the log names."""
 
-log = structlog.get_logger("fleet")
+log = get_logger("fleet")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-import structlog
-
 from loadmanager.engine.load.reports import LocalBrokerData
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.moves.move import Move
@@ -15,6 +13,7 @@ from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.tasks import Interval, Scope, Steps, every
 from loadmanager.leader.draining import INTERVAL_S
 from loadmanager.leader.load_manager import LoadManager
@@ -35,7 +34,7 @@ from loadmanager.steer.watching import Watching
 HUNG_S = 120.0
 """A reading of which no part has ended for so long does not go on."""
 
-log = structlog.get_logger("fleet")
+log = get_logger("fleet")
 
 
 @dataclass(slots=True, kw_only=True)

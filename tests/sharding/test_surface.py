@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 import subprocess
 import sys
 
@@ -13,7 +14,7 @@ from sharding.fenced_database import Counters, Database
 
 import loadmanager
 from loadmanager import testing
-from loadmanager.sharding.logs import use_standard_logging
+from loadmanager.kit.logger import get_logger
 from loadmanager.testing import cluster, virtual
 
 SURFACE = {
@@ -101,25 +102,48 @@ def test_an_import_loads_what_it_needs(statement: str, absent: set[str]) -> None
 
 
 def test_a_member_logs_as_its_program_does(caplog: pytest.LogCaptureFixture) -> None:
-    """To the loggers of `logging`, and nothing that needs attention while all is well."""
+    """To the loggers of `logging`, of members and shards, and nothing that needs attention while
+    all is well. Nothing is configured for the whole program.
+    """
 
     @virtual
     async def run() -> None:
-        use_standard_logging()
         async with cluster(lambda: Counters(Database()), members=2, shards=4) as members:
             await members[0].stop()
             await members.settled()
 
     before = structlog.get_config()
     structlog.reset_defaults()
+    handlers = logging.getLogger().handlers[:]
     try:
         with caplog.at_level(logging.INFO):
             run()
+        assert not structlog.is_configured()
     finally:
         structlog.configure(**before)
+    assert logging.getLogger().handlers == handlers
     names = {record.name for record in caplog.records}
     assert "loadmanager.ownership" in names
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert any(
-        record.getMessage().startswith("bundle acquired bundle=") for record in caplog.records
-    )
+    texts = [record.getMessage() for record in caplog.records]
+    assert any(text.startswith("shard acquired shard='0x") for text in texts)
+    strange = re.compile("bundle|broker|namespace|pulsar", re.IGNORECASE)
+    assert [text for text in texts if strange.search(text)] == []
+
+
+def test_a_member_logs_through_structlog_where_its_program_does() -> None:
+    """Whose configuration it leaves as it is; in the same words."""
+
+    @virtual
+    async def run() -> None:
+        async with cluster(lambda: Counters(Database()), members=1, shards=4):
+            pass
+
+    with structlog.testing.capture_logs() as lines:
+        run()
+    (line, *_) = (line for line in lines if line["event"] == "shard acquired")
+    assert line["shard"].startswith("0x")
+    assert not any(word in str(lines) for word in ("bundle", "broker"))
+    with structlog.testing.capture_logs() as lines:
+        get_logger("test").info("a bundle of a broker")
+    assert lines == [{"event": "a bundle of a broker", "log_level": "info"}]

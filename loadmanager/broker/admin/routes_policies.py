@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import structlog
 from aiohttp import web
 
 from loadmanager.broker.admin.documents import FailureDomain
@@ -20,6 +19,7 @@ from loadmanager.kit.http.answers import (
     text,
 )
 from loadmanager.kit.http.operation import TEXT, Document, Names, Query, operation
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import NamespaceName, check_name
 
 CLUSTER = "/admin/v2/clusters/{cluster}"
@@ -29,7 +29,7 @@ ANTI_AFFINITY = "/admin/v2/namespaces/{tenant}/{namespace}/antiAffinity"
 GROUPS = "/admin{}/namespaces/{{cluster}}/antiAffinity/{{group:[^/]+}}"
 """Pulsar's Java client asks at the path without version."""
 
-log = structlog.get_logger("admin")
+log = get_logger("admin")
 TENANT = Query(name="tenant", doc="Only those of this tenant.")
 PROPERTY = Query(name="property", doc="The older name of `tenant`.")
 

@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-import structlog
 from aiohttp import web
 
 from loadmanager.broker.admin.calls import Calls, UnansweredError
@@ -17,10 +16,11 @@ from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.broker.ports.topics import TopicHost
 from loadmanager.kit.errors import NotFoundError, OperationalError
 from loadmanager.kit.http.answers import ElsewhereError, RefusedError, body, flag, topic_of
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.tasks import for_each
 
-log = structlog.get_logger("admin")
+log = get_logger("admin")
 PARTITION_TIMEOUT_S = 30.0
 ASKED_AT_ONCE = 16
 """Partitions that requests are repeated for at a time, all requests together."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from itertools import islice
 from typing import Protocol
 
-import structlog
-
 from loadmanager.broker.messaging.settings import MessagingSettings
 from loadmanager.broker.protocol.outbound import Outbound
 from loadmanager.broker.protocol.unfinished import Unfinished
@@ -15,12 +13,13 @@ from loadmanager.broker.wire.frames import REQUEST_ID_NONE
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
 from loadmanager.kit.crowd import Crowd
+from loadmanager.kit.logger import get_logger
 
 LOG_INTERVAL_S = 10.0
 LOOKED_AT_MAX = 64
 """Among so many connections of the greediest address the one that gives way is chosen."""
 
-log = structlog.get_logger("protocol")
+log = get_logger("protocol")
 
 
 class Comer(Protocol):

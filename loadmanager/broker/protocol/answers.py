@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-import structlog
-
 from loadmanager.broker.protocol.serving import Serving
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import encode
+from loadmanager.kit.logger import get_logger
 
 FLUSH_BYTES = 256 * 1024
 """Queued messages of this size are written at once: the transport then tells whether the client
@@ -20,7 +19,7 @@ UNREAD_BYTES_MAX = 64 * 1024 * 1024
 buffer.
 """
 
-log = structlog.get_logger("protocol")
+log = get_logger("protocol")
 
 
 class Answers:

@@ -13,8 +13,6 @@ import select
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
-import structlog
-
 from loadmanager.broker.protocol.answers import Answers
 from loadmanager.broker.protocol.hosted import AttachedConsumer, AttachedProducer
 from loadmanager.broker.protocol.serving import Serving
@@ -32,6 +30,7 @@ from loadmanager.broker.wire.frames import (
     request_id_of,
 )
 from loadmanager.kit.errors import LoadManagerError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.security.identity import Identity
 from loadmanager.limits.tracker import HoldCause
 
@@ -62,7 +61,7 @@ CONNECT = COMMAND_TYPES["connect"]
 
 Handler = Callable[["Connection", Frame], Coroutine[Any, Any, None] | None]
 
-log = structlog.get_logger("protocol")
+log = get_logger("protocol")
 
 
 class Connection(Answers, asyncio.Protocol):

@@ -11,8 +11,6 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-import structlog
-
 from loadmanager.broker.messaging.settings import CONSUMER_EVICTION
 from loadmanager.broker.messaging.subscription import Subscription
 from loadmanager.broker.messaging.topic import EVICTED_TO
@@ -22,11 +20,12 @@ from loadmanager.broker.protocol.hosted import HostedTopic
 from loadmanager.broker.wire.frames import publish_time_of
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import LoadManagerError
+from loadmanager.kit.logger import get_logger
 
 AT_ONCE = 20
 """Topics that are looked at before clients have their turn."""
 
-log = structlog.get_logger("storage")
+log = get_logger("storage")
 
 Look = Callable[[HostedTopic], Coroutine[Any, Any, None]]
 

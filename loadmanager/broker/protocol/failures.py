@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import structlog
+from loadmanager.kit.logger import get_logger
 
-log = structlog.get_logger("protocol")
+log = get_logger("protocol")
 
 
 class Failures:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 
-import structlog
-
 from loadmanager.broker.protocol.hosted import BundleStats, OpenBundle, clients_of, divide, unite
 from loadmanager.broker.protocol.serving import Serving
 from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.units import MIB
 from loadmanager.member.ports.hosting import HostUsage, TopicTraffic
 
-log = structlog.get_logger("protocol")
+log = get_logger("protocol")
 
 
 class HostedBundles:

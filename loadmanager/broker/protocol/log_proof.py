@@ -12,18 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-import structlog
-
 from loadmanager.broker.messaging.stored_log import StoredLog
 from loadmanager.broker.ports.log import FencedError, LogRecord, Storage
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import LoadManagerError
+from loadmanager.kit.logger import get_logger
 
 LOOK_INTERVAL_S = 1.0
 LOOK_VALID_S = 2.0
 """So long after a look began messages are delivered without the lease."""
 
-log = structlog.get_logger("storage")
+log = get_logger("storage")
 
 
 class Opened(Protocol):

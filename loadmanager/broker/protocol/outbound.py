@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import structlog
-
 from loadmanager.broker.messaging.settings import MessagingSettings
 from loadmanager.kit.conf import Live
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.units import MIB
 
 SHARE = 4
@@ -15,7 +14,7 @@ SHARE = 4
 LEFT_PERCENT = 90
 """When that is reached, connections are closed until so much of it is left."""
 
-log = structlog.get_logger("protocol")
+log = get_logger("protocol")
 
 
 class Reader(Protocol):

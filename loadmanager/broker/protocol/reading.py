@@ -7,8 +7,6 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-import structlog
-
 from loadmanager.broker.messaging.log import Entry
 from loadmanager.broker.messaging.segments import (
     HEADER_BYTES,
@@ -20,11 +18,12 @@ from loadmanager.broker.messaging.stored_log import StoredLog
 from loadmanager.broker.ports.log import Storage
 from loadmanager.broker.wire.frames import TAIL_START_BYTES
 from loadmanager.kit.errors import CorruptDataError, LoadManagerError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import TopicName
 
 RETRY_S = 1.0
 
-log = structlog.get_logger("storage")
+log = get_logger("storage")
 
 
 class EntryReader:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import structlog
-
 from loadmanager.broker.ports.log import Storage, StorageTimeoutError
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import LoadManagerError
+from loadmanager.kit.logger import get_logger
 
 FULL_S = 5.0
 """After the storage refused to write, producers are refused for so long."""
 FAILURES_MAX = 3
 """So many failed commits in a row, without one that went well, are more than an accident."""
 
-log = structlog.get_logger("storage")
+log = get_logger("storage")
 
 
 class StorageHealth:

@@ -12,8 +12,6 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import structlog
-
 from loadmanager.broker.messaging.cursor import Cursor, read_cursor, write_cursor
 from loadmanager.broker.messaging.log import Entry
 from loadmanager.broker.messaging.memory import EntryCache, TopicMemory
@@ -39,6 +37,7 @@ from loadmanager.kit.errors import (
     LoadManagerError,
     OperationalError,
 )
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.units import MIB
 
@@ -49,7 +48,7 @@ SEGMENT_MB_MAX = 128
 RANGES_MAX = 20_000
 """A node of the metadata store holds a cursor with so many."""
 
-log = structlog.get_logger("storage")
+log = get_logger("storage")
 
 
 class StorageFullError(LoadManagerError):

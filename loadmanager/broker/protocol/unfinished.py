@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import structlog
-
 from loadmanager.broker.messaging.settings import MessagingSettings
 from loadmanager.broker.protocol.turns import Party
 from loadmanager.kit.conf import Live
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.units import MIB
 
-log = structlog.get_logger("protocol")
+log = get_logger("protocol")
 
 
 class FrameSender(Protocol):

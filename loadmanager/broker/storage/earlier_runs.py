@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-import structlog
-
 from loadmanager.broker.messaging.segments import (
     ID_MAX,
     SegmentIndex,
@@ -25,8 +23,9 @@ from loadmanager.broker.storage.shared_id import NAME as SHARED_ID
 from loadmanager.broker.storage.writers import Disk, require_gone
 from loadmanager.broker.wire.frames import publish_time_of
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.logger import get_logger
 
-log = structlog.get_logger("storage")
+log = get_logger("storage")
 
 
 class EarlierSegments(NamedTuple):

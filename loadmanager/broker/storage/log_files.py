@@ -32,8 +32,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import structlog
-
 from loadmanager.broker.messaging.segments import SegmentIndex, is_in_one_sector, is_one_record
 from loadmanager.broker.messaging.stored_log import Piece
 from loadmanager.broker.ports.log import Batch, Run, StorageTimeoutError
@@ -49,6 +47,7 @@ from loadmanager.broker.storage.writers import (
     require_gone,
 )
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.logger import get_logger
 
 WORKERS = 8
 COMMITTER = WORKERS
@@ -62,7 +61,7 @@ PROBE_BYTES = 4096
 RETIRED_MAX = 4
 """With so many full journals, commits wait until their segments are synced."""
 
-log = structlog.get_logger("storage")
+log = get_logger("storage")
 
 
 def _words_of(error: OSError) -> str:

@@ -13,7 +13,6 @@ from array import array
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
-import structlog
 from crc32c import crc32c
 
 from loadmanager.broker.storage.commit_journal import Place, is_cut_off, read_batches
@@ -25,12 +24,13 @@ from loadmanager.broker.storage.writers import (
     require_gone,
     write_piece,
 )
+from loadmanager.kit.logger import get_logger
 
 DAMAGED = "damaged"
 """Where journals are kept of which a part cannot be read."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
-log = structlog.get_logger("storage")
+log = get_logger("storage")
 
 
 class _Pieces:

@@ -7,14 +7,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from loadmanager.broker.messaging.settings import StorageSettings
 from loadmanager.broker.storage.disk import DirectoryDisk
 from loadmanager.broker.storage.log_files import CLEARER, THREADS, LogFiles
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import ConfigError, LoadManagerError
 from loadmanager.kit.files.worker import Worker
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.telemetry import Sample, counter
 
 COMMITS = counter("loadmanager_storage_commits", "Writes to stored topics, of all that had come")
@@ -29,7 +28,7 @@ BROKERS = "brokers"
 FLUSH_S = 1.0
 """After so long the segments have what was committed."""
 
-log = structlog.get_logger("storage")
+log = get_logger("storage")
 
 
 class DirectoryStorage(LogFiles):

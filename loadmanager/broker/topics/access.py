@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import structlog
-
 from loadmanager.broker.topics.refused_tokens import RefusedTokens
 from loadmanager.engine.policies.permissions import Grants
 from loadmanager.kit.clock import Clock
@@ -25,6 +23,7 @@ from loadmanager.kit.errors import (
     NotAuthenticatedError,
     NotFoundError,
 )
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.once import Once
 from loadmanager.kit.metadata.store import Change, ChangeKind
@@ -40,7 +39,7 @@ GRANTS_MAX = 10_000
 K = TypeVar("K")
 V = TypeVar("V")
 
-log = structlog.get_logger("access")
+log = get_logger("access")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
-import structlog
-
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import (
@@ -20,6 +18,7 @@ from loadmanager.kit.errors import (
     CorruptDataError,
     NotFoundError,
 )
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import (
     ATTEMPTS_MAX,
@@ -38,7 +37,7 @@ from loadmanager.limits.report import BrokerHolds, broker_report, held_report, t
 from loadmanager.limits.settings import ThrottlingSettings
 from loadmanager.member.namespaces import RESOURCE_GROUP, Namespaces, attaching, every_namespace
 
-log = structlog.get_logger("limits")
+log = get_logger("limits")
 
 
 class DynamicSettings(Protocol):

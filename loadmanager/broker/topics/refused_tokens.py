@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-import structlog
 
 from loadmanager.broker.ports.refused import RefusedToken
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import Corrupt, update
 from loadmanager.kit.metadata.store import Change, ChangeKind, Store
@@ -19,7 +19,7 @@ TOKENS_MAX = 1_000
 ID_MAX = 100
 NOTE_MAX = 500
 
-log = structlog.get_logger("access")
+log = get_logger("access")
 
 
 class RefusedTokens:

@@ -6,9 +6,8 @@ import errno
 from pathlib import Path
 from typing import Protocol
 
-import structlog
-
 from loadmanager.kit.errors import OperationalError, said
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.store import Store
 from loadmanager.kit.tasks import sleep
@@ -28,7 +27,7 @@ _WAITING = (
     "if it has died, its session ends in this time"
 )
 
-log = structlog.get_logger("storage")
+log = get_logger("storage")
 
 
 class DirectoryWithId(Protocol):

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-import structlog
-
 from loadmanager.broker.ports.directory import TopicRecords
 from loadmanager.broker.ports.log import LogRecord, Storage
 from loadmanager.broker.topics.topic_logs import TopicLogs
@@ -19,6 +17,7 @@ from loadmanager.kit.errors import (
     NotFoundError,
     OperationalError,
 )
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import Corrupt, read_object, update, write_object
 from loadmanager.kit.metadata.store import Change, ChangeKind, Node, Store, delete_tree
@@ -32,7 +31,7 @@ SYSTEM_TENANT = "pulsar"
 CACHED_TOPICS_MAX = 200_000
 READS_AT_ONCE_MAX = 100
 
-log = structlog.get_logger("topics")
+log = get_logger("topics")
 
 _DOMAINS_OF_MODE = {
     "PERSISTENT": ("persistent",),

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import OperationalError
@@ -23,6 +22,7 @@ from loadmanager.kit.history.segment_writer import SegmentWriter
 from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.kit.history.shipping import Shipper
 from loadmanager.kit.history.spool import Spool
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.telemetry import Sample, counter, gauge
 
 FLUSH_S = 0.05
@@ -50,7 +50,7 @@ SPOOL_ERRORS = counter(
 )
 BYTES = gauge("loadmanager_history_bytes", "Bytes of compressed segments on this disk")
 
-log = structlog.get_logger("history")
+log = get_logger("history")
 
 
 class FileHistory:

@@ -19,8 +19,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-import structlog
-
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.private_files import make_folder, open_own, open_own_folder
 
 MEMORY = Path("/dev/shm")
@@ -33,7 +32,7 @@ SIZES = (0, SPOOL_BYTES)
 _ENTRY = re.compile(rb"[a-z_]+ \d{4}-\d\d-\d\d .")
 """Kind, day, line."""
 
-log = structlog.get_logger("history")
+log = get_logger("history")
 
 
 def folder_of_spools() -> Path:

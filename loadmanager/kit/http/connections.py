@@ -16,11 +16,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
-import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from loadmanager.kit.crowd import Crowd
+from loadmanager.kit.logger import get_logger
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 HEAD_TIMEOUT_S = 10.0
@@ -35,7 +35,7 @@ UNSENT_BYTES_MAX = 64 * 1024 * 1024
 CLOSED_AFTER = frozenset({401, 403, 413, 415})
 """Refusals after which no rest of a body is worth waiting for."""
 
-log = structlog.get_logger("admin")
+log = get_logger("admin")
 
 
 @dataclass(slots=True, kw_only=True)

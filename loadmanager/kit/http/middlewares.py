@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
@@ -20,6 +19,7 @@ from loadmanager.kit.errors import (
 )
 from loadmanager.kit.http.answers import ElsewhereError, RefusedError, failed, redirect_to
 from loadmanager.kit.http.not_served import not_served
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.telemetry import counter
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -35,7 +35,7 @@ be seen, and whoever asks for nothing else must not keep others out.
 HSTS_S = 31_536_000
 """For so long a browser that came over TLS comes over TLS only."""
 
-log = structlog.get_logger("admin")
+log = get_logger("admin")
 
 ANSWERS = counter(
     "loadmanager_http_answers",

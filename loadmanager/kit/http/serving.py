@@ -6,17 +6,17 @@ import asyncio
 import socket
 from typing import Any
 
-import structlog
 from aiohttp import web
 
 from loadmanager.kit.http.connections import Connections, HttpConnection
 from loadmanager.kit.http.middlewares import protect
 from loadmanager.kit.http.unreadable import Handler
 from loadmanager.kit.listener import Listener, Spawn, Tls
+from loadmanager.kit.logger import get_logger
 
 STOP_TIMEOUT_S = 2.0
 
-log = structlog.get_logger("admin")
+log = get_logger("admin")
 
 
 class HttpServing:

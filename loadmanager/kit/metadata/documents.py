@@ -21,9 +21,9 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
-import structlog
 
 from loadmanager.kit.errors import BadInputError, ConflictError, CorruptDataError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.store import Node, Operation, Put, Store, VersionConflictError
 from loadmanager.kit.nesting import STORED_LEVELS_MAX, nests_deeper
 
@@ -49,7 +49,7 @@ KINDS = (
 
 Document = dict[str, Any]
 
-log = structlog.get_logger("documents")
+log = get_logger("documents")
 
 
 @contextmanager

@@ -13,10 +13,9 @@ import contextlib
 import math
 from collections.abc import AsyncIterator, Callable
 
-import structlog
-
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import CorruptDataError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import Corrupt, read_object, write_object
 from loadmanager.kit.metadata.latest import Latest
@@ -46,7 +45,7 @@ EPOCH_MAX = 10**15
 written by hand; no term continues it, and the epochs begin again at the counter's version.
 """
 
-log = structlog.get_logger("leadership")
+log = get_logger("leadership")
 
 
 class StoreElection:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import structlog
-
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.store import Change, ChangeKind, Store
 from loadmanager.kit.tasks import retrying
 
@@ -16,7 +15,7 @@ LOGGED_ERRORS_MAX = 100
 
 Reader = Callable[[Change], Awaitable[None] | None]
 
-log = structlog.get_logger("watch")
+log = get_logger("watch")
 
 
 class Watcher:

@@ -13,10 +13,10 @@ import ssl
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import structlog
 from cryptography import x509
 
 from loadmanager.kit.errors import ConfigError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.security.reading import in_thread, read_file
 from loadmanager.kit.security.settings import BrokerClientTlsSettings, TlsSettings
 from loadmanager.kit.telemetry import Sample, counter, gauge
@@ -46,7 +46,7 @@ FAILED = counter(
     "certificate",
 )
 
-log = structlog.get_logger("tls")
+log = get_logger("tls")
 
 
 class Context:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-import structlog
+from loadmanager.kit.logger import get_logger
 
 NUMBERS = (signal.SIGTERM, signal.SIGINT)
 ANSWER_S = 10.0
@@ -31,7 +31,7 @@ group, with the process in it.
 TELL_S = 2.0
 """The process ends after this even if its last log line is not written: its pipe may be full."""
 
-log = structlog.get_logger("ending")
+log = get_logger("ending")
 
 
 def end_at_once() -> None:

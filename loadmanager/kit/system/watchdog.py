@@ -14,13 +14,13 @@ import threading
 import traceback
 from collections.abc import Callable
 
-import structlog
+from loadmanager.kit.logger import get_logger
 
 SLICE_S = 1.0
 TELL_S = 2.0
 """The process ends after this even if the last log line is not written: its pipe may be full."""
 
-log = structlog.get_logger("watchdog")
+log = get_logger("watchdog")
 
 
 class Watchdog:

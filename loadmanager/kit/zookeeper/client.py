@@ -19,11 +19,12 @@ from collections import defaultdict, namedtuple
 from collections.abc import Callable
 from typing import Any
 
-import structlog
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
 from kazoo.protocol.serialization import Transaction, int_struct, write_string
 from kazoo.protocol.states import Callback, WatchedEvent
+
+from loadmanager.kit.logger import get_logger
 
 _PERSISTENT_RECURSIVE = 1
 
@@ -36,7 +37,7 @@ unless the session timeout is too short to try each server once.
 
 Watcher = Callable[[WatchedEvent], None]
 
-log = structlog.get_logger("zookeeper")
+log = get_logger("zookeeper")
 
 
 class _AddWatch(namedtuple("_AddWatch", "path mode")):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import structlog
+from loadmanager.kit.logger import get_logger
 
 LOG_INTERVAL_S = 60.0
 
-log = structlog.get_logger("zookeeper")
+log = get_logger("zookeeper")
 
 
 class OutageLog:

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-import structlog
-
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import LoadManagerError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.election import StoreElection
 from loadmanager.kit.metadata.leader import Term
 from loadmanager.kit.tasks import Scope, Steps, retrying, sleep
@@ -41,7 +40,7 @@ STEPS = (
 TERM_INTERVAL_MIN_S = 1.0
 """Terms begin at most this often, whatever ends them."""
 
-log = structlog.get_logger("leadership")
+log = get_logger("leadership")
 
 Lead = Callable[[Term, Scope, Steps], Awaitable[None]]
 """The leader's work, until cancelled."""

@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import structlog
-
 from loadmanager.engine.load.reports import LocalBrokerData
 from loadmanager.engine.ownership import state_records as records
 from loadmanager.engine.ownership.state_records import IN_FLIGHT, StateRecord, UnitState
 from loadmanager.engine.strategies.plan import Placement
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.sessions import session_over
 from loadmanager.kit.metadata.store import OPERATIONS_MAX, Check, Operation
@@ -30,7 +29,7 @@ SUSPECTS_S = 1.0
 again.
 """
 
-log = structlog.get_logger("leader")
+log = get_logger("leader")
 
 
 class Placer(Protocol):

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from loadmanager.engine.load.wishes import Cordon, Pause, Pin, Wishes
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import ConflictError, NotFoundError, OperationalError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.store import Check
 from loadmanager.steer.files.note import replace_file
 
 WISHES_MAX = 1_000
 FILE_BYTES_MAX = 4 << 20
 
-log = structlog.get_logger("wishes")
+log = get_logger("wishes")
 
 
 class _Wishes(msgspec.Struct):

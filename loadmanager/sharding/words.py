@@ -1,0 +1,43 @@
+"""The words of a sharded service, for texts of what it stands on, which has brokers and bundles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+NAMESPACE = "service/shards"
+"""Where all shards are, as bundles."""
+_WORDS = {
+    "namespace bundle": "shard",
+    "bundle": "shard",
+    "bundles": "shards",
+    "broker": "member",
+    "brokers": "members",
+    "namespace": "service",
+    "advertisedaddress or webserviceport": "address",
+}
+_PATTERN = re.compile(
+    rf"{NAMESPACE}/?|\b(?:{'|'.join(sorted(_WORDS, key=len, reverse=True))})\b", re.IGNORECASE
+)
+
+
+def of_shards(text: str) -> str:
+    """A text in these words."""
+    return _PATTERN.sub(_word, text)
+
+
+def _word(match: re.Match[str]) -> str:
+    word = match.group()
+    other = _WORDS.get(word.lower(), "")
+    return other.capitalize() if word[0].isupper() else other
+
+
+def lines_of_shards(event: str, fields: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
+    """A line of the log in these words, without the fields that say nothing."""
+    said = {
+        of_shards(name): of_shards(value) if isinstance(value, str) else value
+        for name, value in fields.items()
+    }
+    return of_shards(event), {
+        name: value for name, value in said.items() if value is not None and value != ""
+    }
