@@ -20,7 +20,7 @@ from loadmanager.engine.load.reports import BrokerLoadData, LocalBrokerData
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.moves.move import Author, Move, MoveState
 from loadmanager.engine.policies.eligibility import versions_of
-from loadmanager.engine.strategies import cycle, filters, newcomers, registry
+from loadmanager.engine.strategies import cycle, filters, guards, newcomers, registry
 from loadmanager.engine.strategies.inputs import inputs_of
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Placement, Plan, Skip, Split, SplitEnd, Unload
@@ -71,6 +71,18 @@ class LeaderHold(Protocol):
     def reason(self) -> Reason | None:
         """Why nothing is decided now; None: decide."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class FirstHold:
+    """Holds a leader while one of several does; implements `LeaderHold`."""
+
+    first: Callable[[], Reason | None]
+    second: Callable[[], Reason | None]
+
+    def reason(self) -> Reason | None:
+        """The reason of the first that has one."""
+        return self.first() or self.second()
 
 
 CarryOut = Callable[[ClusterSnapshot, Plan], Sequence[Move]]
@@ -433,6 +445,16 @@ class LoadManager:
             snapshot, Plan(reason, unloads), settings, self.memories, self.rng
         )
         return plan.unloads, plan.skipped
+
+    def admitted(self, unloads: Sequence[Unload]) -> tuple[tuple[Unload, ...], tuple[Skip, ...]]:
+        """The moves of another planner that the guards let go where they are to go, and why not
+        the others.
+        """
+        settings = self.strategies.value
+        judge = guards.Guards(self.snapshot(settings), settings)
+        allowed, refused = judge.admit(unloads)
+        unfit = tuple(Skip(bundle, why.code, why.text) for bundle, why in judge.unfit.items())
+        return tuple(move for move in allowed if move.destination), (*refused, *unfit)
 
     def failed(self, step: str, error: Exception) -> None:
         """Put the failure of a step among the decisions, where people look for reasons."""

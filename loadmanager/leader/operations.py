@@ -25,6 +25,7 @@ from loadmanager.leader.documents.moves import (
     PinShown,
 )
 from loadmanager.leader.draining import Draining
+from loadmanager.leader.goals import TermGoals
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.overview import TermOverview
 from loadmanager.leader.plans import TermPlans
@@ -54,6 +55,7 @@ class Operations:
     merging: Merger
     overview: TermOverview
     plans: TermPlans
+    goals: TermGoals
 
     # Moves
 

@@ -1,5 +1,6 @@
-"""The pins, cordons and the pause of operators: small documents in the metadata store, so that they
-outlive the leader. Every broker reads them, because any broker may lead, or place bundles.
+"""The pins, cordons, goals and the pause of operators: small documents in the metadata store, so
+that they outlive the leader. Every broker reads them, because any broker may lead, or place
+bundles.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from loadmanager.engine.load.wishes import Cordon, Pause, Pin, Wishes
+from loadmanager.engine.plans.order import GoalOrder
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import ConflictError, NotFoundError, OperationalError
 from loadmanager.kit.metadata import paths
@@ -29,7 +31,7 @@ from loadmanager.kit.metadata.store import (
 PINS_MAX = 1_000
 CORDONS_MAX = 1_000
 
-Wish = TypeVar("Wish", Pin, Cordon, Pause)
+Wish = TypeVar("Wish", Pin, Cordon, Pause, GoalOrder)
 
 
 class OperatorWishes:
@@ -42,6 +44,7 @@ class OperatorWishes:
         self.pins: dict[str, Pin] = {}
         """Bundle → its pin, also one that is over."""
         self.cordons: dict[str, Cordon] = {}
+        self.goals: dict[str, GoalOrder] = {}
         self._pause: Pause | None = None
         self.refusals: Callable[[], Mapping[str, frozenset[str]]] = dict
         """What brokers refuse now; see `Wishes.refusals`."""
@@ -53,11 +56,12 @@ class OperatorWishes:
         if change.kind is ChangeKind.RESYNC:
             present = [
                 f"{root}/{name}"
-                for root in (paths.PINS, paths.CORDONS)
+                for root in (paths.PINS, paths.CORDONS, paths.GOALS)
                 for name in await self._store.children(root)
             ]
             present_before = [paths.pin(bundle) for bundle in self.pins]
             present_before += [paths.cordon(broker) for broker in self.cordons]
+            present_before += [paths.goal(order_id) for order_id in self.goals]
             for path in dict.fromkeys([*present_before, *present, paths.PAUSE]):
                 await self._read(path)
         else:
@@ -71,6 +75,8 @@ class OperatorWishes:
             _set(self.pins, paths.decode(name), await self._document(path, Pin))
         elif root == paths.CORDONS:
             _set(self.cordons, paths.decode(name), await self._document(path, Cordon))
+        elif root == paths.GOALS:
+            _set(self.goals, paths.decode(name), await self._document(path, GoalOrder))
 
     async def _document(self, path: str, kind: type[Wish]) -> Wish | None:
         """A stored wish; None without one, or if it is corrupt."""
@@ -114,6 +120,12 @@ class OperatorWishes:
         if cordon is not None and len(self.cordons.keys() | {broker}) > CORDONS_MAX:
             raise ConflictError(f"{CORDONS_MAX} brokers are cordoned")
         await self._write(paths.cordon(broker), cordon, checks)
+
+    async def set_goal(
+        self, order_id: str, order: GoalOrder | None, checks: Sequence[Check]
+    ) -> None:
+        """Store an order to reach a goal, or forget it."""
+        await self._write(paths.goal(order_id), order, checks)
 
     async def set_pause(self, pause: Pause | None, checks: Sequence[Check]) -> None:
         """Pause the queue of moves, or let it go on."""

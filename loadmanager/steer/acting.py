@@ -167,7 +167,10 @@ class Acting:
         if move.author is Author.CYCLE:
             self.hold.budget.began(move.source, move.destination, self.clock.now_ms())
             self.write_note()
-        if move.author in (Author.CYCLE, Author.PLAN) and self.settings.value.mode == ACT:
+        if (
+            move.author in (Author.CYCLE, Author.PLAN, Author.GOAL)
+            and self.settings.value.mode == ACT
+        ):
             expectation = self._expectation(move)
             if expectation is not None:
                 self.hold.breaker.expect(expectation)

@@ -34,7 +34,7 @@ from loadmanager.steer.daemon_note import DaemonNote, Unwritten
 from loadmanager.steer.gate import Gate
 from loadmanager.steer.hold import FleetHold
 from loadmanager.steer.namespaces import FleetNamespaces
-from loadmanager.steer.operating import FleetOperations, FleetPlans, NoMerging
+from loadmanager.steer.operating import FleetGoals, FleetOperations, FleetPlans, NoMerging
 from loadmanager.steer.picture import Picture
 from loadmanager.steer.ports.cluster_reader import ClusterReader
 from loadmanager.steer.ports.note import Note
@@ -263,6 +263,13 @@ class _Built:
             merging=NoMerging(),
             overview=overview,
             plans=plans,
+            goals=FleetGoals(
+                epoch=self.outside.me.epoch,
+                checks=self.outside.checks,
+                load_manager=self.load_manager,
+                moves=self.moves,
+                fleet_hold=self.hold,
+            ),
             hold=self.hold,
             acting=self.acting,
         )

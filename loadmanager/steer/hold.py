@@ -76,13 +76,17 @@ class FleetHold:
             return self.why_not(CYCLE) or self.spent()
         return self.why_not(PLAN) if mode == APPROVE else self.reason()
 
-    def check(self, author: Author = Author.OPERATOR) -> None:
-        """Raise `ConflictError` where nothing may be moved that an author wants."""
+    def check_mode(self) -> None:
+        """Raise `ConflictError` in a mode that moves nothing."""
         mode = self.settings.value.mode
         if mode not in (APPROVE, ACT):
             raise ConflictError(
                 f"nothing is moved in mode {mode}: start the daemon with --mode {APPROVE}"
             )
+
+    def check(self, author: Author = Author.OPERATOR) -> None:
+        """Raise `ConflictError` where nothing may be moved that an author wants."""
+        self.check_mode()
         problem = self.refusal(author)
         if problem is not None:
             raise ConflictError(problem)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from loadmanager.engine.moves.move import Author
 from loadmanager.kit.errors import ConflictError
+from loadmanager.leader.documents.goals import GoalShown
 from loadmanager.leader.documents.moves import (
     CordonShown,
     Moved,
@@ -14,6 +15,7 @@ from loadmanager.leader.documents.moves import (
     PauseShown,
 )
 from loadmanager.leader.documents.plans import SealedPlan
+from loadmanager.leader.goals import TermGoals
 from loadmanager.leader.operations import Operations
 from loadmanager.leader.plans import TermPlans
 from loadmanager.steer.acting import Acting
@@ -43,6 +45,18 @@ class FleetPlans(TermPlans):
     def is_split(self, plan_id: str) -> bool:
         """True if a plan is kept, and splits a bundle."""
         return plan_id in self._plans and bool(self.find(plan_id).sealed.plan.splits)
+
+
+@dataclass(slots=True, kw_only=True)
+class FleetGoals(TermGoals):
+    """Orders to reach goals, which are carried out in the modes that may move something."""
+
+    fleet_hold: FleetHold
+
+    async def approve(self, order_id: str, from_ms: int | None = None) -> GoalShown:
+        """See the base class. Raises `ConflictError` where nothing may be moved."""
+        self.fleet_hold.check_mode()
+        return await TermGoals.approve(self, order_id, from_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

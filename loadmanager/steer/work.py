@@ -16,7 +16,7 @@ from loadmanager.kit.conf import Live
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.tasks import Interval, Scope, Steps, every
 from loadmanager.leader.draining import INTERVAL_S
-from loadmanager.leader.load_manager import LoadManager
+from loadmanager.leader.load_manager import FirstHold, LoadManager
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.operations import Operations
 from loadmanager.leader.owner_tracker import OwnerTracker
@@ -97,6 +97,8 @@ class FleetWork:
             self.scope.spawn(self.moves.run(), "moves")
             drain = self.operations.step
             self.scope.spawn(every(lambda: INTERVAL_S, drain, "drain", steps), "drain")
+            goals = self.operations.goals.step
+            self.scope.spawn(every(lambda: INTERVAL_S, goals, "goal", steps), "goal")
 
     def _every(
         self, interval_s: Callable[[], float], step: Callable[[], Awaitable[object]], name: str
@@ -122,7 +124,8 @@ class FleetWork:
 
     async def shed(self) -> None:
         """One cycle, unless something holds it; its plan is advised, sealed or carried out."""
-        await self.load_manager.shed(self.hold, self._carry_out)
+        hold = FirstHold(self.hold.reason, self.operations.goals.at_work)
+        await self.load_manager.shed(hold, self._carry_out)
 
     async def sign(self) -> None:
         """Give a sign of life, if the daemon may move bundles, the cluster answers, and its reading

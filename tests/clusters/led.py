@@ -35,6 +35,7 @@ from loadmanager.kit.tasks import Scope, Steps
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.events import EventHub
+from loadmanager.leader.goals import TermGoals
 from loadmanager.leader.load_feed import LoadFeed
 from loadmanager.leader.load_manager import LeaderHold, LoadManager
 from loadmanager.leader.merging import Merging
@@ -176,6 +177,7 @@ class Led:
             merging=self.merging,
             overview=self.overview,
             plans=self.plans,
+            goals=TermGoals(epoch=1, checks=(), load_manager=self.load_manager, moves=self.moves),
         )
 
     def _settings_with(self, changed: Mapping[str, str]) -> StrategySettings:

@@ -52,6 +52,7 @@ from loadmanager.kit.listener import Spawn, Tls
 from loadmanager.kit.refused_clients import ClientRefusals
 from loadmanager.kit.telemetry import Sample
 from loadmanager.leader.http.events import EventRoutes
+from loadmanager.leader.http.goals import GoalRoutes
 from loadmanager.leader.http.leading import LeadingRoutes
 from loadmanager.leader.http.moves import MoveRoutes
 from loadmanager.leader.http.page import PageRoutes
@@ -121,6 +122,7 @@ class AdminServer:
             LeadingRoutes(use),
             EventRoutes(use, use.events, streams),
             MoveRoutes(use),
+            GoalRoutes(use),
             self._heat,
             AuditRoutes(use, self._everybody),
             RevokingRoutes(use, self._everybody),

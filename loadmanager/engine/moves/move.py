@@ -38,6 +38,8 @@ class Author(Enum):
     """A broker is drained."""
     PLAN = "plan"
     """A sealed plan that an operator had carried out."""
+    GOAL = "goal"
+    """An order to reach a goal."""
     MERGE = "merge"
     """A bundle is brought to its neighbour, to be merged with it."""
 

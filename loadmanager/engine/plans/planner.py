@@ -246,6 +246,28 @@ class _Planning:
                             scope = SearchScope(sources=[row], takers=right, leaves=leaves)
                             yield _Stage(scope, must=True)
 
+    def _can_lose_any(self) -> bool:
+        """Whether the others can take each broker's bundles, the largest first to the least used,
+        and none is overloaded by that.
+        """
+        cluster = self._cluster
+        busiest_first = np.argsort(-(cluster.usage * cluster.size), kind="stable").tolist()
+        return all(self._can_lose(row) for row in busiest_first)
+
+    def _can_lose(self, lost: int) -> bool:
+        cluster = self._cluster
+        rest = [(float(cluster.usage[row]), row) for row in cluster.open_rows if row != lost]
+        if not rest:
+            return False
+        heapq.heapify(rest)
+        for share in sorted(map(cluster.share, self._owners.bundles[lost]), reverse=True):
+            usage, row = rest[0]
+            after = usage + share / float(cluster.size[row])
+            if share > 0 and after > max(OVERLOAD, usage):
+                return False
+            heapq.heapreplace(rest, (after, row))
+        return True
+
 
 def _is_free(stay: frozenset[str], bundle: str) -> bool:
     return not stays(stay, bundle)

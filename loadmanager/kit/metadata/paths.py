@@ -42,6 +42,7 @@ WISHES = "/loadmanager/wishes"
 PINS = "/loadmanager/wishes/pins"
 CORDONS = "/loadmanager/wishes/cordons"
 PAUSE = "/loadmanager/wishes/pause"
+GOALS = "/loadmanager/wishes/goals"
 REFUSED = "/loadmanager/refused"
 REFUSED_TOKENS = "/loadmanager/refused/tokens"
 ACTED = "/loadmanager/acted"
@@ -169,3 +170,8 @@ def refusals(broker_id: str) -> str:
 def cordon(broker_id: str) -> str:
     """The cordon of a broker."""
     return f"{CORDONS}/{encode(broker_id)}"
+
+
+def goal(order_id: str) -> str:
+    """An order to reach a goal."""
+    return f"{GOALS}/{encode(order_id)}"

@@ -12,10 +12,12 @@ from typing import Any, Protocol, get_args
 
 from loadmanager.engine.load.heat import HeatShown
 from loadmanager.engine.load.quotas import ResourceQuota
+from loadmanager.engine.plans.goals import Goal, PlanLimits
 from loadmanager.engine.strategies.plan_document import Drift
 from loadmanager.kit.errors import ConflictError
 from loadmanager.leader.documents.cluster import BundlesShown, ClusterShown, Sort
 from loadmanager.leader.documents.decisions import BundleStory, DecisionsShown
+from loadmanager.leader.documents.goals import GoalShown, GoalsShown
 from loadmanager.leader.documents.moves import (
     CordonShown,
     Moved,
@@ -101,6 +103,32 @@ class Plans(Protocol):
         ...
 
 
+class Goals(Protocol):
+    """Orders to reach goals."""
+
+    async def propose(
+        self, goal: Goal, limits: PlanLimits, note: str = "", *, approve: bool = False
+    ) -> GoalShown:
+        """Plan the moves to a goal, and keep the order until it is approved."""
+        ...
+
+    def list(self) -> GoalsShown:
+        """All orders, the newest first."""
+        ...
+
+    def goal(self, order_id: str) -> GoalShown:
+        """One order. Raises `NotFoundError`."""
+        ...
+
+    async def approve(self, order_id: str, from_ms: int | None = None) -> GoalShown:
+        """Let an order be carried out. Raises `NotFoundError`, `ConflictError`."""
+        ...
+
+    async def stop(self, order_id: str) -> GoalShown:
+        """End an order. Raises `NotFoundError`, `ConflictError`."""
+        ...
+
+
 class LeaderOperations(Protocol):
     """Does what operators ask of the leader."""
 
@@ -112,6 +140,11 @@ class LeaderOperations(Protocol):
     @property
     def plans(self) -> Plans:
         """Dry runs and sealed plans."""
+        ...
+
+    @property
+    def goals(self) -> Goals:
+        """Orders to reach goals."""
         ...
 
     async def move(

@@ -1,4 +1,4 @@
-"""Storage of operators' wishes: pins, cordons, a pause."""
+"""Storage of operators' wishes: pins, cordons, a pause, orders to reach goals."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from loadmanager.engine.load.wishes import Cordon, Pause, Pin, Wishes
+from loadmanager.engine.plans.order import GoalOrder
 from loadmanager.kit.metadata.store import Check
 
 
@@ -26,6 +27,11 @@ class WishBook(Protocol):
         """brokerId → its cordon."""
         ...
 
+    @property
+    def goals(self) -> Mapping[str, GoalOrder]:
+        """Id → the order to reach a goal."""
+        ...
+
     def now(self) -> Wishes:
         """The wishes that count now."""
         ...
@@ -40,6 +46,12 @@ class WishBook(Protocol):
 
     async def cordon(self, broker: str, cordon: Cordon | None, checks: Sequence[Check]) -> None:
         """Cordon a broker, or end its cordon. Raises `NotFoundError`, `ConflictError`."""
+        ...
+
+    async def set_goal(
+        self, order_id: str, order: GoalOrder | None, checks: Sequence[Check]
+    ) -> None:
+        """Store an order, or forget it."""
         ...
 
     async def set_pause(self, pause: Pause | None, checks: Sequence[Check]) -> None:

@@ -24,6 +24,7 @@ FAILURES_IN_A_ROW_MAX = 5
 
 STEPS = (
     "drain",
+    "goal",
     "lead",
     "merge",
     "monitor",

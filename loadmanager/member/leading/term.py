@@ -25,8 +25,9 @@ from loadmanager.leader.cycle_log import CycleLog
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.draining import INTERVAL_S, Draining
 from loadmanager.leader.events import EventHub
+from loadmanager.leader.goals import TermGoals
 from loadmanager.leader.heat_map import TermHeatMap
-from loadmanager.leader.load_manager import LoadManager
+from loadmanager.leader.load_manager import FirstHold, LoadManager
 from loadmanager.leader.memory_keeper import MemoryKeeper
 from loadmanager.leader.merging import Merging
 from loadmanager.leader.moves import Moves, Release
@@ -221,6 +222,14 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
     )
     operations = _operations(leads, term, moves, load_manager, owners)
     feed = manager.feed(base, view, load_manager)
+    warm_up = WarmUp(
+        brokers=cluster.brokers,
+        heard=lambda: feed.heard,
+        settings=base.settings.live(MoveSettings),
+        clock=base.clock,
+        began_s=began_s,
+    )
+    operations.goals.hold = warm_up.reason
     await _restore(base, quotas, feed)
     if log is not None:
         log.begin(view)
@@ -246,18 +255,14 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
         scope.spawn(moves.run(), "moves")
         scope.spawn(every(heat.interval_s, heat.step, "heat", steps), "heat")
         scope.spawn(every(lambda: INTERVAL_S, operations.step, "drain", steps), "drain")
+        goals = every(lambda: INTERVAL_S, operations.goals.step, "goal", steps)
+        scope.spawn(goals, "goal")
         if base.broker.value.load_balancer_enabled:
             merge, splits = operations.merging.step, base.settings.live(SplitSettings)
             interval = Interval(splits, lambda settings: settings.interval_minutes * 60)
             scope.spawn(every(interval, merge, "merge", steps, first_after_s=None), "merge")
-            warm_up = WarmUp(
-                brokers=cluster.brokers,
-                heard=lambda: feed.heard,
-                settings=base.settings.live(MoveSettings),
-                clock=base.clock,
-                began_s=began_s,
-            )
-            _run_cycles(leads, term, load_manager, feed, keeper=keeper, warm_up=warm_up)
+            hold = FirstHold(warm_up.reason, operations.goals.at_work)
+            _run_cycles(leads, term, load_manager, feed, keeper=keeper, hold=hold)
         await forever()
 
 
@@ -367,6 +372,9 @@ def _operations(
         merging=merging,
         overview=overview,
         plans=plans,
+        goals=TermGoals(
+            epoch=term.epoch, checks=term.checks, load_manager=load_manager, moves=moves
+        ),
     )
 
 
@@ -377,7 +385,7 @@ def _run_cycles(
     feed: Feed,
     *,
     keeper: MemoryKeeper,
-    warm_up: WarmUp,
+    hold: FirstHold,
 ) -> None:
     base, splits = leads.base, leads.base.settings.live(SplitSettings)
     shedding = Interval(base.strategies, lambda settings: settings.shedding_interval_minutes * 60)
@@ -386,7 +394,7 @@ def _run_cycles(
 
     async def shed() -> None:
         await feed.refresh()
-        await load_manager.shed(warm_up)
+        await load_manager.shed(hold)
         await keeper.save(load_manager.memories, feed.view)
 
     async def save() -> None:

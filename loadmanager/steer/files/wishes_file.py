@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from loadmanager.engine.load.wishes import Cordon, Pause, Pin, Wishes
+from loadmanager.engine.plans.order import GoalOrder
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import ConflictError, NotFoundError, OperationalError
 from loadmanager.kit.logger import get_logger
@@ -24,11 +25,12 @@ log = get_logger("wishes")
 class _Wishes(msgspec.Struct):
     pins: dict[str, Pin] = {}
     cordons: dict[str, Cordon] = {}
+    goals: dict[str, GoalOrder] = {}
     pause: Pause | None = None
 
 
 class WishesFile:
-    """Pins, cordons and the pause of one cluster; each change is on the disk when it returns."""
+    """The wishes for one cluster; each change is on the disk when it returns."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
@@ -50,7 +52,9 @@ class WishesFile:
             aside = self._path.with_suffix(".corrupt")
             with contextlib.suppress(OSError):
                 self._path.replace(aside)
-            log.error("pins, cordons and the pause are lost", aside=str(aside), error=str(error))
+            log.error(
+                "pins, cordons, goals and the pause are lost", aside=str(aside), error=str(error)
+            )
             return _Wishes()
 
     @property
@@ -62,6 +66,11 @@ class WishesFile:
     def cordons(self) -> dict[str, Cordon]:
         """See the port."""
         return self._wishes.cordons
+
+    @property
+    def goals(self) -> dict[str, GoalOrder]:
+        """See the port."""
+        return self._wishes.goals
 
     def now(self) -> Wishes:
         """See the port."""
@@ -94,6 +103,15 @@ class WishesFile:
         _check_number(len(cordons), "brokers are cordoned")
         self._write(msgspec.structs.replace(self._wishes, cordons=cordons))
 
+    async def set_goal(
+        self, order_id: str, order: GoalOrder | None, checks: Sequence[Check]
+    ) -> None:
+        """See the port."""
+        goals = {**self.goals, **({} if order is None else {order_id: order})}
+        if order is None:
+            goals.pop(order_id, None)
+        self._write(msgspec.structs.replace(self._wishes, goals=goals))
+
     async def set_pause(self, pause: Pause | None, checks: Sequence[Check]) -> None:
         """See the port."""
         self._write(msgspec.structs.replace(self._wishes, pause=pause))
@@ -101,7 +119,7 @@ class WishesFile:
     def _write(self, wishes: _Wishes) -> None:
         value = msgspec.json.encode(wishes)
         if len(value) > FILE_BYTES_MAX:
-            raise ConflictError(f"pins and cordons take {len(value)} bytes; end some first")
+            raise ConflictError(f"pins, cordons and goals take {len(value)} bytes; end some first")
         replace_file(self._path, value)
         self._wishes = wishes
 

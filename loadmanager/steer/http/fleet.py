@@ -17,6 +17,7 @@ from loadmanager.kit.http.serving import HttpServing
 from loadmanager.kit.http.visitors import visitors
 from loadmanager.kit.listener import Spawn
 from loadmanager.kit.refused_clients import ClientRefusals
+from loadmanager.leader.http.goals import GoalRoutes
 from loadmanager.leader.http.leading import LeadingRoutes
 from loadmanager.leader.http.moves import MoveRoutes
 from loadmanager.steer.http.fleet_access import FleetGuard
@@ -69,7 +70,7 @@ class FleetServer:
             ],
             client_max_size=BODY_BYTES_MAX,
         )
-        parts = (FleetRoutes(use), LeadingRoutes(use), MoveRoutes(use))
+        parts = (FleetRoutes(use), LeadingRoutes(use), MoveRoutes(use), GoalRoutes(use))
         for part in (*parts, OpenApiRoutes(version, DAEMON)):
             application.router.add_routes(part.routes())
         self._serving = HttpServing(

@@ -58,5 +58,5 @@ def test_without_windows_every_hour_is_open() -> None:
 )
 def test_what_is_no_window_is_refused(text: str) -> None:
     """With an example of one."""
-    with pytest.raises(BadInputError, match="window such as|no such time zone"):
+    with pytest.raises(BadInputError, match=r"window such as|no such time zone"):
         Window.parse(text)

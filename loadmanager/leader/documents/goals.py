@@ -1,0 +1,61 @@
+"""Orders to reach goals. Times are milliseconds since the epoch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from loadmanager.engine.plans.goals import Goal, PlanLimits
+from loadmanager.engine.plans.order import Progress, Promise
+from loadmanager.engine.strategies.plan import Unload
+from loadmanager.kit.model import Shape
+from loadmanager.kit.reason import Reason
+
+
+class PlannedMove(Shape):
+    """A move of a plan, with the figures behind it."""
+
+    bundle: str
+    source: str
+    destination: str | None
+    why: dict[str, float | str]
+
+    @classmethod
+    def of(cls, move: Unload) -> PlannedMove:
+        """A move of a plan."""
+        return cls(
+            bundle=move.bundle,
+            source=move.source,
+            destination=move.destination,
+            why=dict(move.why),
+        )
+
+
+class GoalShown(Shape):
+    """An order to reach a goal: what was promised, and what has come of it."""
+
+    id: str
+    goal: Goal
+    limits: PlanLimits
+    state: Literal["proposed", "approved", "ended"]
+    made_ms: int
+    approved_ms: int | None
+    ended_ms: int | None
+    ended: Reason | None
+    """Why it ended."""
+    note: str
+    promise: Promise
+    progress: Progress
+    waits: Reason | None
+    """Why an approved order does nothing now."""
+    pause_seconds: float
+    """The mean pause of a client by the last moves here."""
+    moves: list[PlannedMove] = msgspec.field(default_factory=list)
+    """The first moves of a plan that was just made; they are planned anew after every few."""
+
+
+class GoalsShown(Shape):
+    """Orders, the newest first."""
+
+    goals: list[GoalShown]
