@@ -12,14 +12,11 @@ from msgspec.structs import replace
 from loadmanager.engine.load.wishes import Cordon
 from loadmanager.engine.moves.move import Author, Move, MoveState
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.logger import get_logger
 from loadmanager.leader.documents.moves import CordonShown
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
-from loadmanager.leader.ports.fleet import LiveBrokers
-from loadmanager.leader.ports.mover import Mover
 
 BATCH = 50
 """Moves of one drain that are decided together: later ones see where the earlier ones went."""
@@ -52,9 +49,6 @@ class Draining:
 
     moves: Moves
     load_manager: LoadManager
-    brokers: LiveBrokers
-    mover: Mover
-    clock: Clock
     leads: Callable[[str], bool]
     """Whether a broker runs this leader's load manager: it refuses the orders of another leader."""
     drains: dict[str, Drain] = field(default_factory=dict)
@@ -66,16 +60,18 @@ class Draining:
 
     async def step(self) -> None:
         """Queue the next moves of every broker that is drained."""
-        wanted = {broker for broker, cordon in self.moves.wishes.cordons.items() if cordon.drain}
+        wanted = {
+            broker for broker, cordon in self.moves.cluster.wishes.cordons.items() if cordon.drain
+        }
         for broker in self.drains.keys() - wanted:
             del self.drains[broker]
         for broker in sorted(wanted):
             await self._drain(broker, self.drains.setdefault(broker, Drain()))
 
     async def _drain(self, broker: str, drain: Drain) -> None:
-        now_s = self.clock.monotonic_s()
-        address = self.brokers.address(broker)
-        if address is None and broker in self.brokers.reports:
+        now_s = self.moves.term.clock.monotonic_s()
+        address = self.moves.cluster.brokers.address(broker)
+        if address is None and broker in self.moves.cluster.brokers.reports:
             drain.problem = "it does not answer"
             return
         if address is None:
@@ -90,7 +86,7 @@ class Draining:
         ):
             return
         try:
-            served = await self.mover.served_bundles(address)
+            served = await self.moves.orders.mover.served_bundles(address)
         except LoadManagerError as error:
             drain.problem = str(error)
             return
@@ -121,7 +117,7 @@ class Draining:
         drain = self.drains.get(move.source)
         if drain is None or move.author is not Author.DRAIN:
             return
-        now_s = self.clock.monotonic_s()
+        now_s = self.moves.term.clock.monotonic_s()
         if move.state is MoveState.DONE:
             drain.moved += 1
             drain.moved_s.append(now_s)
@@ -134,7 +130,10 @@ class Draining:
     def shown(self, broker: str, cordon: Cordon) -> CordonShown:
         """The progress of a cordoned broker's drain; the rate is that of the last minute."""
         drain = self.drains.get(broker, Drain()) if cordon.drain else None
-        active = self.brokers.address(broker) is not None or broker in self.brokers.reports
+        active = (
+            self.moves.cluster.brokers.address(broker) is not None
+            or broker in self.moves.cluster.brokers.reports
+        )
         shown = CordonShown(
             broker=broker,
             since=cordon.since_ms,
@@ -145,7 +144,7 @@ class Draining:
         )
         if drain is None:
             return shown
-        now_s = self.clock.monotonic_s()
+        now_s = self.moves.term.clock.monotonic_s()
         while drain.moved_s and drain.moved_s[0] <= now_s - RATE_WINDOW_S:
             drain.moved_s.popleft()
         per_s = 0.0
@@ -153,7 +152,11 @@ class Draining:
             per_s = len(drain.moved_s) / max(1.0, now_s - drain.moved_s[0])
         left_s = drain.left / per_s if drain.left is not None and per_s else None
         left = drain.left if active else 0
-        paused = "moves are paused" if left != 0 and self.moves.wishes.pause() is not None else ""
+        paused = (
+            "moves are paused"
+            if left != 0 and self.moves.cluster.wishes.pause() is not None
+            else ""
+        )
         return replace(
             shown,
             total=cordon.total,
@@ -167,7 +170,7 @@ class Draining:
 
     async def count(self, address: BrokerAddress) -> int:
         """The bundles that a broker serves now."""
-        return len(await self.mover.served_bundles(address))
+        return len(await self.moves.orders.mover.served_bundles(address))
 
 
 def _state(drain: Drain, *, active: bool) -> Literal["draining", "drained", "stopped"]:

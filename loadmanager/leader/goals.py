@@ -11,24 +11,26 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import structlog
 from msgspec.structs import replace
 
 from loadmanager.engine.load.usage_model import NOTHING_LEARNED, Learned
 from loadmanager.engine.load.wishes import NOTE_MAX, Cordon
 from loadmanager.engine.moves.move import Author, Move, MoveState
-from loadmanager.engine.plans import goals, planner, windows
+from loadmanager.engine.plans import goals, planner
 from loadmanager.engine.plans.goals import Emptied, Goal, PlanLimits
 from loadmanager.engine.plans.order import GoalOrder, Progress, Promise
 from loadmanager.engine.plans.planner import GoalPlan
+from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.shedding import balanced
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.store import Check
 from loadmanager.kit.reason import Reason
 from loadmanager.leader.documents.goals import GoalShown, GoalsShown, PlannedMove
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
+from loadmanager.leader.windows import Window, any_open
 
 ORDERS_MAX = 50
 """Orders that are kept; those that ended first give way."""
@@ -44,7 +46,9 @@ FAILURES_MAX = 10
 PAUSE_S = 1.0
 """The pause of a client that is assumed where none was measured."""
 
-log = structlog.get_logger("goals")
+TIME_IS_UP = Reason("TimeIsUp", "it was to be done by now")
+
+log = get_logger("goals")
 
 
 @dataclass(slots=True)
@@ -58,6 +62,8 @@ class _Work:
     """The brokers of the last batch."""
     left: dict[str, str] = field(default_factory=dict)
     """Bundle → the broker that it left in the last batch."""
+    client_seconds: float = 0.0
+    """What each of these moves was expected to cost."""
     failures: int = 0
     refused: dict[str, str] = field(default_factory=dict)
     """Bundle → why it is not moved any more for this order."""
@@ -81,7 +87,6 @@ class _Work:
 class TermGoals:
     """The orders of one term; implements `leader.ports.operating.Goals`."""
 
-    epoch: int
     checks: Sequence[Check]
     load_manager: LoadManager
     moves: Moves
@@ -104,15 +109,17 @@ class TermGoals:
         that does not report, and `ConflictError` when too many orders wait.
         """
         goals.check(goal, limits)
+        for text in limits.windows:
+            Window.parse(text)
         if len(note) > NOTE_MAX:
             raise BadInputError(f"a note has at most {NOTE_MAX} characters")
-        now_ms = self.moves.clock.now_ms()
+        now_ms = self.moves.term.clock.now_ms()
         if limits.until_ms is not None and limits.until_ms <= now_ms:
             raise BadInputError("the time by which it is to be done is over")
         made = self._plan(goal, self._within(limits, Progress()))
         self._number += 1
         order = GoalOrder(
-            id=f"{self.epoch}-g{self._number}",
+            id=f"{self.moves.term.epoch}-g{self._number}",
             goal=goal,
             limits=limits,
             made_ms=now_ms,
@@ -121,15 +128,15 @@ class TermGoals:
         )
         await self._make_room()
         if made.reached and not made.moves:
-            order = replace(order, state="ended", ended_ms=now_ms, ended=Reason("Reached"))
+            order = replace(order, state="ended", ended_ms=now_ms, ended=made.ends)
         await self._store(order)
-        log.info("goal proposed", goal=order.id, moves=len(made.moves), ends=made.ends)
+        log.info("goal proposed", goal=order.id, moves=len(made.moves), ends=made.ends.code)
         if approve and order.state == "proposed":
             await self.approve(order.id)
         return self._shown(self._order(order.id), made)
 
     async def _make_room(self) -> None:
-        orders = self.moves.wishes.goals
+        orders = self.moves.cluster.wishes.goals
         if len(orders) < ORDERS_MAX:
             return
         ended = [order for order in orders.values() if order.state == "ended"]
@@ -137,7 +144,7 @@ class TermGoals:
         if not ended:
             raise ConflictError(f"{ORDERS_MAX} goals are approved; stop some first")
         oldest = min(ended, key=lambda order: (order.ended_ms or order.made_ms, order.id))
-        await self.moves.wishes.set_goal(oldest.id, None, self.checks)
+        await self.moves.cluster.wishes.set_goal(oldest.id, None, self.checks)
 
     def _plan(
         self, goal: Goal, limits: PlanLimits, leaving: Mapping[str, str] | None = None
@@ -193,7 +200,7 @@ class TermGoals:
     def list(self) -> GoalsShown:
         """All orders, the newest first."""
         orders = sorted(
-            self.moves.wishes.goals.values(), key=lambda order: (-order.made_ms, order.id)
+            self.moves.cluster.wishes.goals.values(), key=lambda order: (-order.made_ms, order.id)
         )
         return GoalsShown(goals=[self._shown(order) for order in orders])
 
@@ -205,7 +212,7 @@ class TermGoals:
         """Let an order be carried out, from now or a later time on. A broker that is to be emptied
         is cordoned. Raises `ConflictError` for one that is approved already, or has ended.
         """
-        order, now_ms = self._order(order_id), self.moves.clock.now_ms()
+        order, now_ms = self._order(order_id), self.moves.term.clock.now_ms()
         if order.state != "proposed":
             raise ConflictError(f"goal {order_id} is {order.state} already")
         begins_ms = max(from_ms or 0, order.limits.from_ms)
@@ -222,10 +229,10 @@ class TermGoals:
         return self.goal(order_id)
 
     async def _cordon(self, broker: str, order_id: str, now_ms: int) -> None:
-        wishes = self.moves.wishes
+        wishes = self.moves.cluster.wishes
         if broker in wishes.cordons:
             return
-        if not self.moves.brokers.reports.keys() - wishes.cordons.keys() - {broker}:
+        if not self.moves.cluster.brokers.reports.keys() - wishes.cordons.keys() - {broker}:
             raise ConflictError(f"{broker} is the last broker that is not cordoned")
         cordon = Cordon(now_ms, note=f"emptied by goal {order_id}")
         await wishes.cordon(broker, cordon, self.checks)
@@ -244,7 +251,7 @@ class TermGoals:
         return self.goal(order_id)
 
     def _order(self, order_id: str) -> GoalOrder:
-        order = self.moves.wishes.goals.get(order_id)
+        order = self.moves.cluster.wishes.goals.get(order_id)
         if order is None:
             raise NotFoundError(f"there is no goal {order_id[:60]}")
         return order
@@ -267,7 +274,9 @@ class TermGoals:
         return None
 
     def _approved(self) -> Sequence[GoalOrder]:
-        orders = [order for order in self.moves.wishes.goals.values() if order.state == "approved"]
+        orders = [
+            order for order in self.moves.cluster.wishes.goals.values() if order.state == "approved"
+        ]
         return sorted(orders, key=lambda order: (order.approved_ms or 0, order.id))
 
     async def step(self) -> None:
@@ -275,7 +284,7 @@ class TermGoals:
         at_work = None
         for order in self._approved():
             if order.limits.until_ms is not None and self._now_ms() >= order.limits.until_ms:
-                await self._end(self._counted(order), Reason("TimeIsUp"))
+                await self._end(self._counted(order), TIME_IS_UP)
                 continue
             why = self._why_not(order)
             if why is None and at_work is not None:
@@ -288,18 +297,18 @@ class TermGoals:
             await self._go_on(order, self._work.setdefault(order.id, _Work()))
 
     def _now_ms(self) -> int:
-        return self.moves.clock.now_ms()
+        return self.moves.term.clock.now_ms()
 
     def _why_not(self, order: GoalOrder) -> Reason | None:
         """Why nothing is moved for an order now."""
         if self._now_ms() < order.limits.from_ms:
             return Reason("NotYet", "its time has not come")
         try:
-            if not windows.any_open(order.limits.windows, self._now_ms()):
+            if not any_open(order.limits.windows, self._now_ms()):
                 return Reason("OutsideWindows", ", ".join(order.limits.windows))
         except BadInputError as error:  # another machine knew the zone
             return Reason("OutsideWindows", str(error))
-        if self.moves.wishes.pause() is not None:
+        if self.moves.cluster.wishes.pause() is not None:
             return Reason("Paused", "moves are paused")
         if (why := self.hold()) is not None:
             return why
@@ -323,7 +332,7 @@ class TermGoals:
         """Whether the brokers of the last moves have reported since."""
         if (self._now_ms() - work.ended_ms) / 1000 >= FRESH_MAX_S:
             return True
-        reports = self.moves.brokers.reports
+        reports = self.moves.cluster.brokers.reports
         return all(
             reports[broker].last_update > work.ended_ms
             for broker in work.touched
@@ -344,51 +353,58 @@ class TermGoals:
         progress = replace(order.progress, spread=round(spread, 4), farthest=round(farthest, 4))
         order = replace(order, progress=progress)
         if not made.moves:
-            why = next(iter(work.refused.values()), "") if made.ends == "NothingHelps" else ""
-            await self._end(order, Reason(made.ends, why))
+            ends, refused = made.ends, next(iter(work.refused.values()), None)
+            if refused is not None and not made.reached:
+                ends = replace(ends, text=f"{ends.text}; {len(work.refused)} stay: {refused}")
+            await self._end(order, ends)
             return
         await self._queue(order, work, made)
 
     async def _queue(self, order: GoalOrder, work: _Work, made: GoalPlan) -> None:
         named = [replace(move, why={**move.why, "goal": order.id}) for move in made.moves]
-        moves, skips = self.load_manager.admitted(named)
+        settings = self.load_manager.strategies.value
+        moves, skips = cycle.admitted(self.load_manager.snapshot(settings), settings, named)
         if skips:
             work.refused.update((skip.what, skip.reason) for skip in skips)
             self.load_manager.record_plan(Plan("Goal", skipped=skips))
         if not moves:
             return  # without these bundles, the next plan is another one
-        at = made.moves.index(next(m for m in made.moves if m.bundle == moves[-1].bundle)) + 1
-        progress = order.progress
+        last = [move.bundle for move in made.moves].index(moves[-1].bundle) + 1
+        point, progress, pause_s = made.curve[last], order.progress, self.pause_s()
+        work.client_seconds = point.clients * pause_s / len(moves)
         ordered = replace(
             progress,
             ordered=progress.ordered + len(moves),
-            traffic=progress.traffic + round(made.curve[at].traffic),
+            traffic=progress.traffic + round(point.traffic),
+            clients=progress.clients + point.clients,
+            client_seconds=round(progress.client_seconds + point.clients * pause_s, 3),
         )
         await self._store(replace(order, progress=ordered))  # first: limits hold in any case
         work.batch = self.moves.decide(moves, Author.GOAL)
         log.info("moves towards a goal", goal=order.id, moves=len(work.batch))
 
     def _counted(self, order: GoalOrder) -> GoalOrder:
-        """An order with what came of its last moves."""
-        work = self._work.get(order.id)
-        ended = [move for move in work.batch if move.ended] if work else []
-        progress = order.progress
+        """An order with what came of its last moves: pauses that were measured replace those that
+        were expected.
+        """
+        work = self._work.get(order.id, _Work())
+        ended = [move for move in work.batch if move.ended]
         arrived = sum(move.state is MoveState.DONE for move in ended)
-        outcomes = [move.outcome for move in ended if move.outcome is not None]
-        clients = sum(outcome.clients_closed or 0 for outcome in outcomes)
-        seconds = sum(
-            (outcome.clients_closed or 0) * (outcome.pause_ms or 0) / 1000 for outcome in outcomes
+        more_s = 0.0
+        for move in ended:
+            outcome = move.outcome
+            if move.started_at is None:
+                more_s -= work.client_seconds
+            elif outcome and outcome.pause_ms is not None and outcome.clients_closed is not None:
+                more_s += outcome.clients_closed * outcome.pause_ms / 1000 - work.client_seconds
+        progress = order.progress
+        counted = replace(
+            progress,
+            arrived=progress.arrived + arrived,
+            failed=progress.failed + len(ended) - arrived,
+            client_seconds=round(max(0.0, progress.client_seconds + more_s), 3),
         )
-        return replace(
-            order,
-            progress=replace(
-                progress,
-                arrived=progress.arrived + arrived,
-                failed=progress.failed + len(ended) - arrived,
-                clients=progress.clients + clients,
-                client_seconds=round(progress.client_seconds + seconds, 3),
-            ),
-        )
+        return replace(order, progress=counted)
 
     async def _end(self, order: GoalOrder, why: Reason) -> None:
         await self._store(replace(order, state="ended", ended_ms=self._now_ms(), ended=why))
@@ -407,7 +423,7 @@ class TermGoals:
         )
 
     async def _store(self, order: GoalOrder) -> None:
-        await self.moves.wishes.set_goal(order.id, order, self.checks)
+        await self.moves.cluster.wishes.set_goal(order.id, order, self.checks)
 
 
 def _left(limit: float | None, spent: float, unit: float = 1.0) -> float | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -15,12 +15,11 @@ from typing import Protocol
 from msgspec import UNSET
 
 from loadmanager.engine.bundles.ranges import split_bundle_name
-from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import BrokerLoadData, LocalBrokerData
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.moves.move import Author, Move, MoveState
 from loadmanager.engine.policies.eligibility import versions_of
-from loadmanager.engine.strategies import cycle, filters, guards, newcomers, registry
+from loadmanager.engine.strategies import cycle, filters, newcomers, registry
 from loadmanager.engine.strategies.inputs import inputs_of
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Placement, Plan, Skip, Split, SplitEnd, Unload
@@ -35,13 +34,12 @@ from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.splitting import threshold
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import NamespaceName, is_system_namespace
 from loadmanager.kit.reason import Reason
-from loadmanager.kit.tasks import Steps
+from loadmanager.leader.base import LedCluster, TermBase
 from loadmanager.leader.cycle_log import CycleLog, Draws
 from loadmanager.leader.decisions import Decisions, RecentDecision
 from loadmanager.leader.documents.decisions import (
@@ -52,7 +50,6 @@ from loadmanager.leader.documents.decisions import (
     of_split,
 )
 from loadmanager.leader.moves import Moves
-from loadmanager.leader.ports.fleet import Policies
 from loadmanager.leader.ports.mover import NotSentError
 
 NEWCOMERS_AGAIN = 10
@@ -89,35 +86,34 @@ CarryOut = Callable[[ClusterSnapshot, Plan], Sequence[Move]]
 """What becomes of a cycle's plan; returns the moves that were queued."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderRecords:
+    """Where a leader's decisions go."""
+
+    decisions: Decisions
+    """The last ones, for operators."""
+    planned: Callable[[int, Plan], None]
+    """Called with the cycle and each plan."""
+    log: CycleLog | None = None
+    """Records what cycles saw, used and decided."""
+
+
 @dataclass(slots=True, kw_only=True)
 class LoadManager:
     """Implements `leader.present_leader.LoadManagement`."""
 
-    epoch: int
-    view: ClusterView
-    policies: Policies
     moves: Moves
-    clock: Clock
-    rng: cycle.Rng
     strategies: Live[StrategySettings]
     splits: Live[SplitSettings]
-    bundle_count: Callable[[NamespaceName], Awaitable[int]]
-    """How many bundles a namespace has; 0 for one that does not exist. May raise
-    `OperationalError`.
-    """
-    steps: Steps
-    planned: Callable[[int, Plan], None]
-    """Called with the cycle and each plan."""
-    decisions: Decisions
+    records: LeaderRecords
     slow_s: float = math.inf
     """A strategy that takes longer has kept the broker from everything else for too long, which
     counts as a failure.
     """
     memories: Memories = field(default_factory=Memories)
-    log: CycleLog | None = None
-    """Records what cycles saw, used and decided."""
-    unusable: Callable[[], Mapping[str, Reason]] = dict
-    """brokerId → why nothing goes there or comes from there, beside what reports say."""
+    term: TermBase = field(init=False)
+    """That of its moves, as `cluster`."""
+    cluster: LedCluster = field(init=False)
     split_ms: dict[str, int] = field(default_factory=dict, init=False)
     """Bundle → when the order to split it was last sent."""
     cycles: int = field(default=0, init=False)
@@ -132,12 +128,15 @@ class LoadManager:
 
     def __post_init__(self) -> None:
         """Put the moves among the decisions."""
+        self.term, self.cluster = self.moves.term, self.moves.cluster
         self.moves.on_record.append(self.moved)
 
     def observe(self, broker_id: str, report: LocalBrokerData | BrokerLoadData) -> None:
         """Show a broker's report to the strategies."""
-        if self.log is not None and isinstance(report, LocalBrokerData):
-            self.log.taken_up(broker_id, report)  # first: a strategy of a third party may raise
+        if self.records.log is not None and isinstance(report, LocalBrokerData):
+            self.records.log.taken_up(
+                broker_id, report
+            )  # first: a strategy of a third party may raise
         self.memories = cycle.observe(broker_id, report, self.strategies.value, self.memories)
 
     # Placing
@@ -148,24 +147,24 @@ class LoadManager:
         Raises `OperationalError` if no broker qualifies.
         """
         preferred = self.moves.preferred.take(bundle)
-        if preferred is not None and preferred in self.moves.brokers.reports:
+        if preferred is not None and preferred in self.cluster.brokers.reports:
             return self._placed(bundle, preferred, "preferred by the unload before")
-        under_way = self.view.under_way(bundle, self.clock.now_ms())
+        under_way = self.cluster.view.under_way(bundle, self.term.clock.now_ms())
         if under_way is not None:
             if not self._is_out_of_place(bundle, under_way):
                 return under_way
-            self.view.not_placed(bundle)
+            self.cluster.view.not_placed(bundle)
         settings = self.strategies.value
         try:
             rule = registry.placement(settings.placement).name
-            began_s = self.clock.monotonic_s()
+            began_s = self.term.clock.monotonic_s()
             choice = self._choose(bundle, settings)
             if (slow := self._slowness(rule, began_s)) is None:
-                self.steps.succeeded("place")
+                self.term.steps.succeeded("place")
             else:
-                self.steps.failed("place", slow)
+                self.term.steps.failed("place", slow)
         except Exception as error:  # noqa: BLE001 - a strategy that fails must not leave bundles without an owner
-            self.steps.failed("place", error)
+            self.term.steps.failed("place", error)
             rule = registry.FALLBACK_PLACEMENT.name
             choice = self._choose(bundle, dataclasses.replace(settings, placement=rule))
         if choice.broker is None:
@@ -174,7 +173,7 @@ class LoadManager:
                 f"{refusals(choice.rejected)}"
             )
         self._remember("place", partial(of_placement, choice))
-        self.planned(self.cycles, Plan(rule, placements=(choice,)))
+        self.records.planned(self.cycles, Plan(rule, placements=(choice,)))
         return self._placed(
             bundle, choice.broker, placement_reason(choice.candidates, choice.rejected)
         )
@@ -183,7 +182,7 @@ class LoadManager:
         """True if a broker could not open the bundle, or it is pinned to another one to which
         placement may send it.
         """
-        wishes = self.moves.wishes.now()
+        wishes = self.cluster.wishes.now()
         pin = wishes.pin_of(bundle)
         if wishes.refuses(broker_id, bundle):
             return True
@@ -195,39 +194,47 @@ class LoadManager:
 
     def _choose(self, bundle: str, settings: StrategySettings) -> Placement:
         (choice,), self.memories = cycle.place(
-            self.snapshot(settings, passing=True), [bundle], settings, self.memories, self.rng
+            self.snapshot(settings, passing=True), [bundle], settings, self.memories, self.term.rng
         )
         return choice
 
     def _placed(self, bundle: str, broker_id: str, reason: str) -> str:
-        self.view.placed(bundle, broker_id, self.clock.now_ms())
-        log.info("bundle assigned", bundle=bundle, to=broker_id, reason=reason, epoch=self.epoch)
+        self.cluster.view.placed(bundle, broker_id, self.term.clock.now_ms())
+        log.info(
+            "bundle assigned", bundle=bundle, to=broker_id, reason=reason, epoch=self.term.epoch
+        )
         return broker_id
 
     # Shedding
 
     async def shed(self, hold: LeaderHold | None = None, carry_out: CarryOut | None = None) -> None:
         """One cycle, unless something holds it: decide, and queue the moves or `carry_out`."""
-        settings, began_s = self.strategies.value, self.clock.monotonic_s()
+        settings, began_s = self.strategies.value, self.term.clock.monotonic_s()
         if self._holds(hold, settings):
             return
         snapshot = self.snapshot(settings)
-        before, draws = self.memories, Draws(self.rng)
+        before, draws = self.memories, Draws(self.term.rng)
         plan, self.memories = self._plan(snapshot, settings, draws)
         if (slow := self._slowness(settings.shedder, began_s)) is not None:
             raise slow  # the lease may have run out meanwhile
         self.cycles += 1
         self._tell_newcomers(newcomers.left_out(snapshot, plan), plan.strategy)
-        self.planned(self.cycles, plan)
+        self.records.planned(self.cycles, plan)
         if carry_out is None:
             moves: Sequence[Move] = self.moves.decide(plan.unloads, Author.CYCLE)
         else:
             moves = carry_out(snapshot, plan)
         self.not_moved += len(plan.unloads) - len(moves)
         self._remember_cycle(plan, snapshot, moves)
-        if self.log is not None:
-            self.log.cycle(
-                self.cycles, self.view, snapshot, settings, before, plan=plan, draws=draws.values
+        if self.records.log is not None:
+            self.records.log.cycle(
+                self.cycles,
+                self.cluster.view,
+                snapshot,
+                settings,
+                before,
+                plan=plan,
+                draws=draws.values,
             )
 
     def _remember_cycle(self, plan: Plan, snapshot: ClusterSnapshot, moves: Sequence[Move]) -> None:
@@ -237,10 +244,10 @@ class LoadManager:
         move_of = {move.bundle: move for move in moves}
         stay = frozenset((skip.what, skip.code) for skip in plan.skipped)
         same = None if plan.unloads else (plan.strategy, stay)
-        self.decisions.remember(
+        self.records.decisions.remember(
             "shed",
             partial(of_cycle, plan, move_of, inputs),
-            epoch=self.epoch,
+            epoch=self.term.epoch,
             cycle=self.cycles,
             weight=1 + len(plan.unloads) + len(plan.skipped) + len(inputs.loads),
             same=same,
@@ -256,7 +263,7 @@ class LoadManager:
             return
         self._last_newcomers = brokers, self.cycles
         plan = Plan(strategy, skipped=skips)
-        self.planned(self.cycles, plan)
+        self.records.planned(self.cycles, plan)
         self._remember("newcomers", partial(of_cycle, plan, None, UNSET))
 
     def _holds(self, hold: LeaderHold | None, settings: StrategySettings) -> bool:
@@ -266,11 +273,11 @@ class LoadManager:
         if why is not None:
             plan = Plan(settings.shedder, skipped=(Skip("cluster", why.code, why.text),))
             self._hold_reason = reason
-            self.planned(self.cycles, plan)
-            self.decisions.remember(
+            self.records.planned(self.cycles, plan)
+            self.records.decisions.remember(
                 "shed",
                 partial(of_cycle, plan, None, UNSET),
-                epoch=self.epoch,
+                epoch=self.term.epoch,
                 cycle=self.cycles,
                 same=why.code,
             )
@@ -282,7 +289,7 @@ class LoadManager:
         Changes neither memories nor the state of the random generator.
         """
         snapshot = self.snapshot(settings)
-        return snapshot, self._plan(snapshot, settings, copy.deepcopy(self.rng))[0]
+        return snapshot, self._plan(snapshot, settings, copy.deepcopy(self.term.rng))[0]
 
     def _plan(
         self, snapshot: ClusterSnapshot, settings: StrategySettings, rng: cycle.Rng
@@ -292,24 +299,24 @@ class LoadManager:
 
     def snapshot(self, settings: StrategySettings, *, passing: bool = False) -> ClusterSnapshot:
         """The cluster now, for strategies with these settings; see `ClusterView.snapshot`."""
-        snapshot = self.view.snapshot(
-            self.clock.now_ms(),
+        snapshot = self.cluster.view.snapshot(
+            self.term.clock.now_ms(),
             settings,
-            isolation_policies=self.policies.isolation,
-            anti_affinity_groups=self.policies.groups,
-            failure_domains=self.policies.domains,
-            versions=versions_of(self.moves.brokers.reports)
+            isolation_policies=self.cluster.policies.isolation,
+            anti_affinity_groups=self.cluster.policies.groups,
+            failure_domains=self.cluster.policies.domains,
+            versions=versions_of(self.cluster.brokers.reports)
             if settings.prefer_later_versions
             else {},
-            wishes=self.moves.wishes.now(),
+            wishes=self.cluster.wishes.now(),
             leaving=self.moves.queue.sources(),
             passing=passing,
         )
-        unusable = self.unusable()
+        unusable = self.cluster.unusable()
         return snapshot.having(unusable=unusable) if unusable else snapshot
 
     def _slowness(self, strategy: str, began_s: float) -> OperationalError | None:
-        took_s = self.clock.monotonic_s() - began_s
+        took_s = self.term.clock.monotonic_s() - began_s
         if took_s <= self.slow_s:
             return None
         return OperationalError(
@@ -331,7 +338,7 @@ class LoadManager:
         """The bundles to split now, with their owners; without those that were ordered lately."""
         settings, strategies = self.splits.value, self.strategies.value
         snapshot = self.snapshot(strategies)
-        oldest_ms = self.clock.now_ms() - strategies.grace_period_minutes * 60_000
+        oldest_ms = self.term.clock.now_ms() - strategies.grace_period_minutes * 60_000
         self.split_ms = _since(oldest_ms, self.split_ms)
         self._unsplittable_ms = _since(oldest_ms, self._unsplittable_ms)
         names = threshold.namespaces_to_count(snapshot, settings)
@@ -347,8 +354,8 @@ class LoadManager:
         for skip in chosen.skipped:
             # one warning in a grace period
             if skip.what in owners and skip.what not in self._unsplittable_ms:
-                self._unsplittable_ms[skip.what] = self.clock.now_ms()
-                self.planned(self.cycles, Plan("BundleSplitterTask", skipped=(skip,)))
+                self._unsplittable_ms[skip.what] = self.term.clock.now_ms()
+                self.records.planned(self.cycles, Plan("BundleSplitterTask", skipped=(skip,)))
                 log.warning(
                     "a bundle is too big and is not split", bundle=skip.what, reason=skip.reason
                 )
@@ -356,7 +363,7 @@ class LoadManager:
             (owner, split)
             for split in chosen.splits
             if split.bundle not in self.split_ms
-            and (owner := self.moves.brokers.address(owners[split.bundle])) is not None
+            and (owner := self.cluster.brokers.address(owners[split.bundle])) is not None
         ]
 
     async def _bundle_counts(self, names: Sequence[str]) -> dict[str, int]:
@@ -368,7 +375,7 @@ class LoadManager:
         failed = 0
         for name in names:
             try:
-                counts[name] = await self.bundle_count(NamespaceName.parse(name))
+                counts[name] = await self.cluster.bundle_count(NamespaceName.parse(name))
                 failed = 0
             except OperationalError as error:
                 counts[name], failed = 0, failed + 1
@@ -386,18 +393,18 @@ class LoadManager:
 
         Returns the split with its end; it raises nothing for one that failed.
         """
-        self.split_ms[split.bundle] = self.clock.now_ms()
-        self.planned(self.cycles, Plan("BundleSplitterTask", splits=(split,)))
+        self.split_ms[split.bundle] = self.term.clock.now_ms()
+        self.records.planned(self.cycles, Plan("BundleSplitterTask", splits=(split,)))
         decision = self._remember("split", partial(of_split, split, owner.broker_id))
         log.info(
             "bundle splits",
             **log_fields(SplitShown.of(split), "bundle", "boundaries", "reason"),
             owner=owner.broker_id,
-            epoch=self.epoch,
+            epoch=self.term.epoch,
         )
         try:
-            children = await self.moves.mover.split_bundle(
-                owner, split.bundle, unload=self.splits.value.unload_after, epoch=self.epoch
+            children = await self.moves.orders.mover.split_bundle(
+                owner, split.bundle, unload=self.splits.value.unload_after, epoch=self.term.epoch
             )
             end = split_end(children)
         except OperationalError as error:
@@ -405,14 +412,16 @@ class LoadManager:
             end = SplitEnd((), str(error), sent=not isinstance(error, NotSentError))
             log.warning("a bundle was not split", bundle=split.bundle, error=str(error))
         ended = dataclasses.replace(split, end=end)
-        self.planned(self.cycles, Plan("BundleSplitterTask", splits=(ended,)))
-        self.decisions.changed(decision, partial(of_split, ended, owner.broker_id))
+        self.records.planned(self.cycles, Plan("BundleSplitterTask", splits=(ended,)))
+        self.records.decisions.changed(decision, partial(of_split, ended, owner.broker_id))
         return ended
 
     # Decisions
 
     def _remember(self, kind: str, details: Callable[..., DecisionShown]) -> RecentDecision:
-        return self.decisions.remember(kind, details, epoch=self.epoch, cycle=self.cycles)
+        return self.records.decisions.remember(
+            kind, details, epoch=self.term.epoch, cycle=self.cycles
+        )
 
     def moved(self, move: Move, _life: int | None = None) -> None:
         """Put a move that has ended among the decisions: its outcome beside its reason."""
@@ -428,7 +437,7 @@ class LoadManager:
 
     def record_plan(self, plan: Plan) -> None:
         """Record a plan that another part of the leader made, and put it among the decisions."""
-        self.planned(self.cycles, plan)
+        self.records.planned(self.cycles, plan)
         self._remember("skip", partial(of_cycle, plan, None, UNSET))
 
     def destinations(
@@ -442,19 +451,9 @@ class LoadManager:
         why = {"broker": source}
         unloads = tuple(Unload(bundle, source, None, reason, why) for bundle in bundles)
         plan, self.memories = cycle.destinations(
-            snapshot, Plan(reason, unloads), settings, self.memories, self.rng
+            snapshot, Plan(reason, unloads), settings, self.memories, self.term.rng
         )
         return plan.unloads, plan.skipped
-
-    def admitted(self, unloads: Sequence[Unload]) -> tuple[tuple[Unload, ...], tuple[Skip, ...]]:
-        """The moves of another planner that the guards let go where they are to go, and why not
-        the others.
-        """
-        settings = self.strategies.value
-        judge = guards.Guards(self.snapshot(settings), settings)
-        allowed, refused = judge.admit(unloads)
-        unfit = tuple(Skip(bundle, why.code, why.text) for bundle, why in judge.unfit.items())
-        return tuple(move for move in allowed if move.destination), (*refused, *unfit)
 
     def failed(self, step: str, error: Exception) -> None:
         """Put the failure of a step among the decisions, where people look for reasons."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from loadmanager.engine.bundles.ranges import split_bundle_name
@@ -10,7 +9,6 @@ from loadmanager.engine.moves.move import Author, MoveState
 from loadmanager.engine.strategies.plan import Plan, Skip, Unload
 from loadmanager.engine.strategies.splitting import merging
 from loadmanager.engine.strategies.splitting.merging import MergeMemory, MergeSettings
-from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalError
 from loadmanager.kit.logger import get_logger
@@ -34,8 +32,6 @@ class Merging:
     peers: Peers
     load_manager: LoadManager
     settings: Live[MergeSettings]
-    splits: Live[SplitSettings]
-    bundle_count: Callable[[NamespaceName], Awaitable[int]]
     memory: MergeMemory = field(default_factory=MergeMemory, init=False)
     failed_ms: dict[tuple[str, str], int] = field(default_factory=dict, init=False)
     """Pair → when its merge failed."""
@@ -46,15 +42,15 @@ class Merging:
         Moves the second one to the broker of the first if need be; acquires what nobody owns.
         Raises `ConflictError` for a pinned bundle, `OperationalError` if they cannot be merged now.
         """
-        wishes = self.moves.wishes.now()
+        wishes = self.moves.cluster.wishes.now()
         for bundle in (left, right):
             if pin := wishes.pin_of(bundle):
                 raise ConflictError(f"{bundle} is pinned to {pin.broker}")
-        owners = [await self.moves.owner(bundle) for bundle in (left, right)]
+        owners = [await self.moves.orders.owner(bundle) for bundle in (left, right)]
         if owners == [None, None] and epoch is not None:
             raise OperationalError("nobody owns them any more")
         at = owners[0] or owners[1] or await self.load_manager.place(left)
-        address = self.moves.brokers.address(at)
+        address = self.moves.cluster.brokers.address(at)
         if address is None:
             raise OperationalError(f"{at}, which is to merge the bundles, is not active")
         for bundle, owner in zip((left, right), owners, strict=True):
@@ -76,20 +72,21 @@ class Merging:
         if not settings.enabled:
             self.memory = MergeMemory()
             return
-        now_ms = self.moves.clock.now_ms()
-        wishes = self.moves.wishes.now()
+        now_ms = self.moves.term.clock.now_ms()
+        wishes = self.moves.cluster.wishes.now()
         stats = {
             bundle: traffic
-            for report in self.moves.brokers.reports.values()
+            for report in self.moves.cluster.brokers.reports.values()
             for bundle, traffic in report.last_stats.items()
             if wishes.pin_of(bundle) is None and self.moves.queue.move_of(bundle) is None
         }
         namespaces = {split_bundle_name(left)[0] for left, _ in merging.neighbours(stats)}
         counts = {
-            name: await self.bundle_count(NamespaceName.parse(name)) for name in sorted(namespaces)
+            name: await self.moves.cluster.bundle_count(NamespaceName.parse(name))
+            for name in sorted(namespaces)
         }
         merges, self.memory = merging.choose(
-            stats, counts, now_ms, (self.splits.value, settings), self.memory
+            stats, counts, now_ms, (self.load_manager.splits.value, settings), self.memory
         )
         self.failed_ms = {
             pair: at_ms
@@ -101,7 +98,7 @@ class Merging:
             if pair in self.failed_ms:
                 continue
             try:
-                await self.merge(*pair, merge.reason, epoch=self.moves.epoch)
+                await self.merge(*pair, merge.reason, epoch=self.moves.term.epoch)
             except LoadManagerError as error:
                 self.failed_ms[pair] = now_ms
                 skip = Skip(merge.left, "NotMerged", f"with {merge.right}: {error}")

@@ -1,24 +1,23 @@
 """Carries out the leader's queue of moves during one term, and verifies each move afterwards.
 
-A move is ordered from the source (`Release`), which fences the bundle, gives it up and has the
-destination acquire it. Whatever the answer is, and if none comes in time, the leader then reads who
-owns the bundle: that is what is recorded. A bundle that nobody owns is acquired by the destination
-or, if that refuses, by the source. Some seconds later the leader asks how many clients came back.
+A move is ordered from the source (`BundleOrders.release`), which fences the bundle, gives it up and
+has the destination acquire it. Whatever the answer is, and if none comes in time, the leader then
+reads who owns the bundle: that is what is recorded. A bundle that nobody owns is acquired by the
+destination or, if that refuses, by the source. Some seconds later the leader asks how many clients
+came back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Protocol
 
 from msgspec.structs import replace
 
-from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.moves.move import (
     NOT_OWNED,
     NOT_SENT,
@@ -34,15 +33,13 @@ from loadmanager.engine.strategies.guards import together
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.plan_document import log_fields
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalError
 from loadmanager.kit.logger import get_logger
-from loadmanager.kit.tasks import Scope, Steps, sleep
+from loadmanager.kit.tasks import sleep
+from loadmanager.leader.base import BundleOrders, LedCluster, TermBase
 from loadmanager.leader.documents.moves import MovesShown, PauseShown
-from loadmanager.leader.ports.fleet import LiveBrokers
-from loadmanager.leader.ports.mover import Mover, NotSentError, Released
-from loadmanager.leader.ports.wishes import WishBook
+from loadmanager.leader.ports.mover import NotSentError, Released
 from loadmanager.leader.preferred import Preferred
 
 TICK_S = 1.0
@@ -56,45 +53,19 @@ VERIFYING_MAX = 100
 log = get_logger("moves")
 
 
-class Release(Protocol):
-    """The load manager's way to move a bundle: `leader.ports.mover.Mover.release_bundle` of the
-    modular one.
-    """
-
-    async def __call__(
-        self,
-        owner: BrokerAddress,
-        bundle: str,
-        destination: BrokerAddress | None,
-        *,
-        epoch: int | None,
-    ) -> Released | None:
-        """Move a bundle; returns when the destination has it. None: it is not the source's."""
-        ...
-
-
 @dataclass(slots=True, kw_only=True)
 class Moves:
     """The moves of one term."""
 
-    epoch: int
+    term: TermBase
+    cluster: LedCluster
+    orders: BundleOrders
     settings: Live[MoveSettings]
-    brokers: LiveBrokers
-    wishes: WishBook
-    view: ClusterView
-    preferred: Preferred
-    release: Release
-    owner: Callable[[str], Awaitable[str | None]]
-    """Bundle → the brokerId of its owner, as stored."""
-    mover: Mover
-    clock: Clock
-    scope: Scope
-    steps: Steps
     hold_of: Callable[[Author], str | None] = lambda _author: None
     """Why no move that an author wants may begin now; None: it may."""
-    assign: Callable[[str, str], Awaitable[bool]] | None = None
-    """Has a broker acquire a bundle that nobody owns; None: its next lookup does."""
     queue: MoveQueue = field(default_factory=MoveQueue)
+    preferred: Preferred = field(init=False)
+    """The brokers of the next placements: a bundle that is unloaded goes where it is wanted."""
     on_change: list[Callable[[Move], None]] = field(default_factory=list, init=False)
     """Called whenever the state of a move, or what is known of its outcome, has changed."""
     on_end: list[Callable[[Move], None]] = field(default_factory=list, init=False)
@@ -108,6 +79,10 @@ class Moves:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Replaced by another one when a move ends."""
     _verifying: int = 0
+
+    def __post_init__(self) -> None:
+        """Prefer nothing yet."""
+        self.preferred = Preferred(self.term.clock)
 
     # Adding
 
@@ -138,7 +113,7 @@ class Moves:
 
     def _move(self, unload: Unload, author: Author) -> Move:
         return Move(
-            id=f"{self.epoch}-{next(self._numbers)}",
+            id=f"{self.term.epoch}-{next(self._numbers)}",
             bundle=unload.bundle,
             source=unload.source,
             destination=unload.destination,
@@ -147,14 +122,14 @@ class Moves:
             author=author,
             swap=unload.swap,
             state=MoveState.QUEUED,
-            created_at=self.clock.now_ms(),
+            created_at=self.term.clock.now_ms(),
             started_at=None,
             ended_at=None,
             outcome=None,
         )
 
     def _add(self, moves: Sequence[Move]) -> None:
-        self.queue.add(moves, self.clock.monotonic_s(), self.settings.value)
+        self.queue.add(moves, self.term.clock.monotonic_s(), self.settings.value)
         for move in moves:
             self._expect(move)
             _call(self.on_change, move)
@@ -163,7 +138,7 @@ class Moves:
     def _expect(self, move: Move) -> None:
         """Count a bundle at its destination, for the decisions until it is there."""
         if move.destination is not None:
-            self.view.placed(move.bundle, move.destination, self.clock.now_ms())
+            self.cluster.view.placed(move.bundle, move.destination, self.term.clock.now_ms())
 
     async def move(self, unload: Unload, author: Author = Author.OPERATOR) -> Move:
         """Move a bundle now, before what the leader itself wants, and wait until that has ended.
@@ -199,7 +174,7 @@ class Moves:
         open_moves = list(self.queue.open_moves())
         ended = list(self.queue.ended)[: max(0, limit - len(open_moves))]
         return MovesShown(
-            paused=PauseShown.of(self.wishes.pause()),
+            paused=PauseShown.of(self.cluster.wishes.pause()),
             waiting=self.queue.waiting,
             running=self.queue.running(),
             moves=[*open_moves[:limit], *ended],
@@ -207,15 +182,15 @@ class Moves:
 
     def cancel(self, move_id: str | None, why: str = BY_OPERATOR, *, urgent: bool = True) -> int:
         """Cancel a move that waits, or all; returns how many. See `MoveQueue.cancel`."""
-        return self._drop(self.queue.cancel(move_id, self.clock.now_ms(), why, urgent=urgent))
+        return self._drop(self.queue.cancel(move_id, self.term.clock.now_ms(), why, urgent=urgent))
 
     def cancel_of(self, source: str, author: Author) -> int:
         """Cancel the waiting moves away from a broker that an author wanted."""
-        return self._drop(self.queue.cancel_of(source, author, self.clock.now_ms()))
+        return self._drop(self.queue.cancel_of(source, author, self.term.clock.now_ms()))
 
     def _drop(self, moves: Sequence[Move]) -> int:
         for move in moves:
-            self.view.not_placed(move.bundle)
+            self.cluster.view.not_placed(move.bundle)
             _call(self.on_change, move)
             self._record(move)
         if moves:
@@ -238,7 +213,7 @@ class Moves:
         try:
             while True:
                 self._wake.clear()
-                await self.steps.run("move", self._turn)
+                await self.term.steps.run("move", self._turn)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(TICK_S):
                         await self._wake.wait()
@@ -246,45 +221,45 @@ class Moves:
             ended = Outcome("the leader's term ended; what came of it is not known")
             for move in list(self.queue.open_moves()):
                 move.state, move.outcome = MoveState.CANCELLED, ended
-                move.ended_at = self.clock.now_ms()
+                move.ended_at = self.term.clock.now_ms()
                 _call(self.on_change, move)
                 self._record(move)
             self._tell()
 
     async def _turn(self) -> None:
-        now_s, settings = self.clock.monotonic_s(), self.settings.value
-        self._drop(self.queue.expire(now_s, self.clock.now_ms(), settings))
+        now_s, settings = self.term.clock.monotonic_s(), self.settings.value
+        self._drop(self.queue.expire(now_s, self.term.clock.now_ms(), settings))
         for move in self.queue.open_moves():
             self._expect(move)
-        paused = self.wishes.pause() is not None
+        paused = self.cluster.wishes.pause() is not None
         on_hold = {author for author in Author if self.hold_of(author) is not None}
         if (why := self.hold_of(Author.OPERATOR)) is not None:  # somebody waits for an answer
             for move in list(self.queue.open_moves()):
                 if move.author is Author.OPERATOR and move.state is MoveState.QUEUED:
                     self.cancel(move.id, why)
         for group in self.queue.start(now_s, settings, paused=paused, held_authors=on_hold):
-            self.scope.spawn(self._run(group), f"move {group.moves[0].bundle}")
+            self.term.scope.spawn(self._run(group), f"move {group.moves[0].bundle}")
 
     async def _run(self, group: Group) -> None:
         for move in group.moves:
             if move.ended:
                 continue  # a move of its swap failed
-            if not await self.steps.run("move", partial(self._make, move)) and not move.ended:
+            if not await self.term.steps.run("move", partial(self._make, move)) and not move.ended:
                 self._end(move, MoveState.FAILED, Outcome("a bug; the log has it"), left=False)
 
     async def _make(self, move: Move) -> None:
-        source = self.brokers.address(move.source)
-        destination = self.brokers.address(move.destination) if move.destination else None
+        source = self.cluster.brokers.address(move.source)
+        destination = self.cluster.brokers.address(move.destination) if move.destination else None
         problem = self._obstacle(move, source, destination)
         if problem is not None or source is None:
             self._end(move, MoveState.FAILED, Outcome(str(problem)), left=False)
             return
-        if (wish := wish_against(move, self.wishes.now())) is not None:
+        if (wish := wish_against(move, self.cluster.wishes.now())) is not None:
             self._end(move, MoveState.CANCELLED, Outcome(wish), left=False)
             return
-        move.state, move.started_at = MoveState.RUNNING, self.clock.now_ms()
+        move.state, move.started_at = MoveState.RUNNING, self.term.clock.now_ms()
         _call(self.on_change, move)
-        log.info("bundle moves", epoch=self.epoch, **log_fields(move, *LOGGED))
+        log.info("bundle moves", epoch=self.term.epoch, **log_fields(move, *LOGGED))
         if destination is not None:
             self.preferred.set(move.bundle, destination.broker_id)
         released, failed = await self._order(move, source, destination)
@@ -315,11 +290,11 @@ class Moves:
         self, move: Move, source: BrokerAddress, destination: BrokerAddress | None
     ) -> tuple[Released | None, Outcome | None]:
         """Have the source release the bundle; returns its answer, and what went wrong."""
-        epoch = None if move.author is Author.OPERATOR else self.epoch
+        epoch = None if move.author is Author.OPERATOR else self.term.epoch
         timeout_s = self.settings.value.timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                released = await self.release(source, move.bundle, destination, epoch=epoch)
+                released = await self.orders.release(source, move.bundle, destination, epoch=epoch)
         except OperationalError as error:
             code = NOT_SENT if isinstance(error, NotSentError) else None
             return None, Outcome(str(error), code=code)
@@ -344,7 +319,7 @@ class Moves:
             return owner, failed
         for broker in (destination, source):
             with contextlib.suppress(LoadManagerError):
-                await self.mover.acquire_bundle(broker, move.bundle, epoch=self.epoch)
+                await self.orders.mover.acquire_bundle(broker, move.bundle, epoch=self.term.epoch)
                 break
         repaired = await self._owner(move.bundle)
         failed = failed or Outcome(f"{destination.broker_id} did not take it")
@@ -355,7 +330,7 @@ class Moves:
         """The owner; `UNKNOWN` if the store does not say."""
         for attempt in range(READ_ATTEMPTS):
             try:
-                return await self.owner(bundle)
+                return await self.orders.owner(bundle)
             except LoadManagerError:
                 if attempt < READ_ATTEMPTS - 1:
                     await sleep(READ_AGAIN_S)
@@ -375,13 +350,13 @@ class Moves:
         """Record the end of a move; `left`: the source no longer owns the bundle; `life`: as
         `on_record`.
         """
-        ended = self.queue.end(move, state, outcome, self.clock.now_ms())
+        ended = self.queue.end(move, state, outcome, self.term.clock.now_ms())
         if left:
-            self.view.moved(move.bundle, move.source, self.clock.now_ms())
+            self.cluster.view.moved(move.bundle, move.source, self.term.clock.now_ms())
         if state is not MoveState.DONE:
             self.preferred.forget(move.bundle)
             for other in ended:
-                self.view.not_placed(other.bundle)
+                self.cluster.view.not_placed(other.bundle)
         self._tell()
         for other in ended:
             _call(self.on_end, other)
@@ -389,7 +364,7 @@ class Moves:
         for other in ended[1:]:
             self._record(other)
         if state is MoveState.DONE and move.destination and outcome.clients_closed:
-            self.scope.spawn(self._verify(move, outcome, life), f"verify {move.bundle}")
+            self.term.scope.spawn(self._verify(move, outcome, life), f"verify {move.bundle}")
         else:
             self._record(move, life)
 
@@ -411,11 +386,11 @@ class Moves:
             self._record(move, life)
 
     async def _clients(self, move: Move) -> int | None:
-        address = self.brokers.address(move.destination or "")
+        address = self.cluster.brokers.address(move.destination or "")
         if address is None:
             return None
         try:
-            served = await self.mover.served_bundles(address, move.bundle)
+            served = await self.orders.mover.served_bundles(address, move.bundle)
         except LoadManagerError:
             return None
         return served.get(move.bundle)

@@ -72,14 +72,14 @@ class Operations:
         """
         self._destination(destination)
         before, in_force = (
-            self.moves.wishes.pins.get(bundle),
-            self.moves.wishes.now().pin_of(bundle),
+            self.moves.cluster.wishes.pins.get(bundle),
+            self.moves.cluster.wishes.now().pin_of(bundle),
         )
         pin = in_force and structs.replace(in_force, broker=destination)
         if pin_s is not None:
             pin = Pin(destination, self._until_ms(pin_s), _checked(note))
         if pin is not None and pin != in_force:
-            await self.moves.wishes.pin(bundle, pin, self.checks)
+            await self.moves.cluster.wishes.pin(bundle, pin, self.checks)
             log.info(
                 "bundle pinned",
                 bundle=bundle,
@@ -89,12 +89,12 @@ class Operations:
                 before=in_force and in_force.broker,
             )
         pinned_until = UNSET if pin is None else pin.until_ms
-        source = await self.moves.owner(bundle)
+        source = await self.moves.orders.owner(bundle)
         if source is None:
             self.moves.preferred.set(bundle, destination)
             text = f"{bundle} has no owner; its next lookup places it on {destination}"
-            if self.moves.assign is not None:
-                assigned = await self.moves.assign(bundle, destination)
+            if self.moves.orders.assign is not None:
+                assigned = await self.moves.orders.assign(bundle, destination)
                 to = f"it is assigned to {destination}" if assigned else "another broker gets it"
                 text = f"{bundle} had no owner; {to}"
             outcome = PartialOutcome(text)
@@ -111,21 +111,21 @@ class Operations:
         )
         if move.state is not MoveState.DONE:
             if pin != in_force:
-                await self.moves.wishes.pin(bundle, before, self.checks)
+                await self.moves.cluster.wishes.pin(bundle, before, self.checks)
                 log.info("pin taken back", bundle=bundle, before=in_force and in_force.broker)
             text = move.outcome.text if move.outcome else "unknown"
             raise OperationalError(f"{bundle} was not moved to {destination}: {text}")
         return Moved(**structs.asdict(move), pinned_until=pinned_until)
 
     def _destination(self, destination: str) -> BrokerAddress:
-        brokers = self.moves.brokers
+        brokers = self.moves.cluster.brokers
         address = brokers.address(destination)
         if address is None:
             raise ConflictError(
                 f"Destination broker {destination} is not active: the brokers are "
                 f"{', '.join(sorted(brokers.reports))}"
             )
-        if destination in self.moves.wishes.cordons:
+        if destination in self.moves.cluster.wishes.cordons:
             raise ConflictError(f"Destination broker {destination} is cordoned")
         return address
 
@@ -149,15 +149,15 @@ class Operations:
                 nothing_changed()
             return None
         pause = Pause(self._until_ms(seconds), _checked(note))
-        await self.moves.wishes.set_pause(pause, self.checks)
+        await self.moves.cluster.wishes.set_pause(pause, self.checks)
         self.moves.wake()
         log.info("moves paused", seconds=seconds, note=note)
         return PauseShown.of(pause)
 
     async def resume(self) -> bool:
         """End the pause; returns whether there was one."""
-        was_paused = self.moves.wishes.pause() is not None
-        await self.moves.wishes.set_pause(None, self.checks)
+        was_paused = self.moves.cluster.wishes.pause() is not None
+        await self.moves.cluster.wishes.set_pause(None, self.checks)
         self.moves.wake()
         return was_paused
 
@@ -165,19 +165,19 @@ class Operations:
 
     def pins(self) -> dict[str, PinShown]:
         """Bundle → the pin that counts now."""
-        pins = self.moves.wishes.now().pins
+        pins = self.moves.cluster.wishes.now().pins
         return {bundle: PinShown.of(pin) for bundle, pin in sorted(pins.items())}
 
     async def unpin(self, bundle: str) -> None:
         """Remove a pin. Raises `NotFoundError`."""
-        await self.moves.wishes.pin(bundle, None, self.checks)
+        await self.moves.cluster.wishes.pin(bundle, None, self.checks)
         log.info("bundle no longer pinned", bundle=bundle)
 
     # Cordons
 
     def cordons(self) -> list[CordonShown]:
         """The cordoned brokers, each with the progress of its drain."""
-        cordons = self.moves.wishes.cordons
+        cordons = self.moves.cluster.wishes.cordons
         return [self.draining.shown(broker, cordons[broker]) for broker in sorted(cordons)]
 
     async def cordon(
@@ -190,7 +190,7 @@ class Operations:
         `NotFoundError` for a broker that is not active, `ConflictError` for the last one that is
         not cordoned.
         """
-        brokers, wishes = self.moves.brokers, self.moves.wishes
+        brokers, wishes = self.moves.cluster.brokers, self.moves.cluster.wishes
         address = brokers.address(broker)
         if address is None:
             raise NotFoundError(
@@ -199,7 +199,7 @@ class Operations:
             )
         if not brokers.reports.keys() - wishes.cordons.keys() - {broker}:
             raise ConflictError(f"{broker} is the last broker that is not cordoned")
-        now_ms = self.moves.clock.now_ms()
+        now_ms = self.moves.term.clock.now_ms()
         began_ms = int(brokers.reports[broker].start_timestamp) if until_restart else 0
         cordon = wishes.cordons.get(broker) or Cordon(now_ms, until_restart_of=began_ms)
         if drain and not cordon.drain:
@@ -216,14 +216,14 @@ class Operations:
 
         Raises `NotFoundError` for a broker that is not cordoned.
         """
-        await self.moves.wishes.cordon(broker, None, self.checks)
+        await self.moves.cluster.wishes.cordon(broker, None, self.checks)
         cancelled = self.moves.cancel_of(broker, Author.DRAIN)
         log.info("broker no longer cordoned", peer=broker, cancelled_moves=cancelled)
 
     async def step(self) -> None:
         """End the cordons that held until a restart, and queue the next moves of drains."""
-        for broker, cordon in sorted(self.moves.wishes.cordons.items()):
-            report = self.moves.brokers.reports.get(broker)
+        for broker, cordon in sorted(self.moves.cluster.wishes.cordons.items()):
+            report = self.moves.cluster.brokers.reports.get(broker)
             began_ms = 0 if report is None else report.start_timestamp
             if cordon.until_restart_of and began_ms > cordon.until_restart_of:
                 await self.uncordon(broker)
@@ -236,7 +236,7 @@ class Operations:
         return await self.merging.merge(left, right, "Operator", epoch=None)
 
     def _until_ms(self, seconds: float) -> int:
-        return self.moves.clock.now_ms() + round(check_hold(seconds) * 1000)
+        return self.moves.term.clock.now_ms() + round(check_hold(seconds) * 1000)
 
 
 def _checked(note: str) -> str:

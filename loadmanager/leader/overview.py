@@ -10,7 +10,6 @@ from typing import Any
 
 from msgspec import structs
 
-from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import (
     BrokerLoadData,
     LocalBrokerData,
@@ -20,8 +19,6 @@ from loadmanager.engine.load.reports import (
 )
 from loadmanager.engine.load.usage import max_weighted_usage
 from loadmanager.engine.strategies import registry
-from loadmanager.engine.strategies.settings import StrategySettings
-from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.kit.model import Shape
@@ -66,11 +63,9 @@ class TermOverview:
     leader: Leader
     since_ms: int
     """When the term began."""
-    view: ClusterView
     moves: Moves
     draining: Draining
     owners: OwnerTracker
-    strategies: Live[StrategySettings]
     balancing: Callable[[], bool]
     """Whether this leader runs shedding cycles."""
     load_manager: LoadManager
@@ -79,13 +74,16 @@ class TermOverview:
 
     def cluster(self, limit: int) -> ClusterShown:
         """The leader, the queue of moves, and each broker with its load."""
-        brokers, wishes = self.moves.brokers, self.moves.wishes
+        brokers, wishes = self.moves.cluster.brokers, self.moves.cluster.wishes
         names = sorted(brokers.registered | wishes.cordons.keys())
-        strategies, extensible = self.strategies.value, self.view.knows_owners
+        strategies, extensible = (
+            self.load_manager.strategies.value,
+            self.moves.cluster.view.knows_owners,
+        )
         shedder, placement = registry.acting(strategies, extensible=extensible)
         queue = self.moves.queue
         return ClusterShown(
-            at=self.moves.clock.now_ms(),
+            at=self.moves.term.clock.now_ms(),
             leader=LeaderShown(
                 broker=self.leader.broker_id,
                 url=self.leader.service_url,
@@ -105,9 +103,9 @@ class TermOverview:
         )
 
     def _broker(self, name: str) -> BrokerShown:
-        report = self.moves.brokers.reports.get(name)
-        registered = name in self.moves.brokers.registered
-        cordon = self.moves.wishes.cordons.get(name)
+        report = self.moves.cluster.brokers.reports.get(name)
+        registered = name in self.moves.cluster.brokers.registered
+        cordon = self.moves.cluster.wishes.cordons.get(name)
         drain = None if cordon is None else self.draining.shown(name, cordon)
         state: BrokerState = (
             "active" if report is not None else ("unreadable" if registered else "gone")
@@ -115,8 +113,8 @@ class TermOverview:
         if drain is not None and (drain.state != "cordoned" or registered):
             state = drain.state
         load: LocalBrokerData | BrokerLoadData | None = report
-        if self.view.knows_owners:
-            load = self.view.load_data.get(name)
+        if self.moves.cluster.view.knows_owners:
+            load = self.moves.cluster.view.load_data.get(name)
         return BrokerShown(
             broker=name,
             url=None if report is None else report.web_service_url,
@@ -132,7 +130,10 @@ class TermOverview:
     def _load(self, load: LocalBrokerData | BrokerLoadData) -> ReportShown:
         producers = consumers = None
         if isinstance(load, LocalBrokerData):
-            usage, at_ms = max_weighted_usage(load, self.strategies.value.weights), load.last_update
+            usage, at_ms = (
+                max_weighted_usage(load, self.load_manager.strategies.value.weights),
+                load.last_update,
+            )
             bundles, topics = len(load.bundles), load.num_topics
             producers, consumers = int(load.num_producers), int(load.num_consumers)
         else:
@@ -153,7 +154,7 @@ class TermOverview:
             producers=producers,
             consumers=consumers,
             reported_at=int(at_ms) if at_ms else None,
-            report_age_ms=max(0, self.moves.clock.now_ms() - int(at_ms)) if at_ms else None,
+            report_age_ms=max(0, self.moves.term.clock.now_ms() - int(at_ms)) if at_ms else None,
         )
 
     # Bundles
@@ -165,7 +166,7 @@ class TermOverview:
         order = next((each for each in SORTS if each == sort), None)
         if order is None:
             raise BadInputError(f"sort={sort[:40]}: one of {', '.join(SORTS)} is allowed")
-        at_ms, total = self.moves.clock.now_ms(), 0
+        at_ms, total = self.moves.term.clock.now_ms(), 0
         best: list[_Row] = []
         rows = self._rows(owner, namespace, sort, at_ms)
         while part := list(islice(rows, AT_ONCE)):
@@ -207,17 +208,17 @@ class TermOverview:
         """Bundle and owner → the bundle's traffic; None: the owner has not reported it yet, or has
         not measured it yet.
         """
-        reports = self.moves.brokers.reports
+        reports = self.moves.cluster.brokers.reports
         published: dict[tuple[str, str], NamespaceBundleStats] = {}
-        if self.view.knows_owners:
+        if self.moves.cluster.view.knows_owners:
             published = {
                 (broker, top.bundle_name): top.stats
-                for broker, tops in self.view.top_bundles.items()
+                for broker, tops in self.moves.cluster.view.top_bundles.items()
                 for top in tops.top_bundles_load_data
             }
 
         def measured(bundle: str, broker: str) -> NamespaceBundleStats | None:
-            if self.view.knows_owners:
+            if self.moves.cluster.view.knows_owners:
                 stats = published.get((broker, bundle))
             else:
                 report = reports.get(broker)
@@ -232,7 +233,7 @@ class TermOverview:
         self, bundle: str, owner: str | None, stats: NamespaceBundleStats | None
     ) -> BundleShown:
         tracked, move = self.owners.by_bundle.get(bundle), self.moves.queue.move_of(bundle)
-        pin = self.moves.wishes.now().pin_of(bundle)
+        pin = self.moves.cluster.wishes.now().pin_of(bundle)
         current = tracked if tracked is not None and tracked.broker == owner else None
         return BundleShown(
             bundle=bundle,
@@ -250,12 +251,15 @@ class TermOverview:
 
     async def bundle(self, bundle: str, replaced_by: Sequence[str], limit: int) -> BundleStory:
         """One bundle: its owner, its load, what replaced it, and the decisions that concern it."""
-        owner = await self.moves.owner(bundle)
+        owner = await self.moves.orders.owner(bundle)
         stats = None if owner is None else self._stats()(bundle, owner)
-        pin, averages = self.moves.wishes.now().pin_of(bundle), self.view.bundle_data.get(bundle)
+        pin, averages = (
+            self.moves.cluster.wishes.now().pin_of(bundle),
+            self.moves.cluster.view.bundle_data.get(bundle),
+        )
         return BundleStory(
             **structs.asdict(self._bundle(bundle, owner, stats)),
-            at=self.moves.clock.now_ms(),
+            at=self.moves.term.clock.now_ms(),
             replaced_by=list(replaced_by),
             average=None
             if averages is None
@@ -272,7 +276,7 @@ class TermOverview:
         """True if a decision that is still kept names this bundle."""
         return any(
             story.names(decision.shown(), bundle)
-            for decision in self.load_manager.decisions.newest_first()
+            for decision in self.load_manager.records.decisions.newest_first()
         )
 
     # Decisions
@@ -290,9 +294,9 @@ class TermOverview:
         owner = broker
         if bundle is not None and broker is None and (tracked := self.owners.by_bundle.get(bundle)):
             owner = tracked.broker
-        recent = list(self.load_manager.decisions.newest_first())
+        recent = list(self.load_manager.records.decisions.newest_first())
         return DecisionsShown(
-            at=self.moves.clock.now_ms(),
+            at=self.moves.term.clock.now_ms(),
             kept_since=recent[-1].first_ms if recent else None,
             decisions=self._decisions(bundle, owner, since_ms, until_ms, limit),
         )
@@ -307,7 +311,7 @@ class TermOverview:
     ) -> list[DecisionShown]:
         brokers = () if broker is None else (broker,)
         shown_decisions: list[DecisionShown] = []
-        for decision in self.load_manager.decisions.newest_first():
+        for decision in self.load_manager.records.decisions.newest_first():
             if (since_ms is not None and decision.last_ms < since_ms) or (
                 until_ms is not None and decision.first_ms > until_ms
             ):

@@ -62,7 +62,6 @@ class TermPlan:
 class TermPlans:
     """Implements `leader.ports.operating.Plans`."""
 
-    epoch: int
     load_manager: LoadManager
     moves: Moves
     settings_with: Callable[[Mapping[str, str]], StrategySettings]
@@ -81,9 +80,9 @@ class TermPlans:
         if placement is not None:
             given[PLACING] = placement
         changed = self.settings_with(given)
-        if self.load_manager.view.knows_owners and SHEDDING in given:
+        if self.load_manager.cluster.view.knows_owners and SHEDDING in given:
             _check_shedder(changed)
-        if self.load_manager.view.knows_owners and PLACING in given:
+        if self.load_manager.cluster.view.knows_owners and PLACING in given:
             raise BadInputError(
                 f"the extensible load manager places by {registry.EXTENSIBLE_PLACEMENT.name} only"
             )
@@ -100,7 +99,7 @@ class TermPlans:
         """Seal a plan and keep it; `given`: the settings that it differs by from those in force."""
         self._number += 1
         term_plan = TermPlan(
-            f"{self.epoch}-p{self._number}",
+            f"{self.moves.term.epoch}-p{self._number}",
             sealed.seal(plan, snapshot, settings),
             given,
             inputs_of(
@@ -128,13 +127,14 @@ class TermPlans:
     async def execute(self, plan_id: str) -> SealedPlan:
         """Queue exactly the moves of a plan, or refuse with every difference."""
         epoch, separator, _ = plan_id.partition("-p")
-        if separator and epoch.isdecimal() and epoch != str(self.epoch):
-            text = f"it was made in term {epoch}, and this is term {self.epoch}: plans end with it"
+        now = self.moves.term.epoch
+        if separator and epoch.isdecimal() and epoch != str(now):
+            text = f"it was made in term {epoch}, and this is term {now}: plans end with it"
             raise refusal(plan_id, [Drift("term", text)])
         term_plan = self.find(plan_id)
         unloads = term_plan.sealed.plan.unloads
         gone = await self.gone([move.bundle for move in unloads])
-        owners = {move.bundle: await self.moves.owner(move.bundle) for move in unloads}
+        owners = {move.bundle: await self.moves.orders.owner(move.bundle) for move in unloads}
         # From here on nothing is awaited: what is checked is what is queued.
         if not unloads:
             raise refusal(plan_id, [Drift("empty", "it has no moves")])
@@ -156,8 +156,13 @@ class TermPlans:
         if drifts:
             raise refusal(plan_id, drifts)
         term_plan.moves = self.moves.queue_all(unloads, Author.PLAN)
-        term_plan.executed_ms = self.moves.clock.now_ms()
-        log.info("plan carried out", plan=plan_id, moves=len(term_plan.moves), epoch=self.epoch)
+        term_plan.executed_ms = self.moves.term.clock.now_ms()
+        log.info(
+            "plan carried out",
+            plan=plan_id,
+            moves=len(term_plan.moves),
+            epoch=self.moves.term.epoch,
+        )
         return self._shown(term_plan)
 
     async def gone(self, bundles: Sequence[str]) -> dict[str, str]:
@@ -198,7 +203,9 @@ class TermPlans:
     def _state(self, term_plan: TermPlan) -> Literal["ready", "expired", "executed"]:
         if term_plan.executed_ms is not None:
             return "executed"
-        return "ready" if self.moves.clock.now_ms() <= term_plan.sealed.expires_ms else "expired"
+        return (
+            "ready" if self.moves.term.clock.now_ms() <= term_plan.sealed.expires_ms else "expired"
+        )
 
     def _summary(self, term_plan: TermPlan) -> SealedSummary:
         settings, plan = term_plan.sealed.settings, term_plan.sealed.plan
@@ -208,7 +215,7 @@ class TermPlans:
             created_at=term_plan.sealed.made_ms,
             expires_at=term_plan.sealed.expires_ms,
             executed_at=term_plan.executed_ms,
-            epoch=self.epoch,
+            epoch=self.moves.term.epoch,
             shedder=plan.strategy,
             placement=registry.short_name(settings.placement),
             settings=dict(term_plan.given),

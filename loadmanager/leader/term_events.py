@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from loadmanager.engine.moves.move import Move
-from loadmanager.kit.clock import Clock
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.leader import story
 from loadmanager.leader.decisions import Decisions, RecentDecision
@@ -28,7 +27,6 @@ class TermEvents:
     events: EventHub
     decisions: Decisions
     moves: Moves
-    clock: Clock
 
     def __enter__(self) -> TermEvents:
         """Say that the term has begun."""
@@ -45,7 +43,9 @@ class TermEvents:
         self.events.end()
 
     def _tell_leader(self, leader: str | None) -> None:
-        change = TermChange(at=self.clock.now_ms(), leader=leader, epoch=self.leader.epoch)
+        change = TermChange(
+            at=self.moves.term.clock.now_ms(), leader=leader, epoch=self.leader.epoch
+        )
         self.events.publish("leadership", lambda: change)
 
     def _on_decision(self, decision: RecentDecision) -> None:

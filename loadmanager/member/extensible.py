@@ -21,8 +21,7 @@ from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.tasks import Interval, every, retrying, sleep
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.load_manager import LoadManager
-from loadmanager.leader.moves import Release
-from loadmanager.leader.ports.mover import Released
+from loadmanager.leader.ports.mover import Release, Released
 from loadmanager.member.assigning import Assigning, Observe
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.leading.state_monitor import StateMonitor

@@ -12,7 +12,7 @@ from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.load_feed import LoadFeed
 from loadmanager.leader.load_manager import LoadManager
-from loadmanager.leader.moves import Release
+from loadmanager.leader.ports.mover import Release
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.leading.term import Listeners
 from loadmanager.member.locks import Locks

@@ -12,7 +12,6 @@ from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStat
 from loadmanager.engine.moves.breaker import BreakerRules, Expectation, LoadSeen
 from loadmanager.engine.moves.move import NOT_OWNED, NOT_SENT, Author, Move, MoveState
 from loadmanager.engine.strategies.plan import Plan, Skip
-from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.reason import Reason
@@ -62,7 +61,6 @@ class Acting:
     picture: Picture
     carried: Carried
     settings: Live[FleetSettings]
-    clock: Clock
     load_manager: LoadManager
     hold: FleetHold
     note: DaemonNote
@@ -97,10 +95,12 @@ class Acting:
             event = "what was kept of the budget, the breaker and the moves makes no sense"
             log.error(event, note=name, error=str(error))
             why = f"{name} makes no sense, and what was done lately is not known"
-            if self.steers() and self.hold.breaker.open(why, self.clock.now_ms(), self.rules()):
+            if self.steers() and self.hold.breaker.open(
+                why, self.moves.term.clock.now_ms(), self.rules()
+            ):
                 self._opened()
             return
-        now_ms, view = self.clock.now_ms(), self.moves.view
+        now_ms, view = self.moves.term.clock.now_ms(), self.moves.cluster.view
         bundles, brokers = view.recent_moves()
         view.know_moves(
             _later(acted.bundles, bundles, now_ms), _later(acted.brokers, brokers, now_ms)
@@ -125,7 +125,7 @@ class Acting:
         self.note.write_soon(note_bytes)
 
     def _encoded(self, names_max: int) -> bytes:
-        times = (*self.moves.view.recent_moves(), self.load_manager.split_ms)
+        times = (*self.moves.cluster.view.recent_moves(), self.load_manager.split_ms)
         named = [_newest(names, names_max) for names in times]
         acted = Acted(
             self.hold.budget.moves(), self.hold.breaker.why, self.hold.breaker.until_ms, *named
@@ -154,7 +154,9 @@ class Acting:
         ]
         splitting = [unload for unload in plan.unloads if splits(unload.bundle, unload.source)]
         wanted = [unload for unload in plan.unloads if unload not in splitting]
-        allowed, refused = self.hold.budget.allow(wanted, self.clock.now_ms(), within, waiting)
+        allowed, refused = self.hold.budget.allow(
+            wanted, self.moves.term.clock.now_ms(), within, waiting
+        )
         refused += tuple(Skip(unload.bundle, "Splits", "it is being split") for unload in splitting)
         if refused:
             self.load_manager.record_plan(Plan(plan.strategy, skipped=refused))
@@ -165,7 +167,7 @@ class Acting:
         if move.state is not MoveState.RUNNING:
             return
         if move.author is Author.CYCLE:
-            self.hold.budget.began(move.source, move.destination, self.clock.now_ms())
+            self.hold.budget.began(move.source, move.destination, self.moves.term.clock.now_ms())
             self.write_note()
         if (
             move.author in (Author.CYCLE, Author.PLAN, Author.GOAL)
@@ -186,7 +188,7 @@ class Acting:
             source=move.source,
             destination=move.destination,
             bundle=LoadSeen(stats.rate, stats.msg_rate_in),
-            check_ms=round(self.clock.now_ms() + wait_ms),
+            check_ms=round(self.moves.term.clock.now_ms() + wait_ms),
             brokers=_loads(self.picture.reports),
         )
 
@@ -205,7 +207,10 @@ class Acting:
             failed = move.state is MoveState.FAILED
             problem = f"{move.bundle}: {text}"
             if self.hold.breaker.ended(
-                move.bundle, problem if failed else None, self.clock.now_ms(), self.rules()
+                move.bundle,
+                problem if failed else None,
+                self.moves.term.clock.now_ms(),
+                self.rules(),
             ):
                 self._opened()
 
@@ -219,12 +224,12 @@ class Acting:
         report = self.picture.reports.get(move.source)
         stats = None if report is None else report.last_stats.get(move.bundle)
         if stats is not None:
-            until_ms = self.clock.now_ms() + self.settings.value.settle_s * 1000
+            until_ms = self.moves.term.clock.now_ms() + self.settings.value.settle_s * 1000
             self.carried.moved(move.bundle, stats, round(until_ms))
 
     def carry_parts(self, parts: Sequence[str], whole: NamespaceBundleStats) -> None:
         """A bundle was split: each of its parts counts with its share, at least, for a while."""
-        until_ms = round(self.clock.now_ms() + self.settings.value.settle_s * 1000)
+        until_ms = round(self.moves.term.clock.now_ms() + self.settings.value.settle_s * 1000)
         for part in parts:
             share = {name: getattr(whole, name) / len(parts) for name in RATES}
             self.carried.moved(part, msgspec.structs.replace(whole, **share), until_ms)
@@ -233,7 +238,8 @@ class Acting:
         """The cluster was read."""
         picture = self.picture
         oldest_ms = (
-            self.clock.now_ms() - self.settings.value.read_interval_s * STALE_READINGS * 1000
+            self.moves.term.clock.now_ms()
+            - self.settings.value.read_interval_s * STALE_READINGS * 1000
         )
         live = frozenset(
             broker
@@ -243,9 +249,9 @@ class Acting:
         reports = {name: picture.reports[name] for name in live if name in picture.reports}
         if self.hold.breaker.look(
             _loads(reports),
-            self.clock.now_ms(),
+            self.moves.term.clock.now_ms(),
             self.rules(),
-            may_leave=self.moves.wishes.cordons.keys(),
+            may_leave=self.moves.cluster.wishes.cordons.keys(),
         ):
             self._opened()
 

@@ -371,7 +371,7 @@ class _Watched:
     """A snapshot reads the boundaries of every namespace from the cluster."""
 
     def picture(self) -> FleetShown:
-        pause, hold = self.work.moves.wishes.pause(), self.work.hold.shown_reason()
+        pause, hold = self.work.moves.cluster.wishes.pause(), self.work.hold.shown_reason()
         return FleetShown(
             **structs.asdict(self.work.picture.shown()),
             name=self.settings.name,

@@ -18,16 +18,16 @@ from loadmanager.kit.history.port import History
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.kit.metadata.store import Check
 from loadmanager.kit.tasks import Scope, Steps
+from loadmanager.leader.base import BundleOrders, LedCluster, TermBase
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.events import EventHub
-from loadmanager.leader.load_manager import LoadManager
+from loadmanager.leader.load_manager import LeaderRecords, LoadManager
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.overview import TermOverview
 from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.leader.ports.mover import OrderGate
 from loadmanager.leader.ports.wishes import WishBook
-from loadmanager.leader.preferred import Preferred
 from loadmanager.steer.acting import Acting
 from loadmanager.steer.advice import Advice, Shadow
 from loadmanager.steer.daemon_note import DaemonNote, Unwritten
@@ -119,7 +119,6 @@ class _Built:
             picture=self.picture,
             view=self.view,
             carried=self.carried,
-            clock=clock,
             settings=self.settings,
             record=self.recorder.read,
         )
@@ -140,53 +139,52 @@ class _Built:
             picture=self.picture,
             carried=self.carried,
             settings=self.settings,
-            clock=clock,
             load_manager=self.load_manager,
             hold=self.hold,
             note=self.note,
         )
 
     def _moves(self, queue: MoveQueue) -> Moves:
+        outside = self.outside
         return Moves(
-            epoch=self.outside.me.epoch,
+            term=TermBase(
+                epoch=outside.me.epoch,
+                clock=outside.clock,
+                rng=outside.rng,
+                scope=self.scope,
+                steps=self.steps,
+            ),
+            cluster=LedCluster(
+                view=self.view,
+                brokers=self.picture,
+                policies=self.picture,
+                wishes=outside.wishes,
+                bundle_count=self.namespaces.bundle_count,
+                unusable=self.picture.unread,
+            ),
+            orders=BundleOrders(
+                mover=self.orders, release=self.orders.release_bundle, owner=self.orders.owner
+            ),
             settings=Live(self.cluster.moves),
-            brokers=self.picture,
-            wishes=self.outside.wishes,
-            view=self.view,
-            preferred=Preferred(self.outside.clock),
-            release=self.orders.release_bundle,
-            owner=self.orders.owner,
-            mover=self.orders,
-            clock=self.outside.clock,
-            scope=self.scope,
-            steps=self.steps,
             hold_of=self.hold.refusal,
             queue=queue,
         )
 
     def _load_manager(self) -> LoadManager:
         return LoadManager(
-            epoch=self.outside.me.epoch,
-            view=self.view,
-            policies=self.picture,
             moves=self.moves,
-            clock=self.outside.clock,
-            rng=self.outside.rng,
             strategies=self.strategies,
             splits=self.splits,
-            bundle_count=self.namespaces.bundle_count,
-            steps=self.steps,
-            planned=self.recorder.planned,
-            decisions=Decisions(self.outside.clock),
+            records=LeaderRecords(
+                decisions=Decisions(self.outside.clock), planned=self.recorder.planned
+            ),
             slow_s=SLOW_S,
-            unusable=self.picture.unread,
         )
 
     def work(self) -> FleetWork:
         """Everything together."""
         split_orders = SplitOrders(load_manager=self.load_manager, acting=self.acting)
         plans = FleetPlans(
-            epoch=self.outside.me.epoch,
             load_manager=self.load_manager,
             moves=self.moves,
             settings_with=self._settings_with,
@@ -205,11 +203,6 @@ class _Built:
         )
         return FleetWork(
             settings=self.settings,
-            strategies=self.strategies,
-            splits=self.splits,
-            scope=self.scope,
-            steps=self.steps,
-            clock=self.outside.clock,
             lives=self.outside.lives,
             picture=self.picture,
             watching=self.watching,
@@ -229,8 +222,6 @@ class _Built:
                 plans=plans,
                 orders=split_orders,
                 settings=self.settings,
-                strategies=self.strategies,
-                splits=self.splits,
             ),
             owners=owners,
             recorder=self.recorder,
@@ -240,19 +231,14 @@ class _Built:
         draining = Draining(
             moves=self.moves,
             load_manager=self.load_manager,
-            brokers=self.picture,
-            mover=self.orders,
-            clock=self.outside.clock,
             leads=lambda broker: True,
         )
         overview = TermOverview(
             leader=self.outside.me,
             since_ms=self.outside.clock.now_ms(),
-            view=self.view,
             moves=self.moves,
             draining=draining,
             owners=owners,
-            strategies=self.strategies,
             balancing=lambda: self.settings.value.mode == ACT,
             load_manager=self.load_manager,
         )
@@ -264,7 +250,6 @@ class _Built:
             overview=overview,
             plans=plans,
             goals=FleetGoals(
-                epoch=self.outside.me.epoch,
                 checks=self.outside.checks,
                 load_manager=self.load_manager,
                 moves=self.moves,

@@ -33,6 +33,14 @@ DECISION, ACTION, CYCLE = Asker.DECISION, Asker.ACTION, Asker.CYCLE
 PLAN, OPERATOR, SPLIT = Asker.PLAN, Asker.OPERATOR, Asker.SPLIT
 
 
+def check_mode(mode: str) -> None:
+    """Raise `ConflictError` in a mode that moves nothing."""
+    if mode not in (APPROVE, ACT):
+        raise ConflictError(
+            f"nothing is moved in mode {mode}: start the daemon with --mode {APPROVE}"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetHold:
     """Why nothing is decided, or moved, now (`leader.load_manager.LeaderHold`)."""
@@ -76,17 +84,9 @@ class FleetHold:
             return self.why_not(CYCLE) or self.spent()
         return self.why_not(PLAN) if mode == APPROVE else self.reason()
 
-    def check_mode(self) -> None:
-        """Raise `ConflictError` in a mode that moves nothing."""
-        mode = self.settings.value.mode
-        if mode not in (APPROVE, ACT):
-            raise ConflictError(
-                f"nothing is moved in mode {mode}: start the daemon with --mode {APPROVE}"
-            )
-
     def check(self, author: Author = Author.OPERATOR) -> None:
         """Raise `ConflictError` where nothing may be moved that an author wants."""
-        self.check_mode()
+        check_mode(self.settings.value.mode)
         problem = self.refusal(author)
         if problem is not None:
             raise ConflictError(problem)

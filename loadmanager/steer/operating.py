@@ -19,7 +19,7 @@ from loadmanager.leader.goals import TermGoals
 from loadmanager.leader.operations import Operations
 from loadmanager.leader.plans import TermPlans
 from loadmanager.steer.acting import Acting
-from loadmanager.steer.hold import FleetHold
+from loadmanager.steer.hold import FleetHold, check_mode
 from loadmanager.steer.split_orders import SplitOrders
 
 
@@ -55,7 +55,7 @@ class FleetGoals(TermGoals):
 
     async def approve(self, order_id: str, from_ms: int | None = None) -> GoalShown:
         """See the base class. Raises `ConflictError` where nothing may be moved."""
-        self.fleet_hold.check_mode()
+        check_mode(self.fleet_hold.settings.value.mode)
         return await TermGoals.approve(self, order_id, from_ms)
 
 

@@ -30,7 +30,7 @@ class SplitOrders:
         """Have a bundle split; until Pulsar has measured again, its load counts with its parts."""
         report = self.acting.picture.reports.get(owner.broker_id)
         stats = None if report is None else report.last_stats.get(split.bundle)
-        now_ms = self.acting.clock.now_ms()
+        now_ms = self.acting.moves.term.clock.now_ms()
         self._split_ms = {
             bundle: at_ms for bundle, at_ms in self._split_ms.items() if at_ms > now_ms - HOUR_MS
         }
@@ -40,7 +40,7 @@ class SplitOrders:
         try:
             ended = await self.load_manager.split_at(owner, split)
         finally:
-            self._split_ms[split.bundle] = self.acting.clock.now_ms()
+            self._split_ms[split.bundle] = self.acting.moves.term.clock.now_ms()
         if ended.end is not None and not ended.end.sent:
             self.load_manager.split_ms.pop(split.bundle, None)
             self.acting.write_note()
@@ -59,7 +59,7 @@ class SplitOrders:
         naming what has changed since, and `OperationalError` if Pulsar did not split the bundle.
         """
         (split,) = term_plan.sealed.plan.splits
-        bundle, now_ms = split.bundle, self.acting.clock.now_ms()
+        bundle, now_ms = split.bundle, self.acting.moves.term.clock.now_ms()
         too_big = {
             too_big_split.bundle: (owner, too_big_split)
             for owner, too_big_split in await self.load_manager.too_big()

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from loadmanager.engine.strategies.plan import Plan, Split
-from loadmanager.engine.strategies.settings import StrategySettings
-from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.conf import Live
 from loadmanager.kit.logger import get_logger
@@ -37,22 +35,22 @@ class FleetSplitting:
     plans: FleetPlans
     orders: SplitOrders
     settings: Live[FleetSettings]
-    strategies: Live[StrategySettings]
-    splits: Live[SplitSettings]
     _waiting: dict[str, str] = field(default_factory=dict)
     """Bundle → the plan that waits for approval."""
 
     async def step(self) -> None:
         """Look for bundles that are too big, unless something keeps the daemon from deciding."""
-        if self.hold.reason() is None and self.splits.value.enabled:
+        if self.hold.reason() is None and self.load_manager.splits.value.enabled:
             await self.take(await self.load_manager.too_big())
 
     async def take(self, chosen: Sequence[tuple[BrokerAddress, Split]]) -> None:
         """Advise the splits of this check, and make them in `act`, one after the other."""
-        first = chosen[: self.splits.value.splits_per_cycle_max]
+        first = chosen[: self.load_manager.splits.value.splits_per_cycle_max]
         mode = self.settings.value.mode
         self._waiting = {split.bundle: self._sealed(split) for _, split in first if mode == APPROVE}
-        self.advice.take_splits(first, self._waiting, unload=self.splits.value.unload_after)
+        self.advice.take_splits(
+            first, self._waiting, unload=self.load_manager.splits.value.unload_after
+        )
         if mode == ACT:
             for owner, split in first:
                 if self._waits():
@@ -63,7 +61,7 @@ class FleetSplitting:
     def _waits(self) -> bool:
         """True if no split may begin: as moves, they wait for a pause to end, and quiet hours."""
         return (
-            self.acting.moves.wishes.pause() is not None
+            self.acting.moves.cluster.wishes.pause() is not None
             or self.hold.why_not(Asker.SPLIT) is not None
         )
 
@@ -72,7 +70,7 @@ class FleetSplitting:
         waiting = self._waiting.get(split.bundle)
         if waiting is not None and self.plans.is_ready(waiting):
             return waiting
-        strategies = self.strategies.value
+        strategies = self.load_manager.strategies.value
         snapshot = self.load_manager.snapshot(strategies)
         plan = Plan("BundleSplitterTask", splits=(split,))
         term_plan = self.plans.keep(snapshot, plan, strategies, {})

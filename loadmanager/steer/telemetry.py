@@ -49,7 +49,7 @@ def samples(work: FleetWork) -> Iterator[Sample]:
     yield BROKERS.sample(len(picture.answering), "answering")
     times_ms = [report.last_update for report in picture.reports.values()]
     if times_ms:
-        yield AGE.sample(max(0.0, work.clock.now_ms() - min(times_ms)) / 1000)
+        yield AGE.sample(max(0.0, work.load_manager.term.clock.now_ms() - min(times_ms)) / 1000)
     yield READ_SECONDS.sample(work.watching.read_s)
     yield REQUESTS.sample(cost.requests)
     yield REQUEST_FAILURES.sample(cost.failures)

@@ -13,7 +13,6 @@ from functools import partial
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.load.carried import Carried
 from loadmanager.engine.load.cluster_view import ClusterView
-from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import LoadManagerError, OperationalError, said
 from loadmanager.kit.logger import get_logger
@@ -43,7 +42,6 @@ class Watching:
     picture: Picture
     view: ClusterView
     carried: Carried
-    clock: Clock
     settings: Live[FleetSettings]
     record: Callable[[str, BrokerReading], None]
     """Called with each broker's reading, as it was read."""
@@ -61,19 +59,19 @@ class Watching:
 
     async def read_brokers(self) -> None:
         """Read the list of brokers, then each of them."""
-        began_s = self.clock.monotonic_s()
+        began_s = self.picture.clock.monotonic_s()
         listed = await self._part("brokers", self._read_list)
-        self.tried_s = self.clock.monotonic_s()
+        self.tried_s = self.picture.clock.monotonic_s()
         if not listed:
             return
         brokers = sorted(self.picture.registered)
         await for_each(brokers, self._read_broker, self.settings.value.read_at_once_max, "read")
-        self.read_s = self.clock.monotonic_s() - began_s
-        self.view.forget_old(self.clock.now_ms())
+        self.read_s = self.picture.clock.monotonic_s() - began_s
+        self.view.forget_old(self.picture.clock.now_ms())
 
     async def _read_list(self) -> None:
         present = set(await self.reader.brokers())
-        picture, now_ms = self.picture, self.clock.now_ms()
+        picture, now_ms = self.picture, self.picture.clock.now_ms()
         for broker in picture.registered - present:
             picture.reports.pop(broker, None)
             picture.answering.discard(broker)
@@ -91,7 +89,7 @@ class Watching:
     async def _read_broker(self, broker: str) -> None:
         if not await self._part(broker, partial(self._take, broker)):
             self.picture.answering.discard(broker)
-        self.tried_s = self.clock.monotonic_s()
+        self.tried_s = self.picture.clock.monotonic_s()
 
     async def _take(self, broker: str) -> None:
         reading = await self.reader.read(broker)
@@ -102,7 +100,7 @@ class Watching:
         if max(len(self.view.bundle_data), others) + size > self.bundles_max:
             raise OperationalError(f"more than {self.bundles_max} bundles in the cluster")
         self._bundles, self._bundles_of[broker] = others + size, size
-        now_ms = self.clock.now_ms()
+        now_ms = self.picture.clock.now_ms()
         report = self.carried.apply(reading.report, now_ms)
         self.picture.reports[broker] = report
         self.picture.answering.add(broker)
@@ -153,7 +151,7 @@ class Watching:
 
     async def read_due_policies(self) -> None:
         """Read the policies if it is time, and those of namespaces that are new."""
-        read_ms, now_ms = self.picture.policies_ms, self.clock.now_ms()
+        read_ms, now_ms = self.picture.policies_ms, self.picture.clock.now_ms()
         if read_ms is None or now_ms - read_ms >= self.settings.value.policies_interval_s * 1000:
             await self.read_policies()
         elif new := self._namespaces() - self.covered:
@@ -172,7 +170,7 @@ class Watching:
         leader = self.picture.leader
         registered_leader = leader if leader in self.picture.registered else None
         self.picture.settings = await self.reader.settings(registered_leader)
-        self.picture.settings_ms = self.clock.now_ms()
+        self.picture.settings_ms = self.picture.clock.now_ms()
 
     async def _read_leader(self) -> None:
         self.picture.leader = await self.reader.leader()
@@ -195,7 +193,7 @@ class Watching:
             namespaces if new is None else self.covered | new,
         )
         if new is None:
-            self.picture.policies_ms = self.clock.now_ms()
+            self.picture.policies_ms = self.picture.clock.now_ms()
 
     async def _part(self, part: str, read: Callable[[], Awaitable[None]]) -> bool:
         """Read a part; a failure is told once, until the part can be read again."""

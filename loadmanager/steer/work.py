@@ -10,11 +10,9 @@ from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.moves.move import Move
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.settings import StrategySettings
-from loadmanager.engine.strategies.splitting.settings import SplitSettings
-from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
 from loadmanager.kit.logger import get_logger
-from loadmanager.kit.tasks import Interval, Scope, Steps, every
+from loadmanager.kit.tasks import Interval, every
 from loadmanager.leader.draining import INTERVAL_S
 from loadmanager.leader.load_manager import FirstHold, LoadManager
 from loadmanager.leader.moves import Moves
@@ -42,11 +40,6 @@ class FleetWork:
     """One cluster: its parts, and when they act. `steer.fleet_work` builds them."""
 
     settings: Live[FleetSettings]
-    strategies: Live[StrategySettings]
-    splits: Live[SplitSettings]
-    scope: Scope
-    steps: Steps
-    clock: Clock
     lives: Callable[[], None]
     """A sign of life: the daemon may move bundles, and the cluster answers it."""
     picture: Picture
@@ -72,44 +65,53 @@ class FleetWork:
         self.picture.listeners.append(self._observe)
 
     def _observe(self, broker: str, report: LocalBrokerData | None) -> None:
-        with self.steps.contained("observe"):  # a strategy's failure: the broker was read
+        with self.load_manager.term.steps.contained(
+            "observe"
+        ):  # a strategy's failure: the broker was read
             if report is not None:
                 self.load_manager.observe(broker, report)
 
     def begin(self) -> None:
         """Start everything that this mode does, in the scope."""
-        steps = self.steps
+        steps = self.load_manager.term.steps
         reading = Interval(self.settings, lambda fleet: fleet.read_interval_s)
         self._every(reading, self.read, "read")
         mode = self.settings.value.mode
         if mode == OBSERVE:
             return
         shedding = Interval(
-            self.strategies, lambda strategies: strategies.shedding_interval_minutes * 60
+            self.load_manager.strategies,
+            lambda strategies: strategies.shedding_interval_minutes * 60,
         )
-        self.scope.spawn(every(shedding, self.shed, "shed", steps, first_after_s=None), "shed")
-        checks = Interval(self.splits, lambda splits: splits.interval_minutes * 60)
-        self.scope.spawn(
+        self.load_manager.term.scope.spawn(
+            every(shedding, self.shed, "shed", steps, first_after_s=None), "shed"
+        )
+        checks = Interval(self.load_manager.splits, lambda splits: splits.interval_minutes * 60)
+        self.load_manager.term.scope.spawn(
             every(checks, self.splitting.step, "split", steps, first_after_s=None), "split"
         )
         if mode in (APPROVE, ACT):
             self._every(reading, self.sign, "sign")
-            self.scope.spawn(self.moves.run(), "moves")
+            self.load_manager.term.scope.spawn(self.moves.run(), "moves")
             drain = self.operations.step
-            self.scope.spawn(every(lambda: INTERVAL_S, drain, "drain", steps), "drain")
-            goals = self.operations.goals.step
-            self.scope.spawn(every(lambda: INTERVAL_S, goals, "goal", steps), "goal")
+            self.load_manager.term.scope.spawn(
+                every(lambda: INTERVAL_S, drain, "drain", steps), "drain"
+            )
+            goals = every(lambda: INTERVAL_S, self.operations.goals.step, "goal", steps)
+            self.load_manager.term.scope.spawn(goals, "goal")
 
     def _every(
         self, interval_s: Callable[[], float], step: Callable[[], Awaitable[object]], name: str
     ) -> None:
-        self.scope.spawn(every(interval_s, step, name, self.steps), name)
+        self.load_manager.term.scope.spawn(
+            every(interval_s, step, name, self.load_manager.term.steps), name
+        )
 
     async def read(self) -> None:
         """Write the note if it has not been written yet; then read the brokers, and the policies of
         namespaces that are new.
         """
-        await self.steps.run("write-note", self.note.write)
+        await self.load_manager.term.steps.run("write-note", self.note.write)
         await self.watching.read_brokers()
         if not self._began and self.picture.answering:
             self.owners.begin()
@@ -141,7 +143,7 @@ class FleetWork:
             self.lives()
 
     def _goes_on(self) -> bool:
-        return self.clock.monotonic_s() - self.watching.tried_s < HUNG_S
+        return self.load_manager.term.clock.monotonic_s() - self.watching.tried_s < HUNG_S
 
     def _tell_hold(self) -> None:
         """Log why nothing is moved, once for each reason."""
@@ -155,7 +157,7 @@ class FleetWork:
             self._hold_code = code
 
     def _carry_out(self, snapshot: ClusterSnapshot, plan: Plan) -> Sequence[Move]:
-        strategies, waiting = self.strategies.value, self.advice.plan_id
+        strategies, waiting = self.load_manager.strategies.value, self.advice.plan_id
         self.advice.take(snapshot, plan, strategies)
         if self.settings.value.mode == APPROVE and plan.unloads:
             self.advice.plan_id = self._sealed(snapshot, plan, strategies, waiting)

@@ -163,17 +163,11 @@ MANY_ARGUMENTS = {
     "engine/ownership/states.py:BundleLife": 8,  # a value, and its transitions
     "kit/http/operation.py:Query": 8,  # the fields of a parameter in OpenAPI
     "leader/decisions.py:RecentDecision": 10,  # a value: a decision and what came of it
-    "leader/load_manager.py:LoadManager": 16,  # where views, strategies, moves and records meet
-    "leader/moves.py:Moves": 15,  # both kinds of clusters tell it how they move bundles
-    "leader/overview.py:TermOverview": 9,  # what operators ask for, wherever it is kept
     "member/assigning.py:Assigning": 8,  # a placement has that many inputs
     "member/leading/term.py:Leads": 8,  # a list: with what a member leads
     "member/settings.py:BrokerSettings": 30,  # keys of broker.conf
     "member/telemetry.py:BrokerTelemetry": 15,  # measures all parts of a member
-    "steer/acting.py:Acting": 8,  # what a move of the daemon has to pass
-    "steer/splitting.py:FleetSplitting": 9,  # as above, for splits
-    "steer/watching.py:Watching": 8,  # feeds each who looks at Pulsar
-    "steer/work.py:FleetWork": 20,  # a list: the parts of the daemon in a term
+    "steer/work.py:FleetWork": 15,  # a list: the parts of the daemon in a term
 }
 """Classes that do something and are built from more than `ARGUMENTS_MAX` things, and why."""
 

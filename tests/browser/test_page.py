@@ -215,7 +215,7 @@ async def test_the_story_of_a_bundle_that_was_split() -> None:
 
         async def has_split() -> Any:
             await manager.split()
-            return [one for one in manager.decisions.last(100) if one.kind == "split"]
+            return [one for one in manager.records.decisions.last(100) if one.kind == "split"]
 
         await eventually(has_split, bool)
         row = "#heat-rows .ended"

@@ -32,12 +32,13 @@ from loadmanager.kit.metadata.memory import MemoryTree
 from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.tasks import Scope, Steps
+from loadmanager.leader.base import BundleOrders, LedCluster, TermBase
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.events import EventHub
 from loadmanager.leader.goals import TermGoals
 from loadmanager.leader.load_feed import LoadFeed
-from loadmanager.leader.load_manager import LeaderHold, LoadManager
+from loadmanager.leader.load_manager import LeaderHold, LeaderRecords, LoadManager
 from loadmanager.leader.merging import Merging
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.operations import Operations
@@ -45,7 +46,6 @@ from loadmanager.leader.overview import TermOverview
 from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.leader.plans import TermPlans
 from loadmanager.leader.ports.mover import Released
-from loadmanager.leader.preferred import Preferred
 from loadmanager.leader.wishes import OperatorWishes
 from loadmanager.member.leading.term import Feed
 from loadmanager.member.load_data import LoadStore
@@ -78,34 +78,33 @@ class Led:
         """Brokers that run the other load manager."""
         self.move_settings = Live(MoveSettings())
         self.moves = Moves(
-            epoch=1,
-            settings=self.move_settings,
-            brokers=first.brokers,
-            wishes=self.wishes,
-            view=self.view,
-            preferred=Preferred(clock),
-            release=self._order_release if extensible else fleet.release_bundle,
-            owner=(
-                first.records.stored_owner if extensible else partial(stored_owner, first.store)
+            term=TermBase(
+                epoch=1, clock=clock, rng=random.Random(1), scope=fleet.scope, steps=self.steps
             ),
-            mover=fleet,
-            clock=clock,
-            scope=fleet.scope,
-            steps=self.steps,
+            cluster=LedCluster(
+                view=self.view,
+                brokers=first.brokers,
+                policies=self.policies,
+                wishes=self.wishes,
+                bundle_count=bundle_count,
+            ),
+            orders=BundleOrders(
+                mover=fleet,
+                release=self._order_release if extensible else fleet.release_bundle,
+                owner=(
+                    first.records.stored_owner if extensible else partial(stored_owner, first.store)
+                ),
+            ),
+            settings=self.move_settings,
         )
         self.load_manager = LoadManager(
-            epoch=1,
-            view=self.view,
-            policies=self.policies,
             moves=self.moves,
-            clock=clock,
-            rng=random.Random(1),
             strategies=self.strategies,
             splits=self.splits,
-            bundle_count=bundle_count,
-            steps=self.steps,
-            planned=lambda _cycle, plan: self.observed.append(plan),
-            decisions=Decisions(clock),
+            records=LeaderRecords(
+                decisions=Decisions(clock),
+                planned=lambda _cycle, plan: self.observed.append(plan),
+            ),
         )
         self.moves.on_record.append(lambda move, _life: self.ended.append(move))
         self.hold: LeaderHold | None = None
@@ -130,9 +129,6 @@ class Led:
         self.draining = Draining(
             moves=self.moves,
             load_manager=self.load_manager,
-            brokers=first.brokers,
-            mover=fleet,
-            clock=clock,
             leads=lambda broker: broker not in self.of_other_manager,
         )
         self.merge_settings = Live(MergeSettings(enabled=True))
@@ -141,8 +137,6 @@ class Led:
             peers=fleet,
             load_manager=self.load_manager,
             settings=self.merge_settings,
-            splits=self.splits,
-            bundle_count=bundle_count,
         )
         self.events = EventHub()
         self.owners = OwnerTracker(
@@ -155,16 +149,13 @@ class Led:
         self.overview = TermOverview(
             leader=Leader("b0:8080", "http://b0:8080", 1),
             since_ms=clock.now_ms(),
-            view=self.view,
             moves=self.moves,
             draining=self.draining,
             owners=self.owners,
-            strategies=self.strategies,
             balancing=lambda: True,
             load_manager=self.load_manager,
         )
         self.plans = TermPlans(
-            epoch=1,
             load_manager=self.load_manager,
             moves=self.moves,
             settings_with=self._settings_with,
@@ -177,7 +168,7 @@ class Led:
             merging=self.merging,
             overview=self.overview,
             plans=self.plans,
-            goals=TermGoals(epoch=1, checks=(), load_manager=self.load_manager, moves=self.moves),
+            goals=TermGoals(checks=(), load_manager=self.load_manager, moves=self.moves),
         )
 
     def _settings_with(self, changed: Mapping[str, str]) -> StrategySettings:

@@ -176,7 +176,7 @@ async def test_a_cycle_of_the_leader(namespaces: int) -> None:
         for _ in range(100):
             await led.shed()
         assert store.counts == {}
-        kept = led.load_manager.decisions.last(10_000)
+        kept = led.load_manager.records.decisions.last(10_000)
         assert sum(decision.kind == "shed" for decision in kept) == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -106,7 +107,8 @@ class Counting:
 async def a_leader(too_big: int, broken: set[str]) -> AsyncIterator[tuple[Led, Counting]]:
     """A leader whose brokers serve 300 namespaces; the bundles of the first ones are too big."""
     async with led_fleet(2) as led:
-        counting = led.load_manager.bundle_count = Counting(broken)
+        counting = Counting(broken)
+        led.load_manager.cluster = replace(led.load_manager.cluster, bundle_count=counting)
         stats = {
             f"{name(number)}/{SPAN}": NamespaceBundleStats(topics=30 if number < too_big else 5)
             for number in range(NAMESPACES)

@@ -146,13 +146,15 @@ async def test_what_is_too_big_is_split_by_its_owner_once() -> None:
         await led.fleet.brokers[1].ownership.acquire(bundle, "test")
         await led.report(1, {bundle: NamespaceBundleStats(topics=11)})
         told: list[DecisionShown] = []
-        led.load_manager.decisions.listener = lambda decision: told.append(decision.shown())
+        led.load_manager.records.decisions.listener = lambda decision: told.append(decision.shown())
         await led.load_manager.split()
         boundaries = (await led.fleet.brokers[1].namespaces.bundles(NS)).boundaries
         assert 0x20000000 in boundaries
         await led.load_manager.split()
         (split,) = [
-            decision for decision in led.load_manager.decisions.last(10) if decision.kind == "split"
+            decision
+            for decision in led.load_manager.records.decisions.last(10)
+            if decision.kind == "split"
         ]
         assert (split.bundle, split.broker, split.reason, split.why) == (
             bundle,
@@ -182,7 +184,7 @@ async def test_a_split_that_fails_says_so() -> None:
         await led.report(1, {bundle: NamespaceBundleStats(topics=11)})
         led.fleet.unreachable.add("b1:8080")
         await led.load_manager.split()
-        (split,) = led.load_manager.decisions.last(10)
+        (split,) = led.load_manager.records.decisions.last(10)
         assert (split.state, split.outcome.children) == ("failed", [])
         assert "b1:8080" in split.outcome.text
 
@@ -233,7 +235,7 @@ async def test_splits_can_be_switched_off() -> None:
         led.splits.set(SplitSettings(topics_max=10, enabled=False))
         await led.report(0, {f"{NS}/0x00000000_0x40000000": NamespaceBundleStats(topics=11)})
         await led.load_manager.split()
-        assert led.load_manager.decisions.last(10) == []
+        assert led.load_manager.records.decisions.last(10) == []
 
 
 async def test_a_placement_strategy_that_fails_leaves_no_bundle_without_a_broker() -> None:
@@ -252,7 +254,7 @@ async def test_a_placement_strategy_that_fails_leaves_no_bundle_without_a_broker
             )
             assert led.steps.failures == {"place": 1}
             led.load_manager.failed("place", RuntimeError("a bug in a plug-in"))
-            newest = led.load_manager.decisions.last(1)[0]
+            newest = led.load_manager.records.decisions.last(1)[0]
             assert (newest.kind, newest.step, newest.error) == (
                 "failure",
                 "place",
@@ -338,7 +340,7 @@ async def test_a_slow_strategy_counts_as_a_failure() -> None:
         led.load_manager.slow_s = -1.0  # every strategy takes longer
         with pytest.raises(OperationalError, match="ThresholdShedder took"):
             await led.shed()
-        assert led.load_manager.decisions.last(10) == []
+        assert led.load_manager.records.decisions.last(10) == []
         assert await led.load_manager.place("t/n/0x00000000_0xffffffff") in ("b0:8080", "b1:8080")
         assert led.steps.in_a_row["place"] == 1
         led.load_manager.slow_s = 1e9

@@ -105,7 +105,7 @@ async def test_the_leader_brings_both_to_one_broker() -> None:
         await led.fleet.brokers[2].acquire(B)
         assert await led.operations.merge(A, B) == MERGED
         assert led.fleet.owners(MERGED) == ["b1:8080"]
-        decision = led.load_manager.decisions.last(1)[0]
+        decision = led.load_manager.records.decisions.last(1)[0]
         assert (decision.kind, decision.parts, decision.broker) == (
             "merge",
             [A, B],
@@ -145,7 +145,7 @@ async def test_idle_neighbours_are_merged_by_themselves() -> None:
         assert led.fleet.brokers[1].ownership.owned() == [MERGED, C, D]
         await led.merging.step()  # the reports are older than the merge: it fails, and waits
         assert led.fleet.brokers[1].ownership.owned() == [MERGED, C, D]
-        assert "NotMerged" in led.load_manager.decisions.last(1)[0].skipped[0].reason
+        assert "NotMerged" in led.load_manager.records.decisions.last(1)[0].skipped[0].reason
         await led.report(1, dict.fromkeys((MERGED, C, D), idle))
         await led.merging.step()  # the new bundle is young, the other two are not
         assert led.fleet.brokers[1].ownership.owned() == [MERGED, f"{NS}/0x80000000_0xffffffff"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -53,7 +54,7 @@ async def test_a_move_is_verified() -> None:
             led.fleet.brokers[index].tenant.stats[A] = NamespaceBundleStats(producer_count=4)
         (move,) = await carried_out(led, unload())
         assert led.fleet.owners(A) == ["b2:8080"]
-        decision = led.load_manager.decisions.last(1)[0]
+        decision = led.load_manager.records.decisions.last(1)[0]
         assert (decision.kind, decision.reason, decision.why) == (
             "move",
             "test",
@@ -75,7 +76,7 @@ async def test_a_move_is_verified() -> None:
             4,
         )
         assert led.view.snapshot(
-            led.moves.clock.now_ms(),
+            led.moves.term.clock.now_ms(),
             led.strategies.value,
             isolation_policies={},
             anti_affinity_groups={},
@@ -126,7 +127,7 @@ async def test_what_goes_wrong(
         assert (move.state.value, move.outcome.owner) == (state, owner)
         assert text in move.outcome.text
         assert led.fleet.owners(A) == [owner]
-        assert led.view.under_way(A, led.moves.clock.now_ms()) == (
+        assert led.view.under_way(A, led.moves.term.clock.now_ms()) == (
             "b2:8080" if state == "done" else None
         )
 
@@ -146,7 +147,7 @@ def lose(led: Led, broker: str, *, before: bool = False) -> None:
         await asyncio.Event().wait()
         return None
 
-    led.moves.release = release
+    led.moves.orders = replace(led.moves.orders, release=release)
 
 
 async def test_a_bundle_that_is_elsewhere_is_left_alone() -> None:
@@ -193,7 +194,7 @@ async def test_a_pause_holds_what_the_leader_decides() -> None:
         assert (led.fleet.owners(A), led.fleet.owners(B)) == (["b1:8080"], ["b2:8080"])
         assert led.operations.list_moves(9).paused.note == "look"
         assert led.operations.list_moves(9).waiting == 1
-        other = OperatorWishes(led.store, led.moves.clock, Corrupt())
+        other = OperatorWishes(led.store, led.moves.term.clock, Corrupt())
         await other._read(paths.PAUSE)
         assert other.pause() is not None
         await asyncio.sleep(11)  # the pause is over by itself
@@ -321,7 +322,7 @@ async def test_a_pin_that_cannot_be_kept_does_not_make_placements_change() -> No
 async def test_pins_that_are_over_leave_room() -> None:
     """For as many as there may be; pins that last do not."""
     async with led_fleet(1) as led:
-        until_ms = led.moves.clock.now_ms() + 10**7
+        until_ms = led.moves.term.clock.now_ms() + 10**7
         for number in range(PINS_MAX):
             await led.wishes.pin(f"{NS}/{number}", Pin("b0:8080", until_ms), ())
         await led.until(lambda: len(led.wishes.pins) == PINS_MAX)
@@ -390,7 +391,7 @@ async def test_a_drain() -> None:
         )
         assert not led.fleet.brokers[1].ownership.owned()
         assert {move.author for move in led.ended} == {Author.DRAIN}
-        other = OperatorWishes(led.store, led.moves.clock, Corrupt())
+        other = OperatorWishes(led.store, led.moves.term.clock, Corrupt())
         await other._read(paths.cordon("b1:8080"))
         assert other.cordons["b1:8080"].drain
 

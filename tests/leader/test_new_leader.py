@@ -58,7 +58,7 @@ def a_keeper(led: Led, strategy: Strategy | None = None, checks: Any = ()) -> Me
         checks=checks,
         corrupt=Corrupt(),
         strategies=led.strategies,
-        clock=led.moves.clock,
+        clock=led.moves.term.clock,
     )
 
 
@@ -122,7 +122,7 @@ async def test_a_live_memory_survives() -> None:
     async with led_fleet(2) as led:
         await led.report(1, {A: NamespaceBundleStats(msg_rate_in=900)}, cpu=80)
         await led.shed()
-        led.view.moved(A, "b1:8080", led.moves.clock.now_ms())
+        led.view.moved(A, "b1:8080", led.moves.term.clock.now_ms())
         shedder = registry.SHEDDERS["ThresholdShedder"]
         before = led.load_manager.memories
         assert before.of(shedder)
@@ -141,9 +141,9 @@ async def test_what_is_corrupt_is_left_out_by_name() -> None:
     path = f"{paths.MEMORIES}/shedder-ThresholdShedder"
     async with led_fleet(1) as led:
         view = ClusterView()
-        view.moved(A, "b1:8080", led.moves.clock.now_ms())
+        view.moved(A, "b1:8080", led.moves.term.clock.now_ms())
         await a_keeper(led, strategy).save(Memories().remember(strategy, {"b1:8080": 0.5}), view)
-        now_ms = led.moves.clock.now_ms()
+        now_ms = led.moves.term.clock.now_ms()
         wrong = b'{"format": 1, "savedMs": %d, "memory": {"b1:8080": "x"}}' % now_ms
         for value in (b"{", wrong, b"7"):
             await led.store.put(path, value)
@@ -209,8 +209,8 @@ async def test_nothing_moves_before_a_quorum_has_reported() -> None:
                 brokers=led.fleet.brokers[0].brokers,
                 heard=lambda: led.feed.heard,
                 settings=led.move_settings,
-                clock=led.moves.clock,
-                began_s=led.moves.clock.monotonic_s(),
+                clock=led.moves.term.clock,
+                began_s=led.moves.term.clock.monotonic_s(),
             )
             await led.report(1, {A: NamespaceBundleStats()})
             await led.shed()
@@ -225,6 +225,6 @@ async def test_nothing_moves_before_a_quorum_has_reported() -> None:
             assert led.load_manager.cycles == 1
             reasons = [
                 item.skipped[0].reason.partition(":")[0]
-                for item in led.load_manager.decisions.last(5)
+                for item in led.load_manager.records.decisions.last(5)
             ]
             assert reasons[-2:] == ["HoldOver", "WarmUp"]

@@ -199,7 +199,7 @@ async def test_a_move_that_never_began_promises_nothing(tmp_path: Path) -> None:
         daemon.pulsar.switch_off()
         await daemon.work.read()
         until_ms = daemon.clock.now_ms() + 600_000
-        await daemon.work.moves.wishes.set_pause(Pause(until_ms, ""), ())
+        await daemon.work.moves.cluster.wishes.set_pause(Pause(until_ms, ""), ())
         await daemon.work.shed()
         assert daemon.work.moves.queue.waiting > 0
         await traffic_falls(daemon)
@@ -359,7 +359,7 @@ async def test_moves_that_were_never_made_cost_no_budget(tmp_path: Path) -> None
     async with watching(tmp_path, settings=settings) as daemon:
         daemon.pulsar.switch_off()
         until_ms = daemon.clock.now_ms() + 3_000_000
-        await daemon.work.moves.wishes.set_pause(Pause(until_ms, ""), ())
+        await daemon.work.moves.cluster.wishes.set_pause(Pause(until_ms, ""), ())
         for _ in range(3):
             await daemon.work.read()
             await daemon.work.shed()

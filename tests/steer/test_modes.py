@@ -61,8 +61,8 @@ async def test_a_snapshot_is_a_line_for_decide(tmp_path: Path) -> None:
 
         plan = Deciding(random.Random(1)).decide(
             decode_line(msgspec.json.encode(line)),
-            daemon.work.strategies.value,
-            daemon.work.splits.value,
+            daemon.work.load_manager.strategies.value,
+            daemon.work.load_manager.splits.value,
         )
         advised = daemon.work.advice.plan
         assert advised is not None
@@ -381,5 +381,5 @@ async def test_a_pause_and_pins_outlive_the_daemon(tmp_path: Path) -> None:
         daemon.clock.pass_s(601)
         daemon.work.moves.wake()
         await daemon.work.moves.idle()
-        pause = daemon.work.moves.wishes.pause()
+        pause = daemon.work.moves.cluster.wishes.pause()
         assert pause is None

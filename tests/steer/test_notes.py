@@ -316,7 +316,7 @@ async def test_what_one_term_could_not_write_the_next_one_knows(tmp_path: Path) 
         acting = daemon.work.acting
         daemon.work.hold.budget.began("a:1", "b:1", NOW_MS)
         daemon.work.hold.budget.began("e:1", "f:1", NOW_MS)
-        acting.moves.view.know_moves({one: NOW_MS}, {"a:1": NOW_MS})
+        acting.moves.cluster.view.know_moves({one: NOW_MS}, {"a:1": NOW_MS})
         daemon.work.hold.breaker.ended("x", "no", NOW_MS, acting.rules())
         acting._opened()
         with pytest.raises(OperationalError):
@@ -352,7 +352,7 @@ async def test_a_note_has_a_largest_size(tmp_path: Path) -> None:
         acting, work = daemon.work.acting, daemon.work
         await work.read()
         names = [f"{'x' * 1000}/{number}/0x0_0x1" for number in range(1500)]
-        acting.moves.view.know_moves(dict.fromkeys(names, NOW_MS), {})
+        acting.moves.cluster.view.know_moves(dict.fromkeys(names, NOW_MS), {})
         daemon.work.hold.breaker.ended("x", "no", NOW_MS, acting.rules())
         acting._opened()
         await work.note.write()

@@ -114,7 +114,7 @@ async def settings_gone(daemon: Watching, _destination: str) -> None:
 async def paused(daemon: Watching, _destination: str) -> None:
     """An operator stops the moves."""
     until_ms = daemon.clock.now_ms() + 600_000
-    await daemon.work.moves.wishes.set_pause(Pause(until_ms, "stop"), ())
+    await daemon.work.moves.cluster.wishes.set_pause(Pause(until_ms, "stop"), ())
 
 
 async def breaker_opens(daemon: Watching, _destination: str) -> None:

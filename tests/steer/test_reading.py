@@ -72,7 +72,7 @@ async def test_a_strategy_that_fails_to_see_a_report_costs_no_reading(tmp_path: 
             assert not daemon.work.picture.problems
             kinds = Counter(record.kind for record in daemon.history.records)
             assert kinds["broker_load"] == 3
-            assert daemon.work.steps.failures["observe"] == 1
+            assert daemon.work.load_manager.term.steps.failures["observe"] == 1
 
 
 async def test_a_token_is_read_again_and_does_not_leave_the_cluster(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ async def test_bundles_that_change_with_each_reading_are_bounded(tmp_path: Path)
     """Those that nobody reports any more are forgotten, also where nothing is decided."""
     async with watching(tmp_path, (16, 0)) as daemon:
         daemon.work.watching.bundles_max = 40
-        view, one = daemon.work.load_manager.view, daemon.pulsar.brokers[0]
+        view, one = daemon.work.load_manager.cluster.view, daemon.pulsar.brokers[0]
         for number in range(4):
             bundles = [f"acme/n{number}/{span}" for span in RANGES]
             daemon.pulsar.owners = dict.fromkeys(bundles, one)

@@ -45,14 +45,16 @@ async def test_act_splits_and_sees_the_parts(tmp_path: Path, *, extensible: bool
         await check(daemon)
         assert daemon.pulsar.topics_of == dict.fromkeys(PARTS, 15)
         assert orders(daemon) == [ORDER]
-        (told,) = [one for one in daemon.work.load_manager.decisions.last(9) if one.kind == "split"]
+        (told,) = [
+            one for one in daemon.work.load_manager.records.decisions.last(9) if one.kind == "split"
+        ]
         assert told.outcome.text == "split into 0x30000000_0x38000000, 0x38000000_0x40000000"
         owner = daemon.pulsar.owners[PARTS[0]]
         before = sum(daemon.pulsar.rates[part] for part in PARTS)
         for part in PARTS:
             daemon.pulsar.rates[part] = 0.0
         await daemon.work.read()
-        stats = daemon.work.load_manager.view.reports[owner].last_stats
+        stats = daemon.work.load_manager.cluster.view.reports[owner].last_stats
         assert sum(stats[part].msg_rate_in for part in PARTS) == pytest.approx(before)
         records = [one for one in daemon.history.records if isinstance(one, Decision)]
         assert [one.state for one in records if one.action == "split"] == ["running", "done"]
@@ -152,7 +154,9 @@ async def test_a_split_that_pulsar_does_not_make(tmp_path: Path) -> None:
         daemon.pulsar.nonsense["/split"] = failed
         await check(daemon)
         await check(daemon)
-        (told,) = [one for one in daemon.work.load_manager.decisions.last(9) if one.kind == "split"]
+        (told,) = [
+            one for one in daemon.work.load_manager.records.decisions.last(9) if one.kind == "split"
+        ]
         assert "500" in told.outcome.text
         assert daemon.work.load_manager.not_split == len(orders(daemon)) == 1
 

@@ -12,6 +12,7 @@ from loadmanager.cli.admin import (
     brokers,
     bundles,
     contexts,
+    goals,
     groups,
     leader,
     limits,
@@ -42,6 +43,7 @@ EXAMPLES = """examples:
   loadmanager admin isolation set gold --namespaces 'gold/.*' --primary 'big-.*'
   loadmanager admin decisions --bundle acme/orders/0x00000000_0x10000000 --since 2h
   loadmanager admin dry-run --strategy TransferShedder
+  loadmanager admin goals propose --even 5 --by 06:00 --max-moves 40
   loadmanager admin watch
   loadmanager admin audit --since 2h
   loadmanager admin drain 127.0.0.1:8081 --stop
@@ -65,6 +67,7 @@ for subject in (
     leader.decisions,
     leader.dry_run,
     plans.group,
+    goals.group,
     watching.watch,
     audit.audit,
     revoking.roles,

@@ -45,8 +45,8 @@ class Promise(msgspec.Struct, frozen=True, rename="camel"):
     curve: tuple[CurvePoint, ...]
     """From before the first move to after the last one; some of those between are left out."""
     reached: bool
-    ends: str
-    """Why the plan has no further move: `Reached`, `Limits`, `NothingHelps`, `NotEnoughBrokers`."""
+    ends: Reason
+    """Why the plan has no further move."""
     error: float
     """The mean error of the model's usages."""
 
@@ -76,9 +76,9 @@ class Progress(msgspec.Struct, frozen=True, rename="camel"):
     traffic: float = 0.0
     """Bytes/s of the bundles whose moves were ordered."""
     clients: float = 0.0
-    """Producers and consumers that were paused."""
+    """The producers and consumers of these bundles."""
     client_seconds: float = 0.0
-    """The sum of their pauses, as far as these were measured."""
+    """The sum of their pauses: as measured, or else as expected by the mean of other moves."""
     spread: float | None = None
     farthest: float | None = None
     """The brokers' usage when it was looked at last; see `CurvePoint`."""
@@ -95,9 +95,7 @@ class GoalOrder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     approved_ms: int | None = None
     ended_ms: int | None = None
     ended: Reason | None = None
-    """Why it ended: `Reached`, `Limits`, `NothingHelps`, `NotEnoughBrokers`, `TimeIsUp`,
-    `MovesFail`, `BrokerIsGone`, `Stopped`.
-    """
+    """Why it ended."""
     note: str = ""
     promise: Promise
     progress: Progress = Progress()

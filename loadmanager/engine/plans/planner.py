@@ -42,11 +42,16 @@ from loadmanager.engine.strategies.shedding.evening import (
     SearchScope,
     may_go,
 )
+from loadmanager.kit.reason import Reason
 
 DIFFERENCE = 0.01
 """The difference, as a part of the mean usage, that is worth a move of an average bundle: a goal is
 what says when it is enough.
 """
+REACHED = Reason("Reached", "the goal is reached")
+LIMITS = Reason("Limits", "another move would pass a limit")
+NOTHING_HELPS = Reason("NothingHelps", "no other move would help")
+NOT_ENOUGH = Reason("NotEnoughBrokers", "the others have no room for a broker that is lost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +77,8 @@ class GoalPlan:
     curve: tuple[Point, ...]
     """Before the first move, and after each."""
     reached: bool
-    ends: str
-    """Why it has no further move: one word."""
+    ends: Reason
+    """Why it has no further move."""
     error: float
     """The mean error of the usages of the curve."""
     learned: Learned
@@ -130,24 +135,24 @@ class _Planning:
 
     def made(self, model: UsageModel) -> GoalPlan:
         ends = self._impossible() or self._ends()
-        reached = ends == "Reached"
+        reached = ends is REACHED
         curve = tuple(self._curve)
         error = float(model.error.mean()) if len(model.error) else 0.0
         return GoalPlan(self._goal, tuple(self._moves), curve, reached, ends, error, model.learned)
 
-    def _ends(self) -> str:
+    def _ends(self) -> Reason:
         """Make the moves; returns why there are no more."""
         if self._reached():
-            return "Reached"
+            return REACHED
         for stage in self._stages():
             search = MoveSearch(self._snapshot, self._settings, self._cluster, stage.scope)
             while (move := self._next(search, must=stage.must)) is not None:
                 if (after := self._after(search, move)) is None:
-                    return "Limits"
+                    return LIMITS
                 self._make(search, move, after)
                 if not stage.must and self._reached():
-                    return "Reached"
-        return "Reached" if self._reached() else "NothingHelps"
+                    return REACHED
+        return REACHED if self._reached() else NOTHING_HELPS
 
     def _next(self, search: MoveSearch, *, must: bool) -> BestMove | None:
         """The next move that policies allow."""
@@ -211,7 +216,7 @@ class _Planning:
             case Apart(names=names):  # pragma: no branch
                 return not any(len(self._owners.of(row, names)) > 1 for row in cluster.rows)
 
-    def _impossible(self) -> str | None:
+    def _impossible(self) -> Reason | None:
         """Why no move could reach the goal."""
         if not isinstance(self._goal, Spare):
             return None
@@ -219,7 +224,7 @@ class _Planning:
         room = (OVERLOAD - cluster.beside) * cluster.size
         left = room.sum() - room
         carried = ((cluster.usage - cluster.beside) * cluster.size).sum()
-        return "NotEnoughBrokers" if len(left) < 2 or carried > left.min() else None
+        return NOT_ENOUGH if len(left) < 2 or carried > left.min() else None
 
     def _stages(self) -> Iterator[_Stage]:
         """The kinds of moves towards the goal; a later one begins when an earlier one has ended."""

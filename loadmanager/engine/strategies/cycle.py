@@ -108,6 +108,18 @@ def _passed_over(snapshot: ClusterSnapshot, answer: Shed) -> Iterator[Skip]:
             yield Skip(bundle, why.code, why.text)
 
 
+def admitted(
+    snapshot: ClusterSnapshot, settings: StrategySettings, unloads: Sequence[Unload]
+) -> tuple[tuple[Unload, ...], tuple[Skip, ...]]:
+    """The moves of another planner that the guards let go where they are to go, and why not the
+    others.
+    """
+    judge = guards.Guards(guards.usable(snapshot, settings), settings)
+    allowed, refused = judge.admit(unloads)
+    unfit = tuple(Skip(bundle, why.code, why.text) for bundle, why in judge.unfit.items())
+    return tuple(move for move in allowed if move.destination is not None), (*refused, *unfit)
+
+
 def destinations(
     snapshot: ClusterSnapshot,
     plan: Plan,

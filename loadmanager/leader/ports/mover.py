@@ -88,3 +88,20 @@ class Mover(Protocol):
         With `unload`, the owner then unloads the children.
         """
         ...
+
+
+class Release(Protocol):
+    """The load manager's way to move a bundle: `Mover.release_bundle` of the
+    modular one.
+    """
+
+    async def __call__(
+        self,
+        owner: BrokerAddress,
+        bundle: str,
+        destination: BrokerAddress | None,
+        *,
+        epoch: int | None,
+    ) -> Released | None:
+        """Move a bundle; returns when the destination has it. None: it is not the source's."""
+        ...

@@ -21,21 +21,22 @@ from loadmanager.kit.metadata.leader import Term
 from loadmanager.kit.metadata.store import Check, Store
 from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.tasks import Interval, Scope, Steps, every, forever
+from loadmanager.leader.base import BundleOrders, LedCluster, TermBase
 from loadmanager.leader.cycle_log import CycleLog
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.draining import INTERVAL_S, Draining
 from loadmanager.leader.events import EventHub
 from loadmanager.leader.goals import TermGoals
 from loadmanager.leader.heat_map import TermHeatMap
-from loadmanager.leader.load_manager import FirstHold, LoadManager
+from loadmanager.leader.load_manager import FirstHold, LeaderRecords, LoadManager
 from loadmanager.leader.memory_keeper import MemoryKeeper
 from loadmanager.leader.merging import Merging
-from loadmanager.leader.moves import Moves, Release
+from loadmanager.leader.moves import Moves
 from loadmanager.leader.operations import Operations
 from loadmanager.leader.overview import TermOverview
 from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.leader.plans import TermPlans
-from loadmanager.leader.preferred import Preferred
+from loadmanager.leader.ports.mover import Release
 from loadmanager.leader.quotas import TermQuotas
 from loadmanager.leader.term_events import TermEvents
 from loadmanager.leader.warm_up import WarmUp
@@ -211,7 +212,7 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
         clock=base.clock,
     )
     log = _cycle_log(leads, term.epoch)
-    load_manager = _load_manager(leads, term, moves, memories=await keeper.restore(view), log=log)
+    load_manager = _load_manager(leads, moves, memories=await keeper.restore(view), log=log)
     owners = OwnerTracker(
         brokers=cluster.brokers,
         clock=base.clock,
@@ -237,9 +238,8 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
     events = TermEvents(
         leader=term.leader,
         events=leads.events,
-        decisions=load_manager.decisions,
+        decisions=load_manager.records.decisions,
         moves=moves,
-        clock=base.clock,
     )
     heat = TermHeatMap(
         view=view,
@@ -282,47 +282,50 @@ async def _restore(base: Base, quotas: TermQuotas, feed: Feed) -> None:
 
 
 def _moves(leads: Leads, term: Term, view: ClusterView) -> Moves:
-    base = leads.base
+    base, cluster, manager = leads.base, leads.cluster, leads.manager
     return Moves(
-        epoch=term.epoch,
+        term=TermBase(
+            epoch=term.epoch,
+            clock=base.clock,
+            rng=base.rng(term.epoch),
+            scope=base.scope,
+            steps=base.steps,
+        ),
+        cluster=LedCluster(
+            view=view,
+            brokers=cluster.brokers,
+            policies=cluster.policies,
+            wishes=cluster.wishes,
+            bundle_count=cluster.namespaces.bundle_count,
+        ),
+        orders=BundleOrders(
+            mover=base.peers,
+            release=manager.release(term),
+            owner=manager.owner,
+            assign=manager.assign,
+        ),
         settings=base.settings.live(MoveSettings),
-        brokers=leads.cluster.brokers,
-        wishes=leads.cluster.wishes,
-        view=view,
-        preferred=Preferred(base.clock),
-        release=leads.manager.release(term),
-        owner=leads.manager.owner,
-        mover=base.peers,
-        clock=base.clock,
-        scope=base.scope,
-        steps=base.steps,
-        assign=leads.manager.assign,
     )
 
 
 def _load_manager(
-    leads: Leads, term: Term, moves: Moves, *, memories: Memories, log: CycleLog | None
+    leads: Leads, moves: Moves, *, memories: Memories, log: CycleLog | None
 ) -> LoadManager:
-    base = leads.base
+    base, epoch = leads.base, moves.term.epoch
     load_manager = LoadManager(
-        epoch=term.epoch,
-        view=moves.view,
-        policies=leads.cluster.policies,
         moves=moves,
-        clock=base.clock,
-        rng=base.rng(term.epoch),
         strategies=base.strategies,
         splits=base.settings.live(SplitSettings),
-        bundle_count=leads.cluster.namespaces.bundle_count,
-        steps=base.steps,
-        planned=lambda cycle, plan: leads.observe(term.epoch, cycle, plan),
-        decisions=leads.manager.decisions(),
+        records=LeaderRecords(
+            decisions=leads.manager.decisions(),
+            planned=lambda cycle, plan: leads.observe(epoch, cycle, plan),
+            log=log,
+        ),
         slow_s=base.store.session_timeout_s * SLOW_FRACTION,
         memories=memories,
-        log=log,
     )
     moves.on_record.append(
-        lambda move, life: leads.observe_move(term.epoch, load_manager.cycles, move, life)
+        lambda move, life: leads.observe_move(epoch, load_manager.cycles, move, life)
     )
     return load_manager
 
@@ -334,9 +337,6 @@ def _operations(
     draining = Draining(
         moves=moves,
         load_manager=load_manager,
-        brokers=leads.cluster.brokers,
-        mover=base.peers,
-        clock=base.clock,
         leads=leads.leads,
     )
     merging = Merging(
@@ -344,22 +344,17 @@ def _operations(
         peers=base.peers,
         load_manager=load_manager,
         settings=base.settings.live(MergeSettings),
-        splits=base.settings.live(SplitSettings),
-        bundle_count=leads.cluster.namespaces.bundle_count,
     )
     overview = TermOverview(
         leader=term.leader,
         since_ms=base.clock.now_ms(),
-        view=load_manager.view,
         moves=moves,
         draining=draining,
         owners=owners,
-        strategies=base.strategies,
         balancing=lambda: base.broker.value.load_balancer_enabled,
         load_manager=load_manager,
     )
     plans = TermPlans(
-        epoch=term.epoch,
         load_manager=load_manager,
         moves=moves,
         settings_with=base.settings.strategies_with,
@@ -372,9 +367,7 @@ def _operations(
         merging=merging,
         overview=overview,
         plans=plans,
-        goals=TermGoals(
-            epoch=term.epoch, checks=term.checks, load_manager=load_manager, moves=moves
-        ),
+        goals=TermGoals(checks=term.checks, load_manager=load_manager, moves=moves),
     )
 
 

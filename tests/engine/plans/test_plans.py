@@ -131,7 +131,7 @@ def test_limits_hold(goal: Goal, limits: PlanLimits, key: str, most: float) -> N
     made = plan(snapshot_of(loads_of(3)), SETTINGS, goal, limits)
     assert getattr(made.curve[-1], key) <= most
     assert made.moves
-    assert (made.reached, made.ends) == (False, "Limits")
+    assert (made.reached, made.ends.code) == (False, "Limits")
 
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: type(goal).__name__)
@@ -152,14 +152,14 @@ def test_an_even_cluster_needs_no_plan() -> None:
     """It is reached before the first move."""
     loads = {f"b{at}:8080": {f"t/n/0x{at:08x}_0x{at + 1:08x}": 0.4} for at in range(4)}
     made = plan(snapshot_of(loads), SETTINGS, Even(1))
-    assert (made.moves, made.reached, made.ends) == ((), True, "Reached")
+    assert (made.moves, made.reached, made.ends.code) == ((), True, "Reached")
 
 
 def test_what_nothing_helps_is_said() -> None:
     """One bundle that has all the load cannot be divided."""
     loads: Loads = {"b0:8080": {"t/n/0x00000000_0x80000000": 0.8}, "b1:8080": {}}
     made = plan(snapshot_of(loads), SETTINGS, Even(1))
-    assert (made.moves, made.reached, made.ends) == ((), False, "NothingHelps")
+    assert (made.moves, made.reached, made.ends.code) == ((), False, "NothingHelps")
 
 
 def test_the_same_cluster_gives_the_same_plan() -> None:
@@ -191,8 +191,8 @@ def test_any_broker_can_be_lost(seed: int) -> None:
     for move in made.moves:
         after[move.destination or ""][move.bundle] = after[move.source].pop(move.bundle)
     lost = [name for name in after if not _rest_takes(after, name)]
-    assert made.reached is (not lost), (made.ends, lost)
-    assert made.reached or made.ends in {"NotEnoughBrokers", "NothingHelps"}
+    assert made.reached is (not lost), (made.ends.code, lost)
+    assert made.reached or made.ends.code in {"NotEnoughBrokers", "NothingHelps"}
 
 
 def _rest_takes(loads: Loads, lost: str) -> bool:
@@ -214,7 +214,7 @@ def test_too_few_brokers_are_no_reason_to_move() -> None:
         for number in range(3)
     }
     made = plan(snapshot_of(loads), SETTINGS, Spare())
-    assert (made.moves, made.reached, made.ends) == ((), False, "NotEnoughBrokers")
+    assert (made.moves, made.reached, made.ends.code) == ((), False, "NotEnoughBrokers")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -230,7 +230,7 @@ def test_namespaces_are_kept_apart(seed: int) -> None:
         if (namespace := bundle.rpartition("/")[0]) in names:
             served[name].add(namespace)
     assert made.reached is all(len(some) < 2 for some in served.values())
-    assert made.reached or len(loads) < len(names) or made.ends == "NothingHelps"
+    assert made.reached or len(loads) < len(names) or made.ends.code == "NothingHelps"
     assert {move.bundle.rpartition("/")[0] for move in made.moves} <= set(names)
 
 
@@ -268,7 +268,6 @@ def test_a_cordoned_broker_gets_nothing(goal: Goal) -> None:
         (Even(5), PlanLimits(traffic=-1)),
         (Even(5), PlanLimits(clients=float("nan"))),
         (Even(5), PlanLimits(from_ms=2, until_ms=2)),
-        (Even(5), PlanLimits(windows=("mon",))),
         (Even(5), PlanLimits(windows=("08:00-09:00",) * 21)),
         (Even(5), PlanLimits(stay=("x" * 1025,))),
     ],

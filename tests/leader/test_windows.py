@@ -6,8 +6,8 @@ from datetime import datetime
 
 import pytest
 
-from loadmanager.engine.plans.windows import Window, any_open
 from loadmanager.kit.errors import BadInputError
+from loadmanager.leader.windows import Window, any_open
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,259 @@
+"""`loadmanager admin goals …`: plans of many moves towards a goal."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+import click
+from msgspec import to_builtins
+
+from loadmanager.cli.admin.asking import OWN, count_of
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.command import AdminGroup, Output, listed
+from loadmanager.cli.admin.moves import UNITS_S, Duration, clock
+from loadmanager.cli.terminal import table
+from loadmanager.engine.plans.goals import Apart, Emptied, Even, Filled, Goal, PlanLimits, Spare
+from loadmanager.engine.plans.order import CurvePoint
+from loadmanager.kit.reason import joined
+from loadmanager.leader.documents.goals import GoalShown, GoalsShown
+
+GOALS = f"{OWN}/goals"
+EXAMPLES = """examples:
+  loadmanager admin goals propose --even 5 --by 06:00 --max-moves 40 --stay acme
+  loadmanager admin goals propose --fill 10.0.0.9:8080 --window 'Mon-Fri 22:00-06:00 Europe/Berlin'
+  loadmanager admin goals propose --empty 10.0.0.9:8080 --approve
+  loadmanager admin goals approve 7-g1 --at 22:00
+  loadmanager admin goals show 7-g1
+"""
+ENDS = {
+    "Reached": "reaches the goal",
+    "Limits": "ends at its limits, before the goal",
+    "NothingHelps": "does not reach the goal: no further move would help",
+    "NotEnoughBrokers": "cannot reach the goal: there are too few brokers to lose one",
+}
+
+group = AdminGroup(
+    "goals",
+    help="Plans of many moves towards a goal: propose, approve, show, stop.",
+    epilog=EXAMPLES,
+)
+
+
+class Coming(click.ParamType[int]):
+    """A time to come in milliseconds since the epoch: `06:00` (the next one, UTC), `2h`, or
+    `2026-11-28T06:00+01:00`.
+    """
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Milliseconds since the epoch. A time without a zone is UTC."""
+        if isinstance(value, int):
+            return value
+        now = datetime.now(UTC)
+        if value[-1:] in UNITS_S:
+            return round((now.timestamp() + Duration().convert(value, param, ctx)) * 1000)
+        try:
+            if len(value) == len("06:00"):
+                hours = datetime.strptime(value, "%H:%M").time()  # noqa: DTZ007 - a time of day
+                moment = datetime.combine(now.date(), hours, UTC)
+                moment += timedelta(days=moment <= now)
+            else:
+                moment = datetime.fromisoformat(value)
+        except ValueError:
+            text = f"{value}: a time such as 06:00, 2h or 2026-11-28T06:00+01:00 is expected"
+            self.fail(text, param, ctx)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return round(moment.timestamp() * 1000)
+
+
+@group.command("propose")
+@click.option("--even", type=float, metavar="POINTS", help="all within so many points of the mean")
+@click.option("--fill", metavar="BROKER", help="give a broker, a new one say, its share")
+@click.option("--empty", metavar="BROKER", help="move everything away from a broker")
+@click.option("--spare", is_flag=True, help="any one broker can be lost without an overload")
+@click.option("--apart", multiple=True, metavar="NAME", help="no broker serves two of these")
+@click.option("--max-moves", type=int, metavar="N", help="at most N moves")
+@click.option("--max-traffic", type=float, metavar="MB/S", help="traffic of all that moves")
+@click.option("--max-clients", type=float, metavar="N", help="clients that are paused")
+@click.option("--max-client-seconds", type=float, metavar="S", help="the sum of their pauses")
+@click.option("--stay", multiple=True, metavar="NAME", help="a tenant, namespace or bundle stays")
+@click.option("--from", "begins", type=Coming(), help="no move before: 22:00 (UTC), 2h, a date")
+@click.option("--by", type=Coming(), help="no move after; without it, a day after it may begin")
+@click.option("--window", multiple=True, metavar="HOURS", help="'Mon-Fri 22:00-06:00 Europe/Paris'")
+@click.option("--note", default="", help="why, for others")
+@click.option("--approve", is_flag=True, help="carry it out at once")
+def goals_propose(admin: AdminClient, **options: Any) -> Output:
+    """Plan all moves to one goal, and show what they would come to. Nothing moves before the plan
+    is approved. It is made anew after every few moves.
+    """
+    body = {
+        "goal": to_builtins(_goal(options)),
+        "limits": to_builtins(_limits(options)),
+        "note": options["note"],
+        "approve": options["approve"],
+    }
+    order, raw = admin.ask("POST", GOALS, body, GoalShown)
+    parts: list[Any] = [_headline(order), _curve(order.promise.curve)]
+    if order.moves:
+        rows = [(move.bundle, move.source, move.destination) for move in order.moves[:10]]
+        parts.append(table(("first moves", "from", "to"), rows))
+    if order.state == "proposed" and order.promise.moves:
+        parts.append(f"approve with: loadmanager admin goals approve {order.id}")
+    return Output(raw, tuple(parts))
+
+
+def _goal(options: dict[str, Any]) -> Goal:
+    goals: list[Goal] = []
+    if options["even"] is not None:
+        goals.append(Even(options["even"]))
+    if options["fill"]:
+        goals.append(Filled(options["fill"]))
+    if options["empty"]:
+        goals.append(Emptied(options["empty"]))
+    if options["spare"]:
+        goals.append(Spare())
+    if options["apart"]:
+        goals.append(Apart(options["apart"]))
+    if len(goals) != 1:
+        raise click.UsageError("say one of --even, --fill, --empty, --spare and --apart")
+    return goals[0]
+
+
+def _limits(options: dict[str, Any]) -> PlanLimits:
+    limits = PlanLimits(
+        traffic=None if options["max_traffic"] is None else options["max_traffic"] * 1e6,
+        clients=options["max_clients"],
+        client_seconds=options["max_client_seconds"],
+        stay=options["stay"],
+        from_ms=options["begins"] or 0,
+        until_ms=options["by"],
+        windows=options["window"],
+    )
+    if options["max_moves"] is None:
+        return limits
+    return PlanLimits(
+        **{
+            **{name: getattr(limits, name) for name in limits.__struct_fields__},
+            "moves": options["max_moves"],
+        }
+    )
+
+
+def _headline(order: GoalShown) -> str:
+    if order.state == "ended" and not order.promise.moves:
+        return f"the goal ({goal_text(order.goal)}) is reached already: nothing has to be moved"
+    count = count_of(order.promise.moves, "move")
+    return f"goal {order.id} ({goal_text(order.goal)}): {count}; {ENDS[order.promise.ends.code]}"
+
+
+def goal_text(goal: Goal) -> str:
+    """A goal for people."""
+    match goal:
+        case Even(within_points=points):
+            return f"even within {points:g} points"
+        case Filled(broker=broker, part=part):
+            return f"{broker} filled to {part:.0%} of the mean"
+        case Emptied(broker=broker):
+            return f"{broker} emptied"
+        case Spare():
+            return "any one broker may be lost"
+        case Apart(names=names):  # pragma: no branch
+            return f"{', '.join(names)} apart"
+
+
+def _curve(curve: tuple[CurvePoint, ...]) -> Any:
+    headers = ("moves", "farthest from mean", "spread", "traffic moved", "clients paused")
+    rows = [
+        (
+            point.moves,
+            f"{100 * point.farthest:.1f} points",
+            f"{100 * point.spread:.1f}",
+            f"{point.traffic / 1e6:.1f} MB/s",
+            f"{point.clients:.0f}",
+        )
+        for point in curve
+    ]
+    return table(headers, rows)
+
+
+@group.command("list")
+def goals_list(admin: AdminClient) -> Output:
+    """List the goals, the newest first, with what was promised and what has come of it."""
+    answer, raw = admin.ask("GET", GOALS, None, GoalsShown)
+    headers = ("id", "goal", "state", "made", "moves", "promised", "farthest", "promised", "why")
+    rows = [
+        (
+            order.id,
+            goal_text(order.goal),
+            order.state,
+            clock(order.made_ms),
+            order.progress.arrived,
+            order.promise.moves,
+            _points(order.progress.farthest),
+            _points(order.promise.curve[-1].farthest),
+            str(order.ended or order.waits or ""),
+        )
+        for order in answer.goals
+    ]
+    return listed(raw, headers, rows, "no goal was proposed yet")
+
+
+def _points(usage: float | None) -> str:
+    return "" if usage is None else f"{100 * usage:.1f} points"
+
+
+@group.command("show")
+@click.argument("goal")
+def goals_show(admin: AdminClient, goal: str) -> Output:
+    """Show a goal: its limits, what was promised, and what has come of it."""
+    order, raw = admin.ask("GET", f"{GOALS}/{quote(goal, safe='')}", None, GoalShown)
+    return Output(raw, (_headline(order), *_state_lines(order), _curve(order.promise.curve)))
+
+
+def _state_lines(order: GoalShown) -> list[str]:
+    progress, limits = order.progress, order.limits
+    lines = [joined(order.state, str(order.ended or order.waits or ""))]
+    if limits.until_ms is not None:
+        lines.append(f"to be done by {clock(limits.until_ms)}")
+    if limits.windows:
+        lines.append(f"moves only in {'; '.join(limits.windows)}")
+    if limits.stay:
+        lines.append(f"stay: {', '.join(limits.stay)}")
+    if progress.ordered:
+        lines.append(
+            f"so far {count_of(progress.arrived, 'move')} of {order.promise.moves} promised, "
+            f"{progress.failed} failed; {progress.clients:.0f} clients waited "
+            f"{progress.client_seconds:g} s in all"
+        )
+    if progress.farthest is not None:
+        promised = order.promise.curve[-1].farthest
+        lines.append(
+            f"farthest from the mean: {_points(order.promise.curve[0].farthest)} before, "
+            f"{_points(promised)} promised, {_points(progress.farthest)} when last looked at"
+        )
+    return lines
+
+
+@group.command("approve")
+@click.argument("goal")
+@click.option("--at", type=Coming(), help="begin then: 22:00 (UTC), 2h, a date; now without it")
+def goals_approve(admin: AdminClient, goal: str, at: int | None) -> Output:
+    """Let a goal be reached: a few moves, a look at fresh figures, the next moves."""
+    path = f"{GOALS}/{quote(goal, safe='')}/approve"
+    order, raw = admin.ask("POST", path, {"fromMs": at or 0}, GoalShown)
+    when = f"from {clock(order.limits.from_ms)} on" if order.limits.from_ms else "now"
+    by = clock(order.limits.until_ms or 0)
+    return Output(raw, f"goal {order.id} is approved and carried out {when}, by {by}")
+
+
+@group.command("stop")
+@click.argument("goal")
+def goals_stop(admin: AdminClient, goal: str) -> Output:
+    """End a goal; moves under way end by themselves, the others are not made."""
+    order, raw = admin.ask("POST", f"{GOALS}/{quote(goal, safe='')}/stop", None, GoalShown)
+    moves = count_of(order.progress.ordered, "move")
+    return Output(raw, f"goal {order.id} is stopped after {moves}")

@@ -1,0 +1,61 @@
+"""What the parts of a term share, each passed whole: what they stand on, the cluster that is led,
+and how its bundles change hands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from loadmanager.engine.load.cluster_view import ClusterView
+from loadmanager.engine.strategies.cycle import Rng
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.names import NamespaceName
+from loadmanager.kit.reason import Reason
+from loadmanager.kit.tasks import Scope, Steps
+from loadmanager.leader.ports.fleet import LiveBrokers, Policies
+from loadmanager.leader.ports.mover import Mover, Release
+from loadmanager.leader.ports.wishes import WishBook
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermBase:
+    """What each part of a term stands on."""
+
+    epoch: int
+    """The number of the term, which every order carries."""
+    clock: Clock
+    rng: Rng
+    """What chance decides in this term."""
+    scope: Scope
+    """Its tasks end with the term."""
+    steps: Steps
+    """Runs and counts what is done again and again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedCluster:
+    """The cluster that a term leads, as its leader knows it."""
+
+    view: ClusterView
+    brokers: LiveBrokers
+    policies: Policies
+    wishes: WishBook
+    bundle_count: Callable[[NamespaceName], Awaitable[int]]
+    """How many bundles a namespace has; 0 for one that does not exist. May raise
+    `OperationalError`.
+    """
+    unusable: Callable[[], Mapping[str, Reason]] = dict
+    """brokerId → why nothing goes there or comes from there, beside what reports say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleOrders:
+    """How bundles change hands under one of Pulsar's load managers, and how their owner is read."""
+
+    mover: Mover
+    release: Release
+    owner: Callable[[str], Awaitable[str | None]]
+    """Bundle → the brokerId of its owner, as stored."""
+    assign: Callable[[str, str], Awaitable[bool]] | None = None
+    """Has a broker acquire a bundle that nobody owns; None: its next lookup does."""

@@ -1,0 +1,343 @@
+"""Orders to reach goals: within their limits, in their hours, through everything that happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from clusters.led import Led, led_fleet
+from clusters.members import NS
+
+from loadmanager.engine.load.reports import NamespaceBundleStats
+from loadmanager.engine.load.wishes import Cordon, Pause
+from loadmanager.engine.moves.move import Author, MoveState
+from loadmanager.engine.plans.goals import Apart, Emptied, Even, Filled, Goal, PlanLimits, Spare
+from loadmanager.engine.plans.order import GoalOrder
+from loadmanager.engine.plans.planner import REACHED
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.kit.reason import Reason
+from loadmanager.leader.goals import AT_ONCE, DAY_MS, ORDERS_MAX, TIME_IS_UP, TermGoals
+
+COUNT = 16
+SPAN = 0x100000000 // COUNT
+BUNDLES = [f"{NS}/0x{n * SPAN:08x}_0x{min((n + 1) * SPAN, 0xFFFFFFFF):08x}" for n in range(COUNT)]
+STRATEGIES = StrategySettings(
+    shedder="BalancedShedder", distribute_evenly=False, grace_period_minutes=0
+)
+EACH_BYTES, EACH_CLIENTS = 1e6, 3.0
+
+
+class Scene:
+    """Brokers 1, 2 and 3 with 16 equal bundles, all of them at broker 1, and a goal's worker."""
+
+    def __init__(self, led: Led) -> None:
+        self.led = led
+        self.goals = led.operations.goals
+        self.lost: set[int] = set()
+
+    def owned(self, index: int) -> list[str]:
+        """The bundles of a broker."""
+        return [name for name in BUNDLES if self.led.fleet.owners(name) == [f"b{index}:8080"]]
+
+    async def report(self) -> None:
+        """All brokers report what they have: 5 % of CPU for each bundle, 2 % beside."""
+        await asyncio.sleep(0.01)
+        at_ms = self.led.moves.term.clock.now_ms()
+        for index in {0, 1, 2, 3} - self.lost:
+            bundles = self.owned(index)
+            stats = {
+                name: NamespaceBundleStats(
+                    msg_throughput_in=EACH_BYTES, msg_rate_in=10, producer_count=3
+                )
+                for name in bundles
+            }
+            await self.led.report(index, stats, cpu=2 + 5 * len(bundles), at_ms=at_ms)
+
+    async def step(self) -> None:
+        """The leader looks, makes the moves of that look, and all report."""
+        await self.goals.step()
+        await self.led.moves.idle()
+        await asyncio.sleep(1)
+        await self.report()
+
+    async def run(self, order_id: str, steps: int = 30) -> GoalOrder:
+        """Go on until the order has ended."""
+        for _ in range(steps):
+            await self.step()
+            order = self.led.wishes.goals[order_id]
+            if order.state == "ended":
+                return order
+        raise AssertionError(self.led.wishes.goals[order_id])
+
+
+@asynccontextmanager
+async def a_scene() -> AsyncIterator[Scene]:
+    """Broker 0 is cordoned, and leads."""
+    async with led_fleet(4, bundles=COUNT, strategies=STRATEGIES) as led:
+        for name in BUNDLES:
+            await led.fleet.brokers[1].acquire(name)
+        scene = Scene(led)
+        await led.wishes.cordon("b0:8080", Cordon(1), ())
+        await scene.report()
+        yield scene
+
+
+async def test_a_goal_is_reached() -> None:
+    """Nothing moves before it is approved; afterwards what came stands beside what was promised."""
+    async with a_scene() as scene:
+        shown = await scene.goals.propose(Even(7), PlanLimits(), "before the sale")
+        assert (shown.state, shown.note, shown.waits) == ("proposed", "before the sale", None)
+        assert shown.promise.reached
+        assert len(shown.moves) == shown.promise.moves >= 8
+        await scene.step()
+        assert len(scene.owned(1)) == COUNT
+        approved = await scene.goals.approve(shown.id)
+        assert approved.state == "approved"
+        order = await scene.run(shown.id)
+        assert order.ended == REACHED
+        assert {len(scene.owned(index)) for index in (1, 2, 3)} <= {4, 5, 6, 7}
+        assert scene.owned(0) == []
+        progress = order.progress
+        assert (progress.arrived, progress.failed) == (shown.promise.moves, 0)
+        assert progress.ordered == progress.arrived == len(scene.led.ended)
+        assert progress.farthest == pytest.approx(shown.promise.curve[-1].farthest, abs=0.02)
+        assert progress.clients == EACH_CLIENTS * progress.arrived
+        assert {move.author for move in scene.led.ended} == {Author.GOAL}
+        assert {move.why["goal"] for move in scene.led.ended} == {shown.id}
+
+
+async def test_it_looks_again_after_every_few_moves() -> None:
+    """So many at once, and the next ones after fresh reports."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        await scene.goals.step()
+        await scene.led.moves.idle()
+        assert len(scene.led.ended) == AT_ONCE
+        for _ in range(5):
+            await scene.goals.step()
+        assert len(scene.led.ended) == AT_ONCE  # nobody has reported yet
+        await asyncio.sleep(1)
+        await scene.report()
+        await scene.goals.step()
+        await scene.led.moves.idle()
+        assert AT_ONCE < len(scene.led.ended) <= 2 * AT_ONCE
+        assert (await scene.run(order.id)).ended == REACHED
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        PlanLimits(moves=3),
+        PlanLimits(traffic=3.5 * EACH_BYTES),
+        PlanLimits(clients=3 * EACH_CLIENTS),
+        PlanLimits(client_seconds=3 * EACH_CLIENTS),  # of 1 s, while no pause was measured
+    ],
+)
+async def test_no_limit_is_passed(limits: PlanLimits) -> None:
+    """And the order says that it ended there."""
+    async with a_scene() as scene:
+        shown = await scene.goals.propose(Even(7), limits, approve=True)
+        assert (shown.promise.ends.code, shown.promise.moves) == ("Limits", 3)
+        order = await scene.run(shown.id)
+        assert order.ended is not None
+        if limits.client_seconds is None:
+            assert order.ended.code == "Limits"
+            assert len(scene.led.ended) == 3
+        else:  # no move was measured to cost anybody anything, so that more fit
+            assert order.ended.code == "Reached"
+            assert order.progress.client_seconds <= limits.client_seconds
+
+
+@pytest.mark.parametrize("stay", [BUNDLES[0], str(NS), NS.tenant])
+async def test_what_stays_is_left_alone(stay: str) -> None:
+    """A bundle, a namespace or a tenant."""
+    async with a_scene() as scene:
+        shown = await scene.goals.propose(Even(7), PlanLimits(stay=(stay,)), approve=True)
+        if shown.promise.moves:
+            await scene.run(shown.id)
+        assert BUNDLES[0] in scene.owned(1)
+        assert (len(scene.owned(1)) == COUNT) is (stay != BUNDLES[0])
+
+
+async def test_a_newcomer_is_filled_and_a_broker_emptied() -> None:
+    """The latter is cordoned with the approval, so that nothing comes back."""
+    async with a_scene() as scene:
+        filled = await scene.goals.propose(Filled("b2:8080"), PlanLimits(), approve=True)
+        assert (await scene.run(filled.id)).ended == REACHED
+        assert scene.owned(2)
+        assert not scene.owned(3)
+        emptied = await scene.goals.propose(Emptied("b2:8080"), PlanLimits())
+        assert "b2:8080" not in scene.led.wishes.cordons
+        await scene.goals.approve(emptied.id)
+        assert scene.led.wishes.cordons["b2:8080"].note == f"emptied by goal {emptied.id}"
+        assert (await scene.run(emptied.id)).ended == REACHED
+        assert scene.owned(2) == []
+
+
+async def test_hours_begins_and_ends_are_kept() -> None:
+    """A plan waits for its time and its hours, and says so; it ends when its time is up."""
+    async with a_scene() as scene:
+        now_ms = scene.led.moves.term.clock.now_ms()
+        limits = PlanLimits(from_ms=now_ms + 20_000, until_ms=now_ms + 60_000)
+        order = await scene.goals.propose(Even(7), limits, approve=True)
+        await scene.goals.step()
+        assert scene.goals.goal(order.id).waits == Reason("NotYet", "its time has not come")
+        assert not scene.goals.at_work()
+        await asyncio.sleep(60)
+        await scene.goals.step()
+        ended = scene.goals.goal(order.id)
+        assert (ended.state, ended.ended) == (
+            "ended",
+            TIME_IS_UP,
+        )
+        assert len(scene.owned(1)) == COUNT
+        hour = (now_ms // 3_600_000 + 5) % 24
+        window = f"{hour:02}:00-{hour:02}:30"
+        order = await scene.goals.propose(Even(7), PlanLimits(windows=(window,)), approve=True)
+        await scene.step()
+        assert scene.goals.goal(order.id).waits == Reason("OutsideWindows", window)
+        assert len(scene.owned(1)) == COUNT
+
+
+async def test_an_order_without_an_end_ends_after_a_day() -> None:
+    """Counted from when it may begin."""
+    async with a_scene() as scene:
+        now_ms = scene.led.moves.term.clock.now_ms()
+        order = await scene.goals.propose(Even(7), PlanLimits())
+        assert order.limits.until_ms is None
+        approved = await scene.goals.approve(order.id, now_ms + 5_000)
+        assert approved.limits.from_ms == now_ms + 5_000
+        assert approved.limits.until_ms == now_ms + 5_000 + DAY_MS
+
+
+async def test_it_is_paused_and_stopped() -> None:
+    """A pause holds it; once it is stopped, moves that wait are not made."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        until_ms = scene.led.moves.term.clock.now_ms() + 60_000
+        await scene.led.wishes.set_pause(Pause(until_ms), ())
+        await scene.goals.step()
+        assert scene.goals.goal(order.id).waits == Reason("Paused", "moves are paused")
+        await scene.led.wishes.set_pause(None, ())
+        await scene.goals.step()
+        assert scene.goals.at_work() == Reason("GoalAtWork", f"goal {order.id} is carried out")
+        stopped = await scene.goals.stop(order.id)
+        assert (stopped.state, stopped.ended) == ("ended", Reason("Stopped", "by an operator"))
+        await scene.led.moves.idle()
+        await scene.step()
+        await scene.step()
+        assert len(scene.led.ended) == AT_ONCE
+        assert any(move.state is MoveState.CANCELLED for move in scene.led.ended)
+        assert scene.goals.at_work() is None
+        with pytest.raises(ConflictError, match="has ended already"):
+            await scene.goals.stop(order.id)
+        with pytest.raises(ConflictError, match="is ended already"):
+            await scene.goals.approve(order.id)
+
+
+async def test_another_leader_goes_on_within_the_same_limits() -> None:
+    """Moves that the last one ordered count, whatever became of them."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(moves=8), approve=True)
+        await scene.goals.step()
+        assert scene.led.wishes.goals[order.id].progress.ordered == AT_ONCE
+        scene.goals = TermGoals(
+            checks=(), load_manager=scene.led.load_manager, moves=scene.led.moves
+        )
+        await scene.led.moves.idle()
+        await scene.report()
+        ended = await scene.run(order.id)
+        assert ended.ended is not None
+        assert ended.ended.code == "Limits"
+        assert ended.progress.ordered == len(scene.led.ended) == 8
+
+
+async def test_a_broker_is_lost_in_the_middle() -> None:
+    """The rest of the plan is for those that are left."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        await scene.step()
+        lost = scene.owned(3)
+        assert lost
+        scene.lost.add(3)
+        await scene.led.store.delete("/loadbalance/brokers/b3:8080")
+        await scene.led.until(lambda: "b3:8080" not in scene.led.fleet.brokers[0].brokers.reports)
+        scene.led.fleet.unreachable.add("b3:8080")
+        ended = await scene.run(order.id)
+        assert ended.ended == REACHED
+        assert abs(len(scene.owned(1)) - len(scene.owned(2))) <= 3
+
+
+async def test_moves_that_fail_end_it() -> None:
+    """After so many in a row, with what went wrong; none is tried twice."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        scene.led.fleet.unreachable.add("b1:8080")
+        ended = await scene.run(order.id)
+        assert ended.ended is not None
+        assert ended.ended.code == "MovesFail"
+        assert "cannot be reached" in ended.ended.text
+        assert ended.progress.failed == len({move.bundle for move in scene.led.ended}) == 10
+
+
+async def test_one_goal_at_a_time() -> None:
+    """In the order of their approvals."""
+    async with a_scene() as scene:
+        one = await scene.goals.propose(Filled("b2:8080"), PlanLimits(), approve=True)
+        await asyncio.sleep(1)
+        two = await scene.goals.propose(Even(7), PlanLimits(), approve=True)
+        await scene.step()
+        waits = scene.goals.goal(two.id).waits
+        assert waits == Reason("OneAtATime", f"goal {one.id} is carried out")
+        await scene.run(one.id)
+        assert (await scene.run(two.id)).ended == REACHED
+
+
+async def test_what_is_there_already_needs_no_order() -> None:
+    """Nothing waits for an approval then."""
+    async with a_scene() as scene:
+        shown = await scene.goals.propose(Even(100), PlanLimits(), approve=True)
+        assert (shown.state, shown.ended, shown.moves) == ("ended", REACHED, [])
+
+
+@pytest.mark.parametrize(
+    ("goal", "limits", "error", "text"),
+    [
+        (Even(0), PlanLimits(), BadInputError, "0 points"),
+        (Filled("nobody:1"), PlanLimits(), NotFoundError, "nobody:1 is not active: .*b1:8080"),
+        (Emptied("nobody:1"), PlanLimits(), NotFoundError, "not active"),
+        (Apart(("one",)), PlanLimits(), BadInputError, "name two"),
+        (Spare(), PlanLimits(windows=("never",)), BadInputError, "such as"),
+        (Spare(), PlanLimits(until_ms=1), BadInputError, "is over"),
+    ],
+)
+async def test_what_cannot_be_planned_is_refused(
+    goal: Goal, limits: PlanLimits, error: type[Exception], text: str
+) -> None:
+    """And nothing is stored."""
+    async with a_scene() as scene:
+        with pytest.raises(error, match=text):
+            await scene.goals.propose(goal, limits)
+        assert scene.led.wishes.goals == {}
+
+
+async def test_orders_are_bounded() -> None:
+    """The oldest that ended gives way, then the oldest that nobody approved."""
+    async with a_scene() as scene:
+        first = await scene.goals.propose(Even(50), PlanLimits())
+        for _ in range(ORDERS_MAX):
+            await scene.goals.propose(Even(7), PlanLimits())
+        assert len(scene.led.wishes.goals) == ORDERS_MAX
+        with pytest.raises(NotFoundError):
+            scene.goals.goal(first.id)
+        assert len(scene.goals.list().goals) == ORDERS_MAX
+
+
+async def test_the_extensible_manager_says_that_it_cannot() -> None:
+    """Its brokers publish their busiest bundles alone."""
+    async with led_fleet(3, extensible=True) as led:
+        with pytest.raises(BadInputError, match="modular load manager alone"):
+            await led.operations.goals.propose(Even(5), PlanLimits())
