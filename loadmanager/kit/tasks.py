@@ -357,6 +357,20 @@ async def both(first: Awaitable[T], second: Awaitable[R]) -> tuple[T, R]:
     return outcome, other
 
 
+async def guarded(work: Coroutine[Any, Any, T], guard: Coroutine[Any, Any, Any]) -> T:
+    """Do the work; the guard runs meanwhile, and ends it by raising an error, which is raised."""
+    doing = asyncio.get_running_loop().create_task(work, name="guarded")
+    guarding = asyncio.get_running_loop().create_task(guard, name="guard")
+    try:
+        await asyncio.wait({doing, guarding}, return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            guarding.result()
+        return await doing
+    finally:
+        for task in (doing, guarding):
+            _abandon(task)
+
+
 async def forever() -> None:
     """Wait until cancelled."""
     await asyncio.Event().wait()

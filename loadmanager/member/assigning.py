@@ -7,7 +7,7 @@ decides, and the loser follows the winner. No leader is needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -64,9 +64,13 @@ class Assigning:
     async def find(self, bundle: str) -> Lookup:
         """The owner of a bundle. Raises `OperationalError` if there is none in time."""
         until_s = self.base.clock.monotonic_s() + self.records.in_flight_s
-        placements = 0
+        placements, waited_for_opening = 0, False
         while (left_s := until_s - self.base.clock.monotonic_s()) > 0:
             record = self.records.cache.record(bundle)
+            if self.records.openings.elsewhere(record) and not waited_for_opening:
+                waited_for_opening = True
+                until_s += self.records.openings.limit_s
+                left_s += self.records.openings.limit_s
             if self._in_transit(record):
                 await self.records.cache.until(
                     bundle, lambda now: not self._in_transit(now), left_s
@@ -85,6 +89,8 @@ class Assigning:
 
     def _in_transit(self, record: StateRecord | None) -> bool:
         """True if a live broker is about to change a record."""
+        if self.records.openings.elsewhere(record):
+            return True
         if record is None or record.state not in IN_FLIGHT:
             return False
         if record.state is UnitState.ASSIGNING:
@@ -149,7 +155,7 @@ class Assigning:
         )
         return choice
 
-    def choose_all(self, bundles: list[str]) -> list[Placement]:
+    def choose_all(self, bundles: Sequence[str]) -> list[Placement]:
         """Choose brokers for many bundles; each choice counts for the next."""
         settings = self.base.strategies.value
         choices, self._memories = cycle.place(

@@ -75,7 +75,7 @@ class Claims(Protocol):
     async def hand_over(
         self, bundle: str, destination: BrokerAddress, *, epoch: int | None
     ) -> None:
-        """Return when the destination owns a bundle that was given up. Raises `OperationalError`
+        """Return when the destination serves a bundle that was given up. Raises `OperationalError`
         if it does not take it. `epoch` as in `leader.ports.peers.Peers`.
         """
         ...

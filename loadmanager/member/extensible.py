@@ -24,7 +24,7 @@ from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.ports.mover import Release, Released
 from loadmanager.member.assigning import Assigning, Observe
 from loadmanager.member.base import Base, Cluster
-from loadmanager.member.leading.state_monitor import StateMonitor
+from loadmanager.member.leading.state_monitor import Placer, StateMonitor
 from loadmanager.member.leading.term import Listeners
 from loadmanager.member.load_data import LoadPublisher, LoadStore
 from loadmanager.member.locks import Locks
@@ -88,6 +88,9 @@ class ExtensibleManager:
             decisions=self._decisions,
             observe=self._observe,
         )
+        ownership.on_opened = self.claims.openings.on_opened
+        self.placer: Placer = self.search
+        """Chooses for bundles of brokers that died; the host may set another one."""
 
     def watchers(self) -> list[Watcher]:
         """Those of locks, records and load data."""
@@ -189,7 +192,7 @@ class ExtensibleManager:
             base=base,
             cluster=self._cluster,
             cache=self._cache,
-            placer=self.search,
+            placer=self.placer,
             checks=term.checks,
             lives=self.claims.lives,
             placed=lambda bundle, broker: self._view.placed(bundle, broker, base.clock.now_ms()),

@@ -36,6 +36,7 @@ from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.tasks import sleep
 from loadmanager.member.base import Base
 from loadmanager.member.claims import RETRY_FIRST_S, RETRY_MAX_S, Claims, Owner
+from loadmanager.member.hooks import HookLimits
 from loadmanager.member.lives import Lives
 from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.not_opened import Refusals
@@ -44,6 +45,8 @@ from loadmanager.member.split_transaction import SplitTransaction
 
 CLOSE_TIMEOUT_S = 60.0
 RELEASE_TIMEOUT_S = 30.0  # beside the time that clients have to leave
+OPEN_TIMEOUT_S = HookLimits().open_s
+"""How long a destination may take to open a bundle."""
 _HOLDING = (BundleState.OPENING, BundleState.OWNED)
 """States in which the claim must exist. Releases and splits give it up themselves."""
 
@@ -87,6 +90,8 @@ class Ownership:
         self._resyncs = 0
         self.accepting = True
         """False once this broker is stopping: it acquires no more bundles."""
+        self.on_opened: Callable[[BundleLife], None] = lambda _life: None
+        """Called with each life that is served from now on."""
 
     # State
 
@@ -330,6 +335,7 @@ class Ownership:
             await self._close(life, None, CLOSE_TIMEOUT_S)
             return
         self._lives.become(life, BundleState.OWNED, reason)
+        self.on_opened(life)
         await self._refusals.succeeded(life.bundle)
 
     async def _not_opened(self, life: BundleLife, text: str) -> None:
@@ -373,11 +379,17 @@ class Ownership:
             work = partial(self._release, life, reason, cause, destination, timeout_s, epoch=epoch)
         else:
             raise ConflictError(f"{bundle} is in transit here ({life.state.value}); try again")
+        limit_s = timeout_s + RELEASE_TIMEOUT_S + (0.0 if destination is None else OPEN_TIMEOUT_S)
         try:
-            async with asyncio.timeout(timeout_s + RELEASE_TIMEOUT_S):
+            async with asyncio.timeout(limit_s):
                 return await self._base.scope.finish(f"release {bundle}", work)
         except TimeoutError:
             problem = "its claim could not be given up in time; this broker goes on trying"
+            if destination is not None:
+                problem = (
+                    f"its claim is not given up, or {destination.broker_id} has not opened it, in "
+                    "time; this goes on"
+                )
             raise OperationalError(f"{bundle} is not released yet: {problem}") from None
 
     async def _release_idle(self, bundle: str, reason: str, cause: LifeCause) -> int | None:

@@ -26,6 +26,7 @@ from loadmanager.kit.names import NamespaceName
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.claims import Owner
 from loadmanager.member.locks import Locks
+from loadmanager.member.openings import Openings
 from loadmanager.member.settings import StateSettings
 from loadmanager.member.state_cache import CachedRecord, StateCache, Writes
 
@@ -46,6 +47,7 @@ class StateRecords:
         self.cache = cache
         self._locks = locks
         self._mark = SessionMark(base.store)
+        self.openings = Openings(base, cluster, cache, self.lives)
         self._parents: set[str] = set()
         """Namespaces whose parent nodes of records and locks exist."""
 
@@ -81,7 +83,7 @@ class StateRecords:
         if record.state not in (UnitState.OWNED, UnitState.SPLITTING) or record.owner is None:
             return None
         broker_id, session_id = record.owner
-        if not self.lives(broker_id, session_id):
+        if not self.lives(broker_id, session_id) or record.opening is True:
             return None
         return Owner(self._address(broker_id), session_id)
 
@@ -120,7 +122,11 @@ class StateRecords:
             writes, conditions = taking
             assert writes.record is not None
             if writes.record.state is UnitState.ASSIGNING:
-                writes.become(records.owned(writes.record, session_id, self._base.clock.now_ms()))
+                writes.become(
+                    records.owned(
+                        writes.record, session_id, self._now_ms, opening=self.openings.announces
+                    )
+                )
             token = await self._commit(
                 [in_session(session_id), self._boundaries(bundle, boundaries_version), *conditions],
                 writes,
@@ -177,7 +183,11 @@ class StateRecords:
                     return None
             # else: written by hand, without a session
         elif ours and state is UnitState.OWNED and record.owner == self._me:
-            writes.become(records.owned_again(record, *self._me, self._now_ms))
+            writes.become(
+                records.owned_again(
+                    record, *self._me, self._now_ms, opening=self.openings.announces
+                )
+            )
             return writes, conditions
         elif self.lives(*record.owner):
             return None
@@ -291,16 +301,26 @@ class StateRecords:
         *,
         epoch: int | None,
     ) -> None:
-        """Wait until the destination owns the bundle."""
+        """Wait until the destination serves the bundle."""
 
-        def settled(record: StateRecord | None) -> bool:
-            return record is None or record.state not in records.IN_FLIGHT
-
-        if not await self.cache.until(bundle, settled, self.in_flight_s):
+        if not await self._arrived(bundle):
             raise OperationalError(f"{destination.broker_id} did not take it in time")
         record = self.cache.record(bundle)
         if record is None or record.owner is None or record.owner[0] != destination.broker_id:
             raise OperationalError(f"{destination.broker_id} did not take it")
+
+    async def _arrived(self, bundle: str) -> bool:
+        """Wait until a bundle is in transit no more, and is not being opened; False: not in
+        time.
+        """
+
+        def settled(record: StateRecord | None) -> bool:
+            return record is None or record.state not in records.IN_FLIGHT
+
+        return await self.cache.until(bundle, settled, self.in_flight_s) and (
+            not self.openings.elsewhere(self.cache.record(bundle))
+            or await self.openings.ended(bundle)
+        )
 
     # What this session holds
 
@@ -425,11 +445,7 @@ class StateRecords:
         if await self._commit(conditions, writes) is None:
             await self.cache.fresh(bundle)
             return False
-
-        def done(now: StateRecord | None) -> bool:
-            return now is None or now.state not in records.IN_FLIGHT
-
-        if not await self.cache.until(bundle, done, self.in_flight_s):
+        if not await self._arrived(bundle):
             raise OperationalError(f"{bundle} was not released in time; the leader repairs it")
         after = self.cache.record(bundle)
         return after is None or after.owner != source

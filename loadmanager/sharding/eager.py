@@ -3,44 +3,75 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from loadmanager.engine.ownership.states import BundleState
-from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.engine.strategies.plan import Placement
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.tasks import for_each
 from loadmanager.member import compose
+from loadmanager.member.extensible import ExtensibleManager
 
 EVERY_S = 0.5
 AT_ONCE_MAX = 32
 
 
 class EagerOwnership:
-    """`step` and `open_again` are called each `EVERY_S`."""
+    """`place`, `fill` and `open_again` are called each `EVERY_S`. It is the `Placer` of the leader,
+    too: what a member leaves that dies goes to the others evenly.
+    """
 
-    def __init__(self, member: compose.ComposedMember, bundles: Sequence[str]) -> None:
-        self._member, self._all = member, bundles
+    def __init__(
+        self, member: compose.ComposedMember, manager: ExtensibleManager, bundles: Sequence[str]
+    ) -> None:
+        self._member, self._manager, self._all = member, manager, bundles
+        self._holder = manager.claims.openings.holder
         self._filling: set[str] = set()
         """Members that have joined, or come back, and are getting their share."""
 
-    async def step(self) -> None:
-        """Place what has no owner, evenly, and wait until it is open; on the member that leads."""
-        member = self._member
-        if member.cluster.leading.load_manager is None:
-            return
-        owners = {bundle: member.ownership.cached_owner(bundle) for bundle in self._all}
-        free = [bundle for bundle, owner in owners.items() if owner is None]
-        counts = Counter(owner.broker_id for owner in owners.values() if owner is not None)
-        await for_each(free, lambda bundle: self._place(bundle, counts), AT_ONCE_MAX, "place")
-        if not free:
-            await self._fill(owners, counts)
-
-    async def _fill(self, owners: Mapping[str, BrokerAddress | None], counts: Counter[str]) -> None:
-        """Move one shard to a member that has less than half of its share, until it has all of it.
-        Members with a little less or more are the shedder's, which goes by load.
+    async def place(self) -> None:
+        """Assign what nobody has, evenly; on the member that leads. Does not wait until it is
+        open: one that opens slowly holds up nobody else.
         """
-        members = self._able("")
+        if self._member.cluster.leading.load_manager is None:
+            return
+        free = [bundle for bundle in self._all if self._holder(bundle) is None]
+        chosen = [placed for placed in self.choose_all(free) if placed.broker is not None]
+        await for_each(chosen, self._assign, AT_ONCE_MAX, "place")
+
+    async def _assign(self, placed: Placement) -> None:
+        with suppress(LoadManagerError):  # the next step places it
+            await self._manager.assign(placed.bundle, placed.broker or "")
+
+    def choose_all(self, bundles: Sequence[str]) -> list[Placement]:
+        """Choose for each the member with the fewest, of those that may get it."""
+        lost, counts = set(bundles), self._counts()
+        for bundle in lost:
+            counts[self._holder(bundle) or ""] -= 1
+        choices = []
+        for bundle in bundles:
+            able = self._able(bundle)
+            broker = min(able, key=lambda name: (counts[name], name), default=None)
+            choices.append(Placement(bundle, broker, able, {}))
+            counts[broker or ""] += 1
+        return choices
+
+    def _counts(self) -> Counter[str]:
+        """Member → how many shards it has, opens, or is about to take."""
+        return Counter(self._holder(bundle) or "" for bundle in self._all)
+
+    async def fill(self) -> None:
+        """Move one shard to a member that has less than half of its share, until it has all of it;
+        on the member that leads. Members with a little less or more are the shedder's, which goes
+        by load.
+        """
+        operations = self._member.cluster.leading.operations
+        if self._member.cluster.leading.load_manager is None or operations is None:
+            return
+        members, counts = self._able(""), self._counts()
+        if counts[""]:
+            return
         share = len(self._all) // max(len(members), 1)
         self._filling = {
             name
@@ -51,27 +82,28 @@ class EagerOwnership:
             return
         poorest = min(self._filling, key=lambda name: (counts[name], name))
         richest = max(members, key=lambda name: (counts[name], name))
-        if counts[richest] <= share:
-            return
-        bundle = min(
-            bundle for bundle, owner in owners.items() if owner and owner.broker_id == richest
-        )
-        operations = self._member.cluster.leading.operations
-        if operations is not None:
+        served = (bundle for bundle in self._all if self._owner(bundle) == richest)
+        bundle = min(served, default=None)
+        if counts[richest] > share and bundle is not None:
             with suppress(LoadManagerError):  # the next step tries again
                 await operations.move(bundle, poorest)
+
+    def _owner(self, bundle: str) -> str | None:
+        owner = self._member.ownership.cached_owner(bundle)
+        return None if owner is None else owner.broker_id
 
     async def open_again(self) -> None:
         """Open what this member has claimed and does not serve, because for a moment it could not
         prove its session.
         """
-        member, session_id = self._member, self._member.base.store.session_id
+        ownership, base = self._member.ownership, self._member.base
+        me = (base.broker_id, base.store.session_id)
         idle = [
             bundle
             for bundle in self._all
-            if member.ownership.state(bundle) is BundleState.FREE
-            and (owner := member.manager.claims.cached_owner(bundle)) is not None
-            and owner.session_id == session_id
+            if ownership.state(bundle) is BundleState.FREE
+            and (record := self._manager.claims.cache.record(bundle)) is not None
+            and record.owner == me
         ]
         await for_each(idle, self._open_again, AT_ONCE_MAX, "open-again")
 
@@ -80,24 +112,10 @@ class EagerOwnership:
             await self._member.ownership.acquire(bundle, "claimed by this session")
 
     def _able(self, bundle: str) -> list[str]:
-        """The members that may get a bundle."""
+        """The members that may get a shard."""
         wishes, brokers = self._member.cluster.wishes.now(), self._member.cluster.brokers
-        return [
+        return sorted(
             name
             for name in brokers.registered
             if name not in wishes.cordons and not wishes.refuses(name, bundle)
-        ]
-
-    async def _place(self, bundle: str, counts: Counter[str]) -> None:
-        able = self._able(bundle)
-        if not able:
-            return
-        chosen = min(able, key=lambda name: (counts[name], name))
-        counts[chosen] += 1
-        assign = self._member.manager.assign
-        assert assign is not None, "the extensible manager assigns"
-        try:
-            await assign(bundle, chosen)
-            await self._member.lookups.of_bundle(bundle)
-        except LoadManagerError:
-            counts[chosen] -= 1  # the next step places it
+        )

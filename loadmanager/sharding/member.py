@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from loadmanager import __version__
@@ -27,17 +27,20 @@ from loadmanager.kit.metadata.store import Store
 from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.sampler import OwnTraffic, Sampler
-from loadmanager.kit.tasks import LoopBusy, Scope, every
+from loadmanager.kit.tasks import LoopBusy, Scope, every, guarded
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.settings import ThrottlingSettings
 from loadmanager.member import compose
+from loadmanager.member.extensible import ExtensibleManager
+from loadmanager.member.ownership import OPEN_TIMEOUT_S
 from loadmanager.member.world import World, base_of
 from loadmanager.sharding.alone import NoPeers
 from loadmanager.sharding.eager import EVERY_S, EagerOwnership
 from loadmanager.sharding.host import ShardHost
+from loadmanager.sharding.roll import Roll
 from loadmanager.sharding.settings import MemberSettings
 from loadmanager.sharding.shards import Moved, Service, Shard
-from loadmanager.sharding.words import NAMESPACE, lines_of_shards
+from loadmanager.sharding.words import NAMESPACE, lines_of_shards, words_of_shards
 
 log = get_logger("member")
 
@@ -97,16 +100,19 @@ class Member(Generic[State]):
         self._address = _address(address)
         self._settings = MemberSettings({**_store_of(store), **(settings or {})})
         manager = self._settings.live(StrategySettings).value.load_manager_class
-        if eager and Manager.of(manager) is not Manager.EXTENSIBLE:
-            raise BadInputError(f"with loadManagerClassName={manager} nothing is eager")
+        if Manager.of(manager) is not Manager.EXTENSIBLE:
+            raise BadInputError(
+                f"with loadManagerClassName={manager} no shard is moved, and nothing is eager: "
+                "leave it out"
+            )
         self._sought: set[str] = set()
         """Bundles for which an owner is being found."""
         self._exits = AsyncExitStack()
         self._entered = self._running = False
 
     async def __aenter__(self) -> Member[State]:
-        """Join. Raises `OperationalError` if the store does not answer, and `RuntimeError` if it
-        was entered before.
+        """Join. Raises `OperationalError` if the store does not answer, or if a running member has
+        the same address, and `RuntimeError` if it was entered before.
         """
         from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
         from loadmanager.kit.zookeeper.store import ZooKeeperStore  # kazoo
@@ -154,15 +160,22 @@ class Member(Generic[State]):
         self._parts = compose.ComposedMember(
             base, world, self._host, throttling, documents=store, stats_interval_s=lambda: 5.0
         )
+        manager = self._parts.manager
+        assert isinstance(manager, ExtensibleManager), "the constructor takes no other one"
+        manager.claims.openings.limit_s = OPEN_TIMEOUT_S
         namespaces = self._parts.cluster.namespaces
-        watcher = Watcher(
-            store, paths.ADMIN, namespaces.on_change, self._parts.ownership.on_boundaries
+        roll = Roll(store, self._address, eager=self._eager, begin_anew=self._begin_service)
+        await roll.ask()
+        await self._parts.prepare(
+            [
+                Watcher(
+                    store, paths.ADMIN, namespaces.on_change, self._parts.ownership.on_boundaries
+                ),
+                Watcher(store, paths.SERVICE, roll.on_change),
+            ]
         )
-        await self._parts.prepare([watcher])
-        with suppress(ConflictError):
-            await namespaces.create_tenant(SHARDS.tenant, {})
-        with suppress(ConflictError):
-            await namespaces.create_namespace(SHARDS, {"bundles": {"numBundles": self._shards}})
+        await self._begin_service()
+        await roll.compare()
         self._bundles = await namespaces.bundles(SHARDS)
         if len(self._bundles.names) != self._shards:
             log.warning(
@@ -170,12 +183,29 @@ class Member(Generic[State]):
                 shards=len(self._bundles.names),
                 asked_for=self._shards,
             )
+            self._shards = len(self._bundles.names)
         if self._eager:
-            eager = EagerOwnership(self._parts, self._bundles.names)
-            for step, name in ((eager.step, "eager"), (eager.open_again, "open-again")):
+            eager = EagerOwnership(self._parts, manager, self._bundles.names)
+            manager.placer = eager
+            for step in (eager.place, eager.fill, eager.open_again):
+                name = step.__name__.replace("_", "-")
                 self._scope.spawn(every(lambda: EVERY_S, step, name, base.steps), name)
-        await self._parts.join()
-        self._running = True
+        await guarded(self._parts.join(), roll.keep_asking())
+        self._running = roll.running = True
+
+    async def _begin_service(self) -> None:
+        namespaces = self._parts.cluster.namespaces
+        with suppress(ConflictError):
+            await namespaces.create_tenant(SHARDS.tenant, {})
+        with suppress(ConflictError):
+            await namespaces.create_namespace(SHARDS, {"bundles": {"numBundles": self._shards}})
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            if name in ("_bundles", "_host", "_parts"):
+                raise RuntimeError("enter the member first: async with Member(…) as member: …")
+            raise AttributeError(f"Member has no attribute {name!r}")
 
     async def __aexit__(
         self,
@@ -213,7 +243,8 @@ class Member(Generic[State]):
         Raises `OperationalError` if none takes it in time.
         """
         bundle = self._bundles.bundle_of_topic(key)
-        return _url((await self._parts.lookups.of_bundle(bundle)).broker)
+        with words_of_shards():
+            return _url((await self._parts.lookups.of_bundle(bundle)).broker)
 
     @property
     def shards(self) -> list[Shard[State]]:
@@ -238,9 +269,10 @@ class Member(Generic[State]):
             raise ConflictError(f"{shard} is not this member's")
         if to == self._address:
             return
-        released = await self._parts.ownership.release(
-            shard.name, reason="moved by the service", destination=to, timeout_s=CLOSE_S
-        )
+        with words_of_shards():
+            released = await self._parts.ownership.release(
+                shard.name, reason="moved by the service", destination=to, timeout_s=CLOSE_S
+            )
         if released is None:
             raise ConflictError(f"{shard} is not this member's")
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from loadmanager.kit.errors import LoadManagerError
 
 NAMESPACE = "service/shards"
 """Where all shards are, as bundles."""
@@ -14,6 +17,9 @@ _WORDS = {
     "broker": "member",
     "brokers": "members",
     "namespace": "service",
+    "open_bundle": "open",
+    "settle_bundle": "close",
+    "close_bundle": "close",
     "advertisedaddress or webserviceport": "address",
 }
 _PATTERN = re.compile(
@@ -30,6 +36,15 @@ def _word(match: re.Match[str]) -> str:
     word = match.group()
     other = _WORDS.get(word.lower(), "")
     return other.capitalize() if word[0].isupper() else other
+
+
+@contextmanager
+def words_of_shards() -> Iterator[None]:
+    """Errors are raised in these words."""
+    try:
+        yield
+    except LoadManagerError as error:
+        raise type(error)(of_shards(str(error))) from error
 
 
 def lines_of_shards(event: str, fields: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:

@@ -66,7 +66,13 @@ class LocalMember:
         """Join."""
         self._store = tree.session(timeout_s=SESSION_S)
         await self._store.__aenter__()
-        await self.member._join(self._store, LoopTime(), lambda _own: SetSampler(self))  # noqa: SLF001
+        try:
+            await self.member._join(self._store, LoopTime(), lambda _own: SetSampler(self))  # noqa: SLF001
+        except BaseException:
+            self.alive = False
+            await self.member._exits.aclose()  # noqa: SLF001
+            await self._store.__aexit__()
+            raise
 
     async def stop(self) -> None:
         """Leave in order."""
@@ -130,8 +136,8 @@ class Members:
             **self._options,
         )
         member = LocalMember(number, service, production_member)
-        self.all.append(member)
         await member.start(self._tree)
+        self.all.append(member)
         return member
 
     async def kill(self, number: int) -> None:
@@ -179,14 +185,18 @@ async def cluster(
     *,
     shards: int = 16,
     eager: bool = True,
+    settle: bool = True,
     settings: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Members]:
-    """Running members, each with a service of its own; on virtual time, in `virtual` tests."""
+    """Running members, each with a service of its own; on virtual time, in `virtual` tests.
+
+    `settle`: begin when every shard is open, if they are opened without being asked for.
+    """
     running = Members(service, settings or {}, shards=shards, eager=eager)
     try:
         for _ in range(members):
             await running.start()
-        if eager:
+        if eager and settle:
             await running.settled()
         yield running
     finally:

@@ -34,8 +34,8 @@ SURFACE = {
     "monotonic_ns>) -> 'None'",
     "AsyncLimiter.acquire": "(self, who: 'str' = '', amount: 'int' = 1) -> 'None'",
     "testing.cluster": "(service: 'Callable[[], Service[Any]]', members: 'int' = 3, *, "
-    "shards: 'int' = 16, eager: 'bool' = True, settings: 'Mapping[str, str] | None' = None) "
-    "-> 'AsyncIterator[Members]'",
+    "shards: 'int' = 16, eager: 'bool' = True, settle: 'bool' = True, "
+    "settings: 'Mapping[str, str] | None' = None) -> 'AsyncIterator[Members]'",
 }
 
 

@@ -83,6 +83,8 @@ class StateRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Grows by one with every change, until the record is removed."""
     owner_session: int = 0
     """The session that owns the bundle, in the states that have an owner. Not in Pulsar."""
+    opening: bool | msgspec.UnsetType = msgspec.UNSET
+    """True: the owner is about to serve the bundle. Only written where that may take long."""
 
     @property
     def owner(self) -> tuple[str, int] | None:
@@ -133,7 +135,7 @@ def assigned(
     return _next(before, UnitState.ASSIGNING, now_ms, force=force, dst_broker=broker)
 
 
-def owned(before: StateRecord, session: int, now_ms: int) -> StateRecord:
+def owned(before: StateRecord, session: int, now_ms: int, *, opening: bool = False) -> StateRecord:
     """The broker that the bundle is assigned to owns it."""
     return _next(
         before,
@@ -142,6 +144,20 @@ def owned(before: StateRecord, session: int, now_ms: int) -> StateRecord:
         dst_broker=before.dst_broker,
         source_broker=before.source_broker,
         owner_session=session,
+        opening=opening or msgspec.UNSET,
+    )
+
+
+def opened(before: StateRecord, now_ms: int) -> StateRecord:
+    """The owner serves the bundle from now on."""
+    return _next(
+        before,
+        UnitState.OWNED,
+        now_ms,
+        force=True,
+        dst_broker=before.dst_broker,
+        source_broker=before.source_broker,
+        owner_session=before.owner_session,
     )
 
 
@@ -150,10 +166,18 @@ def child(broker: str, session: int, now_ms: int) -> StateRecord:
     return _next(None, UnitState.OWNED, now_ms, dst_broker=broker, owner_session=session)
 
 
-def owned_again(before: StateRecord, broker: str, session: int, now_ms: int) -> StateRecord:
+def owned_again(
+    before: StateRecord, broker: str, session: int, now_ms: int, *, opening: bool = False
+) -> StateRecord:
     """The owner begins a new life in the same session, or restores its record."""
     return _next(
-        before, UnitState.OWNED, now_ms, force=True, dst_broker=broker, owner_session=session
+        before,
+        UnitState.OWNED,
+        now_ms,
+        force=True,
+        dst_broker=broker,
+        owner_session=session,
+        opening=opening or msgspec.UNSET,
     )
 
 

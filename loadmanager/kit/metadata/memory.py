@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -48,6 +49,10 @@ class MemoryTree:
     txid: int = 0
     """The id of the last transaction."""
     _session_ids: itertools.count[int] = field(default_factory=lambda: itertools.count(0x1000))
+    _below: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Path → the names of its children."""
+    _ephemeral: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Session → the paths of its nodes."""
 
     def session(
         self, *, timeout_s: float = 2.0, clock_s: Callable[[], float] | None = None
@@ -60,19 +65,29 @@ class MemoryTree:
         return next(self._session_ids)
 
     def children(self, path: str) -> list[str]:
-        prefix = path.rstrip("/") + "/"
-        return sorted(
-            name
-            for node in self.nodes
-            if node.startswith(prefix) and (name := node[len(prefix) :]) and "/" not in name
-        )
+        """The names below a path, sorted."""
+        return sorted(self._below.get(path.rstrip("/"), ()))
 
     def end_session(self, session_id: int) -> None:
         """Remove the ephemeral nodes of a session."""
-        ephemeral = [
-            path for path, node in self.nodes.items() if node.ephemeral_owner == session_id != 0
-        ]
+        ephemeral = sorted(self._ephemeral.pop(session_id, ()))
         self.apply([Delete(path) for path in ephemeral], 0)
+
+    def _set(self, path: str, node: Node | None) -> None:
+        """Write a node, or remove it."""
+        before, (parent, _, name) = self.nodes.get(path), path.rpartition("/")
+        if before is not None and before.ephemeral_owner in self._ephemeral:
+            self._ephemeral[before.ephemeral_owner].discard(path)
+        if node is None:
+            del self.nodes[path]
+            self._below[parent].discard(name)
+            if not self._below[parent]:
+                del self._below[parent]
+            return
+        self.nodes[path] = node
+        self._below[parent].add(name)
+        if node.ephemeral_owner:
+            self._ephemeral[node.ephemeral_owner].add(path)
 
     def apply(self, operations: Sequence[Operation], session_id: int) -> None:
         """Do all operations or none, then notify the sessions.
@@ -80,16 +95,18 @@ class MemoryTree:
         Raises `ConflictError` or `_NoNodeError` for the first operation that fails.
         """
         self.txid += 1
-        before = dict(self.nodes) if len(operations) > 1 else None
+        before: list[tuple[str, Node | None]] = []
         changes: list[Change] = []
         try:
             for operation in operations:
+                before.append((operation.path, self.nodes.get(operation.path)))
                 change = self._apply(operation, session_id)
                 if change is not None:
                     changes.append(change)
         except ConflictError:
-            if before is not None:
-                self.nodes = before
+            for path, node in reversed(before[:-1]):
+                if self.nodes.get(path) is not node:
+                    self._set(path, node)
             raise
         for change in changes:
             for session in self.sessions:
@@ -106,14 +123,15 @@ class MemoryTree:
             raise VersionConflictError(f"{path} has changed meanwhile")
         match operation:
             case Put(value=value):
-                self.nodes[path] = replace(
+                changed = replace(
                     node, value=value, version=node.version + 1, changed_txid=self.txid
                 )
+                self._set(path, changed)
                 return Change(ChangeKind.CHANGED, path)
             case Delete():
-                if self.children(path):
+                if path in self._below:
                     raise _NotEmptyError(f"{path} has children")
-                del self.nodes[path]
+                self._set(path, None)
                 return Change(ChangeKind.DELETED, path)
             case Check():
                 return None
@@ -128,7 +146,7 @@ class MemoryTree:
         if parent.ephemeral_owner:
             raise ConflictError(f"the parent of {path} is ephemeral")
         owner = session_id if operation.ephemeral else 0
-        self.nodes[path] = Node(operation.value, 0, owner, self.txid, self.txid)
+        self._set(path, Node(operation.value, 0, owner, self.txid, self.txid))
         return Change(ChangeKind.CREATED, path)
 
 

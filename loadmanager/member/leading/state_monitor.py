@@ -35,7 +35,7 @@ log = get_logger("leader")
 class Placer(Protocol):
     """Chooses brokers (`member.assigning.Assigning`)."""
 
-    def choose_all(self, bundles: list[str]) -> list[Placement]:
+    def choose_all(self, bundles: Sequence[str]) -> list[Placement]:
         """Choose a broker for each bundle."""
         ...
 
