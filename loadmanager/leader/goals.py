@@ -37,7 +37,7 @@ ORDERS_MAX = 50
 MOVES_SHOWN = 200
 AT_ONCE, LOOKS = 5, 20
 """Moves between two looks: so many, or this part of the plan if that is more."""
-FRESH_MAX_S = 60.0
+FRESH_MAX_S = 30.0
 """The next moves wait so long at most for reports that are newer than the last ones."""
 DAY_MS = 86_400_000
 """An order that says no end ends a day after it may begin."""
@@ -68,7 +68,7 @@ class _Work:
     refused: dict[str, str] = field(default_factory=dict)
     """Bundle → why it is not moved any more for this order."""
 
-    def take(self, now_ms: int) -> None:
+    def take(self) -> None:
         """The batch has ended."""
         for move in self.batch:
             if move.state is MoveState.DONE:
@@ -80,7 +80,8 @@ class _Work:
             name for move in self.batch for name in (move.source, move.destination) if name
         }
         self.left = {move.bundle: move.source for move in self.batch}
-        self.batch, self.ended_ms = [], now_ms
+        self.ended_ms = max(move.ended_at or 0 for move in self.batch)
+        self.batch = []
 
 
 @dataclass(slots=True, kw_only=True)
@@ -321,7 +322,7 @@ class TermGoals:
         if work.batch:
             order = self._counted(order)
             await self._store(order)
-            work.take(self._now_ms())
+            work.take()
         if work.failures >= FAILURES_MAX:
             text = next(reversed(work.refused.values()))
             await self._end(order, Reason("MovesFail", f"{work.failures} in a row: {text}"))
@@ -334,7 +335,7 @@ class TermGoals:
             return True
         reports = self.moves.cluster.brokers.reports
         return all(
-            reports[broker].last_update > work.ended_ms
+            reports[broker].last_update >= work.ended_ms
             for broker in work.touched
             if broker in reports
         )

@@ -443,6 +443,38 @@ async def test_decisions_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
         assert "0 bundles would move" in (await shell.run("dry-run", at=1))[1]
 
 
+async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is reached needs no order; a goal is one; limits and times are said as people do."""
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        assert (await shell.run("goals", "list", at=1))[1] == "no goal was proposed yet"
+        status, out, _ = await shell.run("goals", "propose", "--even", "99", at=1)
+        assert (status, "is reached already: nothing has to be moved" in out) == (0, True)
+        for wrong in ((), ("--even", "5", "--spare"), ("--even", "5", "--by", "noon")):
+            assert (await shell.run("goals", "propose", *wrong))[0] == 2
+        status, _, err = await shell.run("goals", "propose", "--fill", "nobody:1")
+        assert (status, "nobody:1 is not active" in err) == (1, True)
+        status, _, err = await shell.run("goals", "propose", "--spare", "--window", "noon")
+        assert (status, "Mon-Fri 22:00-06:00 Europe/Berlin" in err) == (1, True)
+        names = list((await served.brokers[0].use.namespaces.bundles(ORDERS)).names)
+        await served.own(*names, at=1)
+        empty = ("goals", "propose", "--empty", served.broker_id(1), "--max-moves", "2")
+        status, out, _ = await shell.run(*empty, "--by", "2h", "--stay", names[0])
+        assert status == 0
+        assert "2 moves; ends at its limits, before the goal" in out
+        (goal, _) = (await shell.json("goals", "list"))["goals"]
+        assert f"approve with: loadmanager admin goals approve {goal['id']}" in out
+        assert goal["limits"]["stay"] == [names[0]]
+        status, out, _ = await shell.run("goals", "approve", goal["id"], "--at", "1h")
+        assert (status, "is approved and carried out from 20" in out) == (0, True)
+        status, out, _ = await shell.run("goals", "show", goal["id"])
+        assert "approved" in out
+        assert f"stay: {names[0]}" in out
+        stopped = (0, f"goal {goal['id']} is stopped after 0 moves")
+        assert (await shell.run("goals", "stop", goal["id"]))[:2] == stopped
+        assert (await shell.run("goals", "stop", goal["id"]))[0] == 1
+
+
 async def test_drain(capsys: pytest.CaptureFixture[str]) -> None:
     """Every bundle of the broker moves elsewhere, and it stays cordoned; with --stop it is told to
     stop; an unknown broker and the last broker are refused.

@@ -68,6 +68,29 @@ SEALED = {
     "plan": PLAN,
     "moves": [MOVE],
 }
+GOAL = {
+    "id": "7-g1",
+    "goal": {"kind": "even", "withinPoints": 5},
+    "limits": {"untilMs": 9, "windows": ["22:00-06:00"], "stay": ["acme"]},
+    "state": "approved",
+    "madeMs": 1,
+    "approvedMs": 2,
+    "endedMs": None,
+    "ended": None,
+    "note": "n",
+    "promise": {
+        "curve": [
+            {"moves": n, "traffic": n, "clients": n, "spread": 0.1, "farthest": 0.2} for n in (0, 1)
+        ],
+        "reached": True,
+        "ends": {"code": "Reached"},
+        "error": 0.1,
+    },
+    "progress": {"ordered": 1, "arrived": 1, "farthest": 0.1},
+    "waits": {"code": "Paused", "text": "t"},
+    "pauseSeconds": 1.0,
+    "moves": [{"bundle": BUNDLE, "source": "a", "destination": "b", "why": {"usage": 1}}],
+}
 CORDON = {
     "broker": BROKER,
     "since": 1,
@@ -208,6 +231,9 @@ ANSWERS: list[tuple[str, Any]] = [
     (r"POST .*/dry-runs", SEALED),
     (r"GET .*/plans", {"plans": [SEALED]}),
     (r"(GET|POST) .*/plans/.*", SEALED),
+    (r"GET .*/goals", {"goals": [GOAL]}),
+    (r"POST .*/goals", {**GOAL, "state": "proposed"}),
+    (r"(GET|POST) .*/goals/.*", GOAL),
     (
         r"GET .*/moves",
         {"paused": {"until": 1, "note": "n"}, "waiting": 0, "running": 0, "moves": [MOVE]},
@@ -261,6 +287,7 @@ COMMANDS: dict[str, Sequence[str]] = {
             "decisions",
             "dry-run",
             "plans list",
+            "goals list",
             "moves list",
             "moves resume",
             "audit",
@@ -307,6 +334,10 @@ COMMANDS: dict[str, Sequence[str]] = {
     "plans show": ("p",),
     "plans execute": ("p",),
     "plans approve": ("p",),
+    "goals propose": ("--even", "5"),
+    "goals show": ("7-g1",),
+    "goals approve": ("7-g1",),
+    "goals stop": ("7-g1",),
     "watch": ("--count", str(len(EVENTS))),
     "moves cancel": ("--all",),
     "roles disconnect": ("app",),

@@ -7,15 +7,17 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from steer.fake_pulsar import NAMESPACE
-from steer.watched import ACT, AGAIN_S, MANY_MOVES, Watching, watching
+from steer.fake_pulsar import NAMESPACE, a_pulsar
+from steer.watched import ACT, AGAIN_S, MANY_MOVES, Watching, beside, watching
 
 from loadmanager.engine.history.records import Decision
 from loadmanager.engine.moves.move import Author
+from loadmanager.engine.plans.goals import Emptied, Even, PlanLimits
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.kit.errors import ConflictError
 from loadmanager.lab.deciding import Deciding
 from loadmanager.lab.lines import decode_line
+from loadmanager.leader.goals import AT_ONCE
 from loadmanager.leader.ports.operating import DriftError
 from loadmanager.steer import settings_file as fleet
 from loadmanager.steer.snapshot_line import snapshot_line
@@ -146,6 +148,44 @@ async def test_a_plan_waits_for_approval_and_is_carried_out_exactly(tmp_path: Pa
         assert daemon.pulsar.moved == planned
         with pytest.raises(DriftError, match="carried out already"):
             await daemon.work.operations.plans.execute(plan_id)
+
+
+@pytest.mark.parametrize("extensible", [False, True])
+async def test_a_goal_is_reached_beside_pulsar(tmp_path: Path, *, extensible: bool) -> None:
+    """It is kept when the daemon starts again, within the same limits."""
+    async with a_pulsar(3, extensible=extensible) as pulsar:
+        pulsar.spread([12, 2, 2])
+        pulsar.switch_off()
+        async with beside(pulsar, tmp_path, APPROVE) as daemon:
+            await daemon.cycle()
+            goals = daemon.work.operations.goals
+            shown = await goals.propose(Emptied(pulsar.brokers[0]), PlanLimits(moves=7), "weekly")
+            assert shown.promise.moves == 7
+            assert pulsar.moved == []
+            await goals.approve(shown.id)
+            await daemon.goal_step()
+            assert len(pulsar.moved) == AT_ONCE
+        async with beside(pulsar, tmp_path, APPROVE, epoch=2) as daemon:
+            await daemon.cycle()
+            goals = daemon.work.operations.goals
+            assert goals.goal(shown.id).progress.ordered == AT_ONCE
+            for _ in range(4):
+                await daemon.goal_step()
+            ended = goals.goal(shown.id)
+            assert ended.ended is not None
+            assert (ended.ended.code, ended.progress.ordered) == ("Limits", 7)
+            assert len(pulsar.moved) == 7
+
+
+async def test_a_goal_is_refused_where_nothing_may_move(tmp_path: Path) -> None:
+    """It is planned in every mode."""
+    async with watching(tmp_path, settings={"mode": "advise"}) as daemon:
+        await daemon.cycle()
+        goals = daemon.work.operations.goals
+        shown = await goals.propose(Even(15), PlanLimits())
+        assert shown.promise.moves
+        with pytest.raises(ConflictError, match="start the daemon with --mode approve"):
+            await goals.approve(shown.id)
 
 
 async def test_a_plan_that_drifted_is_refused(tmp_path: Path) -> None:

@@ -87,6 +87,13 @@ class Watching:
         await self.work.shed()
         await self.work.moves.idle()
 
+    async def goal_step(self) -> None:
+        """Go on with the goals, wait for the moves, and read what has become of it."""
+        await self.work.operations.goals.step()
+        await self.work.moves.idle()
+        self.clock.pass_s(15)
+        await self.work.read()
+
 
 @asynccontextmanager
 async def watching(

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import aiohttp
+import pytest
 from broker.admin.serving import ORDERS, Served, serving
 from clusters.running import eventually, until
 from system.raw import a_send
@@ -268,6 +269,61 @@ async def test_a_sealed_plan_is_carried_out_exactly() -> None:
         assert await refused_again(served, plan) == ["executed", "owner", "refused"]
         (listed,) = (await served.get(f"{V1}/plans"))["plans"]
         assert (listed["id"], listed["state"]) == (plan["id"], "executed")
+
+
+async def test_a_goal_is_proposed_approved_and_reached() -> None:
+    """Over HTTP: nothing moves before the approval; afterwards the order says what has come."""
+    async with hot_broker() as served:
+        await uses(served, 50)
+        wanted = {"goal": {"kind": "emptied", "broker": served.broker_id(1)}, "note": "why"}
+        order = (await served.ask("POST", f"{V1}/goals", wanted)).body
+        assert (order["state"], order["note"], len(order["moves"])) == ("proposed", "why", 2)
+        assert order["promise"]["ends"]["code"] == "Reached"
+        assert [point["moves"] for point in order["promise"]["curve"]] == [0, 1, 2]
+        assert served.owners() == {FIRST: served.broker_id(1), SECOND: served.broker_id(1)}
+        approved = await served.ask("POST", f"{V1}/goals/{order['id']}/approve")
+        assert (approved.status, approved.body["state"]) == (200, "approved")
+        assert (await served.ask("POST", f"{V1}/goals/{order['id']}/approve")).status == 409
+        cluster = (await served.get(f"{V1}/cluster"))["brokers"]
+        assert {one["broker"] for one in cluster if one["state"] == "cordoned"} == {
+            served.broker_id(1)
+        }
+
+        async def progress() -> Any:
+            for broker in served.brokers:  # which report as their usage changes
+                broker.sampler.cpu_percent = 55 - broker.sampler.cpu_percent / 2
+                await broker.parts.member.reporter.sample()
+            return await served.get(f"{V1}/goals/{order['id']}")
+
+        ended = await eventually(progress, lambda shown: shown["state"] == "ended")
+        assert ended["ended"]["code"] == "Reached"
+        assert ended["progress"]["arrived"] == 2
+        assert served.owners() == {FIRST: served.broker_id(0), SECOND: served.broker_id(0)}
+        (listed,) = (await served.get(f"{V1}/goals"))["goals"]
+        assert listed["id"] == order["id"]
+        assert (await served.ask("POST", f"{V1}/goals/{order['id']}/stop")).status == 409
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "text"),
+    [
+        ({}, 400, "goal"),
+        ({"goal": {"kind": "perfect"}}, 400, "perfect"),
+        ({"goal": {"kind": "even", "withinPoints": -1}}, 412, "even within -1 points"),
+        ({"goal": {"kind": "filled", "broker": "nobody:1"}}, 404, "nobody:1 is not active"),
+        ({"goal": {"kind": "spare"}, "limits": {"windows": ["noon"]}}, 412, "a window such as"),
+        ({"goal": {"kind": "spare"}, "limits": {"moves": "x"}}, 400, "limits.moves"),
+        ({"goal": {"kind": "spare"}, "note": "x" * 501}, 412, "at most 500"),
+    ],
+)
+async def test_goals_that_cannot_be_are_refused(body: Any, status: int, text: str) -> None:
+    """With what to do about it."""
+    async with serving(2) as served:
+        answer = await served.ask("POST", f"{V1}/goals", body)
+        assert (answer.status, text in answer.body["reason"]) == (status, True), answer.body
+        for request in (("GET", ""), ("POST", "/approve"), ("POST", "/stop")):
+            method, path = request
+            assert (await served.ask(method, f"{V1}/goals/1-g9{path}")).status == 404
 
 
 async def refused_again(served: Served, plan: Any) -> list[str]:
