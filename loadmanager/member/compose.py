@@ -36,8 +36,8 @@ from loadmanager.member.lookup import Lookups
 from loadmanager.member.modular import ModularManager
 from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.not_opened import Refusals
-from loadmanager.member.ownership import Ownership
-from loadmanager.member.ownership_log import OwnershipLog
+from loadmanager.member.ownership.log import OwnershipLog
+from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.placement_policies import PlacementPolicies
 from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.recorder import Recorder

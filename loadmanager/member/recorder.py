@@ -21,7 +21,7 @@ from loadmanager.kit.tasks import Interval, every, sleep
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.limit import Limit
 from loadmanager.member.base import Base
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting, TopicTraffic
 from loadmanager.member.reporter import Reporter
 

@@ -32,7 +32,7 @@ from loadmanager.kit.system.settings import SamplerSettings
 from loadmanager.kit.tasks import Interval, every, sleep
 from loadmanager.kit.units import MIB
 from loadmanager.member.base import Base, Cluster
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.traffic import bundle_traffic
 
