@@ -15,7 +15,8 @@ from loadmanager.cli.options import FILE, Command, CommandGroup, log_format
 from loadmanager.kit.errors import ConfigError
 from loadmanager.leader.plugins import register_plugins
 from loadmanager.steer.commands import one_snapshot, restore, restore_when_silent
-from loadmanager.steer.compose import FleetOptions, run_fleet
+from loadmanager.steer.compose import FleetOptions
+from loadmanager.steer.process import run_fleet
 from loadmanager.steer.settings_file import ClusterSettings, clusters, read_file
 
 EXAMPLES = """examples:

@@ -31,9 +31,9 @@ from loadmanager.kit.names import NamespaceName
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.documents.decisions import of_placement
 from loadmanager.member.base import Base, Cluster
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership.ownership import Ownership
+from loadmanager.member.ownership.state_records import StateRecords
 from loadmanager.member.ports.lookup import Lookup
-from loadmanager.member.state_records import StateRecords
 
 Observe = Callable[[int, int, Plan], None]
 """Called with the epoch, the cycle and the plan of decisions."""

@@ -18,8 +18,7 @@ from loadmanager.kit.metadata.store import Store
 from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.metrics.settings import MetricsSettings
 from loadmanager.kit.sampler import OwnTraffic
-from loadmanager.kit.system.settings import SamplerSettings
-from loadmanager.kit.tasks import Interval, every, retrying
+from loadmanager.kit.tasks import retrying
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.leader.brokers import Brokers
 from loadmanager.leader.decision_telemetry import Counts
@@ -37,8 +36,8 @@ from loadmanager.member.lookup import Lookups
 from loadmanager.member.modular import ModularManager
 from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.not_opened import Refusals
-from loadmanager.member.ownership import Ownership
-from loadmanager.member.ownership_log import OwnershipLog
+from loadmanager.member.ownership.log import OwnershipLog
+from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.placement_policies import PlacementPolicies
 from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.recorder import Recorder
@@ -47,7 +46,7 @@ from loadmanager.member.session_keeper import SessionKeeper
 from loadmanager.member.stopping import stop
 from loadmanager.member.telemetry import BrokerTelemetry
 from loadmanager.member.unloading import Unloading
-from loadmanager.member.wellness import STEP_S, Wellness
+from loadmanager.member.wellness import Wellness
 from loadmanager.member.world import World
 
 
@@ -256,7 +255,7 @@ class ComposedMember:
 
     async def join(self) -> None:
         """Register this member, so that it gets work, and start its periodic steps."""
-        scope, broker, steps = self.base.scope, self.base.broker, self.base.steps
+        scope = self.base.scope
         scope.spawn(self.session_keeper.watch_lease(), "lease")
         scope.spawn(self.session_keeper.watch_session(), "session")
         await self.manager.begin()
@@ -264,21 +263,11 @@ class ComposedMember:
         scope.spawn(self.session_keeper.keep_registered(), "registration")
         scope.spawn(self._leadership.follow(), "follow-leader")
         scope.spawn(self._leadership.run(), "leadership")
-        sampling = Interval(
-            self.base.settings.live(SamplerSettings), lambda sampler: sampler.interval_minutes * 60
-        )
-        reporting = Interval(broker, lambda settings: settings.report_interval_min_ms / 1000)
-        recording = Interval(broker, lambda settings: settings.history_interval_s)
-        first_s = min(1.0, sampling())
-        scope.spawn(
-            every(sampling, self.reporter.sample, "sample", steps, first_after_s=first_s), "sample"
-        )
-        scope.spawn(every(reporting, self.reporter.tick, "report", steps), "report")
-        if broker.value.unwell_gives_up:
-            for step, name in ((self.wellness.step, "wellness"), (self.wellness.pulse, "pulse")):
-                scope.spawn(every(lambda: STEP_S, step, name, steps), name)
+        self.reporter.begin()
+        if self.base.broker.value.unwell_gives_up:
+            self.wellness.begin()
         if self._recorder is not None:
-            scope.spawn(every(recording, self._recorder.sample, "record", steps), "record")
+            self._recorder.begin()
 
     async def stop(self, unloads_per_s_max: int, hang_up: Callable[[], Awaitable[None]]) -> None:
         """Stop gracefully; see `member.stopping`."""

@@ -27,16 +27,16 @@ from loadmanager.member.base import Base, Cluster
 from loadmanager.member.leading.state_monitor import Placer, StateMonitor
 from loadmanager.member.leading.term import Listeners
 from loadmanager.member.load_data import LoadPublisher, LoadStore
-from loadmanager.member.locks import Locks
 from loadmanager.member.owner_splits import OwnerSplits
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership.locks import Locks
+from loadmanager.member.ownership.ownership import Ownership
+from loadmanager.member.ownership.state_cache import StateCache
+from loadmanager.member.ownership.state_records import StateRecords
 from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.published_feed import PublishedFeed
 from loadmanager.member.record_orders import RecordOrders
 from loadmanager.member.reporter import Reporter
 from loadmanager.member.settings import StateSettings
-from loadmanager.member.state_cache import StateCache
-from loadmanager.member.state_records import StateRecords
 
 RELEASE_ASKED_AFTER_S = (0.0, 0.05, 0.2, 1.0)
 """Waits before the questions how the source released a bundle."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata import paths
 from loadmanager.member.base import Base, Cluster
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership.ownership import Ownership
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,8 @@ from loadmanager.kit.metadata.once import Once
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.tasks import sleep
 from loadmanager.member.base import Base, Cluster
-from loadmanager.member.claims import Owner
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership.claims import Owner
+from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.lookup import Lookup
 
 LEADER_WAIT_S = 5.0

@@ -15,10 +15,10 @@ from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.ports.mover import Release
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.leading.term import Listeners
-from loadmanager.member.locks import Locks
 from loadmanager.member.lookup import Search
-from loadmanager.member.owners import stored_owner
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership.locks import Locks
+from loadmanager.member.ownership.owners import stored_owner
+from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.reporter import Reporter
 
@@ -52,7 +52,7 @@ class ModularManager:
         """There is nothing to begin."""
 
     async def owner(self, bundle: str) -> str | None:
-        """See `member.owners.stored_owner`."""
+        """See `member.ownership.owners.stored_owner`."""
         return await stored_owner(self._base.store, bundle)
 
     def view(self) -> ClusterView:

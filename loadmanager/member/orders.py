@@ -13,7 +13,7 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.names import NamespaceName
 from loadmanager.leader.ports.mover import Released
 from loadmanager.member.base import Base, Cluster
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.splitting import Splitting
 from loadmanager.member.unloading import Unloading

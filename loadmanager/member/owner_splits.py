@@ -25,7 +25,7 @@ from loadmanager.kit.names import NamespaceName, is_system_namespace
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.documents.decisions import of_split
 from loadmanager.member.base import Base, Cluster
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.traffic import bundle_traffic
 

@@ -11,9 +11,9 @@ from loadmanager.engine.ownership.states import BundleState, LifeCause
 from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalError
 from loadmanager.kit.tasks import sleep
 from loadmanager.member.base import Base, Cluster
-from loadmanager.member.claims import RETRY_FIRST_S, RETRY_MAX_S
-from loadmanager.member.ownership import NotOpenedError, Ownership
-from loadmanager.member.state_records import StateRecords
+from loadmanager.member.ownership.claims import RETRY_FIRST_S, RETRY_MAX_S
+from loadmanager.member.ownership.ownership import NotOpenedError, Ownership
+from loadmanager.member.ownership.state_records import StateRecords
 
 TAKES_AT_ONCE_MAX = 64
 

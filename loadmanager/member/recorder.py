@@ -17,11 +17,11 @@ from loadmanager.engine.load.usage import max_weighted_usage
 from loadmanager.engine.moves.move import Move
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.kit.history.port import History
-from loadmanager.kit.tasks import sleep
+from loadmanager.kit.tasks import Interval, every, sleep
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.limit import Limit
 from loadmanager.member.base import Base
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting, TopicTraffic
 from loadmanager.member.reporter import Reporter
 
@@ -46,6 +46,12 @@ class Recorder:
     def __post_init__(self) -> None:
         """Begin the first interval now."""
         self._sampled_s = self.base.clock.monotonic_s()
+
+    def begin(self) -> None:
+        """Sample at intervals, in the member's scope."""
+        base = self.base
+        recording = Interval(base.broker, lambda settings: settings.history_interval_s)
+        base.scope.spawn(every(recording, self.sample, "record", base.steps), "record")
 
     def on_plan(self, epoch: int, cycle: int, plan: Plan) -> None:
         """The leader, which is this broker, decided."""

@@ -28,10 +28,11 @@ from loadmanager.kit.metadata.store import (
     delete_below,
 )
 from loadmanager.kit.sampler import Reading, Sampler, SensorFault, SystemUsage
-from loadmanager.kit.tasks import sleep
+from loadmanager.kit.system.settings import SamplerSettings
+from loadmanager.kit.tasks import Interval, every, sleep
 from loadmanager.kit.units import MIB
 from loadmanager.member.base import Base, Cluster
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.traffic import bundle_traffic
 
@@ -95,6 +96,17 @@ class Reporter:
         which publishes none.
         """
         return msgspec.json.encode(self.report) if self.extensible else self.published
+
+    def begin(self) -> None:
+        """Sample the machine and report at intervals, in the member's scope."""
+        base = self.base
+        sampler = base.settings.live(SamplerSettings)
+        sampling = Interval(sampler, lambda settings: settings.interval_minutes * 60)
+        reporting = Interval(base.broker, lambda settings: settings.report_interval_min_ms / 1000)
+        first_s = min(1.0, sampling())
+        sample = every(sampling, self.sample, "sample", base.steps, first_after_s=first_s)
+        base.scope.spawn(sample, "sample")
+        base.scope.spawn(every(reporting, self.tick, "report", base.steps), "report")
 
     async def sample(self) -> None:
         """Sample the system; logs each failure of a sensor, and its recovery, once."""

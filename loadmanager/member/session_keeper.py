@@ -14,7 +14,7 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.store import SessionState, Store
 from loadmanager.kit.tasks import retrying, sleep
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting, SelfFencing
 
 CHECK_INTERVAL_S = 0.1

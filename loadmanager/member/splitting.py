@@ -29,7 +29,7 @@ from loadmanager.kit.errors import BadInputError, ConflictError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import NamespaceName
 from loadmanager.member.base import Base, Cluster
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting, TopicTraffic
 from loadmanager.member.ports.topics import TopicNames
 

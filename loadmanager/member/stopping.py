@@ -12,7 +12,7 @@ from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalE
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.election import StoreElection
 from loadmanager.kit.tasks import for_each, sleep
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.reporter import Reporter
 from loadmanager.member.settings import BrokerSettings
 

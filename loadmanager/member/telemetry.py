@@ -16,7 +16,7 @@ from loadmanager.member.base import Base, Cluster
 from loadmanager.member.hooks import HOOKS, Hooks
 from loadmanager.member.lookup import Lookups
 from loadmanager.member.move_pauses import Pauses
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.reporter import Reporter
 from loadmanager.member.session_keeper import SessionKeeper
 from loadmanager.member.wellness import Wellness

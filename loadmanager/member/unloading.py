@@ -12,7 +12,7 @@ from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.tasks import for_each
 from loadmanager.leader.ports.mover import Released
 from loadmanager.member.base import Base, Cluster
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
 
 AT_ONCE_MAX = 20

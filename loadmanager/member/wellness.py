@@ -23,6 +23,7 @@ from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.store import VersionConflictError
+from loadmanager.kit.tasks import every
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ports.hosting import Hosting, SelfChecking
 
@@ -105,6 +106,12 @@ class Wellness:
     _said_s: float | None = None
     _cleaned: bool = False
     _pulse_s: float = float("inf")
+
+    def begin(self) -> None:
+        """Look at this broker at intervals, in the member's scope."""
+        base = self.base
+        for step, name in ((self.step, "wellness"), (self.pulse, "pulse")):
+            base.scope.spawn(every(lambda: STEP_S, step, name, base.steps), name)
 
     def lost_lease(self) -> None:
         """The session could not be proven, or the loop stood still: once for both together."""

@@ -32,7 +32,7 @@ from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.settings import ThrottlingSettings
 from loadmanager.member import compose
 from loadmanager.member.extensible import ExtensibleManager
-from loadmanager.member.ownership import OPEN_TIMEOUT_S
+from loadmanager.member.ownership.ownership import OPEN_TIMEOUT_S
 from loadmanager.member.world import World, base_of
 from loadmanager.sharding.alone import NoPeers
 from loadmanager.sharding.eager import EVERY_S, EagerOwnership

@@ -144,9 +144,3 @@ def _pasted(action: str, namespace: str, *options: str) -> str:
         if namespace[0] == "-"
         else line
     )
-
-
-def switch_command(name: str, *, on: bool) -> str:
-    """The `pulsar-admin` command line that switches one of Pulsar's own on or off."""
-    value = str(on).lower()
-    return f"pulsar-admin brokers update-dynamic-config --config {name} --value {value}"

@@ -17,11 +17,13 @@ from loadmanager.kit.metadata.leader import Leader
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.kit.system.notify import notify
 from loadmanager.kit.tasks import Scope, Steps, every
-from loadmanager.steer.compose import CHECK_S, SIGN, reader_of, switch_on
+from loadmanager.steer.compose import CHECK_S, SIGN
 from loadmanager.steer.dead_man import DeadMan
 from loadmanager.steer.files.note import FileNote
 from loadmanager.steer.files.wishes_file import WishesFile
 from loadmanager.steer.fleet_work import FleetOutside, build_fleet_work
+from loadmanager.steer.load_reports import reader_of
+from loadmanager.steer.own_balancing import switch_on
 from loadmanager.steer.pulsar.client import PulsarClient
 from loadmanager.steer.pulsar.orders import AdminOrders
 from loadmanager.steer.settings_file import ClusterSettings

@@ -1,35 +1,29 @@
-"""The daemon that steers Pulsar clusters: one process, a scope for each cluster."""
+"""One Pulsar cluster of the daemon: it waits for its lock, then it watches, steers and serves."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import random
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from msgspec import convert, structs
+from msgspec import convert
 
 from loadmanager import __version__
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.errors import ConfigError, LoadManagerError, OperationalError
+from loadmanager.kit.errors import ConfigError, OperationalError
 from loadmanager.kit.history.history import FLUSH_S, FileHistory
 from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.kit.logger import get_logger
-from loadmanager.kit.logs import configure
 from loadmanager.kit.metadata.leader import Leader, Term
 from loadmanager.kit.metrics.page import MetricsPage
 from loadmanager.kit.private_files import FILE_MODE, bind_private
 from loadmanager.kit.security.tokens import TokenVerifier
-from loadmanager.kit.system import open_files
 from loadmanager.kit.system.clock import SystemClock
-from loadmanager.kit.system.ending import Ending
 from loadmanager.kit.system.folder_lock import locked
-from loadmanager.kit.system.notify import notify
 from loadmanager.kit.tasks import Scope, Steps, every, sleep
 from loadmanager.kit.telemetry import Source, Telemetry
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
@@ -38,35 +32,30 @@ from loadmanager.leader.audit import AuditLog
 from loadmanager.leader.ports.wishes import WishBook
 from loadmanager.leader.present_leader import PresentLeader
 from loadmanager.steer import telemetry
-from loadmanager.steer.advice import switch_command
 from loadmanager.steer.daemon_note import Unwritten
-from loadmanager.steer.documents import AdviceShown, FleetShown, Mode
+from loadmanager.steer.documents import Mode
 from loadmanager.steer.files.note import FileNote
 from loadmanager.steer.files.wishes_file import WishesFile
 from loadmanager.steer.fleet_work import FleetOutside, build_fleet_work
 from loadmanager.steer.http.fleet import FleetServer
 from loadmanager.steer.http.fleet_access import FleetGuard
 from loadmanager.steer.http.fleet_routes import FleetUse
-from loadmanager.steer.load_reports import LoadReports
+from loadmanager.steer.load_reports import reader_of
 from loadmanager.steer.namespaces import FleetNamespaces
-from loadmanager.steer.picture import OWN_BALANCING
+from loadmanager.steer.own_balancing import hand_back
 from loadmanager.steer.ports.note import Note
 from loadmanager.steer.pulsar.client import PulsarClient
 from loadmanager.steer.pulsar.orders import AdminOrders
-from loadmanager.steer.pulsar.reader import AdminReader
-from loadmanager.steer.pulsar.settings import METADATA_URL
 from loadmanager.steer.settings import ACT, APPROVE
 from loadmanager.steer.settings_file import ClusterSettings
-from loadmanager.steer.snapshot_line import snapshot_line
 from loadmanager.steer.steady import Steady
 from loadmanager.steer.terms import Terms
+from loadmanager.steer.watched_cluster import WatchedCluster
 from loadmanager.steer.work import FleetWork
 
 AGAIN_S = 15.0
 """A cluster whose tasks ended by a bug starts again after this time."""
 CHECK_S = 5.0
-STOP_S = 80.0
-"""A stop takes so long at most."""
 ACTED = "acted.json"
 """The file with what the daemon did lately."""
 SIGN = "alive"
@@ -85,54 +74,6 @@ class FleetOptions:
     """Address of the first cluster's HTTP API; each further one has the next port."""
     log_level: str = "info"
     log_format: str | None = None
-
-
-def run_fleet(clusters: Sequence[ClusterSettings], options: FleetOptions) -> int:
-    """Run until a signal comes; returns the exit status.
-
-    Raises `ConfigError` or `OperationalError` when it cannot start.
-    """
-    json = None if options.log_format is None else options.log_format == "json"
-    configure(options.log_level, json=json, broker="fleet")
-    open_files.raise_limit()
-    with Ending(lambda: STOP_S) as ending:
-        return asyncio.run(_Daemon(clusters, options).run(ending))
-
-
-class _Daemon:
-    def __init__(self, clusters: Sequence[ClusterSettings], options: FleetOptions) -> None:
-        self._options = options
-        self._stop = asyncio.Event()
-        self._steps = Steps()
-        cap = open_files.connections_cap()
-        if cap:  # half of the files are for HTTP, the same number for each cluster
-            cap = max(1, cap // (2 * len(clusters)))
-        self._clusters = [
-            ClusterDaemon(
-                settings,
-                options,
-                port=options.listen[1] and options.listen[1] + number,
-                connections_cap=cap,
-            )
-            for number, settings in enumerate(clusters)
-        ]
-
-    async def run(self, ending: Ending) -> int:
-        ending.listen(self._stop.set)
-        with contextlib.ExitStack() as stack:
-            for cluster in self._clusters:
-                cluster.listen(stack)
-            async with Scope("fleet") as scope:
-                for cluster in self._clusters:
-                    step = f"cluster-{cluster.name}"
-                    scope.spawn(every(lambda: AGAIN_S, cluster.run_once, step, self._steps), step)
-                notify("READY=1")
-                await self._stop.wait()
-                notify("STOPPING=1")
-                log.info("stopping")
-                scope.cancel()
-        log.info("stopped")
-        return 0
 
 
 @dataclass(slots=True)
@@ -272,7 +213,7 @@ class ClusterDaemon:
                 goes = True
                 try:
                     work.begin()
-                    await self._until_the_clock_is_set()
+                    await Steady(self.clock).watch(CHECK_S)
                 except OperationalError:
                     goes = False
                     raise
@@ -281,7 +222,7 @@ class ClusterDaemon:
                     self._remove_local_socket()
                     await server.stop()
                     if goes:
-                        await self._say_goodbye(client, work)
+                        await self._hand_back(client, work)
 
     def _build_guard(self) -> FleetGuard:
         verifier = TokenVerifier(self.settings.tokens) if self.settings.has_tokens else None
@@ -300,13 +241,6 @@ class ClusterDaemon:
         if self.settings.api.socket:
             Path(self.settings.api.socket).unlink(missing_ok=True)
 
-    async def _until_the_clock_is_set(self) -> None:
-        """Raises `OperationalError` then: what is known would look too new, or too old."""
-        steady = Steady(self.clock)
-        while True:
-            await sleep(CHECK_S)
-            steady.check()
-
     def _build_use(self, me: Leader, work: FleetWork, history: FileHistory | None) -> FleetUse:
         leading = PresentLeader(
             leader=me, load_manager=work.load_manager, operations=work.operations
@@ -321,88 +255,20 @@ class ClusterDaemon:
             self_address=BrokerAddress(me.broker_id, "", me.service_url),
             leading=leading,
             namespaces=FleetNamespaces(work.watching.reader),
-            watched=_Watched(self.settings, work),
+            watched=WatchedCluster(self.settings, work),
             audit=audit,
             metrics=page.render,
         )
 
-    async def _say_goodbye(self, client: PulsarClient, work: FleetWork) -> None:
-        """Say how Pulsar balances itself again, or switch it on, unless a daemon waits for that."""
-        if self.settings.store is not None:
-            return
-        if self.settings.fleet.mode not in (APPROVE, ACT):
+    async def _hand_back(self, client: PulsarClient, work: FleetWork) -> None:
+        """Let Pulsar balance itself again, unless a daemon waits for that."""
+        fleet = self.settings.fleet
+        if self.settings.store is not None or fleet.mode not in (APPROVE, ACT):
             return
         client.learn(sorted(work.picture.answering))  # the others may take their time
         await work.watching.read_settings()
-        balancing_settings = "settings" not in work.picture.problems and work.picture.settings
-        on = work.picture.own_balancing() if balancing_settings else []
-        off = [name for name in OWN_BALANCING if name not in on]  # or not known
-        if not off:
-            return
-        commands = "; ".join(switch_command(name, on=True) for name in off)
-        if not (self.settings.fleet.restore_pulsar and self.settings.fleet.mode == ACT):
-            log.warning("Pulsar's own stays off", cluster=self.name, switch_on=commands)
-            return
-        try:
-            await switch_on(client, self.name)
-        except LoadManagerError as error:
-            log.error("Pulsar's own stays off", error=str(error), do=commands)
-
-
-async def switch_on(client: PulsarClient, cluster: str) -> None:
-    """Have Pulsar balance itself. Raises `OperationalError` if a switch, or all, stay off."""
-    problems = []
-    for name in OWN_BALANCING:
-        try:
-            await client.send("POST", f"/admin/v2/brokers/configuration/{name}/true")
-        except OperationalError as error:
-            problems.append(str(error))
-        else:
-            log.info("Pulsar's own is on again", cluster=cluster, setting=name)
-    if problems:
-        raise OperationalError("; ".join(problems))
-
-
-@dataclass(frozen=True, slots=True)
-class _Watched:
-    settings: ClusterSettings
-    work: FleetWork
-    one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """A snapshot reads the boundaries of every namespace from the cluster."""
-
-    def picture(self) -> FleetShown:
-        pause, hold = self.work.moves.cluster.wishes.pause(), self.work.hold.shown_reason()
-        return FleetShown(
-            **structs.asdict(self.work.picture.shown()),
-            name=self.settings.name,
-            mode=convert(self.settings.fleet.mode, Mode),
-            held=None if hold is None else str(hold),
-            held_code=None if hold is None else hold.code,
-            paused_until=None if pause is None else pause.until_ms,
-            cost=self.work.watching.reader.cost,
-        )
-
-    def leader(self) -> BrokerAddress | None:
-        return self.work.picture.address(self.work.picture.leader or "")
-
-    def advice(self) -> AdviceShown:
-        return self.work.advice.shown(self.work.hold.shown_reason())
-
-    async def snapshot(self) -> dict[str, Any]:
-        async with self.one_at_a_time:
-            return await snapshot_line(self.work.picture, self.work.watching.reader)
-
-
-def reader_of(
-    client: PulsarClient, cluster: ClusterSettings, scope: Scope, steps: Steps
-) -> AdminReader:
-    """Reads the cluster; the load reports from Pulsar's ZooKeeper, if its address is given."""
-    asked = cluster.pulsar
-    if not asked.metadata_url:
-        return AdminReader(client, SystemClock())
-    reports = LoadReports(asked.metadata_url, METADATA_URL, asked.timeout_s)
-    scope.spawn(every(lambda: AGAIN_S, reports.run, "load-reports", steps), "load-reports")
-    return AdminReader(client, SystemClock(), reports.of)
+        restore = fleet.restore_pulsar and fleet.mode == ACT
+        await hand_back(client, self.name, work.picture.switched_off(), restore=restore)
 
 
 @contextlib.asynccontextmanager

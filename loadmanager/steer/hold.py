@@ -20,8 +20,8 @@ from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import ConflictError
 from loadmanager.kit.reason import Reason
 from loadmanager.leader.may_move import Asker, Rule, why_not
-from loadmanager.steer.advice import switch_command
 from loadmanager.steer.daemon_note import DaemonNote
+from loadmanager.steer.own_balancing import switch_command
 from loadmanager.steer.picture import Picture
 from loadmanager.steer.settings import ACT, APPROVE, FleetSettings
 

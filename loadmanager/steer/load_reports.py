@@ -10,10 +10,18 @@ from __future__ import annotations
 import asyncio
 
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.system.clock import SystemClock
+from loadmanager.kit.tasks import Scope, Steps, every
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore
+from loadmanager.steer.pulsar.client import PulsarClient
+from loadmanager.steer.pulsar.reader import AdminReader
+from loadmanager.steer.pulsar.settings import METADATA_URL
+from loadmanager.steer.settings_file import ClusterSettings
 
 REPORTS = "/loadbalance/brokers"
+CONNECT_AGAIN_S = 15.0
+"""A connection that is lost for good is made again after this time."""
 
 
 class LoadReports:
@@ -53,3 +61,15 @@ class LoadReports:
         if node is None:
             raise OperationalError(f"ZooKeeper has no {path}: is {self._url_key} this cluster's?")
         return node.value
+
+
+def reader_of(
+    client: PulsarClient, cluster: ClusterSettings, scope: Scope, steps: Steps
+) -> AdminReader:
+    """Reads the cluster; the load reports from Pulsar's ZooKeeper, if its address is given."""
+    asked = cluster.pulsar
+    if not asked.metadata_url:
+        return AdminReader(client, SystemClock())
+    reports = LoadReports(asked.metadata_url, METADATA_URL, asked.timeout_s)
+    scope.spawn(every(lambda: CONNECT_AGAIN_S, reports.run, "load-reports", steps), "load-reports")
+    return AdminReader(client, SystemClock(), reports.of)

@@ -12,17 +12,8 @@ from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.reason import Reason
 from loadmanager.steer.documents import Ages, PictureShown, WatchedBroker
+from loadmanager.steer.own_balancing import OWN_BALANCING, switches_on
 from loadmanager.steer.ports.cluster_reader import PoliciesReading
-
-SHEDDING = "loadBalancerSheddingEnabled"
-SPLITTING = "loadBalancerAutoBundleSplitEnabled"
-OWN_BALANCING = (SHEDDING, SPLITTING)
-"""Pulsar's own switches that must be off while somebody else moves bundles."""
-
-
-def switches_on(settings: Mapping[str, str]) -> list[str]:
-    """Pulsar's own switches that are on in these settings, which is the default."""
-    return [name for name in OWN_BALANCING if settings.get(name, "true") != "false"]
 
 
 @dataclass(slots=True)
@@ -93,6 +84,12 @@ class Picture:
         on = {name for names in self.own.values() for name in names}
         on.update(switches_on(self.settings))
         return [name for name in OWN_BALANCING if name in on]
+
+    def switched_off(self) -> list[str]:
+        """Pulsar's own switches that are off, or not known."""
+        read = "settings" not in self.problems and self.settings
+        on = self.own_balancing() if read else []
+        return [name for name in OWN_BALANCING if name not in on]
 
     def unread(self) -> dict[str, Reason]:
         """Listed brokers of which nothing is known → why."""

@@ -8,7 +8,8 @@ import msgspec
 
 from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.kit.names import is_system_namespace
-from loadmanager.steer.picture import OWN_BALANCING, Picture
+from loadmanager.steer.own_balancing import OWN_BALANCING
+from loadmanager.steer.picture import Picture
 from loadmanager.steer.ports.cluster_reader import ClusterReader
 
 

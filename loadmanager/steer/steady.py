@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.tasks import sleep
 
 STEP_S = 2.0
 """A clock that is set by less is only corrected."""
@@ -27,3 +28,11 @@ class Steady:
             raise OperationalError(
                 f"the clock was set by {step_s:+.0f} s: the cluster is read anew"
             )
+
+    async def watch(self, interval_s: float) -> None:
+        """Check at intervals, until cancelled or the clock was set: what is known would look too
+        new then, or too old. Raises `OperationalError`.
+        """
+        while True:
+            await sleep(interval_s)
+            self.check()

@@ -18,7 +18,8 @@ from loadmanager.kit.errors import LoadManagerError, OperationalError, said
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import is_system_namespace
 from loadmanager.kit.tasks import for_each
-from loadmanager.steer.picture import Picture, switches_on
+from loadmanager.steer.own_balancing import switches_on
+from loadmanager.steer.picture import Picture
 from loadmanager.steer.ports.cluster_reader import BrokerReading, ClusterReader
 from loadmanager.steer.settings import ACT, APPROVE, FleetSettings
 

@@ -129,11 +129,13 @@ MANY_METHODS = {
     "leader/load_manager.py:LoadManager": 13,  # places, sheds, splits and says why
     "limits/broker.py:BrokerThrottling": 15,  # a gate for each kind of traffic
     "limits/limit.py:Limit": 16,  # a queue and two buckets that change together
-    "member/claims.py:Claims": 13,  # the port of both managers' claims
-    "member/locks.py:Locks": 15,  # the calls of `Claims`, with locks
+    "member/ownership/claims.py:Claims": 13,  # the port of both managers' claims
+    "member/ownership/locks.py:Locks": 15,  # the calls of `Claims`, with locks
     "member/namespaces.py:Namespaces": 21,  # the records of tenants and namespaces
-    "member/ownership.py:Ownership": 15,  # the life of a bundle, in one table of transitions
-    "member/state_records.py:StateRecords": 19,  # the calls of `Claims`, and the orders in records
+    # the life of a bundle, in one table of transitions
+    "member/ownership/ownership.py:Ownership": 15,
+    # the calls of `Claims`, and the orders in records
+    "member/ownership/state_records.py:StateRecords": 19,
 }
 """Classes with more, how many and why. A new one is divided by idea instead; these become fewer."""
 

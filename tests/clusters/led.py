@@ -49,7 +49,7 @@ from loadmanager.leader.ports.mover import Released
 from loadmanager.leader.wishes import OperatorWishes
 from loadmanager.member.leading.term import Feed
 from loadmanager.member.load_data import LoadStore
-from loadmanager.member.owners import stored_owner
+from loadmanager.member.ownership.owners import stored_owner
 from loadmanager.member.placement_policies import PlacementPolicies
 from loadmanager.member.published_feed import PublishedFeed
 from loadmanager.testing.cluster import LoopTime

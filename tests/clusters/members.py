@@ -32,17 +32,17 @@ from loadmanager.leader.present_leader import PresentLeader
 from loadmanager.leader.wishes import OperatorWishes
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.hooks import HookLimits, Hooks
-from loadmanager.member.locks import Locks
 from loadmanager.member.lookup import Lookups
 from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.not_opened import Refusals
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership.locks import Locks
+from loadmanager.member.ownership.ownership import Ownership
+from loadmanager.member.ownership.state_cache import StateCache
+from loadmanager.member.ownership.state_records import StateRecords
 from loadmanager.member.placement_policies import PlacementPolicies
 from loadmanager.member.ports.hosting import HostUsage, TopicTraffic
 from loadmanager.member.record_orders import RecordOrders
 from loadmanager.member.settings import BrokerSettings, StateSettings
-from loadmanager.member.state_cache import StateCache
-from loadmanager.member.state_records import StateRecords
 from loadmanager.testing.cluster import LoopTime
 
 Leaf = TypeVar("Leaf")

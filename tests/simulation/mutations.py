@@ -16,10 +16,10 @@ from pathlib import Path
 from textwrap import dedent, indent
 
 ROOT = Path(__file__).resolve().parents[2]
-OWNERSHIP = "member/ownership.py"
-SPLIT = "member/split_transaction.py"
-REPLACING = "member/replacing.py"
-LOCKS = "member/locks.py"
+OWNERSHIP = "member/ownership/ownership.py"
+SPLIT = "member/ownership/replacing.py"
+REPLACING = "member/ownership/replacing.py"
+LOCKS = "member/ownership/locks.py"
 ELECTION = "kit/metadata/election.py"
 BUNDLES = "broker/protocol/hosted_bundles.py"
 SESSION_KEEPER = "member/session_keeper.py"
@@ -429,7 +429,7 @@ MUTATIONS = (
     ),
     _extensible(
         "a state record is changed whatever its version",
-        "member/state_cache.py",
+        "member/ownership/state_cache.py",
         3,
         "self.operations.append(Put(path, value, self.version))",
         "self.operations.append(Put(path, value))",
@@ -443,7 +443,7 @@ MUTATIONS = (
     ),
     _extensible(
         "the locks of modular brokers do not count",
-        "member/state_records.py",
+        "member/ownership/state_records.py",
         2,
         "conditions = absent(paths.lock(bundle))",
         "conditions: list[Operation] = []",
@@ -451,7 +451,7 @@ MUTATIONS = (
     ),
     _extensible(
         "state records do not count for modular brokers",
-        "member/locks.py",
+        "member/ownership/locks.py",
         3,
         "return absent(paths.UNIT_STATES)",
         "return []",

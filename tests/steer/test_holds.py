@@ -18,8 +18,9 @@ from loadmanager.engine.moves.move import NOT_SENT, Author
 from loadmanager.kit.errors import ConfigError, ConflictError, OperationalError
 from loadmanager.leader.may_move import Asker
 from loadmanager.steer import settings_file as fleet
-from loadmanager.steer.compose import ClusterDaemon, FleetOptions, switch_on
+from loadmanager.steer.compose import ClusterDaemon, FleetOptions
 from loadmanager.steer.files.note import FileNote
+from loadmanager.steer.own_balancing import switch_on
 from loadmanager.steer.pulsar.client import CONNECTIONS_MAX
 from loadmanager.steer.steady import Steady
 
@@ -306,7 +307,7 @@ async def test_a_daemon_that_is_stopped_before_it_has_read_anything(tmp_path: Pa
         daemon.pulsar.switch_off()
         values = {"pulsar": daemon.pulsar.url(), "mode": "act", "restorePulsarOnStop": "true"}
         cluster = ClusterDaemon(fleet.parse("c", values), FleetOptions(tmp_path), 0)
-        await cluster._say_goodbye(daemon.client, daemon.work)
+        await cluster._hand_back(daemon.client, daemon.work)
         assert daemon.pulsar.settings[OWN] == "true"
 
 
@@ -521,7 +522,7 @@ async def test_a_goodbye_reads_once_more(tmp_path: Path) -> None:
         daemon.pulsar.switch_off()
         values = {"pulsar": daemon.pulsar.url(), "mode": "act", "restorePulsarOnStop": "true"}
         cluster = ClusterDaemon(fleet.parse("c", values), FleetOptions(tmp_path), 0)
-        await cluster._say_goodbye(daemon.client, daemon.work)
+        await cluster._hand_back(daemon.client, daemon.work)
         assert daemon.pulsar.settings[OWN] == "true"
 
 
@@ -533,7 +534,7 @@ async def test_a_goodbye_of_which_a_part_fails(tmp_path: Path) -> None:
         daemon.pulsar.nonsense[f"/{OWN}/true"] = failed
         values = {"pulsar": daemon.pulsar.url(), "mode": "act", "restorePulsarOnStop": "true"}
         cluster = ClusterDaemon(fleet.parse("c", values), FleetOptions(tmp_path), 0)
-        await cluster._say_goodbye(daemon.client, daemon.work)
+        await cluster._hand_back(daemon.client, daemon.work)
         assert daemon.pulsar.settings[OWN] == "false"
         assert daemon.pulsar.settings["loadBalancerAutoBundleSplitEnabled"] == "true"
         with pytest.raises(OperationalError, match=OWN):

@@ -20,7 +20,7 @@ from loadmanager.leader.present_leader import PresentLeader
 from loadmanager.member.health import Health
 from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.orders import Orders
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.placement_policies import PlacementPolicies
 from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.splitting import Splitting

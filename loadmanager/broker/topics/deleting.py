@@ -12,7 +12,7 @@ from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError, 
 from loadmanager.kit.names import NamespaceName, TopicName
 from loadmanager.kit.tasks import for_each, sleep
 from loadmanager.member.base import Base, Cluster
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.unloading import Unloading
 

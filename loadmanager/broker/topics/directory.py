@@ -17,7 +17,7 @@ from loadmanager.kit.metadata.lease import Lease
 from loadmanager.kit.names import NamespaceName, TopicName
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.lookup import Lookups
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.ports.lookup import Lookup
 from loadmanager.member.session_keeper import SessionKeeper

@@ -19,8 +19,8 @@ from loadmanager.kit.metadata.sessions import session_over
 from loadmanager.kit.metadata.store import OPERATIONS_MAX, Check, Operation
 from loadmanager.kit.tasks import sleep
 from loadmanager.member.base import Base, Cluster
+from loadmanager.member.ownership.state_cache import CachedRecord, StateCache, Writes
 from loadmanager.member.settings import StateSettings
-from loadmanager.member.state_cache import CachedRecord, StateCache, Writes
 
 ROUNDS_MAX = 3
 """How often a batch is tried when records change meanwhile; then each bundle by itself."""

@@ -41,9 +41,9 @@ from loadmanager.leader.quotas import TermQuotas
 from loadmanager.leader.term_events import TermEvents
 from loadmanager.leader.warm_up import WarmUp
 from loadmanager.member.base import Base, Cluster
-from loadmanager.member.claims import Claims
 from loadmanager.member.lookup import Search
-from loadmanager.member.ownership import Ownership
+from loadmanager.member.ownership.claims import Claims
+from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.reporter import Reporter
 

@@ -259,7 +259,7 @@ async def moves_made(cluster: Cluster) -> Observe:
 async def moves_queued(cluster: Cluster) -> Observe:
     """How many of eight moves wait while the queue is paused."""
     queue = await a_queue(cluster)
-    await queue.wishes.set_pause(Pause(queue.clock.now_ms() + 1_000_000), ())
+    await queue.cluster.wishes.set_pause(Pause(queue.term.clock.now_ms() + 1_000_000), ())
 
     async def observe() -> object:
         queue.cancel(None)

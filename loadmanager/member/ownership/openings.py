@@ -13,8 +13,8 @@ from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.metadata.sessions import in_session
 from loadmanager.kit.tasks import sleep
 from loadmanager.member.base import Base, Cluster
-from loadmanager.member.claims import RETRY_FIRST_S, RETRY_MAX_S
-from loadmanager.member.state_cache import StateCache, Writes
+from loadmanager.member.ownership.claims import RETRY_FIRST_S, RETRY_MAX_S
+from loadmanager.member.ownership.state_cache import StateCache, Writes
 
 
 class Openings:

@@ -1,8 +1,8 @@
 """Claims: how the store says which session owns a bundle, by a lock or a state record.
 
-There is one kind for each load manager: `member.locks` for the modular one, and
-`member.state_records` for the extensible one. Everything else about the life of a bundle on
-a broker is the same for both (`member.ownership`).
+There is one kind for each load manager: `locks` for the modular one, `state_records` for the
+extensible one. Everything else about the life of a bundle on a broker is the same for both
+(`ownership`).
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ from loadmanager.kit.metadata.store import (
 )
 from loadmanager.kit.names import NamespaceName
 from loadmanager.member.base import Base, Cluster
-from loadmanager.member.claims import Owner
-from loadmanager.member.owners import owner_in, text_of
+from loadmanager.member.ownership.claims import Owner
+from loadmanager.member.ownership.owners import owner_in, text_of
 
 CACHED_OWNERS_MAX = 500_000
 
@@ -45,7 +45,7 @@ log = get_logger("ownership")
 
 
 class Locks:
-    """Implements `member.claims.Claims` with locks, and caches the owners of bundles.
+    """Implements `member.ownership.claims.Claims` with locks, and caches the owners of bundles.
 
     `peers` has the destination of an unload acquire the bundle. `address` knows live brokers.
 

@@ -1,7 +1,7 @@
 """The bundles that this broker owns: acquiring, releasing, splitting and losing them.
 
 Theory of operation. The owner of a bundle is the broker that holds its claim: a lock or a state
-record (`member.claims`). Each acquisition is a *life* with its own token. Four rules ensure
+record (`claims`). Each acquisition is a *life* with its own token. Four rules ensure
 that a bundle never has two owners:
 
 1. *Acquire.* Take the claim; then the host opens the bundle; only then is the bundle served. If the
@@ -35,13 +35,13 @@ from loadmanager.kit.metadata.store import Change, ChangeKind
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.tasks import sleep
 from loadmanager.member.base import Base
-from loadmanager.member.claims import RETRY_FIRST_S, RETRY_MAX_S, Claims, Owner
 from loadmanager.member.hooks import HookLimits
-from loadmanager.member.lives import Lives
 from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.not_opened import Refusals
+from loadmanager.member.ownership.claims import RETRY_FIRST_S, RETRY_MAX_S, Claims, Owner
+from loadmanager.member.ownership.lives import Lives
+from loadmanager.member.ownership.replacing import SplitTransaction
 from loadmanager.member.ports.hosting import Hosting
-from loadmanager.member.split_transaction import SplitTransaction
 
 CLOSE_TIMEOUT_S = 60.0
 RELEASE_TIMEOUT_S = 30.0  # beside the time that clients have to leave

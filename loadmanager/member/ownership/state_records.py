@@ -24,11 +24,11 @@ from loadmanager.kit.metadata.sessions import SessionMark, absent, in_session, s
 from loadmanager.kit.metadata.store import Change, Check, Operation
 from loadmanager.kit.names import NamespaceName
 from loadmanager.member.base import Base, Cluster
-from loadmanager.member.claims import Owner
-from loadmanager.member.locks import Locks
-from loadmanager.member.openings import Openings
+from loadmanager.member.ownership.claims import Owner
+from loadmanager.member.ownership.locks import Locks
+from loadmanager.member.ownership.openings import Openings
+from loadmanager.member.ownership.state_cache import CachedRecord, StateCache, Writes
 from loadmanager.member.settings import StateSettings
-from loadmanager.member.state_cache import CachedRecord, StateCache, Writes
 
 ATTEMPTS_MAX = 3
 
@@ -36,7 +36,7 @@ log = get_logger("ownership")
 
 
 class StateRecords:
-    """Implements `member.claims.Claims` with state records.
+    """Implements `member.ownership.claims.Claims` with state records.
 
     `locks` knows the owners among modular brokers.
     """
