@@ -291,7 +291,7 @@ async def test_a_goal_is_proposed_approved_and_reached() -> None:
 
         async def progress() -> Any:
             for broker in served.brokers:  # which report as their usage changes
-                broker.sampler.cpu_percent = 55 - broker.sampler.cpu_percent / 2
+                broker.sampler.cpu_percent = 80 - broker.sampler.cpu_percent
                 await broker.parts.member.reporter.sample()
             return await served.get(f"{V1}/goals/{order['id']}")
 
