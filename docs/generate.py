@@ -31,7 +31,7 @@ from loadmanager.engine.ownership.states import TRANSITIONS, BundleState
 from loadmanager.engine.strategies import registry
 from loadmanager.kit.http import openapi
 from loadmanager.kit.http.openapi import COMMON, DAEMON
-from loadmanager.kit.model import Reason
+from loadmanager.kit.model import ErrorReason
 from loadmanager.kit.settings import KnownKey, spell
 from loadmanager.kit.telemetry import Metric
 from loadmanager.lab.lines import Line
@@ -48,6 +48,7 @@ OF_THE_PAGE = (
     "ChangesShown",
     "ClusterShown",
     "DecisionsShown",
+    "GoalsShown",
     "HeatShown",
     "MovesShown",
     "PinShown",
@@ -334,7 +335,7 @@ def fleet_rest() -> str:
     shapes = {
         name: schema
         for name, schema in document["components"]["schemas"].items()
-        if getattr(fleet_documents, name, Reason).__module__ == fleet_documents.__name__
+        if getattr(fleet_documents, name, ErrorReason).__module__ == fleet_documents.__name__
     }
     common = " ".join(
         f"{status}: {why[:1].lower()}{why[1:].rstrip('.')}."

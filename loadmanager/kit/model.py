@@ -27,7 +27,7 @@ class Shape(msgspec.Struct, rename="camel", kw_only=True):
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
 
 
-class Reason(Shape):
+class ErrorReason(Shape):
     """Why a request failed: Pulsar's body of errors."""
 
     reason: str

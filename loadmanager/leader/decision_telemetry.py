@@ -37,6 +37,11 @@ MOVES = counter(
 MOVES_WAITING = gauge("loadmanager_moves_waiting", "As leader: moves that have not begun")
 MOVES_RUNNING = gauge("loadmanager_moves_running", "As leader: moves under way")
 MOVES_PAUSED = gauge("loadmanager_moves_paused", "As leader: 1 while the queue of moves is paused")
+SENSORS = gauge(
+    "loadmanager_sensors_mistrusted",
+    "As leader: brokers whose CPU sensor does not count, because it contradicts their traffic or "
+    "is missing",
+)
 DECISIONS = counter(
     "loadmanager_decisions",
     "As leader: bundles that a strategy wanted to move or split (Decided), and cycles in which it "
@@ -121,6 +126,7 @@ def samples(
     yield UNLOAD_CYCLES.sample(counts.unload_cycles, "bundleUnloading")
     yield UNLOADED_BUNDLES.sample(counts.unloaded_bundles, "bundleUnloading")
     leader = leading.load_manager
+    yield SENSORS.sample(0 if leader is None else len(leader.usage.doubts))
     failures = (0, 0) if leader is None else (leader.not_moved, leader.not_split)
     yield from _breakdown(UNLOADS, "bundleUnloading", counts.unloads, failures[0])
     yield from _breakdown(SPLITS, "bundlesSplit", counts.splits, failures[1])

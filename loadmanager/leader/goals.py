@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from loadmanager.engine.load.usage_model import NOTHING_LEARNED, Learned
+from loadmanager.engine.load.usage_model import Learned
 from loadmanager.engine.load.wishes import NOTE_MAX, Cordon
 from loadmanager.engine.moves.move import Author, Move, MoveState
 from loadmanager.engine.plans import goals, planner
@@ -94,7 +94,6 @@ class TermGoals:
     hold: Callable[[], Reason | None] = lambda: None
     """Why nothing is decided now: a new leader does not know the load yet, say."""
     _number: int = 0
-    _learned: Learned = NOTHING_LEARNED
     _work: dict[str, _Work] = field(default_factory=dict)
     _waits: dict[str, Reason] = field(default_factory=dict)
     """Order → why it does nothing now."""
@@ -157,8 +156,8 @@ class TermGoals:
                 "plans need the load of every bundle, which brokers report in the modular load "
                 "manager alone (loadManagerClassName)"
             )
-        learned = self.load_manager.memories.of(balanced.SHEDDER).model
-        learned = learned if learned.brokers else self._learned
+        remembered: Learned = self.load_manager.memories.of(balanced.SHEDDER).model
+        learned = remembered if remembered.brokers else self.load_manager.usage.learned
         try:
             made = planner.plan(snapshot, settings, goal, limits, learned=learned, leaving=leaving)
         except KeyError as error:
@@ -166,7 +165,8 @@ class TermGoals:
                 f"Broker {error.args[0]} is not active: the brokers are "
                 f"{', '.join(sorted(snapshot.reports))}"
             ) from None
-        self._learned = made.learned
+        if not remembered.brokers:
+            self.load_manager.usage.learned = made.learned
         return made
 
     def _within(self, limits: PlanLimits, progress: Progress) -> PlanLimits:

@@ -51,6 +51,7 @@ from loadmanager.leader.documents.decisions import (
 )
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.ports.mover import NotSentError
+from loadmanager.leader.usage import ModelledUsage
 
 NEWCOMERS_AGAIN = 10
 """Brokers that stay nearly empty are reported again after this many cycles."""
@@ -111,6 +112,8 @@ class LoadManager:
     counts as a failure.
     """
     memories: Memories = field(default_factory=Memories)
+    usage: ModelledUsage = field(default_factory=ModelledUsage, init=False)
+    """What the brokers use by the model."""
     term: TermBase = field(init=False)
     """That of its moves, as `cluster`."""
     cluster: LedCluster = field(init=False)
@@ -218,6 +221,8 @@ class LoadManager:
         if (slow := self._slowness(settings.shedder, began_s)) is not None:
             raise slow  # the lease may have run out meanwhile
         self.cycles += 1
+        if doubts := self.usage.look(snapshot, settings.weights, self.memories):
+            self.record_plan(Plan("UsageModel", skipped=doubts))
         self._tell_newcomers(newcomers.left_out(snapshot, plan), plan.strategy)
         self.records.planned(self.cycles, plan)
         if carry_out is None:

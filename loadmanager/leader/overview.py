@@ -115,8 +115,12 @@ class TermOverview:
         load: LocalBrokerData | BrokerLoadData | None = report
         if self.moves.cluster.view.knows_owners:
             load = self.moves.cluster.view.load_data.get(name)
+        modelled, error = self.load_manager.usage.usages.get(name, (None, None))
         return BrokerShown(
             broker=name,
+            modelled=modelled,
+            model_error=error,
+            sensor=self.load_manager.usage.doubts.get(name),
             url=None if report is None else report.web_service_url,
             service_url=None if report is None else report.pulsar_service_url,
             leader=name == self.leader.broker_id,

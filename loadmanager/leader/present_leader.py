@@ -8,6 +8,7 @@ from typing import Protocol
 from loadmanager.kit.errors import ConflictError
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.leader.ports.operating import HeatMap, LeaderOperations, Quotas
+from loadmanager.leader.usage import ModelledUsage
 
 
 class LoadManagement(Protocol):
@@ -16,6 +17,8 @@ class LoadManagement(Protocol):
     not_moved: int
     """Bundles that were to move in this term and did not; `not_split` likewise."""
     not_split: int
+    usage: ModelledUsage
+    """What the brokers use by the model."""
 
     async def place(self, bundle: str) -> str:
         """Choose a broker for a bundle without an owner; returns its brokerId.

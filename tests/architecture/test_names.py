@@ -11,7 +11,6 @@ PACKAGE = Path(__file__).parents[2] / "loadmanager"
 
 SHARED = {
     "Moved": "the library answers so, and OpenAPI names the order of a move so",
-    "Reason": "kit/model.py's is the body of Pulsar's errors, and OpenAPI names it so",
 }
 """Public classes of one name, and why."""
 

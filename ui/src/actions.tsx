@@ -4,7 +4,7 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Failure, V1, call } from "./api";
 import { bytes, clock, count, duration, messages, percent, plural, split } from "./format";
 import type { Broker } from "./state";
-import type { BundleShown as Bundle, Move, SealedPlan } from "../generated/openapi";
+import type { BundleShown as Bundle, GoalShown, Move, SealedPlan } from "../generated/openapi";
 import { cluster, moves, refresh, tell } from "./state";
 import { pauses } from "./moves";
 import { numbers, shortBundle } from "./sentences";
@@ -385,6 +385,39 @@ export function cancelMove(move: Move): void {
     run: async () => {
       await call("DELETE", `${V1}/moves/${move.id}`);
       return `${shortBundle(move.bundle)} stays on ${move.source}.`;
+    },
+  });
+}
+
+// Goals
+
+export function approveGoal(goal: GoalShown): void {
+  const last = goal.promise.curve.at(-1);
+  question.set({
+    title: `Approve goal ${goal.id}`,
+    label: "Approve",
+    plan: () => [
+      `${plural(last?.moves ?? 0, "move")}, ${bytes(last?.traffic ?? 0)} and ${plural(Math.round(last?.clients ?? 0), "client")} that pause.`,
+      "A few moves are made at a time; the rest is planned anew from fresh figures.",
+      goal.goal.kind === "emptied" ? `${goal.goal.broker} is cordoned.` : "The leader's own cycles wait meanwhile.",
+    ],
+    command: () => admin(`goals approve ${goal.id}`),
+    run: async () => {
+      await call("POST", `${V1}/goals/${goal.id}/approve`, {});
+      return `Goal ${goal.id} is approved.`;
+    },
+  });
+}
+
+export function stopGoal(goal: GoalShown): void {
+  question.set({
+    title: `Stop goal ${goal.id}`,
+    label: "Stop",
+    plan: () => ["Moves that wait are cancelled; those under way end by themselves."],
+    command: () => admin(`goals stop ${goal.id}`),
+    run: async () => {
+      await call("POST", `${V1}/goals/${goal.id}/stop`, {});
+      return `Goal ${goal.id} is stopped.`;
     },
   });
 }

@@ -38,6 +38,11 @@ export function Chips({ broker }: { broker: Broker }): JSX.Element {
       {isStale(broker) && (
         <span class="chip stale">report {duration(broker.reportAgeMs ?? 0)} old</span>
       )}
+      {broker.sensor && (
+        <span class="chip stale" title={broker.sensor.text}>
+          {broker.sensor.code === "NoSensor" ? "no CPU sensor" : "sensor mistrusted"}
+        </span>
+      )}
       {broker.state === "unreadable" && <span class="chip gone">report unreadable</span>}
       {broker.state === "gone" && (
         <span class="chip gone">

@@ -4,7 +4,8 @@ import { cancelMove, pauseMoves, resumeMoves } from "./actions";
 import { useNames } from "./decisions";
 import { clock, duration, plural } from "./format";
 import type { Move } from "../generated/openapi";
-import { moves, panel } from "./state";
+import { Goals } from "./goals";
+import { goals, moves, panel } from "./state";
 import { use } from "./store";
 import { Section } from "./section";
 import { clients, shortBundle } from "./sentences";
@@ -57,6 +58,7 @@ function Row({ move }: { move: Move }): JSX.Element {
 
 export function Moves(): JSX.Element {
   const queue = use(moves);
+  const ordered = use(goals);
   const list = queue?.moves ?? [];
   const figures = pauses(list);
   const about = queue
@@ -72,7 +74,7 @@ export function Moves(): JSX.Element {
     : "";
   const empty = !queue
     ? "Waiting for the first answer."
-    : list.length === 0
+    : list.length === 0 && ordered.length === 0
       ? "No bundle has moved in this leader's term."
       : null;
   return (
@@ -90,6 +92,7 @@ export function Moves(): JSX.Element {
       empty={empty}
     >
       <div class="scroll" tabIndex={0} role="region" aria-label="Moves">
+        <Goals />
         <ul class="list">
           {list.map((move) => (
             <Row key={move.id} move={move} />

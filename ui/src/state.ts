@@ -12,6 +12,8 @@ import type {
   MovesShown as Moves,
   PinShown,
   ThrottledShown as Throttled,
+  GoalShown,
+  GoalsShown,
 } from "../generated/openapi";
 
 // Loads and heat have no events: they are asked for at intervals. With the stream of events, all
@@ -50,6 +52,7 @@ export const cluster = new Store<Cluster | null>(null);
 export const heat = new Store<Heat | null>(null);
 export const decisions = new Store<Decision[] | null>(null);
 export const moves = new Store<Moves | null>(null);
+export const goals = new Store<GoalShown[]>([]);
 export const pins = new Store<Record<string, PinShown>>({});
 export const throttled = new Store<Throttled | null>(null);
 export const changes = new Store<Changes | null>(null);
@@ -121,6 +124,7 @@ async function turnOnce(): Promise<void> {
     allAt = Date.now();
     work.push(
       part<Moves>("moves", `${V1}/moves?limit=${LISTED}`, (document) => moves.set(document)),
+      part<GoalsShown>("goals", `${V1}/goals`, (document) => goals.set(document.goals)),
       part<Changes>("changes", `${V1}/changes?limit=${LISTED}`, (document) => changes.set(document)),
       part<Record<string, PinShown>>("pins", `${V1}/pins`, (document) => pins.set(document)),
       part<{ decisions: Decision[] }>("decisions", `${V1}/decisions?limit=${LISTED}`, (document) =>

@@ -19,7 +19,7 @@ from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.errors import ConflictError, OperationalError
 from loadmanager.kit.http.answers import TOPIC, flag, namespace_of, shown, topic_of, whole
 from loadmanager.kit.http.operation import FORCE, Query, operation
-from loadmanager.kit.model import Reason
+from loadmanager.kit.model import ErrorReason
 from loadmanager.kit.names import TopicName
 from loadmanager.leader.documents.moves import Merged
 from loadmanager.leader.ports.mover import Released
@@ -168,7 +168,7 @@ def _release_in(broker: BrokerAddress, body: bytes) -> Released | None:
 def _reason(body: bytes) -> str:
     """The reason in an error's document, or another text as it is; cut to `TEXT_MAX`."""
     try:
-        text = msgspec.json.decode(body, type=Reason).reason
+        text = msgspec.json.decode(body, type=ErrorReason).reason
     except ValueError:
         text = body.decode(errors="replace")
     return text[:TEXT_MAX]

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from loadmanager.kit.http.operation import Operation, Query, operation, operation_of
 from loadmanager.kit.http.permits import OPEN
-from loadmanager.kit.model import Reason
+from loadmanager.kit.model import ErrorReason
 
 PATH = "/openapi.json"
 JSON = "application/json"
@@ -152,7 +152,7 @@ def document(
         "components": {
             "schemas": components,
             "responses": {
-                str(status): _failure(why, Reason, schema_of)
+                str(status): _failure(why, ErrorReason, schema_of)
                 for status, why in about.common.items()
             },
             **({"securitySchemes": {"token": TOKEN}} if about.others else {}),
@@ -162,7 +162,7 @@ def document(
 
 
 def _kinds(declared: Iterable[Operation]) -> list[Any]:
-    kinds = {repr(Reason): Reason}
+    kinds = {repr(ErrorReason): ErrorReason}
     for each in declared:
         answers = each.answer if isinstance(each.answer, tuple) else (each.answer,)
         for kind in (*answers, each.body, each.refusal):
@@ -231,7 +231,7 @@ def _answers(
 ) -> dict[int, Document]:
     answers: dict[int, Document] = {}
     for status, why in meanings.items():
-        kind = declared.refusal if status == 409 and declared.refusal is not None else Reason
+        kind = declared.refusal if status == 409 and declared.refusal is not None else ErrorReason
         if common.get(status) == why:
             answers[status] = {"$ref": f"#/components/responses/{status}"}
             continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from loadmanager.kit.model import Shape
+from loadmanager.kit.reason import Reason
 from loadmanager.leader.documents.moves import CordonShown, PauseShown
 
 BrokerState = Literal["active", "unreadable", "gone", "cordoned", "draining", "drained", "stopped"]
@@ -83,6 +84,14 @@ class BrokerShown(ReportShown):
     cordon: CordonShown | None
     version: str | None
     started_at: int | None
+    modelled: float | None = None
+    """Its usage by the model, from its traffic and what it differs by; `usage` is what its sensors
+    show.
+    """
+    model_error: float | None = None
+    """The mean error of `modelled`."""
+    sensor: Reason | None = None
+    """Why its sensor does not count, if it does not."""
 
 
 class MovesCount(Shape):

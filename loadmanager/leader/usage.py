@@ -1,0 +1,62 @@
+"""What brokers use by the model, whatever strategy is in force: for operators, goals and metrics.
+
+`BalancedShedder` learns the model in its own memory; while another strategy is in force, this does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from loadmanager.engine.load import usage_model
+from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.load.usage import Weights
+from loadmanager.engine.load.usage_model import NOTHING_LEARNED, Learned
+from loadmanager.engine.strategies.memories import Memories
+from loadmanager.engine.strategies.plan import Skip
+from loadmanager.engine.strategies.shedding import balanced
+from loadmanager.kit.reason import Reason
+
+
+@dataclass(slots=True)
+class ModelledUsage:
+    """What the model says of the brokers since the last cycle."""
+
+    learned: Learned = NOTHING_LEARNED
+    usages: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """brokerId → the usage of its most used resource, and the mean error of that; fractions."""
+    doubts: dict[str, Reason] = field(default_factory=dict)
+    """brokerId → why its sensor does not count."""
+
+    def look(
+        self, snapshot: ClusterSnapshot, weights: Weights, memories: Memories
+    ) -> tuple[Skip, ...]:
+        """Take up the reports of a cycle; returns the sensors that are doubted since this one, and
+        that no strategy tells.
+        """
+        if snapshot.extensible or not snapshot.reports:
+            return ()
+        remembered: Learned = memories.of(balanced.SHEDDER).model
+        by_shedder = bool(remembered.brokers)
+        model = usage_model.fit(
+            snapshot.columns,
+            snapshot.averages,
+            weights,
+            remembered if by_shedder else self.learned,
+            learning=not by_shedder,
+        )
+        carried = model.usage(snapshot.columns.throughputs).tolist()
+        errors = model.error.tolist()
+        names = snapshot.columns.names
+        self.usages = {
+            name: (usage, error) for name, usage, error in zip(names, carried, errors, strict=True)
+        }
+        self.learned = model.learned
+        before = self.doubts
+        self.doubts = {doubt.broker: Reason(doubt.code, doubt.text) for doubt in model.doubts}
+        if by_shedder:
+            return ()
+        return tuple(
+            Skip(name, why.code, why.text)
+            for name, why in self.doubts.items()
+            if name not in before or before[name].code != why.code
+        )

@@ -1,0 +1,58 @@
+"""The model of usage is kept whatever the shedder is, and says which sensors do not count."""
+
+from __future__ import annotations
+
+import pytest
+from clusters.led import Led, led_fleet
+from clusters.members import NS
+
+from loadmanager.engine.load.reports import NamespaceBundleStats
+from loadmanager.engine.strategies.settings import StrategySettings
+
+CYCLES = 30
+
+
+async def shown(led: Led, *, stuck_after: int) -> list[tuple[float | None, str | None]]:
+    """The modelled usage of broker 1 and the doubt in its sensor, cycle by cycle: all brokers have
+    30 to 60 % of CPU by their traffic; broker 1's sensor shows 10 % from some cycle on.
+    """
+    lines: list[tuple[float | None, str | None]] = []
+    for cycle in range(CYCLES):
+        for index in range(4):
+            load = 0.3 + 0.1 * index
+            stats = {
+                f"{NS}/0x{index:x}0000000_0x{index + 1:x}0000000": NamespaceBundleStats(
+                    msg_throughput_in=1e8 * load * (1 + 0.05 * (cycle % 2)), msg_rate_in=100
+                )
+            }
+            cpu = 100 * load * (1 + 0.05 * (cycle % 2))
+            cpu = 10 + cycle % 2 if index == 1 and cycle >= stuck_after else cpu
+            await led.report(index, stats, cpu=cpu, at_ms=1000 + cycle)
+        await led.shed()
+        broker = next(one for one in led.overview.cluster(9).brokers if one.broker == "b1:8080")
+        lines.append((broker.modelled, broker.sensor and broker.sensor.code))
+    return lines
+
+
+@pytest.mark.parametrize("shedder", ["ThresholdShedder", "BalancedShedder"])
+async def test_a_sensor_that_lies_is_told_within_minutes(shedder: str) -> None:
+    """On the page and among the decisions; the model's usage stays what the traffic says."""
+    async with led_fleet(4, strategies=StrategySettings(shedder=shedder)) as led:
+        lines = await shown(led, stuck_after=15)
+        assert {code for _, code in lines[:15]} == {None}
+        modelled, code = lines[-1]
+        assert code == "SensorMistrusted"
+        assert modelled is not None
+        assert 0.3 < modelled < 0.5
+        first = next(at for at, (_, code) in enumerate(lines) if code)
+        assert first - 15 <= 6
+        skips = [skip for plan in led.observed for skip in plan.skipped]
+        assert "SensorMistrusted" in {skip.code for skip in skips if skip.what == "b1:8080"}
+
+
+async def test_sensors_that_agree_are_not_doubted() -> None:
+    """And the model is near what they show."""
+    async with led_fleet(4, strategies=StrategySettings(shedder="ThresholdShedder")) as led:
+        lines = await shown(led, stuck_after=CYCLES)
+        assert {code for _, code in lines} == {None}
+        assert lines[-1][0] == pytest.approx(0.42, abs=0.05)

@@ -1,0 +1,75 @@
+// Plans towards goals: what was promised, what has come of it, and what they wait for.
+import type { JSX } from "preact";
+import { approveGoal, stopGoal } from "./actions";
+import { clock, plural } from "./format";
+import type { GoalShown } from "../generated/openapi";
+import { goals } from "./state";
+import { use } from "./store";
+
+export function goalText({ goal }: GoalShown): string {
+  switch (goal.kind) {
+    case "even":
+      return `all within ${goal.withinPoints} points of the mean`;
+    case "filled":
+      return `${goal.broker} filled`;
+    case "emptied":
+      return `${goal.broker} emptied`;
+    case "spare":
+      return "any one broker may be lost";
+    case "apart":
+      return `${goal.names.join(", ")} apart`;
+  }
+}
+
+const points = (usage: number | null | undefined): string =>
+  typeof usage === "number" ? `${(100 * usage).toFixed(1)} points` : "–";
+
+function progress({ state, promise, progress: done, waits, ended }: GoalShown): string {
+  const last = promise.curve.at(-1);
+  const before = promise.curve[0];
+  const planned = `${plural(last?.moves ?? 0, "move")}, ${points(before?.farthest)} → ${points(last?.farthest)}`;
+  if (state === "proposed") return `proposed: ${planned}`;
+  const so = `${done.arrived} of ${plural(last?.moves ?? 0, "move")}, now ${points(done.farthest)} (${points(last?.farthest)} promised)`;
+  const why = ended ?? waits;
+  return why ? `${so}; ${why.code}${why.text ? `: ${why.text}` : ""}` : so;
+}
+
+function Row({ goal }: { goal: GoalShown }): JSX.Element {
+  return (
+    <li class={`goal ${goal.state}`}>
+      <b>
+        Goal {goal.id}: {goalText(goal)}
+      </b>
+      <span class="result">{progress(goal)}</span>
+      {goal.limits?.untilMs && goal.state !== "ended" && (
+        <span class="small">by {clock(goal.limits.untilMs)}</span>
+      )}
+      {goal.state === "proposed" && (
+        <button class="quiet" onClick={() => approveGoal(goal)}>
+          Approve…
+        </button>
+      )}
+      {goal.state !== "ended" && (
+        <button class="quiet" onClick={() => stopGoal(goal)}>
+          Stop…
+        </button>
+      )}
+    </li>
+  );
+}
+
+// Open goals, and the one that ended last.
+export function Goals(): JSX.Element | null {
+  const all = use(goals);
+  const open = all.filter((goal) => goal.state !== "ended");
+  const ended = all.filter((goal) => goal.state === "ended").slice(0, 1);
+  const shown = [...open, ...ended];
+  if (!shown.length) return null;
+  return (
+    <ul class="list goals">
+      {shown.map((goal) => (
+        <Row key={goal.id} goal={goal} />
+      ))}
+    </ul>
+  );
+}
