@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 
 import msgspec
 from clusters.members import Fleet, a_fleet
+from clusters.views import a_report
 
-from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
+from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats
 from loadmanager.engine.load.snapshot import NOTHING_KNOWN
 from loadmanager.engine.moves.move import Move
 from loadmanager.engine.moves.settings import MoveSettings
@@ -119,16 +120,13 @@ class Led:
         manager: str | None = None,
     ) -> LocalBrokerData:
         address = self.fleet.brokers[index].address
-        return LocalBrokerData(
+        return a_report(
+            stats,
+            cpu=cpu,
             web_service_url=address.web_url,
             pulsar_service_url=address.service_url,
-            bundles=list(stats),
-            last_stats=stats,
-            cpu=ResourceUsage(usage=cpu, limit=100),
             last_update=at_ms,
             load_manager_class_name=manager,
-            msg_rate_in=sum(traffic.msg_rate_in for traffic in stats.values()),
-            msg_throughput_in=sum(traffic.msg_throughput_in for traffic in stats.values()),
         )
 
 
