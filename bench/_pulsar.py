@@ -14,8 +14,8 @@ from typing import Any, cast
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from clients.pulsar import distribution
+from clusters.processes import NAMESPACE, Fleet
 from steer.real import RealPulsar, a_real_pulsar
-from system.fleet import NAMESPACE, Fleet
 
 FOREVER = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
 

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import maven
 from clients.pulsar import Standalone, distribution
-from system.cluster import Cluster, wait_for
+from clusters.standalone import Cluster, wait_for
 from system.raw import Raw
 from system.workload import client
 

@@ -26,7 +26,7 @@ from kazoo.client import KazooClient
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from system.fleet import Fleet
+from clusters.processes import Fleet
 from system.raw import CONNECT
 
 from loadmanager.broker.wire import pulsar_pb2 as pb

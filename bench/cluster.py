@@ -20,7 +20,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from system.cluster import Cluster, wait_for
+from clusters.standalone import Cluster, wait_for
 from system.workload import client
 
 from loadmanager.broker.wire import pulsar_pb2 as pb

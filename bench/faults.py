@@ -14,8 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from clusters.processes import Fleet
 from system.faults import FAULTS, Outcome, Unable, observed, run
-from system.fleet import Fleet
 
 HEAD = f"{'fault':20} {'lasted':>8} {'pause':>8} {'after':>8} {'aim':>8}    twice  lost"
 

@@ -34,8 +34,8 @@ import pulsar
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from clusters.standalone import Cluster, wait_for
 from ports import free_ports
-from system.cluster import Cluster, wait_for
 
 SCRAPE_S = 5
 SPACE = "public/default"

@@ -18,8 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from clusters.processes import Fleet
 from system.campaign import Campaign, Outcome
-from system.fleet import Fleet
 
 
 def main(argv: list[str]) -> int:

@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import maven
 from clients.pulsar import Standalone, distribution
+from clusters.standalone import Cluster
 from kit.security.tokens import ADMIN, SECRET, VALUES, token
-from system.cluster import Cluster
 
 from bench._attacks import RECEIPT, Wire, a_send
 

@@ -21,7 +21,7 @@ from crc32c import crc32c
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from system.cluster import Cluster
+from clusters.standalone import Cluster
 from system.raw import Raw
 
 from loadmanager.broker.wire import pulsar_pb2 as pb

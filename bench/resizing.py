@@ -24,9 +24,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from clusters.processes import NAMESPACE, Fleet
 from steer.real import MANAGERS
 from system.campaign import Campaign
-from system.fleet import NAMESPACE, Fleet
 
 from bench._pulsar import a_pulsar
 

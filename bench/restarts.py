@@ -20,9 +20,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from clusters.processes import Fleet
 from steer.real import MANAGERS
 from system.campaign import Campaign
-from system.fleet import Fleet
 
 from bench._pulsar import a_pulsar
 

@@ -20,7 +20,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from system.cluster import Cluster
+from clusters.standalone import Cluster
 from system.raw import Raw, a_send
 
 from loadmanager.broker.wire import pulsar_pb2 as pb

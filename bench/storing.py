@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from system.cluster import Cluster
+from clusters.standalone import Cluster
 from system.raw import Raw
 
 from bench.protocol import _frame, _publish

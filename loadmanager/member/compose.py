@@ -31,7 +31,8 @@ from loadmanager.member.extensible import ExtensibleManager
 from loadmanager.member.health import Health
 from loadmanager.member.hooks import HookLimits, Hooks
 from loadmanager.member.leading.leadership import Leadership
-from loadmanager.member.leading.term import Leads, RunningManager, lead
+from loadmanager.member.leading.manager import RunningManager
+from loadmanager.member.leading.term import Leads, lead
 from loadmanager.member.lookup import Lookups
 from loadmanager.member.modular import ModularManager
 from loadmanager.member.namespaces import Namespaces

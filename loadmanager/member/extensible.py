@@ -24,8 +24,8 @@ from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.ports.mover import Release, Released
 from loadmanager.member.assigning import Assigning, Observe
 from loadmanager.member.base import Base, Cluster
+from loadmanager.member.leading.manager import Listeners
 from loadmanager.member.leading.state_monitor import Placer, StateMonitor
-from loadmanager.member.leading.term import Listeners
 from loadmanager.member.load_data import LoadPublisher, LoadStore
 from loadmanager.member.owner_splits import OwnerSplits
 from loadmanager.member.ownership.locks import Locks
@@ -43,7 +43,7 @@ RELEASE_ASKED_AFTER_S = (0.0, 0.05, 0.2, 1.0)
 
 
 class ExtensibleManager:
-    """Implements `member.leading.term.RunningManager`."""
+    """Implements `member.leading.manager.RunningManager`."""
 
     manager = Manager.EXTENSIBLE
     leader_path = paths.EXTENSIBLE_LEADER

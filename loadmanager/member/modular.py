@@ -14,7 +14,7 @@ from loadmanager.leader.load_feed import LoadFeed
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.ports.mover import Release
 from loadmanager.member.base import Base, Cluster
-from loadmanager.member.leading.term import Listeners
+from loadmanager.member.leading.manager import Listeners
 from loadmanager.member.lookup import Search
 from loadmanager.member.ownership.locks import Locks
 from loadmanager.member.ownership.owners import stored_owner
@@ -24,7 +24,7 @@ from loadmanager.member.reporter import Reporter
 
 
 class ModularManager:
-    """Implements `member.leading.term.RunningManager`."""
+    """Implements `member.leading.manager.RunningManager`."""
 
     manager = Manager.MODULAR
     leader_path = paths.LEADER

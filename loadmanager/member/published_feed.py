@@ -25,7 +25,7 @@ class Published(Protocol):
 
 @dataclass(slots=True)
 class PublishedFeed:
-    """Implements `member.leading.term.Feed`: the broker's own view, which is fed all the time.
+    """Implements `member.leading.manager.Feed`: the broker's own view, which is fed all the time.
 
     Passes all load data to `observe`, too, during one term.
     """

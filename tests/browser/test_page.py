@@ -12,8 +12,8 @@ from broker.admin.serving import serving
 from broker.admin.test_admin_leading import FIRST, HALVES, hot_broker
 from browser.chromium import CHROMIUM, Page, browser
 from clusters.running import eventually, until
+from clusters.standalone import Cluster, wait_for
 from kit.security.tokens import ADMIN, VALUES, token, verifier
-from system.cluster import Cluster, wait_for
 from system.workload import client
 
 pytestmark = [

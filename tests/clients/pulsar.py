@@ -15,8 +15,8 @@ import urllib.request
 from pathlib import Path
 
 import maven
+from clusters.standalone import wait_for
 from ports import free_ports
-from system.cluster import wait_for
 
 VERSION = "4.0.4"
 BUILD = Path(__file__).parents[2] / "build" / "pulsar"

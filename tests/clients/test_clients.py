@@ -22,9 +22,9 @@ from clients.compare import Expected, differences, unexplained
 from clients.differences import ADMIN, GO, JAVA
 from clients.pulsar import BUILD, Standalone, compile_java, distribution, java
 from clients.targets import Admin, Target
+from clusters.standalone import Cluster
 from kit.security.tokens import ADMIN as ADMIN_ROLE
 from kit.security.tokens import token
-from system.cluster import Cluster
 from system.secured import TOPIC, Secured
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]

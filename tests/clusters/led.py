@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from functools import partial
 
 import msgspec
 from clusters.members import Fleet, a_fleet
+from clusters.views import a_report
 
-from loadmanager.engine.load.cluster_view import ClusterView
-from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
+from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats
 from loadmanager.engine.load.snapshot import NOTHING_KNOWN
 from loadmanager.engine.moves.move import Move
 from loadmanager.engine.moves.settings import MoveSettings
@@ -22,170 +19,42 @@ from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.from_reports import load_data, top_bundles
 from loadmanager.engine.strategies.splitting.merging import MergeSettings
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
-from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
-from loadmanager.kit.conf import Live
 from loadmanager.kit.metadata import paths
-from loadmanager.kit.metadata.documents import Corrupt
-from loadmanager.kit.metadata.leader import Leader
+from loadmanager.kit.metadata.leader import Leader, Term
 from loadmanager.kit.metadata.memory import MemoryTree
-from loadmanager.kit.metadata.watching import Watcher
-from loadmanager.kit.names import NamespaceName
-from loadmanager.kit.tasks import Scope, Steps
-from loadmanager.leader.base import BundleOrders, LedCluster, TermBase
-from loadmanager.leader.decisions import Decisions
-from loadmanager.leader.draining import Draining
-from loadmanager.leader.events import EventHub
-from loadmanager.leader.goals import TermGoals
-from loadmanager.leader.load_feed import LoadFeed
-from loadmanager.leader.load_manager import LeaderHold, LeaderRecords, LoadManager
+from loadmanager.kit.tasks import Steps
+from loadmanager.leader.load_manager import LeaderHold
 from loadmanager.leader.merging import Merging
-from loadmanager.leader.moves import Moves
-from loadmanager.leader.operations import Operations
-from loadmanager.leader.overview import TermOverview
-from loadmanager.leader.owner_tracker import OwnerTracker
-from loadmanager.leader.plans import TermPlans
-from loadmanager.leader.ports.mover import Released
-from loadmanager.leader.wishes import OperatorWishes
-from loadmanager.member.leading.term import Feed
-from loadmanager.member.load_data import LoadStore
-from loadmanager.member.ownership.owners import stored_owner
-from loadmanager.member.placement_policies import PlacementPolicies
-from loadmanager.member.published_feed import PublishedFeed
-from loadmanager.testing.cluster import LoopTime
+from loadmanager.member.leading.term import Leads, TermParts, build
+
+LEADER = Leader("b0:8080", "http://b0:8080", 1)
+STRATEGIES = StrategySettings(failure_domains=True, distribute_evenly=False)
 
 
 class Led:
-    """A fleet whose broker 0 leads."""
+    """A fleet whose broker 0 leads: the parts of a term, which run when a test says so."""
 
-    def __init__(self, fleet: Fleet, clock: Clock, *, extensible: bool = False) -> None:
-        first = fleet.brokers[0]
-        self.fleet, self.store = fleet, first.store
-        self.policies = PlacementPolicies(first.store, "standalone")
-        self.strategies = Live(StrategySettings(failure_domains=True, distribute_evenly=False))
-        self.splits = Live(SplitSettings(topics_max=10))
-        self.observed: list[Plan] = []
-
-        async def bundle_count(namespace: NamespaceName) -> int:
-            return len((await first.namespaces.bundles(namespace)).ranges)
-
-        self.steps = Steps()
-        self.view = ClusterView(knows_owners=extensible)
-        self.loads = LoadStore(first.store, self.view, clock, Corrupt()) if extensible else None
-        self.wishes = OperatorWishes(first.store, clock, Corrupt())
-        self.ended: list[Move] = []
-        self.of_other_manager: set[str] = set()
-        """Brokers that run the other load manager."""
-        self.move_settings = Live(MoveSettings())
-        self.moves = Moves(
-            term=TermBase(
-                epoch=1, clock=clock, rng=random.Random(1), scope=fleet.scope, steps=self.steps
-            ),
-            cluster=LedCluster(
-                view=self.view,
-                brokers=first.brokers,
-                policies=self.policies,
-                wishes=self.wishes,
-                bundle_count=bundle_count,
-            ),
-            orders=BundleOrders(
-                mover=fleet,
-                release=self._order_release if extensible else fleet.release_bundle,
-                owner=(
-                    first.records.stored_owner if extensible else partial(stored_owner, first.store)
-                ),
-            ),
-            settings=self.move_settings,
+    def __init__(self, fleet: Fleet, parts: TermParts, seen: Observed) -> None:
+        first, settings = fleet.brokers[0], parts.leads.base.settings
+        self.fleet, self.store, self.parts = fleet, first.store, parts
+        self.policies, self.wishes = first.cluster.policies, first.cluster.wishes
+        self.strategies = settings.live(StrategySettings)
+        self.splits, self.move_settings = settings.live(SplitSettings), settings.live(MoveSettings)
+        self.merge_settings = settings.live(MergeSettings)
+        self.steps, self.view = parts.moves.term.steps, parts.feed.view
+        self.load_manager, self.moves, self.operations = (
+            parts.load_manager,
+            parts.moves,
+            parts.operations,
         )
-        self.load_manager = LoadManager(
-            moves=self.moves,
-            strategies=self.strategies,
-            splits=self.splits,
-            records=LeaderRecords(
-                decisions=Decisions(clock),
-                planned=lambda _cycle, plan: self.observed.append(plan),
-            ),
-        )
-        self.moves.on_record.append(lambda move, _life: self.ended.append(move))
+        self.draining, self.overview = self.operations.draining, self.operations.overview
+        self.plans, self.feed, self.owners = self.operations.plans, parts.feed, parts.owners
+        merging = self.operations.merging
+        assert isinstance(merging, Merging)
+        self.merging = merging
         self.hold: LeaderHold | None = None
-        self.feed: Feed
-        if self.loads is not None:
-            first.cache.listeners.append(self.loads.on_record)
-            self.feed = PublishedFeed(self.view, self.load_manager.observe, self.loads, self.steps)
-        else:
-            self.feed = LoadFeed(
-                self.view,
-                observe=self.load_manager.observe,
-                brokers=first.brokers,
-                clock=clock,
-                corrupt=Corrupt(),
-                steps=self.steps,
-            )
-        first.leading.leader, first.leading.load_manager = (
-            Leader("b0:8080", "http://b0:8080", 1),
-            self.load_manager,
-        )
-
-        self.draining = Draining(
-            moves=self.moves,
-            load_manager=self.load_manager,
-            leads=lambda broker: broker not in self.of_other_manager,
-        )
-        self.merge_settings = Live(MergeSettings(enabled=True))
-        self.merging = Merging(
-            moves=self.moves,
-            peers=fleet,
-            load_manager=self.load_manager,
-            settings=self.merge_settings,
-        )
-        self.events = EventHub()
-        self.owners = OwnerTracker(
-            brokers=first.brokers,
-            clock=clock,
-            events=self.events,
-            view=self.view,
-            stats_interval_s=lambda: 60.0,
-        )
-        self.overview = TermOverview(
-            leader=Leader("b0:8080", "http://b0:8080", 1),
-            since_ms=clock.now_ms(),
-            moves=self.moves,
-            draining=self.draining,
-            owners=self.owners,
-            balancing=lambda: True,
-            load_manager=self.load_manager,
-        )
-        self.plans = TermPlans(
-            load_manager=self.load_manager,
-            moves=self.moves,
-            settings_with=self._settings_with,
-            boundaries=first.namespaces.bundles,
-        )
-        self.operations = Operations(
-            checks=(),
-            moves=self.moves,
-            draining=self.draining,
-            merging=self.merging,
-            overview=self.overview,
-            plans=self.plans,
-            goals=TermGoals(checks=(), load_manager=self.load_manager, moves=self.moves),
-        )
-
-    def _settings_with(self, changed: Mapping[str, str]) -> StrategySettings:
-        shedder = changed.get("loadBalancerLoadSheddingStrategy", self.strategies.value.shedder)
-        return replace(self.strategies.value, shedder=shedder)
-
-    async def _order_release(
-        self,
-        owner: BrokerAddress,
-        bundle: str,
-        destination: BrokerAddress | None,
-        *,
-        epoch: int | None,
-    ) -> Released | None:
-        to = None if destination is None else destination.broker_id
-        done = await self.fleet.brokers[0].records.order_release(bundle, to)
-        return Released() if done else None
+        self.observed, self.ended = seen.plans, seen.moves
 
     async def shed(self) -> None:
         """A cycle, and all its moves."""
@@ -206,10 +75,11 @@ class Led:
         *,
         cpu: float = 0,
         at_ms: int = 0,
+        manager: str | None = None,
     ) -> bytes:
         """A broker reports; returns the report's JSON."""
         address = self.fleet.brokers[index].address
-        data = self._data(index, stats, cpu, at_ms)
+        data = self._data(index, stats, cpu, at_ms, manager)
         value = msgspec.json.encode(data)
         store, reports = self.fleet.brokers[index].store, self.fleet.brokers[0].brokers.reports
         if not await store.create(paths.broker(address.broker_id), value, ephemeral=True):
@@ -220,6 +90,7 @@ class Led:
                 and reports[address.broker_id].last_stats == stats
                 and reports[address.broker_id].cpu == data.cpu
                 and reports[address.broker_id].last_update == at_ms
+                and reports[address.broker_id].load_manager_class_name == manager
             )
         )
         return value
@@ -241,19 +112,36 @@ class Led:
         return published
 
     def _data(
-        self, index: int, stats: dict[str, NamespaceBundleStats], cpu: float, at_ms: int
+        self,
+        index: int,
+        stats: dict[str, NamespaceBundleStats],
+        cpu: float,
+        at_ms: int,
+        manager: str | None = None,
     ) -> LocalBrokerData:
         address = self.fleet.brokers[index].address
-        return LocalBrokerData(
+        return a_report(
+            stats,
+            cpu=cpu,
             web_service_url=address.web_url,
             pulsar_service_url=address.service_url,
-            bundles=list(stats),
-            last_stats=stats,
-            cpu=ResourceUsage(usage=cpu, limit=100),
             last_update=at_ms,
-            msg_rate_in=sum(traffic.msg_rate_in for traffic in stats.values()),
-            msg_throughput_in=sum(traffic.msg_throughput_in for traffic in stats.values()),
+            load_manager_class_name=manager,
         )
+
+
+class Observed:
+    """What a leader of a test decided and did."""
+
+    def __init__(self) -> None:
+        self.plans: list[Plan] = []
+        self.moves: list[Move] = []
+
+    def plan(self, _epoch: int, _cycle: int, plan: Plan) -> None:
+        self.plans.append(plan)
+
+    def move(self, _epoch: int, _cycle: int, move: Move, _life: int | None) -> None:
+        self.moves.append(move)
 
 
 @asynccontextmanager
@@ -268,21 +156,25 @@ async def led_fleet(
 ) -> AsyncIterator[Led]:
     """A running fleet with a leader."""
     records = range(brokers if extensible else 0)
-    async with a_fleet(brokers, bundles, records, tree) as fleet, Scope("policies") as scope:
-        led = Led(fleet, clock or LoopTime(), extensible=extensible)
-        if strategies is not None:
-            led.strategies.set(strategies)
-        readers = [
-            (paths.ADMIN, led.policies.on_change),
-            (paths.WISHES, led.wishes.on_change),
-        ]
-        if led.loads is not None:
-            readers.append((paths.LOAD_DATA, led.loads.on_change))
-        for root, reader in readers:
-            watcher = Watcher(led.store, root, reader)
-            scope.spawn(watcher.run(), "watch")
-            await watcher.synced.wait()
-        scope.spawn(led.moves.run(), "moves")
-        with led.feed, led.owners:
-            yield led
-        scope.cancel()
+    async with a_fleet(brokers, bundles, records, tree, clock) as fleet:
+        first, observed = fleet.brokers[0], Observed()
+        settings = first.base.settings
+        settings.live(StrategySettings).set(strategies or STRATEGIES)
+        settings.live(SplitSettings).set(SplitSettings(topics_max=10))
+        settings.live(MergeSettings).set(MergeSettings(enabled=True))
+        settings.live(MoveSettings).set(MoveSettings(warm_up_s=0))
+        leads = Leads(
+            base=first.base,
+            cluster=first.cluster,
+            manager=first.member.manager,
+            history=None,
+            events=first.member.events,
+            stats_interval_s=lambda: 60.0,
+            observe=observed.plan,
+            observe_move=observed.move,
+        )
+        parts = await build(leads, Term(LEADER), fleet.scope, Steps())
+        first.leading.leader, first.leading.load_manager = LEADER, parts.load_manager
+        fleet.scope.spawn(parts.moves.run(), "moves")
+        with parts.feed, parts.owners:
+            yield Led(fleet, parts, observed)

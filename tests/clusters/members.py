@@ -1,5 +1,5 @@
-"""Brokers without sockets: the runtime's own parts over one tree in memory, with hosts that only
-record the calls to them.
+"""Members in this process, as the product composes them, over one tree in memory: their hosts only
+record the calls to them, and they reach each other directly.
 """
 
 from __future__ import annotations
@@ -12,41 +12,56 @@ from typing import Any, TypeVar
 
 from loadmanager.broker.topics.topics import Topics
 from loadmanager.engine.bundles.ranges import BundleRange
+from loadmanager.engine.history.records import OwnershipStep, Record
 from loadmanager.engine.load.reports import NamespaceBundleStats
-from loadmanager.engine.ownership.states import Transition
+from loadmanager.engine.ownership.states import BundleState, LifeCause, Transition
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.audit import ChangeShown
+from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata import paths
-from loadmanager.kit.metadata.documents import Corrupt
 from loadmanager.kit.metadata.memory import MemoryStore, MemoryTree
 from loadmanager.kit.metadata.store import Node
 from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.names import NamespaceName
-from loadmanager.kit.tasks import Scope, Steps
-from loadmanager.leader.brokers import Brokers
+from loadmanager.kit.sampler import Reading, SystemUsage
+from loadmanager.kit.tasks import Scope
 from loadmanager.leader.ports.mover import Released
-from loadmanager.leader.present_leader import PresentLeader
-from loadmanager.leader.wishes import OperatorWishes
-from loadmanager.member.base import Base, Cluster
-from loadmanager.member.hooks import HookLimits, Hooks
-from loadmanager.member.lookup import Lookups
-from loadmanager.member.namespaces import Namespaces
-from loadmanager.member.not_opened import Refusals
-from loadmanager.member.ownership.locks import Locks
-from loadmanager.member.ownership.ownership import Ownership
+from loadmanager.limits.broker import BrokerThrottling
+from loadmanager.limits.settings import ThrottlingSettings
+from loadmanager.member.base import Base
+from loadmanager.member.compose import ComposedMember
+from loadmanager.member.extensible import ExtensibleManager
 from loadmanager.member.ownership.state_cache import StateCache
 from loadmanager.member.ownership.state_records import StateRecords
-from loadmanager.member.placement_policies import PlacementPolicies
 from loadmanager.member.ports.hosting import HostUsage, TopicTraffic
-from loadmanager.member.record_orders import RecordOrders
 from loadmanager.member.settings import BrokerSettings, StateSettings
+from loadmanager.member.world import World, base_of
 from loadmanager.testing.cluster import LoopTime
 
 Leaf = TypeVar("Leaf")
 NS = NamespaceName("public", "default")
+SHEDDER = "loadBalancerLoadSheddingStrategy"
+BROKER = (BrokerSettings(lookups_max=100), StateSettings(in_flight_ms=2_000))
+EXTENSIBLE = (StrategySettings(load_manager_class="ExtensibleLoadManagerImpl"),)
+
+
+class FixedSampler:
+    """Reports the CPU usage that it is told."""
+
+    scope = "fixed"
+
+    def __init__(self, cpu_percent: float) -> None:
+        self.cpu_percent = cpu_percent
+        self.samples = 0
+
+    def sample(self) -> SystemUsage:
+        self.samples += 1
+        return SystemUsage(
+            Reading(self.cpu_percent, 100), Reading(0, 100), Reading(0, 100), Reading(0, 100)
+        )
 
 
 class Tenant:
@@ -153,100 +168,105 @@ class Leaves:
         return self._leaves.setdefault(kind, Live(kind()))
 
     def strategies_with(self, changes: Mapping[str, str]) -> StrategySettings:
-        """Those in force: nobody asks for others."""
-        assert not changes
-        return self.live(StrategySettings).value
+        """Those in force, with another shedder: nobody asks for other changes."""
+        settings = self.live(StrategySettings).value
+        assert changes.keys() <= {SHEDDER}
+        return replace(settings, shedder=changes.get(SHEDDER, settings.shedder))
+
+
+class Transitions:
+    """A history that has what became of the bundles of one broker."""
+
+    def __init__(self) -> None:
+        self.steps: list[Transition] = []
+
+    def append(self, *records: Record) -> None:
+        self.steps += [_transition(each) for each in records if isinstance(each, OwnershipStep)]
+
+
+def _transition(step: OwnershipStep) -> Transition:
+    return Transition(
+        bundle=step.bundle,
+        before=BundleState(step.before),
+        after=BundleState(step.after),
+        reason=step.reason,
+        cause=LifeCause(step.cause),
+        parent=step.parent,
+        destination=step.destination,
+        pause_ms=step.pause_ms,
+        life=step.life,
+    )
 
 
 class Broker:
-    """One broker's parts."""
+    """A member that is there, and does by itself only what others make it do: it neither reports
+    nor leads.
+    """
 
-    def __init__(self, fleet: Fleet, index: int, *, extensible: bool = False) -> None:
+    def __init__(self, fleet: Fleet, index: int, *leaves: object) -> None:
         self.store: MemoryStore = fleet.tree.session()
         self.address = BrokerAddress(
             f"b{index}:8080", f"pulsar://b{index}:6650", f"http://b{index}:8080"
         )
-        self.tenant = Tenant()
-        self.steps: list[Transition] = []
-        self.scope = fleet.scope
-        settings, clock = Live(BrokerSettings(lookups_max=100)), LoopTime()
-        self.leading = PresentLeader()
-        self.brokers = Brokers(self.store, clock)
-        self.namespaces = Namespaces(self.store, settings)
-        self.topics = Topics(self.store, self.namespaces, settings)
-        self.cluster = Cluster(
-            brokers=self.brokers,
-            namespaces=self.namespaces,
-            policies=PlacementPolicies(self.store, "standalone"),
-            wishes=OperatorWishes(self.store, clock, Corrupt()),
-            leading=self.leading,
-        )
-        self.base = Base(
+        self.tenant, history = Tenant(), Transitions()
+        self.steps = history.steps
+        world = World(
             me=self.address,
             store=self.store,
-            clock=clock,
+            clock=fleet.clock,
             peers=fleet,
-            scope=fleet.scope,
-            steps=Steps(),
-            corrupt=Corrupt(),
-            settings=Leaves(settings.value, StateSettings(in_flight_ms=2_000)),
+            sampler=lambda _own: FixedSampler(10),
+            version="1",
+            history=history,
         )
-        locks = Locks(self.base, self.cluster)
-        self.cache = StateCache(self.store, clock, Corrupt())
-        self.extensible = extensible
-        self.records = StateRecords(self.base, self.cluster, self.cache, locks)
-        self.ownership = Ownership(
+        self.base = base_of(world, Leaves(*BROKER, *leaves), fleet.scope)
+        throttling = BrokerThrottling(ThrottlingSettings(), cluster="standalone", now_ns=0)
+        self.member = ComposedMember(
             self.base,
-            namespaces=self.namespaces,
-            hosting=Hooks(self.tenant, HookLimits()),
-            refusals=Refusals(self.store, clock, self.address.broker_id),
-            claims=self.records if extensible else locks,
-            observe=self.steps.append,
+            world,
+            self.tenant,
+            throttling,
+            documents=self.store,
+            stats_interval_s=lambda: 60.0,
         )
-        self.lookups = Lookups(base=self.base, cluster=self.cluster, ownership=self.ownership)
+        self.cluster, self.ownership = self.member.cluster, self.member.ownership
+        self.lookups, self.leading = self.member.lookups, self.cluster.leading
+        self.brokers, self.namespaces = self.cluster.brokers, self.cluster.namespaces
+        self.topics = Topics(self.store, self.namespaces, self.base.broker)
+
+    @property
+    def records(self) -> StateRecords:
+        """The claims of one that runs the extensible manager."""
+        assert isinstance(self.member.manager, ExtensibleManager)
+        return self.member.manager.claims
+
+    @property
+    def cache(self) -> StateCache:
+        """The state records as it knows them."""
+        assert isinstance(self.member.manager, ExtensibleManager)
+        return self.member.manager._cache
 
     def with_settings(self, *leaves: object) -> Base:
         """What its parts stand on, with these settings."""
         return replace(self.base, settings=Leaves(*leaves))
 
-    async def start(self, scope: Scope) -> None:
+    async def start(self) -> None:
         """Connect, watch, register."""
         await self.store.__aenter__()
-        watchers = [
-            Watcher(
-                self.store,
-                paths.ADMIN,
-                self.namespaces.on_change,
-                self.topics.on_change,
-                self.ownership.on_boundaries,
-            ),
-            Watcher(self.store, paths.BROKERS, self.brokers.on_change),
-        ]
-        if self.extensible:
-            watchers += await self._follow_records(scope)
-        else:
-            watchers.append(Watcher(self.store, paths.LOCKS, self.ownership.on_change))
-        for watcher in watchers:
-            scope.spawn(watcher.run(), "watch")
-        for watcher in watchers:
-            await watcher.synced.wait()
+        documents = Watcher(
+            self.store,
+            paths.ADMIN,
+            self.namespaces.on_change,
+            self.cluster.policies.on_change,
+            self.topics.on_change,
+            self.ownership.on_boundaries,
+        )
+        await self.member.prepare([documents])
         value = b'{"webServiceUrl":"%b","pulsarServiceUrl":"%b"}' % (
             self.address.web_url.encode(),
             self.address.service_url.encode(),
         )
         await self.store.create(paths.broker(self.address.broker_id), value, ephemeral=True)
-
-    async def _follow_records(self, scope: Scope) -> list[Watcher]:
-        base = replace(self.base, scope=scope)
-        orders = RecordOrders(base, self.cluster, self.records, self.ownership)
-        self.cache.listeners.append(orders.on_record)
-        self.cache.on_resync.append(self.ownership.verify_all)
-        await self.store.create(paths.UNIT_STATES, b"")
-        scope.spawn(self.cache.run(), "state-records")
-        return [
-            Watcher(self.store, paths.UNIT_STATES, self.cache.on_change),
-            Watcher(self.store, paths.LOCKS, self.records._locks.on_change),
-        ]
 
     async def acquire(self, bundle: str) -> BrokerAddress:
         """Acquire a bundle; returns the owner's address."""
@@ -272,11 +292,12 @@ class Fleet:
         scope: Scope,
         extensible: Container[int] = (),
         tree: MemoryTree | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        self.scope = scope
-        self.tree = tree or MemoryTree()
+        self.scope, self.tree, self.clock = scope, tree or MemoryTree(), clock or LoopTime()
         self.brokers = [
-            Broker(self, index, extensible=index in extensible) for index in range(count)
+            Broker(self, index, *(EXTENSIBLE if index in extensible else ()))
+            for index in range(count)
         ]
         self.unreachable: set[str] = set()
 
@@ -312,8 +333,7 @@ class Fleet:
 
     async def last_release(self, broker: BrokerAddress, bundle: str) -> Released | None:
         """Peers."""
-        self.at(broker)
-        return None
+        return self.at(broker).member.ownership_log.released(bundle)
 
     async def split_bundle(
         self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None
@@ -360,14 +380,15 @@ async def a_fleet(
     bundles: int = 4,
     extensible: Container[int] = (),
     tree: MemoryTree | None = None,
+    clock: Clock | None = None,
 ) -> AsyncIterator[Fleet]:
     """A running fleet with the namespace public/default; some brokers run the extensible manager,
     by their numbers.
     """
     async with Scope("fleet") as scope:
-        fleet = Fleet(count, scope, extensible, tree)
+        fleet = Fleet(count, scope, extensible, tree, clock)
         for broker in fleet.brokers:
-            await broker.start(scope)
+            await broker.start()
         first = fleet.brokers[0].namespaces
         await first.create_tenant(NS.tenant, {})
         await first.create_namespace(NS, {"bundles": {"numBundles": bundles}})

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from clusters.members import FixedSampler
 
 from loadmanager.broker import settings
 from loadmanager.broker.compose import Parts
@@ -30,7 +31,7 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.memory import MemoryStore, MemoryTree
 from loadmanager.kit.names import NamespaceName, TopicName
-from loadmanager.kit.sampler import OwnTraffic, Reading, SystemUsage
+from loadmanager.kit.sampler import OwnTraffic
 from loadmanager.kit.security.identity import Verifier
 from loadmanager.kit.tasks import Scope
 from loadmanager.leader.ports.mover import Released
@@ -48,22 +49,6 @@ FAST = {
     "webServicePort": "0",
 }
 """Reports soon; traffic is measured when a test says so."""
-
-
-class FixedSampler:
-    """Reports the CPU usage that it is told."""
-
-    scope = "fixed"
-
-    def __init__(self, cpu_percent: float) -> None:
-        self.cpu_percent = cpu_percent
-        self.samples = 0
-
-    def sample(self) -> SystemUsage:
-        self.samples += 1
-        return SystemUsage(
-            Reading(self.cpu_percent, 100), Reading(0, 100), Reading(0, 100), Reading(0, 100)
-        )
 
 
 class AheadClock(LoopTime):

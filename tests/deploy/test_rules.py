@@ -19,8 +19,8 @@ import promql_parser
 import pulsar
 import pytest
 import yaml
+from clusters.standalone import Cluster, wait_for
 from ports import free_ports
-from system.cluster import Cluster, wait_for
 
 from bench.grafana import Dashboard, Prometheus
 from loadmanager import cli

@@ -22,8 +22,8 @@ import kubernetes_validate
 import pulsar
 import pytest
 import yaml
+from clusters.standalone import wait_for
 from ports import free_ports
-from system.cluster import wait_for
 
 from loadmanager.broker import settings
 from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper

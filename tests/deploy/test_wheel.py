@@ -11,8 +11,8 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from clusters.standalone import wait_for
 from ports import free_ports
-from system.cluster import wait_for
 
 from loadmanager import __version__
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from clusters.processes import Fleet
+from clusters.standalone import wait_for
 from hostile import frames, requests
-from system.cluster import wait_for
-from system.fleet import Fleet
 from system.observer import Observer
 
 from loadmanager.engine.bundles.ranges import NamespaceBundles, equal_boundaries

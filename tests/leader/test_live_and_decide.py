@@ -21,24 +21,19 @@ from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.metadata import paths
 from loadmanager.lab.deciding import Deciding
 from loadmanager.lab.lines import decode_line
+from loadmanager.testing.cluster import LoopTime
 
 BROKERS, BUNDLES, CYCLES, CYCLE_MS = 4, 32, 24, 20_000
 
 
-class SetClock:
-    """The time that a test sets."""
+class SetClock(LoopTime):
+    """Wall time as a test sets it; what it proves its session by goes on."""
 
     def __init__(self) -> None:
         self.ms = 1_700_000_000_000
 
     def now_ms(self) -> int:
         return self.ms
-
-    def monotonic_s(self) -> float:
-        return self.ms / 1000
-
-    def monotonic_ns(self) -> int:
-        return self.ms * 1_000_000
 
 
 class Recording:
@@ -100,7 +95,7 @@ class Recording:
             stats = {bundle: self.stats(bundle) for bundle in reported[index]}
             cpu = min(sum(self.weights[bundle] for bundle in stats), 100)
             name = brokers[index].address.broker_id
-            if led.loads is None:
+            if not led.view.knows_owners:
                 texts[name] = msgspec.Raw(await led.report(index, stats, cpu=cpu))
             else:
                 published = await led.publish(index, stats, cpu=cpu, at_ms=self.clock.ms)
@@ -111,7 +106,7 @@ class Recording:
         """The last broker's report is gone."""
         led, last = self.led, self.led.fleet.brokers[-1]
         gone = last.address.broker_id
-        if led.loads is None:
+        if not led.view.knows_owners:
             await last.store.delete(paths.broker(gone))
         else:
             await last.store.delete(f"{paths.LOAD_DATA}/{gone}")

@@ -400,14 +400,14 @@ async def test_a_drain_by_the_other_leader() -> None:
     """A broker refuses the orders of the leader of another load manager: this one only looks."""
     async with led_fleet(3) as led:
         await led.fleet.brokers[1].acquire(B)
-        led.of_other_manager.add("b1:8080")
+        await led.report(1, {}, manager="ExtensibleLoadManagerImpl")
         await led.operations.cordon("b1:8080", drain=True)
         await led.draining.step()
         (told,) = led.operations.cordons()
         assert (told.left, told.state) == (1, "draining")
         assert told.problem == "it runs the other load manager, whose leader drains it"
         assert not [*led.moves.queue.open_moves()]
-        led.of_other_manager.clear()
+        await led.report(1, {})
         await led.draining.step()
         assert [move.bundle for move in led.moves.queue.open_moves()] == [B]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pulsar
 import pytest
-from system.cluster import Cluster, wait_for
+from clusters.standalone import Cluster, wait_for
 
 from loadmanager.cli import main
 

@@ -11,6 +11,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from clusters.views import without_policies
+
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
 from loadmanager.engine.load.snapshot import ClusterSnapshot
@@ -144,14 +146,7 @@ class Steady:
             self._view.placed(bundle, choice.broker, self._now_ms)
 
     def _snapshot(self, *, passing: bool = False) -> ClusterSnapshot:
-        return self._view.snapshot(
-            self._now_ms,
-            self._settings,
-            isolation_policies={},
-            anti_affinity_groups={},
-            failure_domains={},
-            passing=passing,
-        )
+        return without_policies(self._view, self._settings, self._now_ms, passing=passing)
 
     def _report(self, broker: str, loads: dict[str, float]) -> LocalBrokerData:
         stats = {

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from clusters.standalone import wait_for
 from ports import free_ports
-from system.cluster import wait_for
 
 READY_TIMEOUT_S = 300.0
 LOGGING = Path(__file__).parents[1] / "clients" / "broker" / "log4j2.xml"

@@ -17,8 +17,8 @@ from typing import Any
 
 import pulsar
 from clients.pulsar import brokers, distribution
+from clusters.standalone import wait_for
 from steer.real import MANAGERS, NAMESPACE, RealPulsar, a_real_pulsar
-from system.cluster import wait_for
 
 TOPICS = 12
 QUIET = pulsar.LoggerLevel.Error

@@ -21,10 +21,10 @@ import maven
 import pulsar
 import pytest
 from clients.pulsar import VERSION, brokers, distribution
+from clusters.standalone import wait_for
 from kit.security.tokens import ADMIN, KEY, token
 from ports import free_port
 from steer.real import NAMESPACE, SPANS, RealPulsar, a_real_pulsar, gather, until
-from system.cluster import wait_for
 
 pytestmark = [pytest.mark.pulsar, pytest.mark.timeout(1_200)]
 

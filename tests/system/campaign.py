@@ -19,7 +19,7 @@ from math import inf
 from typing import Any
 
 import pulsar
-from system.fleet import NAMESPACE, Fleet
+from clusters.processes import NAMESPACE, Fleet
 
 from loadmanager.engine.bundles.ranges import topic_hash
 

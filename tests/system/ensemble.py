@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
-from system.cluster import wait_for
+from clusters.processes import Fleet
+from clusters.standalone import wait_for
 from system.faults import spread, wait_served
-from system.fleet import Fleet
 from system.observer import Observer
 from system.proxy import Proxy
 

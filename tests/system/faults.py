@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from system.cluster import wait_for
-from system.fleet import NAMESPACE, READY_TIMEOUT_S, Fleet
+from clusters.processes import NAMESPACE, READY_TIMEOUT_S, Fleet
+from clusters.standalone import wait_for
 from system.observer import Observer
 
 from loadmanager.engine.bundles.ranges import NamespaceBundles, equal_boundaries

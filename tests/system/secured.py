@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from clusters.processes import NAMESPACE, Fleet
 from kit.security.certificates import Authority
 from kit.security.tokens import ADMIN, VALUES, token
 from ports import free_ports
-from system.fleet import NAMESPACE, Fleet
 
 TOPIC = f"persistent://{NAMESPACE}/orders"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from system.cluster import Cluster, wait_for
+from clusters.standalone import Cluster, wait_for
 from system.raw import Raw, a_send
 from system.workload import TopicWork, client
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from clusters.standalone import wait_for
 from ports import free_ports
-from system.cluster import wait_for
 
 pytestmark = pytest.mark.system
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pulsar
 import pytest
+from clusters.processes import Fleet
+from clusters.standalone import Cluster, wait_for
 from kazoo.client import KazooClient
-from system.cluster import Cluster, wait_for
 from system.faults import observed, run
-from system.fleet import Fleet
 
 pytestmark = [pytest.mark.system, pytest.mark.client, pytest.mark.zookeeper]
 

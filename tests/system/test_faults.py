@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from clusters.processes import Fleet
 from system.faults import observed, run
-from system.fleet import Fleet
 from system.observer import Life, Observer
 
 pytestmark = [pytest.mark.system, pytest.mark.zookeeper]

@@ -17,9 +17,9 @@ from typing import Any
 import psutil
 import pulsar
 import pytest
+from clusters.processes import NAMESPACE, Fleet
+from clusters.standalone import wait_for
 from ports import free_ports
-from system.cluster import wait_for
-from system.fleet import NAMESPACE, Fleet
 
 from loadmanager.kit.metadata import paths
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pulsar
 import pytest
+from clusters.standalone import Cluster, wait_for
 from prometheus_client.parser import text_string_to_metric_families
-from system.cluster import Cluster, wait_for
 
 pytestmark = [pytest.mark.system, pytest.mark.client, pytest.mark.zookeeper]
 

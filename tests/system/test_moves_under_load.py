@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from clusters.processes import Fleet
 from system.campaign import Campaign
-from system.fleet import Fleet
 
 pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
 

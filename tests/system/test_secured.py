@@ -10,10 +10,10 @@ from pathlib import Path
 import jwt
 import pulsar
 import pytest
+from clusters.processes import NAMESPACE
+from clusters.standalone import wait_for
 from kit.security.certificates import Authority
 from kit.security.tokens import ADMIN, SECRET, token
-from system.cluster import wait_for
-from system.fleet import NAMESPACE
 from system.secured import TOPIC, Secured
 
 pytestmark = [pytest.mark.system, pytest.mark.client, pytest.mark.zookeeper]

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from clusters.standalone import Cluster, wait_for
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from ports import free_port, free_ports
-from system.cluster import Cluster, wait_for
 
 from loadmanager.kit.zookeeper.embedded import HEAP_MB, STATUS_OUT_OF_MEMORY, EmbeddedZooKeeper
 

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from clusters.standalone import wait_for
 from kazoo.client import KazooClient
 from ports import free_ports
-from system.cluster import wait_for
 
 from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pulsar
 import pytest
-from system.cluster import Cluster, wait_for
+from clusters.standalone import Cluster, wait_for
 from system.workload import client
 
 pytestmark = [pytest.mark.system, pytest.mark.zookeeper]

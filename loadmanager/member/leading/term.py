@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.manager import Manager
 from loadmanager.engine.moves.move import Move
 from loadmanager.engine.moves.settings import MoveSettings
-from loadmanager.engine.ownership.state_records import StateRecord
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.splitting.merging import MergeSettings
@@ -18,12 +16,9 @@ from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.history.port import History
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.leader import Term
-from loadmanager.kit.metadata.store import Check, Store
-from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.tasks import Interval, Scope, Steps, every, forever
 from loadmanager.leader.base import BundleOrders, LedCluster, TermBase
 from loadmanager.leader.cycle_log import CycleLog
-from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.draining import INTERVAL_S, Draining
 from loadmanager.leader.events import EventHub
 from loadmanager.leader.goals import TermGoals
@@ -36,136 +31,14 @@ from loadmanager.leader.operations import Operations
 from loadmanager.leader.overview import TermOverview
 from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.leader.plans import TermPlans
-from loadmanager.leader.ports.mover import Release
 from loadmanager.leader.quotas import TermQuotas
 from loadmanager.leader.term_events import TermEvents
 from loadmanager.leader.warm_up import WarmUp
 from loadmanager.member.base import Base, Cluster
-from loadmanager.member.lookup import Search
-from loadmanager.member.ownership.claims import Claims
-from loadmanager.member.ownership.ownership import Ownership
-from loadmanager.member.ports.hosting import Hosting
-from loadmanager.member.reporter import Reporter
+from loadmanager.member.leading.manager import Feed, RunningManager
 
-Listeners = list[Callable[[str, StateRecord | None], None]]
-"""Called with a bundle and its record."""
 SLOW_FRACTION = 1 / 3
 """A strategy that takes this part of the session timeout is too slow to lead with."""
-
-
-class Feed(Protocol):
-    """Feeds a view during one term (`LoadFeed`)."""
-
-    @property
-    def view(self) -> ClusterView:
-        """The view."""
-        ...
-
-    @property
-    def heard(self) -> Set[str]:
-        """Brokers that have reported since the feed began."""
-        ...
-
-    def __enter__(self) -> object:
-        """Begin."""
-        ...
-
-    def __exit__(self, *_: object) -> None:
-        """End, because the term is over."""
-        ...
-
-    async def refresh(self) -> None:
-        """Read what is not fed as it changes, before a cycle."""
-        ...
-
-    async def restore(self, store: Store) -> None:
-        """Begin with the averages that earlier leaders stored."""
-        ...
-
-    async def save(self, store: Store, bundles_per_broker: int, checks: Sequence[Check]) -> None:
-        """Store averages for the next leader. Raises `VersionConflictError` if the term is over."""
-        ...
-
-
-class RunningManager(Protocol):
-    """One of Pulsar's two load managers, as it runs in a member (`member.modular`,
-    `member.extensible`).
-    """
-
-    @property
-    def manager(self) -> Manager:
-        """Which one."""
-        ...
-
-    @property
-    def claims(self) -> Claims:
-        """By what a member owns bundles."""
-        ...
-
-    @property
-    def leader_path(self) -> str:
-        """The path of the leader's node."""
-        ...
-
-    @property
-    def search(self) -> Search | None:
-        """What finds the owner of a bundle on lookup; None: the leader is asked."""
-        ...
-
-    @property
-    def records(self) -> Listeners | None:
-        """Where to listen for changes of state records; None: reports tell of owners."""
-        ...
-
-    @property
-    def assign(self) -> Callable[[str, str], Awaitable[bool]] | None:
-        """Has a broker acquire a bundle that nobody owns; None: its next lookup does."""
-        ...
-
-    @property
-    def leader_splits(self) -> bool:
-        """False: the owners decide about splits."""
-        ...
-
-    def connect(self, ownership: Ownership, reporter: Reporter, hosting: Hosting) -> None:
-        """Build what needs the member's other parts; called once."""
-        ...
-
-    def watchers(self) -> list[Watcher]:
-        """The watchers that keep its caches current."""
-        ...
-
-    async def prepare(self) -> None:
-        """Fill its caches."""
-        ...
-
-    async def begin(self) -> None:
-        """Start its periodic steps; the member registers next."""
-        ...
-
-    async def owner(self, bundle: str) -> str | None:
-        """The brokerId of a bundle's owner, as stored."""
-        ...
-
-    def view(self) -> ClusterView:
-        """A leader's view of the load."""
-        ...
-
-    def feed(self, base: Base, view: ClusterView, load_manager: LoadManager) -> Feed:
-        """What feeds the view during a term; `base`: that of the term."""
-        ...
-
-    def decisions(self) -> Decisions:
-        """What keeps the decisions of a term."""
-        ...
-
-    def release(self, term: Term) -> Release:
-        """The function that moves bundles during a term."""
-        ...
-
-    def lead(self, base: Base, term: Term) -> None:
-        """Start what it does besides during a term, even if it does not balance."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,8 +69,28 @@ class Leads:
         return runs is None or runs is self.manager.manager
 
 
-async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None:
-    """Lead until cancelled."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermParts:
+    """What a member leads with in one term; `build` makes it, `lead` runs it."""
+
+    leads: Leads
+    term: Term
+    load_manager: LoadManager
+    keeper: MemoryKeeper
+    quotas: TermQuotas
+    owners: OwnerTracker
+    operations: Operations
+    feed: Feed
+    warm_up: WarmUp
+
+    @property
+    def moves(self) -> Moves:
+        """The moves of the term."""
+        return self.load_manager.moves
+
+
+async def build(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> TermParts:
+    """The parts of a term, with what earlier leaders stored. Nothing runs yet."""
     leads = with_what.within(scope, steps)
     base, cluster, manager = leads.base, leads.cluster, leads.manager
     began_s = base.clock.monotonic_s()
@@ -211,8 +104,7 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
         strategies=base.strategies,
         clock=base.clock,
     )
-    log = _cycle_log(leads, term.epoch)
-    load_manager = _load_manager(leads, moves, memories=await keeper.restore(view), log=log)
+    load_manager = _load_manager(leads, moves, memories=await keeper.restore(view))
     owners = OwnerTracker(
         brokers=cluster.brokers,
         clock=base.clock,
@@ -232,27 +124,44 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
     )
     operations.goals.hold = warm_up.reason
     await _restore(base, quotas, feed)
-    if log is not None:
-        log.begin(view)
-    manager.lead(base, term)
+    if load_manager.records.log is not None:
+        load_manager.records.log.begin(view)
+    return TermParts(
+        leads=leads,
+        term=term,
+        load_manager=load_manager,
+        keeper=keeper,
+        quotas=quotas,
+        owners=owners,
+        operations=operations,
+        feed=feed,
+        warm_up=warm_up,
+    )
+
+
+async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None:
+    """Lead until cancelled."""
+    parts = await build(with_what, term, scope, steps)
+    base, operations = parts.leads.base, parts.operations
+    parts.leads.manager.lead(base, term)
     events = TermEvents(
         leader=term.leader,
-        events=leads.events,
-        decisions=load_manager.records.decisions,
-        moves=moves,
+        events=parts.leads.events,
+        decisions=parts.load_manager.records.decisions,
+        moves=parts.moves,
     )
     heat = TermHeatMap(
-        view=view,
-        owners=owners,
-        refresh=feed.refresh,
+        view=parts.feed.view,
+        owners=parts.owners,
+        refresh=parts.feed.refresh,
         report_interval_ms=lambda: base.broker.value.report_interval_min_ms,
         clock=base.clock,
     )
-    with feed, events, owners:
-        leading = cluster.leading
-        leading.quotas, leading.operations, leading.heat = quotas, operations, heat
-        leading.load_manager = load_manager
-        scope.spawn(moves.run(), "moves")
+    with parts.feed, events, parts.owners:
+        leading = parts.leads.cluster.leading
+        leading.quotas, leading.operations, leading.heat = parts.quotas, operations, heat
+        leading.load_manager = parts.load_manager
+        scope.spawn(parts.moves.run(), "moves")
         scope.spawn(every(heat.interval_s, heat.step, "heat", steps), "heat")
         scope.spawn(every(lambda: INTERVAL_S, operations.step, "drain", steps), "drain")
         goals = every(lambda: INTERVAL_S, operations.goals.step, "goal", steps)
@@ -261,8 +170,7 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
             merge, splits = operations.merging.step, base.settings.live(SplitSettings)
             interval = Interval(splits, lambda settings: settings.interval_minutes * 60)
             scope.spawn(every(interval, merge, "merge", steps, first_after_s=None), "merge")
-            hold = FirstHold(warm_up.reason, operations.goals.at_work)
-            _run_cycles(leads, term, load_manager, feed, keeper=keeper, hold=hold)
+            _run_cycles(parts, FirstHold(parts.warm_up.reason, operations.goals.at_work))
         await forever()
 
 
@@ -308,9 +216,7 @@ def _moves(leads: Leads, term: Term, view: ClusterView) -> Moves:
     )
 
 
-def _load_manager(
-    leads: Leads, moves: Moves, *, memories: Memories, log: CycleLog | None
-) -> LoadManager:
+def _load_manager(leads: Leads, moves: Moves, *, memories: Memories) -> LoadManager:
     base, epoch = leads.base, moves.term.epoch
     load_manager = LoadManager(
         moves=moves,
@@ -319,7 +225,7 @@ def _load_manager(
         records=LeaderRecords(
             decisions=leads.manager.decisions(),
             planned=lambda cycle, plan: leads.observe(epoch, cycle, plan),
-            log=log,
+            log=_cycle_log(leads, epoch),
         ),
         slow_s=base.store.session_timeout_s * SLOW_FRACTION,
         memories=memories,
@@ -371,15 +277,8 @@ def _operations(
     )
 
 
-def _run_cycles(
-    leads: Leads,
-    term: Term,
-    load_manager: LoadManager,
-    feed: Feed,
-    *,
-    keeper: MemoryKeeper,
-    hold: FirstHold,
-) -> None:
+def _run_cycles(parts: TermParts, hold: FirstHold) -> None:
+    leads, load_manager, feed = parts.leads, parts.load_manager, parts.feed
     base, splits = leads.base, leads.base.settings.live(SplitSettings)
     shedding = Interval(base.strategies, lambda settings: settings.shedding_interval_minutes * 60)
     splitting = Interval(splits, lambda settings: settings.interval_minutes * 60)
@@ -388,12 +287,12 @@ def _run_cycles(
     async def shed() -> None:
         await feed.refresh()
         await load_manager.shed(hold)
-        await keeper.save(load_manager.memories, feed.view)
+        await parts.keeper.save(load_manager.memories, feed.view)
 
     async def save() -> None:
-        await leads.cluster.wishes.forget_old(term.checks)
+        await leads.cluster.wishes.forget_old(parts.term.checks)
         count = base.strategies.value.bundles_in_report_max
-        await feed.save(base.store, count, term.checks)
+        await feed.save(base.store, count, parts.term.checks)
 
     cycles: list[tuple[Callable[[], float], Callable[[], Awaitable[object]], str]] = [
         (shedding, shed, "shed"),

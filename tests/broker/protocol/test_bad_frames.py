@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from system.cluster import Cluster, wait_for
+from clusters.standalone import Cluster, wait_for
 from system.raw import TOPIC, Raw, a_send
 
 from loadmanager.broker.wire import pulsar_pb2 as pb

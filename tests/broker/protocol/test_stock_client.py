@@ -10,7 +10,7 @@ from typing import Any
 
 import pulsar
 import pytest
-from system.cluster import Cluster, wait_for
+from clusters.standalone import Cluster, wait_for
 from system.raw import Raw
 from system.workload import client
 

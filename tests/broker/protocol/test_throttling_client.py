@@ -11,7 +11,7 @@ from typing import Any
 
 import pulsar
 import pytest
-from system.cluster import Cluster, wait_for
+from clusters.standalone import Cluster, wait_for
 from system.workload import client
 
 pytestmark = [pytest.mark.client, pytest.mark.zookeeper, pytest.mark.system]

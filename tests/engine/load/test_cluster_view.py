@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from clusters.views import without_policies
+
 from loadmanager.engine.load.cluster_view import PENDING_MS_MAX, UNREPORTED_MS_MAX, ClusterView
 from loadmanager.engine.load.reports import (
     BrokerLoadData,
@@ -256,14 +258,7 @@ def test_what_brokers_own_counts_though_they_do_not_publish_it() -> None:
     view.owned_by(B, "b2")
     view.owned_by(B, "b1")
     namespace = A.rpartition("/")[0]
-    passing = view.snapshot(
-        NOW_MS,
-        StrategySettings(),
-        isolation_policies={},
-        anti_affinity_groups={},
-        failure_domains={},
-        passing=True,
-    )
+    passing = without_policies(view, StrategySettings(), NOW_MS, passing=True)
     for snapshot in (snapshot_of(view), passing, snapshot_of(view).planning()):
         assert snapshot.served.bundles([namespace]) == {"b1": 2}
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 import pytest
+from clusters.views import a_report, without_policies
 
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
@@ -49,13 +50,7 @@ class Cluster:
         self._now_ms += 60_000
         for name in self.part:
             self._view.observe(name, self._report(name, factor), self._now_ms)
-        snapshot = self._view.snapshot(
-            self._now_ms,
-            StrategySettings(),
-            isolation_policies={},
-            anti_affinity_groups={},
-            failure_domains={},
-        )
+        snapshot = without_policies(self._view, StrategySettings(), self._now_ms)
         model = fit(snapshot.columns, snapshot.averages, WEIGHTS, self.learned)
         self.learned = model.learned
         self.names = snapshot.columns.names
@@ -83,14 +78,8 @@ class Cluster:
         }
         usual = self.idle + self.slow.get(name, 1.0) * factor * self.part[name]
         used = self.shown.get(name, usual)
-        cpu = ResourceUsage() if used is None else ResourceUsage(usage=used * 800, limit=800)
-        return LocalBrokerData(
-            cpu=cpu,
-            bundles=list(stats),
-            last_stats=stats,
-            msg_throughput_in=bytes_s,
-            last_update=self._now_ms,
-        )
+        own = ResourceUsage() if used is None else ResourceUsage(usage=used * 800, limit=800)
+        return a_report(stats, cpu=own, msg_throughput_in=bytes_s, last_update=self._now_ms)
 
 
 def even(brokers: int = 5, *, idle: float = 0.0, part: float = 0.5) -> Cluster:

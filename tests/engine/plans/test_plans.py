@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from clusters.views import a_report, a_view, without_policies
 
-from loadmanager.engine.load.cluster_view import ClusterView
-from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
+from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.wishes import Cordon, Wishes
 from loadmanager.engine.plans.goals import (
@@ -47,22 +47,14 @@ def loads_of(seed: int) -> Loads:
 
 def snapshot_of(loads: Loads, **changes: object) -> ClusterSnapshot:
     """The cluster as its brokers report it."""
-    view = ClusterView()
+    reports = {}
     for name, bundles in loads.items():
         stats = {
             bundle: NamespaceBundleStats(msg_throughput_in=1e8 * load, consumer_count=2)
             for bundle, load in bundles.items()
         }
-        report = LocalBrokerData(
-            cpu=ResourceUsage(usage=100 * sum(bundles.values()), limit=100),
-            bundles=list(stats),
-            last_stats=stats,
-            msg_throughput_in=1e8 * sum(bundles.values()),
-        )
-        view.observe(name, report, 1)
-    return view.snapshot(
-        2, SETTINGS, isolation_policies={}, anti_affinity_groups={}, failure_domains={}
-    ).having(**changes)
+        reports[name] = a_report(stats, cpu=100 * sum(bundles.values()))
+    return without_policies(a_view(reports), SETTINGS).having(**changes)
 
 
 def carried_out(loads: Loads, made: GoalPlan) -> dict[str, float]:

@@ -6,9 +6,10 @@ import random
 from dataclasses import replace
 
 import pytest
+from clusters.views import a_report, a_view, without_policies
 
 from loadmanager.engine.load.cluster_view import ClusterView
-from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
+from loadmanager.engine.load.reports import NamespaceBundleStats, ResourceUsage
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.usage_model import Learned, fit
 from loadmanager.engine.load.wishes import Pin, Wishes
@@ -142,17 +143,8 @@ def test_a_broker_without_a_limit_takes_bundles(limit: float) -> None:
             for at in range(9 if cpu > 50 else 0)
         }
         bandwidth = ResourceUsage(usage=7e5 * (cpu > 50), limit=limit if cpu < 50 else 1e6)
-        report = LocalBrokerData(
-            cpu=ResourceUsage(usage=cpu, limit=100),
-            bandwidth_in=bandwidth,
-            bundles=list(stats),
-            last_stats=stats,
-            msg_throughput_in=1e7 * len(stats),
-        )
-        view.observe(name, report, 1)
-    snapshot = view.snapshot(
-        2, SETTINGS, isolation_policies={}, anti_affinity_groups={}, failure_domains={}
-    )
+        view.observe(name, a_report(stats, cpu=cpu, bandwidth_in=bandwidth), 1)
+    snapshot = without_policies(view, SETTINGS)
     plan, memories = cycle.shed(snapshot, SETTINGS, Memories())
     assert {unload.destination for unload in plan.unloads} == {"b3:8080"}
     balanced_placement = replace(SETTINGS, placement="BalancedPlacement")
@@ -173,18 +165,9 @@ def test_a_large_broker_relieves_itself_to_a_small_one() -> None:
             f"t/{name[:2]}/0x{at:08x}_0x{at + 1:08x}": NamespaceBundleStats(msg_throughput_in=1e6)
             for at in range(used // 20)
         }
-        report = LocalBrokerData(
-            cpu=ResourceUsage(usage=used, limit=cores * 100),
-            bandwidth_in=card,
-            bandwidth_out=card,
-            bundles=list(stats),
-            last_stats=stats,
-            msg_throughput_in=1e6 * len(stats),
-        )
-        view.observe(name, report, 1)
-    snapshot = view.snapshot(
-        2, SETTINGS, isolation_policies={}, anti_affinity_groups={}, failure_domains={}
-    )
+        cpu = ResourceUsage(usage=used, limit=cores * 100)
+        view.observe(name, a_report(stats, cpu=cpu, bandwidth_in=card, bandwidth_out=card), 1)
+    snapshot = without_policies(view, SETTINGS)
     model = fit(snapshot.columns, snapshot.averages, SETTINGS.weights, Learned())
     assert model.size.tolist() == [1.6, 0.4]
     plan, _ = cycle.shed(snapshot, SETTINGS, Memories())
@@ -206,22 +189,14 @@ def test_other_bundles_leave_where_a_namespace_is_excluded() -> None:
 
 def a_snapshot(brokers: dict[str, tuple[float, Bundles]]) -> ClusterSnapshot:
     """The cluster after each broker's first report."""
-    view = ClusterView()
+    reports = {}
     for name, (usage, bundles) in brokers.items():
         stats = {
             bundle: NamespaceBundleStats(msg_throughput_in=load, consumer_count=clients)
             for bundle, (load, clients) in bundles.items()
         }
-        report = LocalBrokerData(
-            cpu=ResourceUsage(usage=usage * 100, limit=100),
-            bundles=list(stats),
-            last_stats=stats,
-            msg_throughput_in=sum(load for load, _ in bundles.values()),
-        )
-        view.observe(name, report, 1)
-    return view.snapshot(
-        2, SETTINGS, isolation_policies={}, anti_affinity_groups={}, failure_domains={}
-    )
+        reports[name] = a_report(stats, cpu=usage * 100)
+    return without_policies(a_view(reports), SETTINGS)
 
 
 def test_many_lookups_share_one_model() -> None:

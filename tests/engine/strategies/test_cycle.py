@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from clusters.views import without_policies
 
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import (
@@ -77,7 +78,7 @@ def watching() -> Iterator[None]:
     del registry.SHEDDERS["Watching"], registry.PLACEMENTS["Watching"]
 
 
-def a_view(**rates: float) -> ClusterView:
+def two_brokers(**rates: float) -> ClusterView:
     """Brokers left and right are there; a third one with bundles of these messages/s went."""
     view = ClusterView()
     stats = {
@@ -91,16 +92,10 @@ def a_view(**rates: float) -> ClusterView:
     return view
 
 
-def a_snapshot(view: ClusterView) -> ClusterSnapshot:
-    """The present one, without policies."""
-    return view.snapshot(
-        1, SETTINGS, isolation_policies={}, anti_affinity_groups={}, failure_domains={}
-    )
-
-
 def place(bundles: Sequence[str], view: ClusterView) -> list[str]:
     """Place bundles; returns them in the order in which the rule was called."""
-    cycle.place(a_snapshot(view), bundles, SETTINGS, Memories(), random.Random(0))
+    snapshot = without_policies(view, SETTINGS, 1)
+    cycle.place(snapshot, bundles, SETTINGS, Memories(), random.Random(0))
     return [placing for placing, _, _ in SEEN if placing is not None]
 
 
@@ -117,19 +112,19 @@ def test_both_strategies_see_every_report() -> None:
 
 def test_a_shedder_sees_what_waits() -> None:
     """The bundles that a broker left behind are about to be placed, by the next lookups."""
-    cycle.shed(a_snapshot(a_view(a=1, b=2)), SETTINGS, Memories())
+    cycle.shed(without_policies(two_brokers(a=1, b=2), SETTINGS, 1), SETTINGS, Memories())
     assert SEEN == [(None, [A, B], [])]
 
 
 def test_a_placement_knows_its_bundle_and_those_that_wait() -> None:
     """A lookup places one bundle; the rule is told of the others that the broker left behind."""
-    assert place([B], a_view(a=1, b=2)) == [B]
+    assert place([B], two_brokers(a=1, b=2)) == [B]
     assert SEEN == [(B, [A, B], [])]
 
 
 def test_the_rule_orders_a_request() -> None:
     """Only requested bundles are placed; those that the rule placed before are pending."""
-    assert place([A, B], a_view(a=1, b=2, c=3)) == [B, A]
+    assert place([A, B], two_brokers(a=1, b=2, c=3)) == [B, A]
     assert SEEN == [(B, [A, B, C], []), (A, [A, B, C], [B])]
 
 

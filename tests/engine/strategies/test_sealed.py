@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from clusters.views import a_report
 
 from loadmanager.engine.load.reports import (
     BrokerLoadData,
     LocalBrokerData,
     NamespaceBundleStats,
-    ResourceUsage,
     TopBundle,
     TopBundlesLoadData,
 )
@@ -39,13 +39,8 @@ def a_snapshot(
 ) -> ClusterSnapshot:
     """b1 has both bundles and is hot; b2 and b3 are idle."""
     reports = {
-        name: LocalBrokerData(
-            cpu=ResourceUsage(usage=cpu if name == "b1" else 5, limit=100),
-            bundles=list(stats) if name == "b1" else [],
-            last_stats=dict(stats) if name == "b1" else {},
-            last_update=NOW_MS,
-        )
-        for name in ("b1", "b2", "b3")
+        "b1": a_report(stats, cpu=cpu, last_update=NOW_MS),
+        **{name: a_report({}, cpu=5, last_update=NOW_MS) for name in ("b2", "b3")},
     }
     return ClusterSnapshot(**{"now_ms": NOW_MS, "reports": reports, **fields})
 

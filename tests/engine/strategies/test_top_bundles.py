@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from clusters.views import without_policies
 
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import NamespaceBundleStats
@@ -14,9 +15,7 @@ from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.from_reports import top_bundles
 
 SETTINGS = replace(StrategySettings(), excluded_namespaces=frozenset({"t/excluded"}))
-NOTHING_KNOWN = ClusterView().snapshot(
-    0, SETTINGS, isolation_policies={}, anti_affinity_groups={}, failure_domains={}
-)
+NOTHING_KNOWN = without_policies(ClusterView(), SETTINGS, 0)
 
 
 def some_stats(rng: random.Random) -> dict[str, NamespaceBundleStats]:

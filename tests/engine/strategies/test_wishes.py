@@ -7,15 +7,14 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from clusters.views import a_report
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loadmanager.engine.load.reports import (
     BrokerLoadData,
     BundleData,
-    LocalBrokerData,
     NamespaceBundleStats,
-    ResourceUsage,
     TimeAverageMessageData,
     TopBundle,
     TopBundlesLoadData,
@@ -55,15 +54,8 @@ def a_snapshot(*, extensible: bool = False, **fields: object) -> ClusterSnapshot
         return ClusterSnapshot(
             now_ms=NOW_MS, extensible=True, reports={}, load_data=load, top_bundles=tops, **fields
         )  # type: ignore[arg-type]
-    reports = {
-        name: LocalBrokerData(
-            cpu=ResourceUsage(usage=95 if name == "b1" else 5, limit=100),
-            bundles=[A, B] if name == "b1" else [],
-            last_stats={A: HOT, B: HOT} if name == "b1" else {},
-            last_update=NOW_MS,
-        )
-        for name in names
-    }
+    reports = {name: a_report({}, cpu=5, last_update=NOW_MS) for name in names if name != "b1"}
+    reports["b1"] = a_report({A: HOT, B: HOT}, cpu=95, last_update=NOW_MS)
     return ClusterSnapshot(now_ms=NOW_MS, reports=reports, **fields)  # type: ignore[arg-type]
 
 

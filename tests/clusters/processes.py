@@ -1,7 +1,7 @@
 """A cluster of processes that a test starts, stops and harms one by one.
 
-Unlike `cluster.Cluster`, it has no `standalone` process that could restart brokers. The last broker
-reaches ZooKeeper through a `proxy.Proxy`.
+Unlike `standalone.Cluster`, it has no `standalone` process that could restart brokers. The last
+broker reaches ZooKeeper through a `proxy.Proxy`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 import psutil
+from clusters.standalone import Cluster, wait_for
 from kazoo.client import KazooClient
-from system.cluster import Cluster, free_ports, wait_for
+from ports import free_ports
 from system.proxy import Proxy
 
 from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
