@@ -8,9 +8,8 @@ the others. This is what `loadmanager broker` runs on, too.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, TypeVar
 from urllib.parse import urlsplit
@@ -39,7 +38,11 @@ from loadmanager.sharding.eager import EVERY_S, EagerOwnership
 from loadmanager.sharding.host import ShardHost
 from loadmanager.sharding.roll import Roll
 from loadmanager.sharding.settings import MemberSettings
+from loadmanager.sharding.shard_owners import ShardOwners
 from loadmanager.sharding.shards import Moved, Service, Shard
+from loadmanager.sharding.stores import brought, zookeeper_url
+from loadmanager.sharding.system_time import SystemTime
+from loadmanager.sharding.table import Table
 from loadmanager.sharding.words import NAMESPACE, lines_of_shards, words_of_shards
 
 log = get_logger("member")
@@ -48,22 +51,6 @@ State = TypeVar("State")
 SHARDS = NamespaceName.parse(NAMESPACE)
 SHARDS_MAX = 10_000
 CLOSE_S = 10.0
-
-
-class SystemTime:
-    """The clocks of the system."""
-
-    def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
-        return time.time_ns() // 1_000_000
-
-    def monotonic_s(self) -> float:
-        """Seconds of a clock that never goes back."""
-        return time.monotonic()
-
-    def monotonic_ns(self) -> int:
-        """Nanoseconds of the same clock."""
-        return time.monotonic_ns()
 
 
 class Member(Generic[State]):
@@ -97,8 +84,10 @@ class Member(Generic[State]):
         if not 1 <= shards <= SHARDS_MAX:
             raise BadInputError(f"1 to {SHARDS_MAX} shards are possible, not {shards}")
         self._url, self._service, self._shards, self._eager = store, service, shards, eager
+        self._connect = brought(store)
         self._address = _address(address)
-        self._settings = MemberSettings({**_store_of(store), **(settings or {})})
+        of_store = {} if self._connect else {"metadataStoreUrl": zookeeper_url(store)}
+        self._settings = MemberSettings({**of_store, **(settings or {})})
         manager = self._settings.live(StrategySettings).value.load_manager_class
         if Manager.of(manager) is not Manager.EXTENSIBLE:
             raise BadInputError(
@@ -114,20 +103,26 @@ class Member(Generic[State]):
         """Join. Raises `OperationalError` if the store does not answer, or if a running member has
         the same address, and `RuntimeError` if it was entered before.
         """
-        from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
-        from loadmanager.kit.zookeeper.store import ZooKeeperStore  # kazoo
-
         if self._entered:
             raise RuntimeError("a Member is entered once; make another one")
         self._entered = True
-        store = ZooKeeperStore(self._settings.live(ZooKeeperSettings).value)
         try:
-            await self._exits.enter_async_context(store)
+            store = await self._exits.enter_async_context(self._store())
             await self._join(store, SystemTime(), _system_sampler(self._settings))
         except BaseException:
             await self._exits.aclose()
             raise
         return self
+
+    def _store(self) -> AbstractAsyncContextManager[Store]:
+        from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
+
+        settings = self._settings.live(ZooKeeperSettings).value
+        if self._connect is not None:
+            return self._connect(self._url, settings.session_timeout_ms / 1000)
+        from loadmanager.kit.zookeeper.store import ZooKeeperStore  # kazoo
+
+        return ZooKeeperStore(settings)
 
     async def _join(
         self, store: Store, clock: Clock, sampler: Callable[[OwnTraffic], Sampler]
@@ -184,6 +179,9 @@ class Member(Generic[State]):
                 asked_for=self._shards,
             )
             self._shards = len(self._bundles.names)
+        self._shard_owners = ShardOwners(self._bundles.boundaries, self._bundles.names, self._owner)
+        manager.records.append(self._shard_owners.on_record)
+        self._parts.cluster.brokers.listeners.append(self._shard_owners.on_members)
         if self._eager:
             eager = EagerOwnership(self._parts, manager, self._bundles.names)
             manager.placer = eager
@@ -203,7 +201,7 @@ class Member(Generic[State]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            if name in ("_bundles", "_host", "_parts"):
+            if name in ("_bundles", "_host", "_parts", "_shard_owners"):
                 raise RuntimeError("enter the member first: async with Member(…) as member: …")
             raise AttributeError(f"Member has no attribute {name!r}")
 
@@ -229,11 +227,11 @@ class Member(Generic[State]):
         bundle = self._bundles.bundle_of_topic(key)
         shard = self._host.shards.get(bundle)
         if shard is None or not self._is_served(bundle):
-            owner = self._parts.ownership.cached_owner(bundle)
-            if owner is None and self._running and bundle not in self._sought:
+            owner = self._owner(bundle)
+            if not owner and self._running and bundle not in self._sought:
                 self._sought.add(bundle)
                 self._scope.spawn(self._seek(bundle), "find-owner")
-            raise Moved(key, "" if owner is None else _url(owner))
+            raise Moved(key, owner)
         shard.count(key, weight)
         return shard
 
@@ -245,6 +243,18 @@ class Member(Generic[State]):
         bundle = self._bundles.bundle_of_topic(key)
         with words_of_shards():
             return _url((await self._parts.lookups.of_bundle(bundle)).broker)
+
+    def table(self) -> Table:
+        """Who serves which keys, as this member knows it; does no I/O. `Table.to_json` is all of it
+        in one answer, for clients that do not reach the store.
+        """
+        return self._shard_owners.table()
+
+    def tables(self) -> AsyncIterator[Table]:
+        """The table, and again after each change, for ever: what a `RoutingClient` takes, sent on
+        by whatever a program has for that.
+        """
+        return self._shard_owners.tables()
 
     @property
     def shards(self) -> list[Shard[State]]:
@@ -283,6 +293,10 @@ class Member(Generic[State]):
     def _is_served(self, bundle: str) -> bool:
         return self._parts.ownership.served(bundle)
 
+    def _owner(self, bundle: str) -> str:
+        owner = self._parts.ownership.cached_owner(bundle)
+        return "" if owner is None else _url(owner)
+
     async def _seek(self, bundle: str) -> None:
         try:
             with suppress(LoadManagerError):
@@ -306,13 +320,6 @@ def _address(url: str) -> BrokerAddress:
 
 def _url(member: BrokerAddress) -> str:
     return member.web_url or member.web_url_tls
-
-
-def _store_of(url: str) -> dict[str, str]:
-    scheme, separator, rest = url.partition("://")
-    if not separator or scheme != "zk" or not rest:
-        raise BadInputError(f"a store such as zk://host:2181/path is expected, not {url!r}")
-    return {"metadataStoreUrl": f"zk:{rest}"}
 
 
 def _system_sampler(settings: MemberSettings) -> Callable[[OwnTraffic], Sampler]:
