@@ -8,7 +8,7 @@ the others. This is what `loadmanager broker` runs on, too.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -34,8 +34,11 @@ from loadmanager.member.extensible import ExtensibleManager
 from loadmanager.member.ownership.ownership import OPEN_TIMEOUT_S
 from loadmanager.member.world import World, base_of
 from loadmanager.sharding.alone import NoPeers
+from loadmanager.sharding.costs import EVERY_S as COSTS_EVERY_S
+from loadmanager.sharding.costs import MoveCosts
 from loadmanager.sharding.eager import EVERY_S, EagerOwnership
 from loadmanager.sharding.host import ShardHost
+from loadmanager.sharding.preparing import Preparations
 from loadmanager.sharding.roll import Roll
 from loadmanager.sharding.settings import MemberSettings
 from loadmanager.sharding.shard_owners import ShardOwners
@@ -128,45 +131,17 @@ class Member(Generic[State]):
         self, store: Store, clock: Clock, sampler: Callable[[OwnTraffic], Sampler]
     ) -> None:
         self._exits.callback(speak(lines_of_shards))
-        self._clock = clock
         self._scope = await self._exits.enter_async_context(Scope("member"))
         self._exits.callback(self._scope.cancel)
-        busy = LoopBusy()
-        self._scope.spawn(busy.run(), "loop-busy")
-        world = World(
-            me=self._address,
-            store=store,
-            clock=clock,
-            peers=NoPeers(),
-            sampler=sampler,
-            version=__version__,
-            busy=busy,
-        )
-        base = base_of(world, self._settings, self._scope)
-        self._host = ShardHost(
-            self._service, clock, self._is_served, lambda: store.lease.held(clock.monotonic_s())
-        )
-        self._exits.callback(self._fence)  # before the session ends, however it ends
-        throttling = BrokerThrottling(
-            ThrottlingSettings(),
-            cluster=base.broker.value.cluster_name,
-            now_ns=clock.monotonic_ns(),
-        )
-        self._parts = compose.ComposedMember(
-            base, world, self._host, throttling, documents=store, stats_interval_s=lambda: 5.0
-        )
-        manager = self._parts.manager
-        assert isinstance(manager, ExtensibleManager), "the constructor takes no other one"
-        manager.claims.openings.limit_s = OPEN_TIMEOUT_S
-        namespaces = self._parts.cluster.namespaces
+        manager = self._compose(store, clock, sampler)
+        parts, namespaces = self._parts, self._parts.cluster.namespaces
         roll = Roll(store, self._address, eager=self._eager, begin_anew=self._begin_service)
         await roll.ask()
-        await self._parts.prepare(
+        readers = (roll.on_change, self._preparations.on_change, self._costs.on_change)
+        await parts.prepare(
             [
-                Watcher(
-                    store, paths.ADMIN, namespaces.on_change, self._parts.ownership.on_boundaries
-                ),
-                Watcher(store, paths.SERVICE, roll.on_change),
+                Watcher(store, paths.ADMIN, namespaces.on_change, parts.ownership.on_boundaries),
+                Watcher(store, paths.SERVICE, *readers),
             ]
         )
         await self._begin_service()
@@ -181,15 +156,62 @@ class Member(Generic[State]):
             self._shards = len(self._bundles.names)
         self._shard_owners = ShardOwners(self._bundles.boundaries, self._bundles.names, self._owner)
         manager.records.append(self._shard_owners.on_record)
-        self._parts.cluster.brokers.listeners.append(self._shard_owners.on_members)
+        parts.cluster.brokers.listeners.append(self._shard_owners.on_members)
+        self._repeat(self._costs.tell, COSTS_EVERY_S)
         if self._eager:
-            eager = EagerOwnership(self._parts, manager, self._bundles.names)
+            eager = EagerOwnership(parts, manager, self._bundles.names, self._costs)
             manager.placer = eager
             for step in (eager.place, eager.fill, eager.open_again):
-                name = step.__name__.replace("_", "-")
-                self._scope.spawn(every(lambda: EVERY_S, step, name, base.steps), name)
-        await guarded(self._parts.join(), roll.keep_asking())
+                self._repeat(step, EVERY_S)
+        await guarded(parts.join(), roll.keep_asking())
         self._running = roll.running = True
+
+    def _compose(
+        self, store: Store, clock: Clock, sampler: Callable[[OwnTraffic], Sampler]
+    ) -> ExtensibleManager:
+        busy = LoopBusy()
+        self._scope.spawn(busy.run(), "loop-busy")
+        world = World(
+            me=self._address,
+            store=store,
+            clock=clock,
+            peers=NoPeers(),
+            sampler=sampler,
+            version=__version__,
+            busy=busy,
+        )
+        base = base_of(world, self._settings, self._scope)
+        self._host = host = ShardHost(
+            self._service, clock, self._is_served, lambda: store.lease.held(clock.monotonic_s())
+        )
+        self._exits.callback(self._fence)  # before the session ends, however it ends
+        throttling = BrokerThrottling(
+            ThrottlingSettings(),
+            cluster=base.broker.value.cluster_name,
+            now_ns=clock.monotonic_ns(),
+        )
+        self._parts = compose.ComposedMember(
+            base, world, host, throttling, documents=store, stats_interval_s=lambda: 5.0
+        )
+        manager, brokers = self._parts.manager, self._parts.cluster.brokers
+        assert isinstance(manager, ExtensibleManager), "the constructor takes no other one"
+        manager.claims.openings.limit_s = OPEN_TIMEOUT_S
+        self._preparations = Preparations(
+            store,
+            self._scope,
+            base.broker_id,
+            registered=lambda: brokers.registered,
+            prepare=host.extra.prepare if host.extra.prepares else None,
+            forget=host.extra.forget,
+        )
+        manager.preparation = self._preparations.of
+        self._costs = MoveCosts(store, clock, base.broker_id, lambda: host.extra.costs(host.shards))
+        self._parts.cluster.wishes.stays = self._costs.stays
+        return manager
+
+    def _repeat(self, step: Callable[[], Awaitable[None]], interval_s: float) -> None:
+        name = step.__name__.replace("_", "-")
+        self._scope.spawn(every(lambda: interval_s, step, name, self._parts.base.steps), name)
 
     async def _begin_service(self) -> None:
         namespaces = self._parts.cluster.namespaces
@@ -267,7 +289,8 @@ class Member(Generic[State]):
         return _url(self._address)
 
     async def move(self, shard: Shard[State], destination: str) -> None:
-        """Give a shard of this member to another one, by its address, and wait until it has it.
+        """Give a shard of this member to another one, by its address, and wait until it has it;
+        whatever that costs. The destination prepares before.
 
         Raises `BadInputError` if nobody has that address now, `ConflictError` if the shard is not
         this member's, and `OperationalError` if it takes too long.
@@ -280,9 +303,10 @@ class Member(Generic[State]):
         if to == self._address:
             return
         with words_of_shards():
-            released = await self._parts.ownership.release(
-                shard.name, reason="moved by the service", destination=to, timeout_s=CLOSE_S
-            )
+            async with self._preparations.of(shard.name, to.broker_id):
+                released = await self._parts.ownership.release(
+                    shard.name, reason="moved by the service", destination=to, timeout_s=CLOSE_S
+                )
         if released is None:
             raise ConflictError(f"{shard} is not this member's")
 
