@@ -48,6 +48,8 @@ class OperatorWishes:
         self._pause: Pause | None = None
         self.refusals: Callable[[], Mapping[str, frozenset[str]]] = dict
         """What brokers refuse now; see `Wishes.refusals`."""
+        self.stays: Callable[[], Mapping[str, Pin]] = dict
+        """What is not to be moved now, as its owners say; a pin of an operator counts more."""
 
     # Cache
 
@@ -94,6 +96,8 @@ class OperatorWishes:
         """The wishes that count now."""
         now_ms = self._clock.now_ms()
         pins = {bundle: pin for bundle, pin in self.pins.items() if pin.until_ms > now_ms}
+        if stays := self.stays():
+            pins = {**stays, **pins}
         return Wishes(pins, self.cordons, self.refusals())
 
     def pause(self) -> Pause | None:

@@ -5,6 +5,8 @@ whoever is asked, splits by the owners.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from zlib import crc32
 
@@ -38,8 +40,13 @@ from loadmanager.member.record_orders import RecordOrders
 from loadmanager.member.reporter import Reporter
 from loadmanager.member.settings import StateSettings
 
+Preparation = Callable[[str, str | None], AbstractAsyncContextManager[None]]
 RELEASE_ASKED_AFTER_S = (0.0, 0.05, 0.2, 1.0)
 """Waits before the questions how the source released a bundle."""
+
+
+def _nothing_to_prepare(_bundle: str, _to: str | None) -> AbstractAsyncContextManager[None]:
+    return contextlib.nullcontext()
 
 
 class ExtensibleManager:
@@ -91,6 +98,8 @@ class ExtensibleManager:
         ownership.on_opened = self.claims.openings.on_opened
         self.placer: Placer = self.search
         """Chooses for bundles of brokers that died; the host may set another one."""
+        self.preparation: Preparation = _nothing_to_prepare
+        """Entered before a bundle is ordered to another broker, left when it is there."""
 
     def watchers(self) -> list[Watcher]:
         """Those of locks, records and load data."""
@@ -164,8 +173,9 @@ class ExtensibleManager:
             self._cluster.leading.check(epoch)
             to = None if destination is None else destination.broker_id
             clients = await self._clients(owner, bundle)
-            if not await self.claims.order_release(bundle, to, term.checks):
-                return None
+            async with self.preparation(bundle, to):
+                if not await self.claims.order_release(bundle, to, term.checks):
+                    return None
             return replace(await self._last_release(owner, bundle), clients=clients)
 
         return move

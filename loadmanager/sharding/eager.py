@@ -12,6 +12,7 @@ from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.tasks import for_each
 from loadmanager.member import compose
 from loadmanager.member.extensible import ExtensibleManager
+from loadmanager.sharding.costs import NOT_NOW, MoveCosts
 
 EVERY_S = 0.5
 AT_ONCE_MAX = 32
@@ -23,9 +24,13 @@ class EagerOwnership:
     """
 
     def __init__(
-        self, member: compose.ComposedMember, manager: ExtensibleManager, bundles: Sequence[str]
+        self,
+        member: compose.ComposedMember,
+        manager: ExtensibleManager,
+        bundles: Sequence[str],
+        costs: MoveCosts,
     ) -> None:
-        self._member, self._manager, self._all = member, manager, bundles
+        self._member, self._manager, self._all, self._costs = member, manager, bundles, costs
         self._holder = manager.claims.openings.holder
         self._filling: set[str] = set()
         """Members that have joined, or come back, and are getting their share."""
@@ -62,9 +67,9 @@ class EagerOwnership:
         return Counter(self._holder(bundle) or "" for bundle in self._all)
 
     async def fill(self) -> None:
-        """Move one shard to a member that has less than half of its share, until it has all of it;
-        on the member that leads. Members with a little less or more are the shedder's, which goes
-        by load.
+        """Move one shard, the cheapest, to a member that has less than half of its share, until it
+        has all of it; on the member that leads. Members with a little less or more are the
+        shedder's, which goes by load.
         """
         operations = self._member.cluster.leading.operations
         if self._member.cluster.leading.load_manager is None or operations is None:
@@ -82,9 +87,11 @@ class EagerOwnership:
             return
         poorest = min(self._filling, key=lambda name: (counts[name], name))
         richest = max(members, key=lambda name: (counts[name], name))
-        served = (bundle for bundle in self._all if self._owner(bundle) == richest)
-        bundle = min(served, default=None)
-        if counts[richest] > share and bundle is not None:
+        served = [bundle for bundle in self._all if self._owner(bundle) == richest]
+        cost, bundle = min(
+            ((self._costs.of(richest, name), name) for name in served), default=(NOT_NOW, "")
+        )
+        if counts[richest] > share and cost < NOT_NOW:
             with suppress(LoadManagerError):  # the next step tries again
                 await operations.move(bundle, poorest)
 

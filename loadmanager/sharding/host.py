@@ -12,6 +12,7 @@ from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.tasks import sleep
 from loadmanager.member.ports.hosting import HostUsage, TopicTraffic
+from loadmanager.sharding.extra_hooks import ExtraHooks
 from loadmanager.sharding.shards import Service, Shard
 
 PERIOD_S = 5.0
@@ -41,6 +42,7 @@ class ShardHost:
         self._served, self._proven = served, proven
         self.shards: dict[str, Shard[Any]] = {}
         """Bundle → its open shard."""
+        self.extra = ExtraHooks(service, served)
         self._opening: set[Shard[Any]] = set()
         """Those for which the service's `open` is under way."""
         self._closing: dict[tuple[str, int], Shard[Any]] = {}
@@ -54,7 +56,8 @@ class ShardHost:
         older = self.shards.get(bundle)
         if older is not None and older.token >= life:
             return
-        shard: Shard[Any] = Shard(bundle, life, self._served)
+        shard = self.extra.take(bundle) or Shard[Any](bundle, life, self._served)
+        shard.token = life
         self._opening.add(shard)
         try:
             shard.state = await self._service.open(shard)
@@ -128,6 +131,7 @@ class ShardHost:
         """The session cannot be proven: serve nothing, and save nothing."""
         for shard in (*self.shards.values(), *self._opening):
             shard.ended.set()
+        self.extra.forget_all()
         saving, self._saving = self._saving, set()
         for task in saving:
             task.cancel()

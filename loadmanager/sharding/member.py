@@ -8,9 +8,8 @@ the others. This is what `loadmanager broker` runs on, too.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, TypeVar
 from urllib.parse import urlsplit
@@ -35,11 +34,18 @@ from loadmanager.member.extensible import ExtensibleManager
 from loadmanager.member.ownership.ownership import OPEN_TIMEOUT_S
 from loadmanager.member.world import World, base_of
 from loadmanager.sharding.alone import NoPeers
+from loadmanager.sharding.costs import EVERY_S as COSTS_EVERY_S
+from loadmanager.sharding.costs import MoveCosts
 from loadmanager.sharding.eager import EVERY_S, EagerOwnership
 from loadmanager.sharding.host import ShardHost
+from loadmanager.sharding.preparing import Preparations
 from loadmanager.sharding.roll import Roll
 from loadmanager.sharding.settings import MemberSettings
+from loadmanager.sharding.shard_owners import ShardOwners
 from loadmanager.sharding.shards import Moved, Service, Shard
+from loadmanager.sharding.stores import brought, zookeeper_url
+from loadmanager.sharding.system_time import SystemTime
+from loadmanager.sharding.table import Table
 from loadmanager.sharding.words import NAMESPACE, lines_of_shards, words_of_shards
 
 log = get_logger("member")
@@ -48,22 +54,6 @@ State = TypeVar("State")
 SHARDS = NamespaceName.parse(NAMESPACE)
 SHARDS_MAX = 10_000
 CLOSE_S = 10.0
-
-
-class SystemTime:
-    """The clocks of the system."""
-
-    def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
-        return time.time_ns() // 1_000_000
-
-    def monotonic_s(self) -> float:
-        """Seconds of a clock that never goes back."""
-        return time.monotonic()
-
-    def monotonic_ns(self) -> int:
-        """Nanoseconds of the same clock."""
-        return time.monotonic_ns()
 
 
 class Member(Generic[State]):
@@ -97,8 +87,10 @@ class Member(Generic[State]):
         if not 1 <= shards <= SHARDS_MAX:
             raise BadInputError(f"1 to {SHARDS_MAX} shards are possible, not {shards}")
         self._url, self._service, self._shards, self._eager = store, service, shards, eager
+        self._connect = brought(store)
         self._address = _address(address)
-        self._settings = MemberSettings({**_store_of(store), **(settings or {})})
+        of_store = {} if self._connect else {"metadataStoreUrl": zookeeper_url(store)}
+        self._settings = MemberSettings({**of_store, **(settings or {})})
         manager = self._settings.live(StrategySettings).value.load_manager_class
         if Manager.of(manager) is not Manager.EXTENSIBLE:
             raise BadInputError(
@@ -114,64 +106,42 @@ class Member(Generic[State]):
         """Join. Raises `OperationalError` if the store does not answer, or if a running member has
         the same address, and `RuntimeError` if it was entered before.
         """
-        from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
-        from loadmanager.kit.zookeeper.store import ZooKeeperStore  # kazoo
-
         if self._entered:
             raise RuntimeError("a Member is entered once; make another one")
         self._entered = True
-        store = ZooKeeperStore(self._settings.live(ZooKeeperSettings).value)
         try:
-            await self._exits.enter_async_context(store)
+            store = await self._exits.enter_async_context(self._store())
             await self._join(store, SystemTime(), _system_sampler(self._settings))
         except BaseException:
             await self._exits.aclose()
             raise
         return self
 
+    def _store(self) -> AbstractAsyncContextManager[Store]:
+        from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
+
+        settings = self._settings.live(ZooKeeperSettings).value
+        if self._connect is not None:
+            return self._connect(self._url, settings.session_timeout_ms / 1000)
+        from loadmanager.kit.zookeeper.store import ZooKeeperStore  # kazoo
+
+        return ZooKeeperStore(settings)
+
     async def _join(
         self, store: Store, clock: Clock, sampler: Callable[[OwnTraffic], Sampler]
     ) -> None:
         self._exits.callback(speak(lines_of_shards))
-        self._clock = clock
         self._scope = await self._exits.enter_async_context(Scope("member"))
         self._exits.callback(self._scope.cancel)
-        busy = LoopBusy()
-        self._scope.spawn(busy.run(), "loop-busy")
-        world = World(
-            me=self._address,
-            store=store,
-            clock=clock,
-            peers=NoPeers(),
-            sampler=sampler,
-            version=__version__,
-            busy=busy,
-        )
-        base = base_of(world, self._settings, self._scope)
-        self._host = ShardHost(
-            self._service, clock, self._is_served, lambda: store.lease.held(clock.monotonic_s())
-        )
-        self._exits.callback(self._fence)  # before the session ends, however it ends
-        throttling = BrokerThrottling(
-            ThrottlingSettings(),
-            cluster=base.broker.value.cluster_name,
-            now_ns=clock.monotonic_ns(),
-        )
-        self._parts = compose.ComposedMember(
-            base, world, self._host, throttling, documents=store, stats_interval_s=lambda: 5.0
-        )
-        manager = self._parts.manager
-        assert isinstance(manager, ExtensibleManager), "the constructor takes no other one"
-        manager.claims.openings.limit_s = OPEN_TIMEOUT_S
-        namespaces = self._parts.cluster.namespaces
+        manager = self._compose(store, clock, sampler)
+        parts, namespaces = self._parts, self._parts.cluster.namespaces
         roll = Roll(store, self._address, eager=self._eager, begin_anew=self._begin_service)
         await roll.ask()
-        await self._parts.prepare(
+        readers = (roll.on_change, self._preparations.on_change, self._costs.on_change)
+        await parts.prepare(
             [
-                Watcher(
-                    store, paths.ADMIN, namespaces.on_change, self._parts.ownership.on_boundaries
-                ),
-                Watcher(store, paths.SERVICE, roll.on_change),
+                Watcher(store, paths.ADMIN, namespaces.on_change, parts.ownership.on_boundaries),
+                Watcher(store, paths.SERVICE, *readers),
             ]
         )
         await self._begin_service()
@@ -184,14 +154,64 @@ class Member(Generic[State]):
                 asked_for=self._shards,
             )
             self._shards = len(self._bundles.names)
+        self._shard_owners = ShardOwners(self._bundles.boundaries, self._bundles.names, self._owner)
+        manager.records.append(self._shard_owners.on_record)
+        parts.cluster.brokers.listeners.append(self._shard_owners.on_members)
+        self._repeat(self._costs.tell, COSTS_EVERY_S)
         if self._eager:
-            eager = EagerOwnership(self._parts, manager, self._bundles.names)
+            eager = EagerOwnership(parts, manager, self._bundles.names, self._costs)
             manager.placer = eager
             for step in (eager.place, eager.fill, eager.open_again):
-                name = step.__name__.replace("_", "-")
-                self._scope.spawn(every(lambda: EVERY_S, step, name, base.steps), name)
-        await guarded(self._parts.join(), roll.keep_asking())
+                self._repeat(step, EVERY_S)
+        await guarded(parts.join(), roll.keep_asking())
         self._running = roll.running = True
+
+    def _compose(
+        self, store: Store, clock: Clock, sampler: Callable[[OwnTraffic], Sampler]
+    ) -> ExtensibleManager:
+        busy = LoopBusy()
+        self._scope.spawn(busy.run(), "loop-busy")
+        world = World(
+            me=self._address,
+            store=store,
+            clock=clock,
+            peers=NoPeers(),
+            sampler=sampler,
+            version=__version__,
+            busy=busy,
+        )
+        base = base_of(world, self._settings, self._scope)
+        self._host = host = ShardHost(
+            self._service, clock, self._is_served, lambda: store.lease.held(clock.monotonic_s())
+        )
+        self._exits.callback(self._fence)  # before the session ends, however it ends
+        throttling = BrokerThrottling(
+            ThrottlingSettings(),
+            cluster=base.broker.value.cluster_name,
+            now_ns=clock.monotonic_ns(),
+        )
+        self._parts = compose.ComposedMember(
+            base, world, host, throttling, documents=store, stats_interval_s=lambda: 5.0
+        )
+        manager, brokers = self._parts.manager, self._parts.cluster.brokers
+        assert isinstance(manager, ExtensibleManager), "the constructor takes no other one"
+        manager.claims.openings.limit_s = OPEN_TIMEOUT_S
+        self._preparations = Preparations(
+            store,
+            self._scope,
+            base.broker_id,
+            registered=lambda: brokers.registered,
+            prepare=host.extra.prepare if host.extra.prepares else None,
+            forget=host.extra.forget,
+        )
+        manager.preparation = self._preparations.of
+        self._costs = MoveCosts(store, clock, base.broker_id, lambda: host.extra.costs(host.shards))
+        self._parts.cluster.wishes.stays = self._costs.stays
+        return manager
+
+    def _repeat(self, step: Callable[[], Awaitable[None]], interval_s: float) -> None:
+        name = step.__name__.replace("_", "-")
+        self._scope.spawn(every(lambda: interval_s, step, name, self._parts.base.steps), name)
 
     async def _begin_service(self) -> None:
         namespaces = self._parts.cluster.namespaces
@@ -203,7 +223,7 @@ class Member(Generic[State]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            if name in ("_bundles", "_host", "_parts"):
+            if name in ("_bundles", "_host", "_parts", "_shard_owners"):
                 raise RuntimeError("enter the member first: async with Member(…) as member: …")
             raise AttributeError(f"Member has no attribute {name!r}")
 
@@ -229,11 +249,11 @@ class Member(Generic[State]):
         bundle = self._bundles.bundle_of_topic(key)
         shard = self._host.shards.get(bundle)
         if shard is None or not self._is_served(bundle):
-            owner = self._parts.ownership.cached_owner(bundle)
-            if owner is None and self._running and bundle not in self._sought:
+            owner = self._owner(bundle)
+            if not owner and self._running and bundle not in self._sought:
                 self._sought.add(bundle)
                 self._scope.spawn(self._seek(bundle), "find-owner")
-            raise Moved(key, "" if owner is None else _url(owner))
+            raise Moved(key, owner)
         shard.count(key, weight)
         return shard
 
@@ -246,6 +266,18 @@ class Member(Generic[State]):
         with words_of_shards():
             return _url((await self._parts.lookups.of_bundle(bundle)).broker)
 
+    def table(self) -> Table:
+        """Who serves which keys, as this member knows it; does no I/O. `Table.to_json` is all of it
+        in one answer, for clients that do not reach the store.
+        """
+        return self._shard_owners.table()
+
+    def tables(self) -> AsyncIterator[Table]:
+        """The table, and again after each change, for ever: what a `RoutingClient` takes, sent on
+        by whatever a program has for that.
+        """
+        return self._shard_owners.tables()
+
     @property
     def shards(self) -> list[Shard[State]]:
         """The shards that this member owns now."""
@@ -257,7 +289,8 @@ class Member(Generic[State]):
         return _url(self._address)
 
     async def move(self, shard: Shard[State], destination: str) -> None:
-        """Give a shard of this member to another one, by its address, and wait until it has it.
+        """Give a shard of this member to another one, by its address, and wait until it has it;
+        whatever that costs. The destination prepares before.
 
         Raises `BadInputError` if nobody has that address now, `ConflictError` if the shard is not
         this member's, and `OperationalError` if it takes too long.
@@ -270,9 +303,10 @@ class Member(Generic[State]):
         if to == self._address:
             return
         with words_of_shards():
-            released = await self._parts.ownership.release(
-                shard.name, reason="moved by the service", destination=to, timeout_s=CLOSE_S
-            )
+            async with self._preparations.of(shard.name, to.broker_id):
+                released = await self._parts.ownership.release(
+                    shard.name, reason="moved by the service", destination=to, timeout_s=CLOSE_S
+                )
         if released is None:
             raise ConflictError(f"{shard} is not this member's")
 
@@ -282,6 +316,10 @@ class Member(Generic[State]):
 
     def _is_served(self, bundle: str) -> bool:
         return self._parts.ownership.served(bundle)
+
+    def _owner(self, bundle: str) -> str:
+        owner = self._parts.ownership.cached_owner(bundle)
+        return "" if owner is None else _url(owner)
 
     async def _seek(self, bundle: str) -> None:
         try:
@@ -306,13 +344,6 @@ def _address(url: str) -> BrokerAddress:
 
 def _url(member: BrokerAddress) -> str:
     return member.web_url or member.web_url_tls
-
-
-def _store_of(url: str) -> dict[str, str]:
-    scheme, separator, rest = url.partition("://")
-    if not separator or scheme != "zk" or not rest:
-        raise BadInputError(f"a store such as zk://host:2181/path is expected, not {url!r}")
-    return {"metadataStoreUrl": f"zk:{rest}"}
 
 
 def _system_sampler(settings: MemberSettings) -> Callable[[OwnTraffic], Sampler]:

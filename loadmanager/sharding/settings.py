@@ -42,12 +42,14 @@ OF_SHARDS = {
     "loadManagerClassName": "ExtensibleLoadManagerImpl",
     "loadBalancerAutoBundleSplitEnabled": "false",
     "metadataStoreSessionTimeoutMillis": "10000",
+    "loadManagerMovesTimeoutInSeconds": "600",
     "loadBalancerOverrideBrokerNicSpeedGbps": "10",
     "loadBalancerBandwidthInResourceWeight": "0",
     "loadBalancerBandwidthOutResourceWeight": "0",
 }
-"""What differs from a broker: members need no connections among them, nobody splits state, and what
-goes over the network card says little of a service.
+"""What differs from a broker: members need no connections among them, nobody splits state, a
+move may take as long as `prepare` and `open`, and what goes over the network card says little of a
+service.
 """
 
 Leaf = TypeVar("Leaf")

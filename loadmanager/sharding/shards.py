@@ -40,6 +40,7 @@ class Shard(Generic[State]):
         "_weights",
         "ended",
         "name",
+        "prepared",
         "range",
         "state",
         "token",
@@ -53,6 +54,8 @@ class Shard(Generic[State]):
         self.token = token
         self.state: State
         """What `Service.open` returned."""
+        self.prepared: Any = None
+        """What the service's `prepare` returned, if it has one and the shard was moved here."""
         self.ended = asyncio.Event()
         """Set when it is this member's no more: moved away, or lost. Tasks that work for the shard
         wait for it.
@@ -113,6 +116,16 @@ class Shard(Generic[State]):
 class Service(Protocol[State]):
     """What an author writes. Both hooks may take long, and have limits (`Member`): whatever they
     raise, or if they take longer, costs that shard and nothing else.
+
+    A service may have two more:
+
+    - `async def prepare(self, shard)`: a shard that another member serves is about to move here.
+      Load what takes long, at most 300 s, and return it: `open` of the same `Shard` finds it as
+      `shard.prepared`, and only loads what has changed since. Its `token` is 0 until then; if the
+      shard does not come, `ended` is set. If this raises, the shard stays where it is. Not called
+      when nobody serves the shard: after a death, at the start, or when its member leaves.
+    - `def cost(self, shard) -> float`: what it costs to move a shard of this member now, in seconds
+      or in whatever is compared; `math.inf`: not now. Called every few seconds: must be quick.
     """
 
     async def open(self, shard: Shard[Any]) -> State:

@@ -10,6 +10,7 @@ from typing import Any
 from loadmanager.kit.metadata.memory import MemoryStore, MemoryTree
 from loadmanager.kit.sampler import Reading, SystemUsage
 from loadmanager.sharding import member as production
+from loadmanager.sharding.client import RoutingClient
 from loadmanager.sharding.shards import Moved, Service
 
 SESSION_S = 10.0
@@ -139,6 +140,14 @@ class Members:
         await member.start(self._tree)
         self.all.append(member)
         return member
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[RoutingClient]:
+        """A client of the members, with a session of its own."""
+        client = RoutingClient("zk://nowhere")
+        async with self._tree.session(timeout_s=SESSION_S) as store, client._exits:  # noqa: SLF001
+            await client._read(store)  # noqa: SLF001
+            yield client
 
     async def kill(self, number: int) -> None:
         """End a member as `kill -9` does."""

@@ -13,7 +13,7 @@ import structlog
 from sharding.fenced_database import Counters, Database
 
 import loadmanager
-from loadmanager import testing
+from loadmanager import client, testing
 from loadmanager.kit.logger import get_logger
 from loadmanager.testing import cluster, virtual
 
@@ -23,6 +23,16 @@ SURFACE = {
     "Member.own": "(self, key: 'str', weight: 'float' = 1.0) -> 'Shard[State]'",
     "Member.resolve": "(self, key: 'str') -> 'str'",
     "Member.move": "(self, shard: 'Shard[State]', destination: 'str') -> 'None'",
+    "Member.table": "(self) -> 'Table'",
+    "Member.tables": "(self) -> 'AsyncIterator[Table]'",
+    "client.RoutingClient": "(source: 'str | AsyncIterable[Table]') -> 'None'",
+    "client.RoutingClient.owner": "(self, key: 'str') -> 'str'",
+    "client.RoutingClient.call": "(self, key: 'str', ask: 'Callable[[str], Awaitable[T]]', *, "
+    "patience_s: 'float' = 30.0, retry_on: 'tuple[type[Exception], ...]' = ()) -> 'T'",
+    "client.Table.owner": "(self, key: 'str') -> 'str'",
+    "client.Table.ranges": "property",
+    "client.Table.to_json": "(self) -> 'bytes'",
+    "client.Table.from_json": "(value: 'bytes') -> 'Table'",
     "Member.shards": "property",
     "Member.address": "property",
     "Shard.contains": "(self, key: 'str') -> 'bool'",
@@ -62,6 +72,7 @@ def test_names_stay() -> None:
         "Shard",
         "TokenBucket",
     ]
+    assert client.__all__ == ["RoutingClient", "Table"]
     assert testing.__all__ == ["LocalMember", "Members", "VirtualLoop", "cluster", "virtual"]
     for name in loadmanager.__all__:
         assert getattr(loadmanager, name).__doc__
@@ -88,8 +99,18 @@ def test_names_stay() -> None:
         ("import loadmanager", {"numpy", "structlog", "kazoo", "aiohttp", "psutil"}),
         ("from loadmanager import TokenBucket", {"numpy", "structlog", "kazoo", "aiohttp"}),
         ("from loadmanager import AsyncLimiter", {"numpy", "structlog", "kazoo", "aiohttp"}),
-        ("from loadmanager import Member", {"kazoo", "aiohttp", "psutil", "google", "click"}),
-        ("import loadmanager.testing", {"kazoo", "aiohttp", "psutil", "google", "click"}),
+        (
+            "from loadmanager import Member",
+            {"structlog", "kazoo", "aiohttp", "psutil", "google", "click"},
+        ),
+        (
+            "import loadmanager.client",
+            {"numpy", "structlog", "kazoo", "aiohttp", "psutil", "google", "click"},
+        ),
+        (
+            "import loadmanager.testing",
+            {"structlog", "kazoo", "aiohttp", "psutil", "google", "click"},
+        ),
     ],
 )
 def test_an_import_loads_what_it_needs(statement: str, absent: set[str]) -> None:

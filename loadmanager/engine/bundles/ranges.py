@@ -24,7 +24,10 @@ def topic_hash(topic: str) -> int:
     """CRC-32 of the full topic name, 0 ≤ hash < 2³² (Pulsar
     `ConsistentHashingTopicBundleAssigner`).
     """
-    return zlib.crc32(topic.encode())
+    try:
+        return zlib.crc32(topic.encode())
+    except UnicodeEncodeError:  # half of a surrogate pair, as in names of files
+        return zlib.crc32(topic.encode(errors="surrogatepass"))
 
 
 def bundles_text(count: float) -> str:

@@ -49,6 +49,8 @@ SERVICE = "/loadmanager/service"
 """The identity of a sharded service's store; what its members say of themselves is below it."""
 SERVICE_MEMBERS = "/loadmanager/service/members"
 SERVICE_DOUBLES = "/loadmanager/service/doubles"
+SERVICE_COSTS = "/loadmanager/service/costs"
+SERVICE_PREPARATIONS = "/loadmanager/service/preparations"
 ACTED = "/loadmanager/acted"
 """What a daemon beside a Pulsar cluster did lately."""
 

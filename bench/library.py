@@ -1,0 +1,149 @@
+"""The library: imports, lookups, many shards, and the pause of a move. No options.
+
+What waits is on virtual time: pauses are what members wait for, not what this machine needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+import tracemalloc
+from typing import Any
+
+from loadmanager import Shard
+from loadmanager.client import Table
+from loadmanager.engine.bundles.ranges import equal_boundaries
+from loadmanager.testing import cluster, virtual
+
+STATEMENTS = (
+    "from loadmanager import Member",
+    "from loadmanager.client import RoutingClient",
+    "from loadmanager import AsyncLimiter",
+    "from loadmanager import TokenBucket",
+)
+RUNS = 5
+LOOKUPS = 200_000
+MANY = 10_000
+LOAD_S = 5.0
+
+
+class Loads:
+    """Its state takes `LOAD_S` to load."""
+
+    async def open(self, shard: Shard[Any]) -> str:
+        """Load."""
+        await asyncio.sleep(LOAD_S)
+        return "state"
+
+    async def close(self, shard: Shard[Any], state: str) -> None:
+        """Nothing to save."""
+
+
+class Prepares(Loads):
+    """Loads it before it is moved."""
+
+    async def prepare(self, shard: Shard[Any]) -> str:
+        """Load."""
+        return await super().open(shard)
+
+    async def open(self, shard: Shard[Any]) -> str:
+        """It is loaded, if the shard was moved."""
+        return shard.prepared or await super().open(shard)
+
+
+class Nothing:
+    """Has no state."""
+
+    async def open(self, shard: Shard[Any]) -> None:
+        """At once."""
+
+    async def close(self, shard: Shard[Any], state: None) -> None:
+        """At once."""
+
+
+def _imports() -> None:
+    for statement in STATEMENTS:
+        program = (
+            "import sys, time; before = len(sys.modules); began = time.perf_counter();"
+            f"{statement}; print(time.perf_counter() - began, len(sys.modules) - before)"
+        )
+        runs = []
+        for _ in range(RUNS):
+            done = subprocess.run(
+                [sys.executable, "-c", program], capture_output=True, text=True, check=True
+            )
+            seconds, modules = done.stdout.split()
+            runs.append(float(seconds))
+        print(f"{statement:45} {min(runs) * 1000:6.0f} ms, {modules} modules")
+
+
+def _lookups() -> None:
+    owners = [f"http://10.0.0.{number % 30}:8080" for number in range(MANY)]
+    table = Table(equal_boundaries(MANY), owners)
+    keys = [f"user {number}" for number in range(1_000)]
+    began_s = time.perf_counter()
+    for _ in range(LOOKUPS // len(keys)):
+        for key in keys:
+            table.owner(key)
+    seconds = time.perf_counter() - began_s
+    print(f"owner of a key in a table of {MANY}: {LOOKUPS / seconds:,.0f} a second")
+    print(f"that table as JSON: {len(table.to_json()):,} bytes")
+
+
+@virtual
+async def _many() -> None:
+    tracemalloc.start()
+    before, began_s = tracemalloc.get_traced_memory()[0], time.perf_counter()
+    async with cluster(Nothing, members=1, shards=MANY) as members:
+        seconds, after = time.perf_counter() - began_s, tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        print(
+            f"one member opens {MANY:,} shards in {seconds:.1f} s of work (traced, with its store "
+            f"in memory), {(after - before) / MANY:,.0f} bytes each"
+        )
+        member, shards = members[0].member, members[0].member.shards
+        began_s = time.perf_counter()
+        for number in range(LOOKUPS):
+            with member.own(f"user {number % 1_000}"):
+                pass
+        seconds = time.perf_counter() - began_s
+        print(f"with member.own(key), {len(shards):,} shards: {LOOKUPS / seconds:,.0f} a second")
+
+
+@virtual
+async def _moves() -> None:
+    loop = asyncio.get_running_loop()
+    for kind in (Loads, Prepares):
+        async with cluster(kind, members=2, shards=4) as members:
+            source, shard = members[0].member, members[0].member.shards[0]
+            key = next(text for number in range(9_999) if shard.contains(text := str(number)))
+            moving = asyncio.ensure_future(source.move(shard, members[1].member.address))
+            await shard.ended.wait()
+            ended_s = loop.time()
+            while not members.owners(key):
+                await asyncio.sleep(0.001)
+            pause_s = loop.time() - ended_s
+            await moving
+            print(f"pause of a move, {LOAD_S:g} s to load, {kind.__name__:9} {pause_s:6.3f} s")
+
+
+@virtual
+async def _death() -> None:
+    loop = asyncio.get_running_loop()
+    async with cluster(Nothing, members=3, shards=1_000) as members:
+        began_s = loop.time()
+        await members.kill(0)
+        await members.settled()
+        print(f"kill -9 of one of three, 1,000 shards served again: {loop.time() - began_s:.1f} s")
+
+
+def main(_argv: list[str]) -> int:
+    """Measure, and print."""
+    _imports()
+    _lookups()
+    _many()
+    _moves()
+    _death()
+    return 0

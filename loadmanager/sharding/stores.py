@@ -1,0 +1,44 @@
+"""Where the members of a service find each other: ZooKeeper, or a store that somebody else brings.
+
+A package with an entry point in the group `loadmanager.stores` brings one: its name is the scheme
+of the URLs, and it is called with the URL and the session timeout in seconds. It returns an
+asynchronous context manager over a store that passes `loadmanager.testing.store_contract`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.metadata.store import Store
+
+GROUP = "loadmanager.stores"
+ZOOKEEPER = "zk"
+SESSION_S = 10.0
+
+Connect = Callable[[str, float], AbstractAsyncContextManager[Store]]
+
+
+def brought(url: str) -> Connect | None:
+    """What connects to the store of a URL; None: it is ZooKeeper. Raises `BadInputError` for what
+    is no URL of a store, and for a scheme that nobody brings.
+    """
+    scheme, separator, rest = url.partition("://")
+    if separator and rest:
+        if scheme == ZOOKEEPER:
+            return None
+        from importlib.metadata import entry_points
+
+        for point in entry_points(group=GROUP, name=scheme):
+            connect: Connect = point.load()
+            return connect
+    raise BadInputError(
+        f"a store such as zk://host:2181/path is expected, not {url!r}; no installed package "
+        f"brings another one for {scheme!r} (entry points {GROUP})"
+    )
+
+
+def zookeeper_url(url: str) -> str:
+    """As broker.conf spells it."""
+    return f"zk:{url.partition('://')[2]}"
