@@ -20,7 +20,7 @@ from loadmanager.kit.metadata.store import Change, ChangeKind, Store
 from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.tasks import Scope, sleep
-from loadmanager.member.state_cache import StateCache
+from loadmanager.member.ownership.state_cache import StateCache
 from loadmanager.sharding.shard_owners import ShardOwners
 from loadmanager.sharding.shards import Moved
 from loadmanager.sharding.stores import SESSION_S, brought, zookeeper_url
