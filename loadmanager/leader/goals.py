@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.usage_model import Learned
 from loadmanager.engine.load.wishes import NOTE_MAX, Cordon
 from loadmanager.engine.moves.move import Author, Move, MoveState
 from loadmanager.engine.plans import goals, planner
-from loadmanager.engine.plans.goals import Emptied, Goal, PlanLimits
+from loadmanager.engine.plans.goals import Apart, Emptied, Goal, PlanLimits
 from loadmanager.engine.plans.order import GoalOrder, Progress, Promise
 from loadmanager.engine.plans.planner import GoalPlan
 from loadmanager.engine.strategies import cycle
@@ -150,7 +151,7 @@ class TermGoals:
         self, goal: Goal, limits: PlanLimits, leaving: Mapping[str, str] | None = None
     ) -> GoalPlan:
         settings = self.load_manager.strategies.value
-        snapshot = self.load_manager.snapshot(settings)
+        snapshot = self._snapshot(goal)
         if snapshot.extensible:
             raise BadInputError(
                 "plans need the load of every bundle, which brokers report in the modular load "
@@ -168,6 +169,13 @@ class TermGoals:
         if not remembered.brokers:
             self.load_manager.usage.learned = made.learned
         return made
+
+    def _snapshot(self, goal: Goal) -> ClusterSnapshot:
+        """The cluster now. What must leave a broker leaves it also if it came a moment ago."""
+        snapshot = self.load_manager.snapshot(self.load_manager.strategies.value)
+        if isinstance(goal, Emptied | Apart):
+            return snapshot.having(recently_unloaded_ms={})
+        return snapshot
 
     def _within(self, limits: PlanLimits, progress: Progress) -> PlanLimits:
         """What is left of the limits; seconds of pause become clients, by the mean pause here."""
@@ -364,7 +372,7 @@ class TermGoals:
     async def _queue(self, order: GoalOrder, work: _Work, made: GoalPlan) -> None:
         named = [replace(move, why={**move.why, "goal": order.id}) for move in made.moves]
         settings = self.load_manager.strategies.value
-        moves, skips = cycle.admitted(self.load_manager.snapshot(settings), settings, named)
+        moves, skips = cycle.admitted(self._snapshot(order.goal), settings, named)
         if skips:
             work.refused.update((skip.what, skip.reason) for skip in skips)
             self.load_manager.record_plan(Plan("Goal", skipped=skips))

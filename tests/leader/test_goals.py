@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from clusters.led import Led, led_fleet
@@ -175,6 +176,22 @@ async def test_a_newcomer_is_filled_and_a_broker_emptied() -> None:
         assert scene.led.wishes.cordons["b2:8080"].note == f"emptied by goal {emptied.id}"
         assert (await scene.run(emptied.id)).ended == REACHED
         assert scene.owned(2) == []
+
+
+@pytest.mark.parametrize("goal", [Emptied("b2:8080"), Even(7)], ids=["emptied", "even"])
+async def test_what_must_leave_leaves_although_it_came_a_moment_ago(goal: Goal) -> None:
+    """For any other goal the grace period holds."""
+    async with a_scene() as scene:
+        scene.led.strategies.set(replace(STRATEGIES, grace_period_minutes=30))
+        filled = await scene.goals.propose(Filled("b2:8080"), PlanLimits(), approve=True)
+        await scene.run(filled.id)
+        moved = scene.owned(2)
+        await scene.led.store.delete("/loadbalance/brokers/b1:8080")
+        order = await scene.goals.propose(goal, PlanLimits(), approve=True)
+        scene.lost.add(1)
+        if order.state != "ended":
+            await scene.run(order.id)
+        assert (scene.owned(2) == moved) is (goal == Even(7))
 
 
 async def test_hours_begins_and_ends_are_kept() -> None:

@@ -152,7 +152,12 @@ class _Planning:
                 self._make(search, move, after)
                 if not stage.must and self._reached():
                     return REACHED
-        return REACHED if self._reached() else NOTHING_HELPS
+        if self._reached():
+            return REACHED
+        if isinstance(self._goal, Emptied):
+            left = len(self._owners.bundles[self._cluster.row(self._goal.broker)])
+            return Reason("NothingHelps", f"{left} bundles may not leave, or no other has room")
+        return NOTHING_HELPS
 
     def _next(self, search: MoveSearch, *, must: bool) -> BestMove | None:
         """The next move that policies allow."""
