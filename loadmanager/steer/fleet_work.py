@@ -19,6 +19,7 @@ from loadmanager.kit.metadata.leader import Leader
 from loadmanager.kit.metadata.store import Check
 from loadmanager.kit.tasks import Scope, Steps
 from loadmanager.leader.base import BundleOrders, LedCluster, TermBase
+from loadmanager.leader.cycle_log import CycleLog
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.events import EventHub
@@ -176,10 +177,20 @@ class _Built:
             strategies=self.strategies,
             splits=self.splits,
             records=LeaderRecords(
-                decisions=Decisions(self.outside.clock), planned=self.recorder.planned
+                decisions=Decisions(self.outside.clock),
+                planned=self.recorder.planned,
+                log=self._cycle_log(),
             ),
             slow_s=SLOW_S,
         )
+
+    def _cycle_log(self) -> CycleLog | None:
+        history = self.outside.history
+        if history is None or not self.settings.value.history_cycles:
+            return None
+        log = CycleLog(history, self.cluster.name, self.outside.me.epoch, self.outside.clock)
+        log.begin(self.view)
+        return log
 
     def work(self) -> FleetWork:
         """Everything together."""

@@ -64,6 +64,11 @@ class FleetSettings:
         (),
         "Times of day (UTC) without moves, as `22:00-06:00`; with equal ends the whole day",
     )
+    history_cycles: bool = conf(
+        "loadManagerHistoryCyclesEnabled",
+        True,
+        "Record what each cycle saw and used, for `replay --exact`",
+    )
     rate_drop_percent: float = conf(
         "breakerRateDropPercent",
         30.0,
