@@ -45,7 +45,9 @@ from loadmanager.steer.namespaces import FleetNamespaces
 from loadmanager.steer.own_balancing import hand_back
 from loadmanager.steer.ports.note import Note
 from loadmanager.steer.pulsar.client import PulsarClient
+from loadmanager.steer.pulsar.marks import AdminMarks
 from loadmanager.steer.pulsar.orders import AdminOrders
+from loadmanager.steer.rivals import id_in
 from loadmanager.steer.settings import ACT, APPROVE
 from loadmanager.steer.settings_file import ClusterSettings
 from loadmanager.steer.steady import Steady
@@ -193,6 +195,8 @@ class ClusterDaemon:
                     clock=self.clock,
                     rng=random.Random(0),  # noqa: S311 - reproducible, not secret
                     history=history,
+                    marks=AdminMarks(client) if self.settings.store is None else None,
+                    daemon_id=id_in(self.folder),
                 )
                 work = build_fleet_work(self.settings, outside, scope, steps)
                 server = FleetServer(
@@ -268,6 +272,8 @@ class ClusterDaemon:
         client.learn(sorted(work.picture.answering))  # the others may take their time
         await work.watching.read_settings()
         restore = fleet.restore_pulsar and fleet.mode == ACT
+        if work.hold.rivals is not None:
+            await work.hold.rivals.leave()
         await hand_back(client, self.name, work.picture.switched_off(), restore=restore)
 
 

@@ -38,9 +38,11 @@ from loadmanager.steer.namespaces import FleetNamespaces
 from loadmanager.steer.operating import FleetGoals, FleetOperations, FleetPlans, NoMerging
 from loadmanager.steer.picture import Picture
 from loadmanager.steer.ports.cluster_reader import ClusterReader
+from loadmanager.steer.ports.marks import Marks
 from loadmanager.steer.ports.note import Note
 from loadmanager.steer.pulsar.orders import AdminOrders
 from loadmanager.steer.recording import FleetRecorder
+from loadmanager.steer.rivals import Rivals
 from loadmanager.steer.settings import ACT
 from loadmanager.steer.settings_file import ClusterSettings
 from loadmanager.steer.split_orders import SplitOrders
@@ -76,6 +78,9 @@ class FleetOutside:
     clock: Clock
     rng: random.Random
     history: History | None
+    marks: Marks | None = None
+    """Where the daemons of a cluster notice each other; None: they do not."""
+    daemon_id: str = ""
 
 
 def build_fleet_work(
@@ -114,6 +119,7 @@ class _Built:
             settings=self.settings,
             note=self.note,
             url=outside.me.service_url,
+            rivals=self._rivals(),
         )
         self.watching = Watching(
             reader=outside.reader,
@@ -182,6 +188,17 @@ class _Built:
                 log=self._cycle_log(),
             ),
             slow_s=SLOW_S,
+        )
+
+    def _rivals(self) -> Rivals | None:
+        marks = self.outside.marks
+        if marks is None:
+            return None
+        return Rivals(
+            marks=marks,
+            me=self.outside.daemon_id,
+            clock=self.outside.clock,
+            settings=self.settings,
         )
 
     def _cycle_log(self) -> CycleLog | None:

@@ -23,6 +23,7 @@ from loadmanager.leader.may_move import Asker, Rule, why_not
 from loadmanager.steer.daemon_note import DaemonNote
 from loadmanager.steer.own_balancing import switch_command
 from loadmanager.steer.picture import Picture
+from loadmanager.steer.rivals import Rivals
 from loadmanager.steer.settings import ACT, APPROVE, FleetSettings
 
 STALE_READINGS = 2.5
@@ -52,11 +53,16 @@ class FleetHold:
     """The address of the daemon's API."""
     budget: Budget = field(default_factory=Budget)
     breaker: Breaker = field(default_factory=Breaker)
+    rivals: Rivals | None = None
+    """The other daemons; None: they are not looked for."""
 
     def rules(self) -> tuple[Rule, ...]:
-        """The table. What an operator moves waits for nothing but Pulsar's own balancing."""
+        """The table. What an operator moves waits for nothing but Pulsar's own balancing,
+        and a second daemon.
+        """
         return (
             Rule(self.pulsar_balances, frozenset({ACTION, CYCLE, PLAN, OPERATOR, SPLIT})),
+            Rule(self.shared, frozenset({ACTION, CYCLE, PLAN, OPERATOR, SPLIT})),
             Rule(self.not_read, frozenset({DECISION, ACTION, CYCLE, PLAN, SPLIT})),
             Rule(self.incomplete, frozenset({DECISION, ACTION, CYCLE, PLAN, SPLIT})),
             Rule(self.stopped, frozenset({ACTION, CYCLE, PLAN, SPLIT})),
@@ -92,6 +98,10 @@ class FleetHold:
             raise ConflictError(problem)
 
     # Rules
+
+    def shared(self) -> Reason | None:
+        """Another daemon steers the same cluster."""
+        return None if self.rivals is None else self.rivals.reason()
 
     def not_read(self) -> Reason | None:
         """A part of the cluster could not be read lately."""

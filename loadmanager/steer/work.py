@@ -121,6 +121,8 @@ class FleetWork:
         if mode in (APPROVE, ACT):
             await self.watching.read_settings()
             self.acting.look()
+            if self.hold.rivals is not None:
+                await self.hold.rivals.look()
         await self.sign()
         self._tell_hold()
 

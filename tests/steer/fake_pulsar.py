@@ -110,6 +110,8 @@ class FakePulsar:
     """Whether a moved bundle reports no traffic, as for a minute in reality."""
     on_unload: OnUnload = _nothing
     """Called before and after each unload that a broker carries out."""
+    properties: dict[str, str] = field(default_factory=dict)
+    """Of the system namespace."""
     edges: list[str] = field(default_factory=lambda: list(EDGES))
     """The boundaries of the namespace."""
     divides: bool = True
@@ -255,6 +257,9 @@ class FakeBroker:
                 web.get(f"{v2}/persistent/acme/shop", self.names),
                 web.get(f"{v2}/persistent/acme/shop/{{topic}}/stats", self.topic),
                 web.get("/lookup/v2/topic/persistent/acme/shop/{topic}", self.look_up),
+                web.get(f"{v2}/namespaces/pulsar/system/properties", self.properties),
+                web.put(f"{v2}/namespaces/pulsar/system/property/{{key}}/{{value}}", self.set),
+                web.delete(f"{v2}/namespaces/pulsar/system/property/{{key}}", self.unset),
                 web.put(f"{v2}/namespaces/acme/shop/{{span}}/unload", self.unload),
                 web.put(f"{v2}/namespaces/acme/shop/{{span}}/split", self.split),
             ]
@@ -273,6 +278,17 @@ class FakeBroker:
         if pulsar.token and not proven and request.path != "/metrics/":
             return web.json_response({"reason": "HTTP 401 Unauthorized"}, status=401)
         return await handler(request)
+
+    async def properties(self, _request: web.Request) -> web.Response:
+        return web.json_response(self.pulsar.properties)
+
+    async def set(self, request: web.Request) -> web.Response:
+        self.pulsar.properties[request.match_info["key"]] = request.match_info["value"]
+        return web.Response(status=204)
+
+    async def unset(self, request: web.Request) -> web.Response:
+        self.pulsar.properties.pop(request.match_info["key"], None)
+        return web.Response(status=204)
 
     async def list(self, _request: web.Request) -> web.Response:
         return web.json_response(self.pulsar.brokers)

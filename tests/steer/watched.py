@@ -21,8 +21,10 @@ from loadmanager.steer.files.note import FileNote
 from loadmanager.steer.files.wishes_file import WishesFile
 from loadmanager.steer.fleet_work import FleetOutside, build_fleet_work
 from loadmanager.steer.pulsar.client import PulsarClient
+from loadmanager.steer.pulsar.marks import AdminMarks
 from loadmanager.steer.pulsar.orders import AdminOrders
 from loadmanager.steer.pulsar.reader import AdminReader
+from loadmanager.steer.rivals import id_in
 from loadmanager.steer.work import FleetWork
 
 ACT = {"mode": "act", "loadManagerMovesPerMinuteMax": "-1"}
@@ -142,6 +144,8 @@ async def beside(
             clock=clock,
             rng=random.Random(1),
             history=history,
+            marks=AdminMarks(client),
+            daemon_id=id_in(folder),
         )
         work = build_fleet_work(known, outside, scope, Steps())
         if known.fleet.mode in ("approve", "act"):

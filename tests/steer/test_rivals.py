@@ -1,0 +1,108 @@
+"""Two daemons beside one Pulsar notice each other, and neither moves anything."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from steer.fake_pulsar import FakePulsar, a_pulsar, failed
+from steer.watched import ACT, Watching, beside
+
+from loadmanager.engine.moves.move import Author
+from loadmanager.steer.rivals import DEAD_S, PREFIX, id_in
+
+READ_S = 30
+
+
+@asynccontextmanager
+async def two(tmp_path: Path) -> AsyncIterator[tuple[FakePulsar, Watching, Watching]]:
+    """Two daemons that act, with folders of their own."""
+    async with a_pulsar(3) as pulsar:
+        pulsar.spread([12, 2, 2])
+        pulsar.switch_off()
+        async with (
+            beside(pulsar, tmp_path / "one", ACT) as one,
+            beside(pulsar, tmp_path / "two", ACT) as other,
+        ):
+            yield pulsar, one, other
+
+
+async def read(*daemons: Watching) -> None:
+    """Each reads the cluster, a reading later."""
+    for daemon in daemons:
+        daemon.clock.pass_s(READ_S)
+        await daemon.work.read()
+
+
+async def test_neither_of_two_acts(tmp_path: Path) -> None:
+    """From the third reading on at the latest; when one has gone, the other goes on."""
+    async with two(tmp_path) as (pulsar, one, other):
+        await read(one, other, one, other, one)
+        for daemon in (one, other):
+            for author in (Author.CYCLE, Author.PLAN, Author.GOAL, Author.OPERATOR):
+                assert "SecondDaemon: 1 more daemons" in (daemon.work.hold.refusal(author) or "")
+            await daemon.work.shed()
+            await daemon.work.moves.idle()
+        assert pulsar.moved == []
+        await read(one, one, one, one)
+        assert one.work.hold.refusal(Author.CYCLE) is None
+        await one.cycle()
+        assert pulsar.moved
+
+
+async def test_one_that_begins_again_is_no_second_one(tmp_path: Path) -> None:
+    """It has the id of its folder; and a mark that nobody changes is nobody's."""
+    async with a_pulsar(3) as pulsar:
+        pulsar.switch_off()
+        pulsar.properties[PREFIX + "0123456789ab"] = "1"
+        for _ in range(3):
+            async with beside(pulsar, tmp_path, ACT) as daemon:
+                await read(daemon, daemon, daemon)
+                assert daemon.work.hold.refusal(Author.CYCLE) is None
+        assert pulsar.properties.keys() == {PREFIX + "0123456789ab", PREFIX + id_in(tmp_path)}
+
+
+async def test_marks_are_cleaned_up(tmp_path: Path) -> None:
+    """Its own when it leaves, and those of the dead after an hour; nobody else's properties."""
+    async with a_pulsar(3) as pulsar:
+        pulsar.switch_off()
+        pulsar.properties |= {PREFIX + "0123456789ab": "1", "owner": "somebody"}
+        async with beside(pulsar, tmp_path, ACT) as daemon:
+            await read(daemon)
+            daemon.clock.pass_s(DEAD_S)
+            await read(daemon)
+            assert PREFIX + "0123456789ab" not in pulsar.properties
+            assert daemon.work.hold.rivals is not None
+            await daemon.work.hold.rivals.leave()
+        assert pulsar.properties == {"owner": "somebody"}
+
+
+@pytest.mark.parametrize("mode", ["observe", "advise"])
+async def test_one_that_moves_nothing_leaves_no_mark(tmp_path: Path, mode: str) -> None:
+    """It writes nothing at all."""
+    async with a_pulsar(3) as pulsar, beside(pulsar, tmp_path, {"mode": mode}) as daemon:
+        await read(daemon, daemon)
+        assert pulsar.properties == {}
+
+
+async def test_without_properties_it_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And says once that it would notice nobody."""
+    async with a_pulsar(3) as pulsar:
+        pulsar.switch_off()
+        pulsar.nonsense["/properties"] = failed
+        async with beside(pulsar, tmp_path, ACT) as daemon:
+            await read(daemon, daemon, daemon)
+            assert daemon.work.hold.refusal(Author.CYCLE) is None
+    assert capsys.readouterr().out.count("another daemon on this cluster would not be noticed") == 1
+
+
+def test_an_id_is_made_once(tmp_path: Path) -> None:
+    """And again, if the file is damaged."""
+    first = id_in(tmp_path)
+    assert id_in(tmp_path) == first
+    (tmp_path / "daemon-id").write_text("../x y")
+    assert id_in(tmp_path) != first
