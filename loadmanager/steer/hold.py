@@ -34,6 +34,10 @@ DECISION, ACTION, CYCLE = Asker.DECISION, Asker.ACTION, Asker.CYCLE
 PLAN, OPERATOR, SPLIT = Asker.PLAN, Asker.OPERATOR, Asker.SPLIT
 
 
+def _nobody() -> Reason | None:
+    return None
+
+
 def check_mode(mode: str) -> None:
     """Raise `ConflictError` in a mode that moves nothing."""
     if mode not in (APPROVE, ACT):
@@ -60,9 +64,10 @@ class FleetHold:
         """The table. What an operator moves waits for nothing but Pulsar's own balancing,
         and a second daemon.
         """
+        rivals = _nobody if self.rivals is None else self.rivals.reason
         return (
             Rule(self.pulsar_balances, frozenset({ACTION, CYCLE, PLAN, OPERATOR, SPLIT})),
-            Rule(self.shared, frozenset({ACTION, CYCLE, PLAN, OPERATOR, SPLIT})),
+            Rule(rivals, frozenset({ACTION, CYCLE, PLAN, OPERATOR, SPLIT})),
             Rule(self.not_read, frozenset({DECISION, ACTION, CYCLE, PLAN, SPLIT})),
             Rule(self.incomplete, frozenset({DECISION, ACTION, CYCLE, PLAN, SPLIT})),
             Rule(self.stopped, frozenset({ACTION, CYCLE, PLAN, SPLIT})),
@@ -98,10 +103,6 @@ class FleetHold:
             raise ConflictError(problem)
 
     # Rules
-
-    def shared(self) -> Reason | None:
-        """Another daemon steers the same cluster."""
-        return None if self.rivals is None else self.rivals.reason()
 
     def not_read(self) -> Reason | None:
         """A part of the cluster could not be read lately."""

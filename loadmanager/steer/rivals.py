@@ -111,5 +111,5 @@ class Rivals:
         return Reason(
             "SecondDaemon",
             f"{len(living)} more daemons steer this cluster ({names}; this one is {self.me}): stop "
-            "all but one, or give them one lock (pulsarMetadataStoreUrl)",
+            "all but one, or give them one lock (metadataStoreUrl)",
         )

@@ -552,13 +552,14 @@ def test_basic_credentials_without_a_password(tmp_path: Path) -> None:
 
 
 async def test_who_waits_for_what(tmp_path: Path) -> None:
-    """The whole table: what an operator moves waits for Pulsar's own balancing only, and only moves
-    of cycles, and splits, wait for quiet hours to end and for the note.
+    """The whole table: what an operator moves waits for Pulsar's own balancing and a second daemon
+    only, and only moves of cycles, and splits, wait for quiet hours to end and for the note.
     """
     async with a_pulsar(3) as pulsar, beside(pulsar, tmp_path, ACT) as daemon:
         rules = daemon.work.hold.rules()
     everybody = set(Asker)
     assert [everybody - rule.stops for rule in rules] == [
+        {Asker.DECISION},
         {Asker.DECISION},
         {Asker.OPERATOR},
         {Asker.OPERATOR},

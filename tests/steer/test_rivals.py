@@ -23,8 +23,8 @@ async def two(tmp_path: Path) -> AsyncIterator[tuple[FakePulsar, Watching, Watch
         pulsar.spread([12, 2, 2])
         pulsar.switch_off()
         async with (
-            beside(pulsar, tmp_path / "one", ACT) as one,
-            beside(pulsar, tmp_path / "two", ACT) as other,
+            beside(pulsar, tmp_path / "one", ACT, marks=True) as one,
+            beside(pulsar, tmp_path / "two", ACT, marks=True) as other,
         ):
             yield pulsar, one, other
 
@@ -58,7 +58,7 @@ async def test_one_that_begins_again_is_no_second_one(tmp_path: Path) -> None:
         pulsar.switch_off()
         pulsar.properties[PREFIX + "0123456789ab"] = "1"
         for _ in range(3):
-            async with beside(pulsar, tmp_path, ACT) as daemon:
+            async with beside(pulsar, tmp_path, ACT, marks=True) as daemon:
                 await read(daemon, daemon, daemon)
                 assert daemon.work.hold.refusal(Author.CYCLE) is None
         assert pulsar.properties.keys() == {PREFIX + "0123456789ab", PREFIX + id_in(tmp_path)}
@@ -69,7 +69,7 @@ async def test_marks_are_cleaned_up(tmp_path: Path) -> None:
     async with a_pulsar(3) as pulsar:
         pulsar.switch_off()
         pulsar.properties |= {PREFIX + "0123456789ab": "1", "owner": "somebody"}
-        async with beside(pulsar, tmp_path, ACT) as daemon:
+        async with beside(pulsar, tmp_path, ACT, marks=True) as daemon:
             await read(daemon)
             daemon.clock.pass_s(DEAD_S)
             await read(daemon)
@@ -82,7 +82,10 @@ async def test_marks_are_cleaned_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["observe", "advise"])
 async def test_one_that_moves_nothing_leaves_no_mark(tmp_path: Path, mode: str) -> None:
     """It writes nothing at all."""
-    async with a_pulsar(3) as pulsar, beside(pulsar, tmp_path, {"mode": mode}) as daemon:
+    async with (
+        a_pulsar(3) as pulsar,
+        beside(pulsar, tmp_path, {"mode": mode}, marks=True) as daemon,
+    ):
         await read(daemon, daemon)
         assert pulsar.properties == {}
 
@@ -94,7 +97,7 @@ async def test_without_properties_it_goes_on(
     async with a_pulsar(3) as pulsar:
         pulsar.switch_off()
         pulsar.nonsense["/properties"] = failed
-        async with beside(pulsar, tmp_path, ACT) as daemon:
+        async with beside(pulsar, tmp_path, ACT, marks=True) as daemon:
             await read(daemon, daemon, daemon)
             assert daemon.work.hold.refusal(Author.CYCLE) is None
     assert capsys.readouterr().out.count("another daemon on this cluster would not be noticed") == 1

@@ -127,8 +127,11 @@ async def beside(
     *,
     epoch: int = 1,
     unwritten: Unwritten | None = None,
+    marks: bool = False,
 ) -> AsyncIterator[Watching]:
-    """The daemon's parts beside a fake cluster. What they did not finish is left undone."""
+    """The daemon's parts beside a fake cluster. What they did not finish is left undone. With
+    `marks` they look for other daemons.
+    """
     given = {**MANY_MOVES, "pulsar": pulsar.url(), "requestsPerSecondMax": "10000", **settings}
     known = conf.parse("test", given)
     clock, history = Clock(), Kept()
@@ -144,7 +147,7 @@ async def beside(
             clock=clock,
             rng=random.Random(1),
             history=history,
-            marks=AdminMarks(client),
+            marks=AdminMarks(client) if marks else None,
             daemon_id=id_in(folder),
         )
         work = build_fleet_work(known, outside, scope, Steps())
