@@ -15,8 +15,7 @@ from architecture.product import modules
 
 from loadmanager.broker.admin.server import AdminServer
 from loadmanager.steer.http.fleet import FleetServer
-from loadmanager.steer.http.fleet_access import FleetGuard
-from loadmanager.steer.settings_file import FleetApiSettings
+from loadmanager.steer.http.fleet_access import FleetApiSettings, FleetGuard
 
 WORDS = ("any", "7", "0x00000000_0xffffffff", "persistent", "enabled")
 """What the variables of a path may be."""
