@@ -23,7 +23,8 @@ PYTHONS := 3.11 3.12 3.13 3.14
 help:
 	@echo "make run          ZooKeeper and three brokers in the foreground; Ctrl-C stops all"
 	@echo "make analyze      the report on what they did today, in data/analysis"
-	@echo "make fast         lint and the tests of the core: seconds, after every edit"
+	@echo "make fast         lint, and the tests of what decides, of names, docs and settings: after"
+	@echo "                  every edit"
 	@echo "make test         lint and all tests: before every commit"
 	@echo "make test-clients the Java and Go clients and pulsar-admin on our brokers and on a real"
 	@echo "                  Pulsar 4.0 (needs Java 17, Maven and Go; else skipped with the reason)"
@@ -88,7 +89,9 @@ demo: install-run
 	@$(BIN)/loadmanager demo
 
 fast: lint
-	$(BIN)/pytest --quiet --numprocesses 2 -m "not slow" tests/engine tests/limits
+	$(BIN)/pytest --quiet --numprocesses 2 -m "not slow and not zookeeper" tests/engine tests/limits \
+		tests/architecture tests/docs --deselect \
+		tests/architecture/test_architecture.py::test_import_contracts
 
 lint: install
 	$(BIN)/ruff format --check .

@@ -41,7 +41,6 @@ class Telling:
 
 
 def build_audit(outside: Outside, telling: Telling) -> AuditLog:
-    """The audit log of a broker."""
     return AuditLog(
         broker_id=outside.me.broker_id,
         clock=outside.clock,

@@ -35,12 +35,10 @@ class Port:
 
     @property
     def web(self) -> bool:
-        """True if it is for HTTP."""
         return self.scheme.startswith("http")
 
     @property
     def number(self) -> int:
-        """The port's number."""
         return int(self.sock.getsockname()[1])
 
 
@@ -53,7 +51,6 @@ class TlsContexts:
     client: Context | None
 
     def of(self, port: Port) -> Context | None:
-        """The TLS of a port."""
         if port.scheme not in TLS_SCHEMES:
             return None
         return self.web if port.web else self.pulsar

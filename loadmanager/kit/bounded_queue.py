@@ -19,7 +19,6 @@ class BoundedQueue(Generic[T]):
         self._overflow = overflow
 
     def put(self, item: T) -> None:
-        """Add an item."""
         if self._pending.qsize() >= PENDING_MAX:
             while not self._pending.empty():
                 self._pending.get_nowait()

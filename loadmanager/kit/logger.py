@@ -75,7 +75,6 @@ def _log_plainly(name: str, level: str, event: str, fields: Mapping[str, Any]) -
 
 
 def get_logger(name: str) -> Logger:
-    """The logger of a part."""
     return Logger(name)
 
 

@@ -61,7 +61,6 @@ class Scope:
         await self._group.__aexit__(kind, error, trace)
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Start a task in this scope."""
         task = self._group.create_task(coroutine, name=f"{self._name}/{name}")
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._tasks.pop(done, None))

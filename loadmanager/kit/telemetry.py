@@ -75,6 +75,5 @@ class Telemetry:
     sources: list[Source] = field(default_factory=list)
 
     def collect(self) -> Iterable[Sample]:
-        """All samples now."""
         for source in self.sources:
             yield from source()

@@ -92,7 +92,6 @@ class MinuteReports:
         self._messages = fleet.of(carried / message_bytes).tolist()
 
     def of(self, broker: int, cpu: ResourceUsage, now_ms: int) -> LocalBrokerData:
-        """A broker's report."""
         report = self._fleet.report(broker)
         stats = report.last_stats
         assert isinstance(stats, BundleColumns)

@@ -159,7 +159,6 @@ def _bundle_counts(line: Line, snapshot: ClusterSnapshot) -> dict[str, int]:
 def _requested(
     line: Line, topics: threshold.Topics, settings: SplitSettings
 ) -> tuple[tuple[Split, ...], tuple[Skip, ...]]:
-    """The splits that the line asks for."""
     splits: list[Split] = []
     skipped: list[Skip] = []
     for request in line.split:

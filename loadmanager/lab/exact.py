@@ -88,7 +88,6 @@ class _Recorded:
         self._values = iter(values)
 
     def randrange(self, stop: int, /) -> int:
-        """See `cycle.Rng`."""
         return next(self._values, 0) % stop
 
 

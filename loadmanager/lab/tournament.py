@@ -93,7 +93,6 @@ class Tournament:
 
     @property
     def dates(self) -> list[str]:
-        """The days."""
         return list(self._days)
 
     def add(self, date: str, day: DayOfLoad) -> None:

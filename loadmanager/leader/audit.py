@@ -78,7 +78,6 @@ class AuditLog:
         self.count = self.dropped = 0
 
     def changed(self, asked: Asked) -> None:
-        """See the port."""
         records = list(self._records(asked))
         asked.written.clear()
         self.count += len(records)
@@ -96,7 +95,6 @@ class AuditLog:
         self._wake.set()
 
     def recent(self, limit: int) -> list[ChangeShown]:
-        """See the port."""
         newest = [self._recent[-index] for index in range(1, min(limit, len(self._recent)) + 1)]
         return [_shown_of(record) for record in newest]
 
@@ -224,59 +222,49 @@ class NotingStore:
 
     @property
     def lease(self) -> Lease:
-        """See the port."""
         return self._store.lease
 
     @property
     def session_id(self) -> int:
-        """See the port."""
         return self._store.session_id
 
     @property
     def session_timeout_s(self) -> float:
-        """See the port."""
         return self._store.session_timeout_s
 
     async def get(self, path: str) -> Node | None:
-        """See the port."""
         node = await self._store.get(path)
         _saw(path, node)
         return node
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """See the port."""
         nodes = await self._store.get_many(paths)
         for path, node in zip(paths, nodes, strict=True):
             _saw(path, node)
         return nodes
 
     async def children(self, path: str) -> list[str]:
-        """See the port."""
         return await self._store.children(path)
 
     async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> bool:
-        """See the port."""
         created = await self._store.create(path, value, ephemeral=ephemeral)
         if created:
             _wrote(path, value)
         return created
 
     async def put(self, path: str, value: bytes, *, version: int | None = None) -> int:
-        """See the port."""
         now = await self._store.put(path, value, version=version)
         if _is_shown(path):  # a topic's version is its epoch: that is no change
             _wrote(path, value)
         return now
 
     async def delete(self, path: str, *, version: int | None = None) -> bool:
-        """See the port."""
         deleted = await self._store.delete(path, version=version)
         if deleted:
             _wrote(path, None)
         return deleted
 
     async def commit(self, operations: Sequence[Operation]) -> int:
-        """See the port."""
         done = await self._store.commit(operations)
         for operation in operations:
             if isinstance(operation, Create) or (
@@ -288,11 +276,9 @@ class NotingStore:
         return done
 
     def watch(self, root: str) -> AsyncIterator[Change]:
-        """See the port."""
         return self._store.watch(root)
 
     def session_states(self) -> AsyncIterator[SessionState]:
-        """See the port."""
         return self._store.session_states()
 
 

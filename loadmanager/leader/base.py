@@ -6,9 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from loadmanager.engine.load.cluster_view import ClusterView
+from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.policies.eligibility import versions_of
 from loadmanager.engine.strategies.cycle import Rng
+from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.reason import Reason
@@ -59,3 +63,38 @@ class BundleOrders:
     """Bundle → the brokerId of its owner, as stored."""
     assign: Callable[[str, str], Awaitable[bool]] | None = None
     """Has a broker acquire a bundle that nobody owns; None: its next lookup does."""
+
+
+class PolicedCluster(Protocol):
+    """The live brokers, and the policies and wishes that bind whoever places bundles on them."""
+
+    @property
+    def brokers(self) -> LiveBrokers: ...
+    @property
+    def policies(self) -> Policies: ...
+    @property
+    def wishes(self) -> WishBook: ...
+
+
+def snapshot_of(
+    cluster: PolicedCluster,
+    view: ClusterView,
+    now_ms: int,
+    settings: StrategySettings,
+    *,
+    leaving: Mapping[str, str] | None = None,
+    passing: bool = False,
+) -> ClusterSnapshot:
+    """The cluster now, for strategies with these settings; see `ClusterView.snapshot`."""
+    versions = versions_of(cluster.brokers.reports) if settings.prefer_later_versions else {}
+    return view.snapshot(
+        now_ms,
+        settings,
+        isolation_policies=cluster.policies.isolation,
+        anti_affinity_groups=cluster.policies.groups,
+        failure_domains=cluster.policies.domains,
+        versions=versions,
+        wishes=cluster.wishes.now(),
+        leaving=leaving or {},
+        passing=passing,
+    )

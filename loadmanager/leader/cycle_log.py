@@ -47,7 +47,6 @@ class Draws:
         self.values: list[int] = []
 
     def randrange(self, stop: int, /) -> int:
-        """See `Rng`."""
         self.values.append(self._rng.randrange(stop))
         return self.values[-1]
 

@@ -86,11 +86,9 @@ class Counts:
     """Author and state of moves that have ended → times."""
 
     def on_move(self, move: Move) -> None:
-        """Count a move that has ended."""
         self.moves[move.author.value, move.state.value] += 1
 
     def on_plan(self, plan: Plan) -> None:
-        """Count a plan."""
         self.placed += len(plan.placements)
         self.unload_cycles += bool(plan.unloads)
         self.unloaded_bundles += len(plan.unloads)

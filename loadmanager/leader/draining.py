@@ -113,7 +113,6 @@ class Draining:
             drain.next_s = now_s + AFTER_FAILURE_S
 
     def _moved(self, move: Move) -> None:
-        """A move has ended."""
         drain = self.drains.get(move.source)
         if drain is None or move.author is not Author.DRAIN:
             return

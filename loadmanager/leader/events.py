@@ -32,7 +32,6 @@ class Event:
     _json: bytes = b""
 
     def json(self) -> bytes:
-        """The event as JSON."""
         if self.details is not None:
             self._json, self.details = encoded(self.details()), None
         return self._json

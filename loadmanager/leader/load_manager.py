@@ -18,7 +18,6 @@ from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.load.reports import BrokerLoadData, LocalBrokerData
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.moves.move import Author, Move, MoveState
-from loadmanager.engine.policies.eligibility import versions_of
 from loadmanager.engine.strategies import cycle, filters, newcomers, registry
 from loadmanager.engine.strategies.inputs import inputs_of
 from loadmanager.engine.strategies.memories import Memories
@@ -39,7 +38,7 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import NamespaceName, is_system_namespace
 from loadmanager.kit.reason import Reason
-from loadmanager.leader.base import LedCluster, TermBase
+from loadmanager.leader.base import LedCluster, TermBase, snapshot_of
 from loadmanager.leader.cycle_log import CycleLog, Draws
 from loadmanager.leader.decisions import Decisions, RecentDecision
 from loadmanager.leader.documents.decisions import (
@@ -304,16 +303,11 @@ class LoadManager:
 
     def snapshot(self, settings: StrategySettings, *, passing: bool = False) -> ClusterSnapshot:
         """The cluster now, for strategies with these settings; see `ClusterView.snapshot`."""
-        snapshot = self.cluster.view.snapshot(
+        snapshot = snapshot_of(
+            self.cluster,
+            self.cluster.view,
             self.term.clock.now_ms(),
             settings,
-            isolation_policies=self.cluster.policies.isolation,
-            anti_affinity_groups=self.cluster.policies.groups,
-            failure_domains=self.cluster.policies.domains,
-            versions=versions_of(self.cluster.brokers.reports)
-            if settings.prefer_later_versions
-            else {},
-            wishes=self.cluster.wishes.now(),
             leaving=self.moves.queue.sources(),
             passing=passing,
         )

@@ -51,7 +51,6 @@ class OwnerTracker:
     _of_broker: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def __enter__(self) -> OwnerTracker:
-        """Begin."""
         self.begin()
         return self
 
@@ -71,7 +70,6 @@ class OwnerTracker:
         self.brokers.listeners.append(self.on_report)
 
     def __exit__(self, *_: object) -> None:
-        """End."""
         self.brokers.listeners.remove(self.on_report)
         if self.records is not None:
             self.records.remove(self.on_record)

@@ -46,7 +46,6 @@ def concerning(
 
 
 def names(decision: DecisionShown, bundle: str) -> bool:
-    """True if a decision, or a part of it, names a bundle."""
     parts = [decision, *(part for parts in _lists(decision).values() for part in parts)]
     return any(
         bundle in (_of(part, "bundle"), _of(part, "what"), *(_of(part, "parts") or ()))

@@ -141,7 +141,6 @@ class BrokerThrottling:
         return ConnectionThrottle(owner, self.pauses, self.ready)
 
     def disconnect(self, throttle: ConnectionThrottle, now_ns: int) -> None:
-        """A connection is gone."""
         throttle.close(now_ns)
         self.publish_buffer.leave(throttle, now_ns)
 

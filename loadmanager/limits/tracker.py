@@ -214,7 +214,6 @@ class PublishBuffer:
         self._bytes: dict[ConnectionThrottle, int] = {}
 
     def set_limit(self, limit_bytes: int, now_ns: int) -> None:
-        """Change the limit."""
         self.limit_bytes = limit_bytes
         self._settle(now_ns)
 

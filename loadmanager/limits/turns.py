@@ -63,7 +63,6 @@ class Turns(Generic[W]):
 
     @property
     def waiting(self) -> bool:
-        """True if anybody waits."""
         return bool(self._queue)
 
     def may_run(self, share: Share[W]) -> bool:

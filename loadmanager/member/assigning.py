@@ -15,7 +15,6 @@ from loadmanager.engine.bundles.ranges import split_bundle_name
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.ownership.state_records import IN_FLIGHT, StateRecord, UnitState
-from loadmanager.engine.policies.eligibility import versions_of
 from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Placement, Plan
@@ -28,6 +27,7 @@ from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import NamespaceName
+from loadmanager.leader.base import snapshot_of
 from loadmanager.leader.decisions import Decisions
 from loadmanager.leader.documents.decisions import of_placement
 from loadmanager.member.base import Base, Cluster
@@ -165,16 +165,5 @@ class Assigning:
 
     def snapshot(self, *, passing: bool = True) -> ClusterSnapshot:
         """The cluster as this broker sees it now."""
-        settings = self.base.strategies.value
-        return self.view.snapshot(
-            self.base.clock.now_ms(),
-            settings,
-            isolation_policies=self.cluster.policies.isolation,
-            anti_affinity_groups=self.cluster.policies.groups,
-            failure_domains=self.cluster.policies.domains,
-            versions=versions_of(self.cluster.brokers.reports)
-            if settings.prefer_later_versions
-            else {},
-            wishes=self.cluster.wishes.now(),
-            passing=passing,
-        )
+        now_ms, settings = self.base.clock.now_ms(), self.base.strategies.value
+        return snapshot_of(self.cluster, self.view, now_ms, settings, passing=passing)

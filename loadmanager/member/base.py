@@ -74,7 +74,6 @@ class Base:
 
     @property
     def strategies(self) -> Live[StrategySettings]:
-        """The settings of strategies."""
         return self.settings.live(StrategySettings)
 
     def rng(self, number: int) -> random.Random:

@@ -67,7 +67,6 @@ class ExtensibleManager:
         self.claims = StateRecords(base, cluster, self._cache, self._locks)
 
     def connect(self, ownership: Ownership, reporter: Reporter, hosting: Hosting) -> None:
-        """See the port."""
         base, cluster = self._base, self._cluster
         self._publisher = LoadPublisher(base=base, cluster=cluster, reporter=reporter)
         orders = RecordOrders(base, cluster, self.claims, ownership)
@@ -135,7 +134,6 @@ class ExtensibleManager:
 
     @property
     def records(self) -> Listeners:
-        """See the port."""
         return self._cache.listeners
 
     async def owner(self, bundle: str) -> str | None:
@@ -143,7 +141,6 @@ class ExtensibleManager:
         return await self.claims.stored_owner(bundle)
 
     async def assign(self, bundle: str, broker_id: str) -> bool:
-        """See the port."""
         namespace = NamespaceName.parse(split_bundle_name(bundle)[0])
         boundaries = await self._cluster.namespaces.bundles(namespace)
         return await self.claims.assign(bundle, broker_id, boundaries.version)

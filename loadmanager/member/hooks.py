@@ -59,7 +59,6 @@ class Hooks:
         self.close_topic = hosting.close_topic
 
     async def open_bundle(self, bundle: str, life: int) -> None:
-        """See the port."""
         limit_s = self._limits.open_s
         try:
             await within(limit_s, self._hosting.open_bundle(bundle, life), f"open {bundle}")

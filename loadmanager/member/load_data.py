@@ -109,7 +109,6 @@ class LoadPublisher:
         return change > settings.report_threshold_percent
 
     def _busiest(self) -> TopBundlesLoadData:
-        """The busiest bundles of this broker."""
         limit = self.base.strategies.value.bundles_in_report_max
         count = TOP_BUNDLES_MAX if limit < 0 else min(limit, TOP_BUNDLES_MAX)
         policies = ClusterSnapshot(

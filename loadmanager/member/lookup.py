@@ -88,7 +88,6 @@ class Lookups:
         self.took_s.append(took_s)
 
     async def lookup(self, topic: TopicName, *, authoritative: bool) -> Lookup:
-        """See `broker.ports.directory.Directory.lookup`."""
         in_memory = self.lookup_in_memory(topic)
         if in_memory is not None:
             return in_memory

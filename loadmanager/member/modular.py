@@ -38,7 +38,6 @@ class ModularManager:
         self.claims = Locks(base, cluster)
 
     def connect(self, ownership: Ownership, reporter: Reporter, hosting: Hosting) -> None:
-        """See the port."""
         self._ownership = ownership
 
     def watchers(self) -> list[Watcher]:

@@ -31,7 +31,6 @@ class Pauses:
         self._sum_s += pause_s
 
     def samples(self) -> Iterator[Sample]:
-        """The histogram."""
         total = 0
         for bound, count in zip((*BOUNDS_S, math.inf), self._counts, strict=True):
             total += count

@@ -167,11 +167,9 @@ class Namespaces:
     # Tenants
 
     async def clusters(self) -> list[str]:
-        """Names of the clusters."""
         return await self._store.children(paths.CLUSTERS)
 
     async def tenants(self) -> list[str]:
-        """Names of the tenants."""
         return await self._store.children(paths.POLICIES)
 
     async def tenant(self, name: str) -> dict[str, Any]:

@@ -156,7 +156,6 @@ class BrokerTelemetry:
     version: str
 
     def samples(self) -> Iterator[Sample]:
-        """All samples now."""
         yield from self._load()
         yield from self._lookups()
         yield from self._session()

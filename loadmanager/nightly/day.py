@@ -163,7 +163,6 @@ def namespace_of(bundle: str) -> str:
 
 
 def hours(value_ms: float) -> float:
-    """Milliseconds as hours."""
     return value_ms / HOUR_MS
 
 

@@ -120,7 +120,6 @@ class Ingest:
 
     @property
     def history_url(self) -> str:
-        """The URL of the history."""
         return self._source.url
 
     def run(self, listing: Listing) -> Ingested:

@@ -94,7 +94,6 @@ class ClusterDaemon:
 
     @property
     def name(self) -> str:
-        """Its name in the configuration."""
         return self.settings.name
 
     @property

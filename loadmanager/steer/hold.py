@@ -116,7 +116,6 @@ class FleetHold:
         return Reason("Incomplete", f"{answering} of {listed} brokers answer")
 
     def quiet(self) -> Reason | None:
-        """These are quiet hours."""
         hours = self.settings.value.quiet_hours
         if not is_quiet(self.picture.clock.now_ms(), quiet_spans(hours)):
             return None

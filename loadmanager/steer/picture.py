@@ -48,17 +48,14 @@ class Picture:
 
     @property
     def isolation(self) -> Mapping[str, IsolationPolicy]:
-        """See the port."""
         return self.policies.isolation
 
     @property
     def groups(self) -> Mapping[str, str]:
-        """See the port."""
         return self.policies.groups
 
     @property
     def domains(self) -> Mapping[str, Sequence[str]]:
-        """See the port."""
         return self.policies.domains
 
     def address(self, broker_id: str) -> BrokerAddress | None:
@@ -71,7 +68,6 @@ class Picture:
 
     @property
     def cluster(self) -> str:
-        """The name of the cluster."""
         return self.settings.get("clusterName", "")
 
     @property

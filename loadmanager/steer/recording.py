@@ -36,7 +36,6 @@ class FleetRecorder:
     """Broker → when it was last recorded."""
 
     def planned(self, cycle: int, plan: Plan) -> None:
-        """Record a plan."""
         self._cycle = cycle
         self.counts.on_plan(plan)
         now_ms = self.clock.now_ms()

@@ -44,7 +44,6 @@ MOVES = counter(
 
 
 def samples(work: FleetWork) -> Iterator[Sample]:
-    """All samples of a cluster."""
     picture, cost = work.picture, work.watching.reader.cost
     yield BROKERS.sample(len(picture.registered), "registered")
     yield BROKERS.sample(len(picture.answering), "answering")

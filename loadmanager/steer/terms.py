@@ -39,11 +39,9 @@ class StoreNote:
 
     @property
     def name(self) -> str:
-        """See the port."""
         return paths.ACTED
 
     async def read(self) -> bytes | None:
-        """See the port."""
         node = await self._store.get(paths.ACTED)
         return None if node is None else node.value
 

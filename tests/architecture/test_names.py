@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 
-PACKAGE = Path(__file__).parents[2] / "loadmanager"
+from architecture.product import modules
 
 SHARED = {
     "Moved": "the library answers so, and OpenAPI names the order of a move so",
@@ -17,13 +16,13 @@ SHARED = {
 
 def test_public_classes_have_a_name_of_their_own() -> None:
     """No two modules define a public class of one name."""
-    modules = defaultdict(list)
-    for path, tree in _modules():
+    places = defaultdict(list)
+    for path, tree in modules().items():
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                modules[node.name].append(path)
-    shared = {name for name, paths in modules.items() if len(paths) > 1}
-    assert shared == SHARED.keys(), {name: modules[name] for name in shared ^ SHARED.keys()}
+                places[node.name].append(path)
+    shared = {name for name, paths in places.items() if len(paths) > 1}
+    assert shared == SHARED.keys(), {name: places[name] for name in shared ^ SHARED.keys()}
 
 
 PARTICIPLES = {"found", "held", "kept", "known", "one", "seen", "told"}
@@ -44,7 +43,7 @@ def test_names_say_what_things_are() -> None:
     """No variable, argument, attribute, function or class is named by a bare participle."""
     bare = {
         (path, name)
-        for path, tree in _modules()
+        for path, tree in modules().items()
         for name in _bound_names(tree)
         if name.strip("_").lower() in PARTICIPLES
     }
@@ -60,9 +59,3 @@ def _bound_names(tree: ast.Module) -> Iterator[str]:
                 yield name
             case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
                 yield name
-
-
-def _modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if not path.name.endswith("_pb2.py"):
-            yield str(path.relative_to(PACKAGE)), ast.parse(path.read_text())

@@ -83,6 +83,7 @@ def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_every_page_builds(tmp_path: Path) -> None:
     """Sphinx finds no broken link, no broken anchor, and no page that nothing leads to."""
     built = _run(

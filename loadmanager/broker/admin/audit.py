@@ -22,7 +22,6 @@ class AuditRoutes:
         self._use, self._everybody = use, everybody
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes."""
         return [web.get(CHANGES, self.changes), web.post(PEERS_CHANGES, self.announced)]
 
     @operation(answer=ChangesShown, query=(LIMIT, SINCE, ROLE, LOCAL))

@@ -53,7 +53,6 @@ class BrokerStatsRoutes:
         self._load_report = load_report
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes."""
         return [
             web.get("/admin/v2/broker-stats/topics", self.topics),
             web.get("/admin/v2/broker-stats/metrics", self.metrics),

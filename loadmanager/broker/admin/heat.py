@@ -39,7 +39,6 @@ class HeatRoutes:
         self._next_s = 0.0
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes."""
         return [web.get(HEAT, self.heat), web.get(THROTTLED, self.throttled)]
 
     @of_leader(HeatShown, query=(LIMIT,))

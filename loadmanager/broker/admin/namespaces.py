@@ -46,7 +46,6 @@ class NamespaceRoutes:
         self._policies = NamespacePolicies(use, cluster=cluster)
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes."""
         path = "/admin/v2/namespaces/{tenant}/{namespace}"
         return [
             web.get("/admin/v2/tenants", self.tenants),

@@ -58,7 +58,6 @@ class PeerRoutes:
         self._use = use
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes."""
         bundle = PATH + "/{tenant}/{namespace}/{bundle}"
         return [
             web.get(PATH, self.served),

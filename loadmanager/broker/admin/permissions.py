@@ -38,7 +38,6 @@ class PermissionRoutes:
         self._enforced = enforced
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes."""
         return [
             web.get(OF_NAMESPACE, self.of_namespace),
             web.post(OF_NAMESPACE + "/{role}", self.grant),

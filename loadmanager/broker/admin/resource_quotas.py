@@ -22,7 +22,6 @@ class QuotaRoutes:
         self._use = use
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes."""
         return [
             web.get(PATH, self.get),
             web.post(PATH, self.set),

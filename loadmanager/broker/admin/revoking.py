@@ -27,7 +27,6 @@ class RevokingRoutes:
         self._use, self._everybody = use, everybody
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes."""
         return [
             web.post(ROLE, self.disconnect),
             web.get(TOKENS, self.refused),

@@ -40,7 +40,6 @@ class MessagePolicyRoutes:
         self._use = use
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes."""
         return [
             web.get(NAMESPACE + "/retention", self.retention),
             web.post(NAMESPACE + "/retention", self.set_retention),

@@ -61,7 +61,6 @@ class ThrottlingRoutes:
         self._owners = owners
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes."""
         routes = [
             web.get(NAMESPACE + "/resourcegroup", self.group_of_namespace),
             web.post(NAMESPACE + "/resourcegroup/{group}", self.attach),

@@ -24,7 +24,6 @@ class SchemaRoutes:
         self._use = use
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes."""
         path = "/admin/v2/schemas/{tenant}/{namespace}/{topic:[^/]+}/schema"
         return [
             web.get(path, self.get),

@@ -145,7 +145,6 @@ class AdminServer:
 
     @property
     def application(self) -> web.Application:
-        """Its routes."""
         return self._serving.application
 
     def samples(self) -> Iterator[Sample]:

@@ -27,7 +27,6 @@ class SubscriptionRoutes:
         self._owners = owners
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes."""
         path = f"/admin/v2/{TOPIC}"
         subscription = path + "/subscription/{name:[^/]+}"
         return [

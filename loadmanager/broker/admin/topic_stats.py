@@ -32,7 +32,6 @@ class StatsRoutes:
         self._owners = owners
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes."""
         path = f"/admin/v2/{TOPIC}"
         return [
             web.get(path + "/stats", self.stats),

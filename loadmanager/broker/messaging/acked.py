@@ -129,7 +129,6 @@ class AckSets:
         return len(self._words)
 
     def get(self, entry_id: int, default: Words = ()) -> Words:
-        """The words of an entry."""
         return self._words.get(entry_id, default)
 
     def put(self, entry_id: int, words: Words) -> None:
@@ -156,7 +155,6 @@ class AckSets:
             self.pop(entry_id)
 
     def clear(self) -> None:
-        """Forget all."""
         self._count(-self._used_bytes)
         self._words.clear()
 

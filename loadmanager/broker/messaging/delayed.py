@@ -45,7 +45,6 @@ class DelayedEntries:
         return self._heap[0][1]
 
     def due(self, now_ms: int) -> bool:
-        """True if an entry is due."""
         return bool(self._heap) and self._heap[0][0] <= now_ms
 
     def pop(self) -> int:
@@ -54,6 +53,5 @@ class DelayedEntries:
         return heapq.heappop(self._heap)[1]
 
     def clear(self) -> None:
-        """Forget all."""
         self._memory.delay(-len(self._heap))
         self._heap.clear()

@@ -75,7 +75,6 @@ class TopicMemory:
     _parts: WeakValueDictionary[str, NamespaceMemory] = field(default_factory=WeakValueDictionary)
 
     def set_limits(self, limit_bytes: int, topics_max: int) -> None:
-        """Change the limits."""
         self.limit_bytes, self.topics_max = limit_bytes, topics_max
 
     def part(self, namespace: str) -> NamespaceMemory:
@@ -96,19 +95,15 @@ class TopicMemory:
             )
 
     def add(self, size_bytes: int) -> None:
-        """See `Memory.add`."""
         self.used_bytes += size_bytes
 
     def open(self, topics: int) -> None:
-        """See `Memory.open`."""
         self.topics += topics
 
     def delay(self, entries: int) -> None:
-        """See `Memory.delay`."""
         self.delayed_entries += entries
 
     def delayed_full(self, entries: int) -> bool:
-        """See `Memory.delayed_full`."""
         if entries < self.delayed_reserved:
             return False
         share = self.delayed_entries_max // DELAYED_SHARE
@@ -116,12 +111,10 @@ class TopicMemory:
 
     @property
     def full(self) -> bool:
-        """See `Memory.full`."""
         return self.used_bytes >= self.limit_bytes
 
     @property
     def refusal(self) -> str:
-        """See `Memory.refusal`."""
         return (
             f"the topics of this broker hold {self.limit_bytes} bytes, all that "
             "topicsMemoryLimitMB allows"
@@ -139,32 +132,26 @@ class NamespaceMemory:
         self.used_bytes = self.topics = 0
 
     def add(self, size_bytes: int) -> None:
-        """See `Memory.add`."""
         self.used_bytes += size_bytes
         self.pot.used_bytes += size_bytes
 
     def open(self, topics: int) -> None:
-        """See `Memory.open`."""
         self.topics += topics
         self.pot.topics += topics
 
     def delay(self, entries: int) -> None:
-        """See `Memory.delay`."""
         self.pot.delayed_entries += entries
 
     def delayed_full(self, entries: int) -> bool:
-        """See `Memory.delayed_full`."""
         return self.pot.delayed_full(entries)
 
     @property
     def full(self) -> bool:
-        """See `Memory.full`."""
         pot = self.pot
         return self.used_bytes >= SHARE_OF_FREE * (pot.limit_bytes - pot.used_bytes)
 
     @property
     def refusal(self) -> str:
-        """See `Memory.refusal`."""
         if self.pot.full:
             return self.pot.refusal
         return (

@@ -111,7 +111,6 @@ class NamespaceRules:
         self._rules: dict[bool, Rules] = {}
 
     def set_policies(self, policies: Mapping[str, Any]) -> None:
-        """The policies changed."""
         fields = (RETENTION, QUOTAS, TTL, DEDUPLICATION)
         self._policies = {name: policies.get(name) for name in fields}
         self._rules.clear()
@@ -134,14 +133,12 @@ class MessageRules:
         self._namespaces: dict[str, NamespaceRules] = {}
 
     def of(self, namespace: str) -> NamespaceRules:
-        """The rules of a namespace."""
         rules = self._namespaces.get(namespace)
         if rules is None:
             rules = self._namespaces[namespace] = NamespaceRules(self._settings)
         return rules
 
     def set_policies(self, namespace: str, policies: Mapping[str, Any]) -> None:
-        """The policies of a namespace changed."""
         self.of(namespace).set_policies(policies)
 
 

@@ -67,7 +67,6 @@ class Answers:
             self.flush()
 
     def error(self, request_id: int, code: pb.ServerError.ValueType, text: str) -> None:
-        """Answer a request with an ERROR."""
         self.send(_error(request_id, code, text))
 
     def flush(self) -> None:

@@ -112,7 +112,6 @@ class Connection(Answers, asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
         # uvloop's is one by behaviour, not by type
         self._transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername")

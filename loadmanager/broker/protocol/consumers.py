@@ -335,7 +335,6 @@ async def on_unsubscribe(connection: Connection, frame: Frame) -> None:
 
 
 def on_close_consumer(connection: Connection, frame: Frame) -> None:
-    """CLOSE_CONSUMER by the client."""
     request = frame.command.close_consumer
     consumer = connection.consumers.pop(request.consumer_id, None)
     if consumer is not None:

@@ -28,7 +28,6 @@ class OpenTopics(dict[str, HostedTopic]):
             del self._namespaces[namespace]
 
     def clear(self) -> None:
-        """Forget all."""
         super().clear()
         self._namespaces.clear()
 

@@ -232,7 +232,6 @@ def on_send(connection: Connection, frame: Frame) -> None:
 def _refuse(
     connection: Connection, send: pb.CommandSend, code: pb.ServerError.ValueType, text: str
 ) -> None:
-    """Answer a SEND with an error."""
     error = pb.CommandSendError(
         producer_id=send.producer_id, sequence_id=send.sequence_id, error=code, message=text
     )
@@ -249,7 +248,6 @@ def _charge(
 
 
 def on_close_producer(connection: Connection, frame: Frame) -> None:
-    """CLOSE_PRODUCER by the client."""
     request = frame.command.close_producer
     producer = connection.producers.pop(request.producer_id, None)
     if producer is not None:

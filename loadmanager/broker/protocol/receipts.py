@@ -30,7 +30,6 @@ class Owed:
         return self.producer.core.name, self.sequence_id, self.chunk_id
 
     def encode(self) -> bytes:
-        """The receipt."""
         entry_id = DUPLICATE if self.entry_id is None else self.entry_id
         return self.producer.receipts.encode(self.sequence_id, entry_id)
 

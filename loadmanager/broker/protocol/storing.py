@@ -116,12 +116,10 @@ class StoredTopic:
         self._storing.committer.add(self)
 
     def committed(self, end_id: int, size_bytes: int) -> None:
-        """See `committing.Committed`."""
         self.log.stored(end_id, size_bytes)
         self._answer()
 
     def failed(self, error: LoadManagerError) -> None:
-        """See `committing.Committed`."""
         self._storing.failed(self, error)
 
     def _answer(self) -> None:

@@ -61,11 +61,9 @@ class ServedTopics:
         self._serving.topics.close(str(topic), force=True)
 
     async def subscriptions(self, topic: TopicName) -> list[str]:
-        """The names of the topic's subscriptions."""
         return list((await self._serving.topics.host(topic)).core.subscriptions)
 
     async def create_subscription(self, topic: TopicName, name: str, position: Position) -> None:
-        """Create a durable subscription."""
         if not check_name(name, "subscription name"):
             raise BadInputError("Empty subscription name")
         hosted = await self._serving.topics.host(topic)

@@ -47,7 +47,6 @@ class Place:
 
 
 def segment_path(log_id: int, run: int, first_id: int) -> str:
-    """The file of a segment."""
     return f"{log_id:016x}/{run:08x}-{first_id:016x}.log"
 
 

@@ -76,7 +76,6 @@ class DirectoryDisk:
         return descriptor
 
     def make_folder(self, folder: str, *, begins: bool = False) -> None:
-        """See `writers.Disk`."""
         target = self._root / folder
         if begins or folder in self._unnamed or not self.exists(folder):
             self._unnamed[folder] = None
@@ -88,7 +87,6 @@ class DirectoryDisk:
             self._unnamed.pop(folder, None)
 
     def write(self, path: str, offset: int, data: bytes, *, create: bool = True) -> None:
-        """See `writers.Disk`."""
         descriptor, view = self._descriptor(path, os.O_CREAT if create else 0), memoryview(data)
         if offset == 0:
             self._new[path] = None
@@ -98,7 +96,6 @@ class DirectoryDisk:
                 view, offset = view[written:], offset + written
 
     def sync(self, path: str) -> None:
-        """See `writers.Disk`."""
         with self._names_file(path):
             self._fdatasync(self._descriptor(path, 0))
             if path in self._new:
@@ -116,11 +113,9 @@ class DirectoryDisk:
             raise
 
     def sync_names(self, folder: str) -> None:
-        """See `writers.Disk`."""
         self._sync_folder(self._root / folder)
 
     def size(self, path: str) -> int:
-        """See `writers.Disk`."""
         with self._reading(path) as file:  # NFS answers of a file that is not opened what it knew
             return os.fstat(file.fileno()).st_size
 
@@ -152,14 +147,12 @@ class DirectoryDisk:
                 at += read
 
     def create(self, path: str, data: bytes) -> None:
-        """See `writers.Disk`."""
         target = self._root / path
         draft = target.with_name(f"{target.name}.draft")
         write_file(draft, data)
         draft.replace(target)
 
     def read(self, path: str, offset: int = 0, size: int = -1) -> bytes:
-        """See `writers.Disk`."""
         with self._reading(path) as file:
             file.seek(offset)
             return file.read(size)
@@ -168,7 +161,6 @@ class DirectoryDisk:
         return os.fdopen(open_regular(str(self._root / path), os.O_RDONLY), "rb")
 
     def exists(self, path: str) -> bool:
-        """See `writers.Disk`."""
         try:  # not `Path.exists`, which may say no when the file system has not answered
             (self._root / path).stat()
         except OSError as error:
@@ -178,7 +170,6 @@ class DirectoryDisk:
         return True
 
     def has(self, path: str, size: int) -> bool:
-        """See `writers.Disk`."""
         try:
             descriptor = self._open.get(path)
             status = (self._root / path).stat() if descriptor is None else os.fstat(descriptor)
@@ -189,29 +180,24 @@ class DirectoryDisk:
         return status.st_nlink > 0 and status.st_size >= size
 
     def names(self, folder: str) -> list[str]:
-        """See `writers.Disk`."""
         try:
             return sorted(path.name for path in (self._root / folder).iterdir())
         except FileNotFoundError:
             return []
 
     def release(self, path: str) -> None:
-        """See `writers.Disk`."""
         descriptor = self._open.pop(path, None)
         if descriptor is not None:
             os.close(descriptor)
 
     def remove(self, path: str) -> None:
-        """See `writers.Disk`."""
         (self._root / path).unlink(missing_ok=True)
 
     def remove_folder(self, folder: str) -> None:
-        """See `writers.Disk`."""
         with suppress(FileNotFoundError):
             (self._root / folder).rmdir()
 
     def lock(self, path: str, *, create: bool = True) -> bool:
-        """See `writers.Disk`."""
         if create:
             self.make_folder(path.rpartition("/")[0])
         flags = os.O_RDWR | (os.O_CREAT if create else 0)
@@ -228,13 +214,11 @@ class DirectoryDisk:
         return True
 
     def unlock(self, path: str) -> None:
-        """See `writers.Disk`."""
         descriptor = self._locks.pop(path, None)
         if descriptor is not None:
             os.close(descriptor)
 
     def holds(self, path: str) -> bool:
-        """See `writers.Disk`."""
         descriptor = self._locks.get(path)
         try:
             present = (self._root / path).stat()

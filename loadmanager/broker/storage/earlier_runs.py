@@ -151,7 +151,6 @@ class EarlierRuns:
         return bool(self.shared_id) and self.read_id() != self.shared_id
 
     def read_id(self) -> str | None:
-        """The id in the directory."""
         has_id = self._disk.exists(SHARED_ID)
         return id_in(self._disk.read(SHARED_ID, 0, BYTES_MAX)) if has_id else None
 

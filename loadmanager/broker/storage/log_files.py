@@ -120,7 +120,6 @@ class LogFiles:
 
     @property
     def writer(self) -> str:
-        """See the port."""
         return self._own.name
 
     async def _in_thread(self, number: int, call: Callable[[], Any]) -> Any:
@@ -140,7 +139,6 @@ class LogFiles:
     async def open(
         self, log_id: int, runs: Sequence[Run], first_id: int
     ) -> tuple[list[SegmentIndex], int]:
-        """See the port."""
         earlier: EarlierSegments
         if runs and runs[-1].writer == self.writer:
             earlier = await self._open_own(log_id, runs, first_id)
@@ -190,7 +188,6 @@ class LogFiles:
             raise FileNotFoundError(errno.ENOENT, "a segment is not there any more", path)
 
     async def mend(self, log_id: int) -> bool:
-        """See the port."""
         covered = self._own.covered([log_id])
         for path in covered:
             self._own.doubt(path)
@@ -210,7 +207,6 @@ class LogFiles:
             self._earlier.shared_id = await self._in_thread(CLEARER, self._earlier.read_id)
 
     async def append(self, batch: Batch) -> set[int]:
-        """See the port."""
         fenced, unsynced = await self._in_thread(COMMITTER, lambda: self._commit(batch))
         self._unsynced |= unsynced
         for log_id in batch:
@@ -342,8 +338,6 @@ class LogFiles:
             raise
 
     async def look(self, runs: Mapping[int, int]) -> set[int]:
-        """See the port."""
-
         def look() -> set[int]:
             self._look()
             return self._ended(runs)
@@ -440,8 +434,6 @@ class LogFiles:
                 log.info("the journals of a broker were read", writer=writer, bytes=size)
 
     async def probe(self) -> None:
-        """See the port."""
-
         def probe() -> None:
             path = self._own.probe_path
             if self._earlier.is_other:
@@ -483,7 +475,6 @@ class LogFiles:
             raise
 
     async def trim(self, log_id: int, first_id: int) -> None:
-        """See the port."""
         await self._for_log(log_id, lambda: self._trim(log_id, first_id))
 
     def _trim(self, log_id: int, first_id: int) -> None:
@@ -493,7 +484,6 @@ class LogFiles:
                 self._disk.remove(name)
 
     async def close(self, log_id: int, segments: Sequence[SegmentIndex]) -> None:
-        """See the port."""
         paths = [segment_path(log_id, index.run, index.first_id) for index in segments]
 
         def finish() -> None:
@@ -529,7 +519,6 @@ class LogFiles:
         await self._in_thread(COMMITTER, release)
 
     async def delete(self, log_id: int) -> None:
-        """See the port."""
         folder = f"{log_id:016x}"
 
         def delete() -> list[str]:

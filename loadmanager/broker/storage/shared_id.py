@@ -117,11 +117,9 @@ class SharedDirectory:
         return await self._run(self._shared.read)
 
     async def give(self, new: str | None) -> str:
-        """See `SharedId`."""
         return await self._run(partial(self._shared.give, new))
 
     async def has_topics(self) -> bool:
-        """See `SharedId`."""
         return await self._run(self._shared.has_topics)
 
     async def _run(self, call: Callable[[], T]) -> T:

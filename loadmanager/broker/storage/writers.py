@@ -366,7 +366,6 @@ class Writer:
                 self._begun = False
 
     def has_ended(self, log_id: int, run: int) -> bool:
-        """True if a run was ended."""
         return run <= self._fenced.get(log_id, -1)
 
     def commit(self, pieces: Iterable[tuple[Place, bytes]]) -> None:

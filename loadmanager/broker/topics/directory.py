@@ -39,7 +39,6 @@ class TopicDirectory:
 
     @property
     def self_address(self) -> BrokerAddress:
-        """See the port."""
         return self.base.me
 
     @property

@@ -310,7 +310,6 @@ class Limits:
         log.info("limit of a topic changed", topic=str(topic), limit="/".join(path), rate=rate)
 
     async def resource_groups(self) -> list[str]:
-        """Names of the resource groups."""
         return await self._store.children(paths.RESOURCE_GROUPS)
 
     async def resource_group(self, name: str) -> Document:

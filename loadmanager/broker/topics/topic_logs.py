@@ -66,7 +66,6 @@ class TopicLogs:
             raise CorruptDataError(f"{paths.log(topic)} is not the number of a log") from None
 
     async def save(self, topic: TopicName, record: LogRecord) -> LogRecord:
-        """See `Directory.save_log_record`."""
         path, value = _path(topic, record.log_id), _value(record)
         if record.version >= 0:
             return replace(
@@ -78,14 +77,12 @@ class TopicLogs:
         return replace(record, version=0)
 
     async def cursors(self, topic: TopicName, names: Sequence[str]) -> list[bytes]:
-        """See `Directory.cursors`."""
         nodes = await self._store.get_many([paths.subscription(topic, name) for name in names])
         return [b"" if node is None else node.value for node in nodes]
 
     async def save_cursors(
         self, topic: TopicName, record: LogRecord, cursors: Mapping[str, bytes]
     ) -> None:
-        """See `Directory.save_cursors`."""
         check = Check(_path(topic, record.log_id), record.version)
         refused: LoadManagerError | None = None
         for some in _transactions(

@@ -288,7 +288,6 @@ class Topics:
             )
 
     async def record_subscription(self, topic: TopicName, name: str, cursor: bytes = b"") -> None:
-        """Record a durable subscription."""
         if topic.persistent:
             await self._store.create(paths.subscription(topic, name), cursor)
 
@@ -303,7 +302,6 @@ class Topics:
         return 0 if node is None else node.version
 
     async def next_epoch(self, topic: TopicName) -> int:
-        """Raise the topic epoch by one."""
         return await self._store.put(paths.managed_ledger(topic), b"") if topic.persistent else 0
 
     async def names_of(self, topic: TopicName) -> list[TopicName]:

@@ -409,7 +409,6 @@ class LookupEncoder:
         ).SerializePartialToString()
 
     def encode(self, request_id: int) -> bytes:
-        """The answer to one request."""
         answer = b"%b\x20%b" % (self._answer, varint(request_id))
         body = b"\x08\x18\xc2\x01%b%b" % (varint(len(answer)), answer)
         return _HEAD.pack(4 + len(body), len(body)) + body

@@ -144,7 +144,6 @@ class ReportWriter:
     def record(
         self, ts: int, of: str, report: LocalBrokerData, *, again: bool = False
     ) -> ReportRecord:
-        """The record of a report."""
         stats = report.last_stats
         names, idle = list(stats), [name for name in report.bundles if name not in stats]
         traits = (
@@ -220,7 +219,6 @@ class ReportReader:
 def averages_record(
     ts: int, broker: str, epoch: int, data: Mapping[str, BundleData], *, again: bool
 ) -> Averages:
-    """The record of these averages."""
     names = sorted(data)
     rows = [_average_figures(data[name]) for name in names]
     figures = np.array(rows, np.float64).reshape(len(names), AVERAGE_FIGURES).T

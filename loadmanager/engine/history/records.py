@@ -232,7 +232,6 @@ def broker_load(
     interval_ms: int,
     faults: list[str],
 ) -> BrokerLoad:
-    """The record of a load report."""
     return BrokerLoad(
         ts=ts,
         broker=broker,
@@ -258,7 +257,6 @@ def broker_load(
 def bundle_loads(
     ts: int, broker: str, stats: Mapping[str, NamespaceBundleStats], *, interval_ms: int
 ) -> list[BundleLoad]:
-    """A record for each bundle of a broker."""
     return [
         BundleLoad(
             ts=ts,

@@ -138,7 +138,6 @@ class BundleAverages(Mapping[str, BundleData]):
 
     @staticmethod
     def of(data: Mapping[str, BundleData]) -> BundleAverages:
-        """These averages in columns."""
         return data if isinstance(data, BundleAverages) else BundleAverages(data)
 
     def copy(self) -> BundleAverages:

@@ -138,12 +138,10 @@ class BrokerColumns:
 
     @property
     def topics(self) -> Array:
-        """Topics."""
         return self._column(TOPICS)
 
     @property
     def topics_max(self) -> float:
-        """The most topics of a broker."""
         if self._topics_max is None:
             self._topics_max = float(self.topics.max(initial=0))
         return self._topics_max

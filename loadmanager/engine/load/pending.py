@@ -93,7 +93,6 @@ class Pending(Mapping[str, Mapping[str, BundleData]]):
                 columns[:, row] = sums
 
     def broker_of(self, bundle: str) -> str | None:
-        """The broker that a bundle is on its way to."""
         return self._broker_of.get(bundle)
 
     @property

@@ -57,7 +57,6 @@ def ordered(averages: Mapping[str, float], columns: BrokerColumns) -> Array:
 
 
 def of_brokers(averages: Mapping[str, float], brokers: Collection[str]) -> Mapping[str, float]:
-    """The averages of these brokers."""
     if averages.keys() <= set(brokers):
         return averages
     return {broker: average for broker, average in averages.items() if broker in brokers}

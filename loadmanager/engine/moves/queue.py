@@ -47,7 +47,6 @@ class Group:
 
     @property
     def ended(self) -> bool:
-        """True if all its moves have ended."""
         return all(move.ended for move in self.moves)
 
 

@@ -52,7 +52,6 @@ class Promise(msgspec.Struct, frozen=True, rename="camel"):
 
     @classmethod
     def of(cls, plan: GoalPlan) -> Promise:
-        """The promise of a plan."""
         last = len(plan.curve) - 1
         step = max(1, -(-last // (CURVE_MAX - 1)))
         points = [plan.curve[at] for at in (*range(0, last, step), last)]
@@ -61,7 +60,6 @@ class Promise(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def moves(self) -> int:
-        """The moves of the plan."""
         return self.curve[-1].moves
 
 

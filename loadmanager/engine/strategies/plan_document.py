@@ -125,7 +125,6 @@ class PlanShown(Shape):
 
     @staticmethod
     def of(plan: Plan) -> PlanShown:
-        """The whole plan."""
         return PlanShown(
             strategy=plan.strategy,
             unloads=[UnloadShown.of(unload) for unload in plan.unloads],
@@ -198,7 +197,7 @@ class Explained(Protocol):
     """A move or a split."""
 
     @property
-    def why(self) -> Mapping[str, float | str]: ...  # noqa: D102
+    def why(self) -> Mapping[str, float | str]: ...
 
 
 def split_end(children: Sequence[str]) -> SplitEnd:

@@ -83,7 +83,6 @@ class Spool:
 
     @property
     def path(self) -> Path:
-        """The file."""
         return self._folder_path / self._name
 
     def _advice(self) -> str:

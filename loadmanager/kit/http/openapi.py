@@ -95,7 +95,6 @@ class OpenApiRoutes:
         self._json = b""
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes."""
         return [web.get(PATH, self.openapi)]
 
     @operation(Document)

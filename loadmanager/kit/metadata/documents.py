@@ -140,7 +140,6 @@ def read_object(value: bytes, path: str) -> dict[str, Any]:
 
 
 def write_object(document: Mapping[str, Any]) -> bytes:
-    """The bytes of a JSON object."""
     return msgspec.json.encode(document)
 
 

@@ -61,7 +61,6 @@ class MemoryTree:
         return MemoryStore(self, timeout_s, clock_s or asyncio.get_running_loop().time)
 
     def next_session_id(self) -> int:
-        """A fresh session id."""
         return next(self._session_ids)
 
     def children(self, path: str) -> list[str]:

@@ -69,7 +69,6 @@ def decode(element: str) -> str:
 
 
 def last(path: str) -> str:
-    """The last element of a path."""
     return path.rpartition("/")[2]
 
 
@@ -90,7 +89,6 @@ def session(session_id: int) -> str:
 
 
 def unit_state(bundle: str) -> str:
-    """The state record of a bundle."""
     return f"{UNIT_STATES}/{bundle}"
 
 
@@ -111,7 +109,6 @@ def resource_quota(bundle: str | None) -> str:
 
 
 def policies(namespace: NamespaceName) -> str:
-    """A namespace's policies."""
     return f"{POLICIES}/{namespace}"
 
 
@@ -121,7 +118,6 @@ def local_policies(namespace: NamespaceName) -> str:
 
 
 def partitioned_topic(topic: TopicName) -> str:
-    """The record of a partitioned topic."""
     return f"{PARTITIONED_TOPICS}/{topic.namespace}/{topic.domain}/{encode(topic.local)}"
 
 
@@ -139,7 +135,6 @@ def topic_of_policies(path: str) -> TopicName | None:
 
 
 def resource_group(name: str) -> str:
-    """A resource group."""
     return f"{RESOURCE_GROUPS}/{name}"
 
 
@@ -164,7 +159,6 @@ def schema(topic: TopicName) -> str:
 
 
 def pin(bundle: str) -> str:
-    """The pin of a bundle."""
     return f"{PINS}/{encode(bundle)}"
 
 
@@ -174,7 +168,6 @@ def refusals(broker_id: str) -> str:
 
 
 def cordon(broker_id: str) -> str:
-    """The cordon of a broker."""
     return f"{CORDONS}/{encode(broker_id)}"
 
 

@@ -58,7 +58,6 @@ class BrokerProcess:
 
     @property
     def running(self) -> bool:
-        """True if the process lives."""
         return self._process is not None and self._process.returncode is None
 
     async def ended(self) -> int:

@@ -125,7 +125,6 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._patience_s = patience_s
 
     def create_connection(self, *args: Any, **options: Any) -> socket.socket:
-        """A connected socket."""
         made: socket.socket = super().create_connection(
             *args, **options | {"timeout": self._patience_s}
         )

@@ -27,7 +27,6 @@ class EventRoutes:
         self._streams = streams
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes."""
         return [web.get("/loadmanager/v1/events", self.events)]
 
     @of_leader(str, media="text/event-stream", also={503: "too many listen"})

@@ -38,7 +38,6 @@ class GoalRoutes:
         self._use = use
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes."""
         return [
             web.get(GOALS, self.goals),
             web.post(GOALS, self.propose),

@@ -73,7 +73,6 @@ class LeadingRoutes:
         self._use = use
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes."""
         return [
             web.get(ROOT + "/cluster", self.cluster),
             web.get(ROOT + "/bundles", self.bundles),

@@ -71,7 +71,6 @@ class MoveRoutes:
         self._use = use
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes."""
         pin = PINS + "/{tenant}/{namespace}/{bundle}"
         return [
             web.get(MOVES, self.moves),

@@ -85,7 +85,6 @@ class TermParts:
 
     @property
     def moves(self) -> Moves:
-        """The moves of the term."""
         return self.load_manager.moves
 
 

@@ -23,11 +23,9 @@ class Lives:
         self._changed_locks: set[str] = set()
 
     def get(self, bundle: str) -> BundleLife | None:
-        """The bundle's life."""
         return self._lives.get(bundle)
 
     def all(self) -> list[BundleLife]:
-        """All lives."""
         return list(self._lives.values())
 
     def settled(self, session_id: int) -> dict[str, int]:

@@ -114,7 +114,6 @@ class StateCache:
         return None if stored is None or stored.corrupt else stored.record
 
     def all(self) -> list[tuple[str, CachedRecord]]:
-        """Every bundle with its record."""
         return list(self._stored.items())
 
     def forget_all(self) -> None:

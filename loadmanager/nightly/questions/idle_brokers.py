@@ -42,7 +42,6 @@ HOURS_MIN = 1.0
 
 
 def table(day: Day) -> list[Row]:
-    """A row a broker."""
     brokers = by_broker(day.facts.brokers)
     first = min((steps[0]["first_ts"] for steps in brokers.values()), default=0)
     rows = [_row(broker, steps, first) for broker, steps in brokers.items()]

@@ -61,7 +61,6 @@ LOST = "its broker was lost"
 
 
 def table(day: Day) -> list[Row]:
-    """A row a move."""
     imbalance = {row["bucket"]: row["std"] for row in day.answer("imbalance")}
     orders = _Orders(day.facts.leader_moves)
     rows = []

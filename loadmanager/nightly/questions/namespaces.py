@@ -59,7 +59,6 @@ PRESENT_MS = 600_000
 
 
 def table(day: Day) -> list[Row]:
-    """A row a namespace."""
     spaces: dict[str, list[Row]] = {}
     for row in day.answer("hot_bundles"):
         spaces.setdefault(namespace_of(row["bundle"]), []).append(row)

@@ -67,7 +67,6 @@ def gaps(day: Day) -> list[Silence]:
 
 
 def table(day: Day) -> list[Row]:
-    """A row an outage."""
     outage_list = outages(gaps(day), day.owners, day.corrections, _restarts(day), _stalls(day))
     return [_row(outage) for outage in outage_list if outage.at_ms >= day.start_ms]
 

@@ -42,7 +42,6 @@ Ranges = dict[str, tuple[list[int], list[tuple[int, float]]]]
 
 
 def table(day: Day) -> list[Row]:
-    """A row a split."""
     born: dict[str, dict[str, Tenure]] = {}
     for tenures in day.owners.values():
         for tenure in tenures:

@@ -27,7 +27,6 @@ COLUMNS: Columns = {
 
 
 def table(day: Day) -> list[Row]:
-    """A row a tenant."""
     tenants: dict[str, list[Row]] = {}
     for row in day.facts.namespaces_by_hour:
         tenants.setdefault(row["namespace"].partition("/")[0], []).append(row)

@@ -32,7 +32,6 @@ class _Time:
         self.cell = (WIDTH - left - RIGHT) / max(axis.count, 1)
 
     def x(self, ts: float) -> float:
-        """The place of a time."""
         return self.left + (ts - self.axis.start_ms) / self.axis.step_ms * self.cell
 
     def ticks(self, height: float) -> str:

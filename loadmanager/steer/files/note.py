@@ -18,11 +18,9 @@ class FileNote:
 
     @property
     def name(self) -> str:
-        """See the port."""
         return str(self._path)
 
     async def read(self) -> bytes | None:
-        """See the port."""
         try:
             with self._path.open("rb") as file:
                 return file.read(NOTE_BYTES_MAX)
@@ -32,7 +30,6 @@ class FileNote:
             raise OperationalError(f"{self._path} cannot be read: {error.strerror}") from None
 
     async def write(self, value: bytes) -> None:
-        """See the port."""
         check_size(self.name, value)
         replace_file(self._path, value)
 

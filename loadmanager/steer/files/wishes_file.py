@@ -59,27 +59,22 @@ class WishesFile:
 
     @property
     def pins(self) -> dict[str, Pin]:
-        """See the port."""
         return self._wishes.pins
 
     @property
     def cordons(self) -> dict[str, Cordon]:
-        """See the port."""
         return self._wishes.cordons
 
     @property
     def goals(self) -> dict[str, GoalOrder]:
-        """See the port."""
         return self._wishes.goals
 
     def now(self) -> Wishes:
-        """See the port."""
         now_ms = self._clock.now_ms()
         pins = {bundle: pin for bundle, pin in self.pins.items() if pin.until_ms > now_ms}
         return Wishes(pins, self.cordons)
 
     def pause(self) -> Pause | None:
-        """See the port."""
         pause = self._wishes.pause
         return pause if pause is not None and pause.until_ms > self._clock.now_ms() else None
 
@@ -94,7 +89,6 @@ class WishesFile:
         self._write(msgspec.structs.replace(self._wishes, pins=pins))
 
     async def cordon(self, broker: str, cordon: Cordon | None, checks: Sequence[Check]) -> None:
-        """See the port."""
         if cordon is None and broker not in self.cordons:
             raise NotFoundError(f"{broker} is not cordoned")
         cordons = {**self.cordons, **({} if cordon is None else {broker: cordon})}
@@ -106,14 +100,12 @@ class WishesFile:
     async def set_goal(
         self, order_id: str, order: GoalOrder | None, checks: Sequence[Check]
     ) -> None:
-        """See the port."""
         goals = {**self.goals, **({} if order is None else {order_id: order})}
         if order is None:
             goals.pop(order_id, None)
         self._write(msgspec.structs.replace(self._wishes, goals=goals))
 
     async def set_pause(self, pause: Pause | None, checks: Sequence[Check]) -> None:
-        """See the port."""
         self._write(msgspec.structs.replace(self._wishes, pause=pause))
 
     def _write(self, wishes: _Wishes) -> None:

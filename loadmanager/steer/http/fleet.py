@@ -79,7 +79,6 @@ class FleetServer:
 
     @property
     def application(self) -> web.Application:
-        """Its routes."""
         return self._serving.application
 
     async def start(self, socks: Sequence[socket.socket], spawn: Spawn) -> None:

@@ -26,10 +26,10 @@ from loadmanager.steer.documents import AdviceShown, FleetShown
 class Watched(Protocol):
     """A cluster that the daemon watches."""
 
-    def picture(self) -> FleetShown: ...  # noqa: D102 - the routes say what it is
-    def leader(self) -> BrokerAddress | None: ...  # noqa: D102
-    def advice(self) -> AdviceShown: ...  # noqa: D102
-    async def snapshot(self) -> dict[str, Any]: ...  # noqa: D102
+    def picture(self) -> FleetShown: ...
+    def leader(self) -> BrokerAddress | None: ...
+    def advice(self) -> AdviceShown: ...
+    async def snapshot(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,6 @@ class FleetRoutes:
         self._use = use
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes."""
         return [
             web.get("/admin/v2/brokers", self.brokers),
             web.get("/admin/v2/brokers/leaderBroker", self.leader),

@@ -42,18 +42,15 @@ class AdminReader:
 
     @property
     def cost(self) -> Cost:
-        """See the port."""
         return self._client.cost
 
     async def brokers(self) -> list[str]:
-        """See the port."""
         names = answers.broker_ids(await self._client.get(f"{V2}/brokers"))
         self._client.learn(names)
         self._without_report.intersection_update(names)
         return names
 
     async def leader(self) -> str | None:
-        """See the port."""
         try:
             return answers.leader_id(await self._client.get(f"{V2}/brokers/leaderBroker"))
         except AnswerError as error:
@@ -62,7 +59,6 @@ class AdminReader:
             raise
 
     async def settings(self, broker_id: str | None = None) -> Mapping[str, str]:
-        """See the port."""
         values = answers.balancing_settings(await self._client.get(RUNTIME, broker_id))
         named = values.get("clusterName", self._cluster)
         if self._cluster and named != self._cluster:
@@ -74,7 +70,6 @@ class AdminReader:
         return values
 
     async def read(self, broker_id: str) -> BrokerReading:
-        """See the port."""
         if broker_id not in self._without_report:
             raw = await self._published(broker_id)
             if raw is not None:
@@ -125,7 +120,6 @@ class AdminReader:
         return answers.owned_bundles(await self._client.get_large(path, broker_id))
 
     async def policies(self, cluster: str, namespaces: Iterable[str]) -> PoliciesReading:
-        """See the port."""
         below = f"{V2}/clusters/{quote(cluster, safe='')}"
         isolation = await self._client.get_if_any(f"{below}/namespaceIsolationPolicies")
         domains = await self._client.get_if_any(f"{below}/failureDomains")
@@ -149,6 +143,5 @@ class AdminReader:
         )
 
     async def boundaries_if_any(self, namespace: str) -> list[str] | None:
-        """See the port."""
         raw = await self._client.get_if_any(f"{V2}/namespaces/{namespace}/bundles")
         return None if raw is None else answers.bundle_boundaries(raw)

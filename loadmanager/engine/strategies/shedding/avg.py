@@ -68,7 +68,6 @@ class AvgMemory:
 
 
 def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: AvgMemory) -> Shed:
-    """One cycle."""
     own, columns = settings.of(AvgSettings), snapshot.columns
     usage = columns.usage(settings.weights) * 100
     ascending = usage.argsort(kind="stable")  # the brokers are in order of name
@@ -162,7 +161,6 @@ def _between(
 
 
 def never_sheds(settings: StrategySettings) -> Iterator[NeverSheds]:
-    """See `Shedder`."""
     yield from all_idle(settings)
     yield from not_exceeded("loadBalancerAvgShedderLowThreshold", settings.of(AvgSettings).low)
 

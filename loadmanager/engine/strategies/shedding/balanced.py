@@ -65,7 +65,6 @@ class BalancedMemory:
 
 
 def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: BalancedMemory) -> Shed:
-    """One cycle."""
     model = usage_model.fit(snapshot.columns, snapshot.averages, settings.weights, memory.model)
     doubts = [Skip(doubt.broker, doubt.code, doubt.text) for doubt in model.doubts]
     if model.dip is not None:

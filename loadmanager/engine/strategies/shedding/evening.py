@@ -241,7 +241,6 @@ class ModelledBrokers:
 
     @property
     def rows(self) -> range:
-        """The rows of all brokers."""
         return range(len(self.names))
 
     @property
@@ -460,7 +459,6 @@ class MoveSearch:
         return self._movable[source]
 
     def bundle(self, move: BestMove) -> str:
-        """The bundle of a move."""
         return self._movable[move.source].names[move.at]
 
     def refuse(self, move: BestMove) -> None:

@@ -36,7 +36,6 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: None) ->
 
 
 def never_sheds(settings: StrategySettings) -> Iterator[NeverSheds]:
-    """See `Shedder`."""
     yield from all_idle(settings)
     yield from not_exceeded(
         "loadBalancerBrokerOverloadedThresholdPercentage", settings.overloaded_percent

@@ -128,7 +128,6 @@ def _lower_boundary(
 
 
 def never_sheds(settings: StrategySettings) -> Iterator[NeverSheds]:
-    """See `Shedder`."""
     yield from all_idle(settings)
     yield from not_exceeded(
         "loadBalancerBrokerThresholdShedderPercentage",

@@ -116,7 +116,6 @@ class _Stats:
 
 
 def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: TransferMemory) -> Shed:
-    """One cycle."""
     own = settings.of(TransferSettings)
     if snapshot.reports and not snapshot.load_data:
         snapshot, averages = with_load_data(snapshot, settings, memory.load_averages)
@@ -360,7 +359,6 @@ def _swap(
 
 
 def never_sheds(settings: StrategySettings) -> Iterator[NeverSheds]:
-    """See `Shedder`."""
     yield from all_idle(settings)
     target = settings.of(TransferSettings).target_std
     if target >= 0.5:
