@@ -10,6 +10,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[2] / "loadmanager"
 
 SHARED = {
+    "Node": "the store's is a place in its tree; the library's is what carries items",
     "Moved": "the library answers so, and OpenAPI names the order of a move so",
 }
 """Public classes of one name, and why."""
