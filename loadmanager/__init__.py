@@ -11,6 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from loadmanager.engine.plans.balance import Item, Node, balance
+    from loadmanager.kit.errors import BadInputError, OperationalError
     from loadmanager.limits.bucket import TokenBucket
     from loadmanager.sharding.limiter import AsyncLimiter
     from loadmanager.sharding.member import Member
@@ -20,15 +22,32 @@ __version__ = "0.3.0"
 
 _WHERE = {
     "AsyncLimiter": "loadmanager.sharding.limiter",
+    "BadInputError": "loadmanager.kit.errors",
+    "Item": "loadmanager.engine.plans.balance",
     "Member": "loadmanager.sharding.member",
     "Moved": "loadmanager.sharding.shards",
+    "Node": "loadmanager.engine.plans.balance",
+    "OperationalError": "loadmanager.kit.errors",
     "Service": "loadmanager.sharding.shards",
     "Shard": "loadmanager.sharding.shards",
     "TokenBucket": "loadmanager.limits.bucket",
+    "balance": "loadmanager.engine.plans.balance",
 }
 """Public name → its module, which is loaded when the name is first used."""
 
-__all__ = ["AsyncLimiter", "Member", "Moved", "Service", "Shard", "TokenBucket"]
+__all__ = [
+    "AsyncLimiter",
+    "BadInputError",
+    "Item",
+    "Member",
+    "Moved",
+    "Node",
+    "OperationalError",
+    "Service",
+    "Shard",
+    "TokenBucket",
+    "balance",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -1,12 +1,14 @@
-"""The hooks that a service may have, and need not: `prepare` and `cost`."""
+"""The hooks that a service may have, and need not: `prepare`, `cost` and `load`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from loadmanager.kit.logger import get_logger
 from loadmanager.sharding.shards import Service, Shard
+
+T = TypeVar("T")
 
 log = get_logger("member")
 
@@ -18,7 +20,8 @@ class ExtraHooks:
         self._service, self._served = service, served
         self._prepared: dict[str, Shard[Any]] = {}
         """Bundle → the shard that may come here."""
-        self._cost_failed = False
+        self._failed: set[str] = set()
+        """Hooks whose failure is logged."""
 
     @property
     def prepares(self) -> bool:
@@ -49,15 +52,31 @@ class ExtraHooks:
 
     def costs(self, shards: Mapping[str, Shard[Any]]) -> dict[str, float]:
         """Bundle → what it costs to move it now, as the service says; nothing if that fails."""
-        cost: Callable[[Shard[Any]], float] | None = getattr(self._service, "cost", None)
-        costs: dict[str, float] = {}
-        if cost is None:
-            return costs
+        return self._answers("cost", shards, float)
+
+    def loads(self, shards: Mapping[str, Shard[Any]]) -> dict[str, dict[str, float]]:
+        """Bundle → name → load, as the service says; nothing if that fails."""
+        return self._answers("load", shards, _numbers)
+
+    def _answers(
+        self, hook: str, shards: Mapping[str, Shard[Any]], read: Callable[[Any], T]
+    ) -> dict[str, T]:
+        ask: Callable[[Shard[Any]], object] | None = getattr(self._service, hook, None)
+        answers: dict[str, T] = {}
+        if ask is None:
+            return answers
         for bundle, shard in shards.items():
             try:
-                costs[bundle] = float(cost(shard))
+                answers[bundle] = read(ask(shard))
             except Exception:  # foreign code
-                if not self._cost_failed:
-                    log.exception("a hook of the service failed", hook="cost", bundle=bundle)
-                self._cost_failed = True
-        return costs
+                if hook not in self._failed:
+                    log.exception("a hook of the service failed", hook=hook, bundle=bundle)
+                self._failed.add(hook)
+        return answers
+
+
+def _numbers(said: Mapping[str, float]) -> dict[str, float]:
+    numbers = {str(name): float(value) for name, value in said.items()}
+    if not all(0 <= value < float("inf") for value in numbers.values()):
+        raise ValueError(f"a load is a number of 0 or more: {numbers}")
+    return numbers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from loadmanager.engine.load.reports import NamespaceBundleStats
@@ -21,6 +21,11 @@ BYTES_OF_LOAD = 1 << 20
 """What one unit of load counts as, where shedders go by bytes: they look at shares of a member's
 traffic, and at none that is next to nothing.
 """
+RATE_OF_A_BUDGET = 1_000.0
+"""What a whole budget counts as, in units of load a second."""
+REQUESTS = "requests"
+"""The name of the load that `Member.own` counts, a second."""
+WHOLE_BUDGET_BYTES = 1 << 40
 LEAVE_S = 5.0
 """How long a closing waits for `with` blocks to end."""
 POLL_S = 0.01
@@ -37,8 +42,9 @@ class ShardHost:
         clock: Clock,
         served: Callable[[str], bool],
         proven: Callable[[], bool],
+        budgets: Mapping[str, float],
     ) -> None:
-        self._service, self._clock = service, clock
+        self._service, self._clock, self._budgets = service, clock, budgets
         self._served, self._proven = served, proven
         self.shards: dict[str, Shard[Any]] = {}
         """Bundle → its open shard."""
@@ -139,14 +145,30 @@ class ShardHost:
         self._closing.clear()
 
     def bundle_stats(self) -> dict[str, NamespaceBundleStats]:
-        """The load of each shard, as messages and bytes a second."""
+        """The load of each shard, as messages and bytes a second: with budgets, by the one of which
+        it uses the greatest part.
+        """
         self._measure()
-        return {
-            bundle: NamespaceBundleStats(
-                topics=len(shard.rates), msg_rate_in=rate, msg_throughput_in=rate * BYTES_OF_LOAD
+        parts = self._parts() if self._budgets else {}
+        stats = {}
+        for bundle, shard in self.shards.items():
+            rate = sum(shard.rates.values())
+            weight = max(parts[bundle].values()) * RATE_OF_A_BUDGET if parts else rate
+            stats[bundle] = NamespaceBundleStats(
+                topics=len(shard.rates), msg_rate_in=rate, msg_throughput_in=weight * BYTES_OF_LOAD
             )
+        return stats
+
+    def _parts(self) -> dict[str, dict[str, float]]:
+        """Bundle → name → the part of that budget which the shard uses."""
+        loads = self.extra.loads(self.shards)
+        return {
+            bundle: {
+                name: ({REQUESTS: sum(shard.rates.values())} | loads.get(bundle, {})).get(name, 0.0)
+                / budget
+                for name, budget in self._budgets.items()
+            }
             for bundle, shard in self.shards.items()
-            for rate in (sum(shard.rates.values()),)
         }
 
     def _measure(self) -> None:
@@ -169,5 +191,12 @@ class ShardHost:
         return 0 if shard is None else shard.users
 
     def usage(self) -> HostUsage:
-        """What it uses is the service's own."""
-        return HostUsage(0, 0, 0, 0)
+        """How much it uses of the budget that is used most; shown as memory, of which a service has
+        none that we know.
+        """
+        parts = self._parts().values() if self._budgets else ()
+        used = max(
+            (sum(part[name] for part in parts) for name in self._budgets if parts), default=0.0
+        )
+        limit = WHOLE_BUDGET_BYTES if self._budgets else 0
+        return HostUsage(round(used * limit), limit, 0, 0)

@@ -8,6 +8,7 @@ the others. This is what `loadmanager broker` runs on, too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from types import TracebackType
@@ -67,6 +68,9 @@ class Member(Generic[State]):
     - `shards`: how many there are. The first member of a service decides it for all time.
     - `eager`: every shard gets an owner without being asked for. Otherwise a shard is opened when
       somebody asks for one of its keys. All members must say the same.
+    - `budgets`: name of a load → how much of it this member takes. The member is as busy as the
+      budget that is used most, or its CPU. `requests` is what `own` counts, a second; others are
+      what the service's `load` says.
     - `settings`: keys of broker.conf that concern a member.
 
     A hook of the service that takes too long is given up: `open` after 60 s, `close` after 10 s.
@@ -81,6 +85,7 @@ class Member(Generic[State]):
         address: str,
         shards: int = 64,
         eager: bool = False,
+        budgets: Mapping[str, float] | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         """Raises `BadInputError` and `ConfigError`."""
@@ -88,6 +93,9 @@ class Member(Generic[State]):
             raise BadInputError(f"1 to {SHARDS_MAX} shards are possible, not {shards}")
         self._url, self._service, self._shards, self._eager = store, service, shards, eager
         self._connect = brought(store)
+        self._budgets = dict(budgets or {})
+        if not all(0 < budget < math.inf for budget in self._budgets.values()):
+            raise BadInputError(f"budgets are numbers above 0, not {self._budgets}")
         self._address = _address(address)
         of_store = {} if self._connect else {"metadataStoreUrl": zookeeper_url(store)}
         self._settings = MemberSettings({**of_store, **(settings or {})})
@@ -182,7 +190,11 @@ class Member(Generic[State]):
         )
         base = base_of(world, self._settings, self._scope)
         self._host = host = ShardHost(
-            self._service, clock, self._is_served, lambda: store.lease.held(clock.monotonic_s())
+            self._service,
+            clock,
+            self._is_served,
+            lambda: store.lease.held(clock.monotonic_s()),
+            self._budgets,
         )
         self._exits.callback(self._fence)  # before the session ends, however it ends
         throttling = BrokerThrottling(

@@ -44,12 +44,13 @@ OF_SHARDS = {
     "metadataStoreSessionTimeoutMillis": "10000",
     "loadManagerMovesTimeoutInSeconds": "600",
     "loadBalancerOverrideBrokerNicSpeedGbps": "10",
+    "loadBalancerDirectMemoryResourceWeight": "1",
     "loadBalancerBandwidthInResourceWeight": "0",
     "loadBalancerBandwidthOutResourceWeight": "0",
 }
-"""What differs from a broker: members need no connections among them, nobody splits state, a
-move may take as long as `prepare` and `open`, and what goes over the network card says little of a
-service.
+"""What differs from a broker: members need no connections among them, and nobody splits state. A
+move may take as long as `prepare` and `open`. What goes over the network card says little of a
+service, and memory stands for the budgets that it names.
 """
 
 Leaf = TypeVar("Leaf")

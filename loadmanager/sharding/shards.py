@@ -117,7 +117,7 @@ class Service(Protocol[State]):
     """What an author writes. Both hooks may take long, and have limits (`Member`): whatever they
     raise, or if they take longer, costs that shard and nothing else.
 
-    A service may have two more:
+    A service may have three more:
 
     - `async def prepare(self, shard)`: a shard that another member serves is about to move here.
       Load what takes long, at most 300 s, and return it: `open` of the same `Shard` finds it as
@@ -125,7 +125,11 @@ class Service(Protocol[State]):
       shard does not come, `ended` is set. If this raises, the shard stays where it is. Not called
       when nobody serves the shard: after a death, at the start, or when its member leaves.
     - `def cost(self, shard) -> float`: what it costs to move a shard of this member now, in seconds
-      or in whatever is compared; `math.inf`: not now. Called every few seconds: must be quick.
+      or in whatever is compared; `math.inf`: not now.
+    - `def load(self, shard) -> Mapping[str, float]`: what the shard uses now of each budget of its
+      member, such as `{"gpu_mb": 200, "sockets": 31}`.
+
+    The last two are called every few seconds, and must be quick.
     """
 
     async def open(self, shard: Shard[Any]) -> State:

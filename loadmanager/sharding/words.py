@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from loadmanager.kit.errors import LoadManagerError
+from loadmanager.kit.errors import LoadManagerError, OperationalError
 
 NAMESPACE = "service/shards"
 """Where all shards are, as bundles."""
@@ -40,11 +41,18 @@ def _word(match: re.Match[str]) -> str:
 
 @contextmanager
 def words_of_shards() -> Iterator[None]:
-    """Errors are raised in these words."""
+    """Errors are raised in these words, also to callers of a member that ends meanwhile: nobody
+    has cancelled them.
+    """
     try:
         yield
     except LoadManagerError as error:
         raise type(error)(of_shards(str(error))) from error
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise OperationalError("this member has ended meanwhile") from None
 
 
 def lines_of_shards(event: str, fields: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:

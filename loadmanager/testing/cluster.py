@@ -195,13 +195,14 @@ async def cluster(
     shards: int = 16,
     eager: bool = True,
     settle: bool = True,
+    budgets: Mapping[str, float] | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Members]:
     """Running members, each with a service of its own; on virtual time, in `virtual` tests.
 
     `settle`: begin when every shard is open, if they are opened without being asked for.
     """
-    running = Members(service, settings or {}, shards=shards, eager=eager)
+    running = Members(service, settings or {}, shards=shards, eager=eager, budgets=budgets)
     try:
         for _ in range(members):
             await running.start()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from architecture.product import modules
 
 SHARED = {
+    "Node": "the store's is a place in its tree; the library's is what carries items",
     "Moved": "the library answers so, and OpenAPI names the order of a move so",
 }
 """Public classes of one name, and why."""

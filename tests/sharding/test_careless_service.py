@@ -39,6 +39,11 @@ async def never_mind(shard: Shard[Any]) -> None:
     await asyncio.sleep(500)
 
 
+async def is_slow(shard: Shard[Any]) -> None:
+    """Take a few seconds."""
+    await asyncio.sleep(5)
+
+
 class Service:
     """Its hooks can be exchanged."""
 
@@ -218,6 +223,18 @@ async def test_a_killed_member_does_nothing_more() -> None:
         assert shard.ended.is_set()
         with pytest.raises(Moved):
             members[0].member.own(key)
+
+
+@virtual
+async def test_whoever_moves_a_shard_is_not_cancelled_with_the_member() -> None:
+    """Nobody cancelled that task: it gets an error that it can handle."""
+    async with cluster(services(on_close=is_slow), members=2, shards=2) as members:
+        source = members[0].member
+        moving = asyncio.ensure_future(source.move(source.shards[0], members[1].member.address))
+        await asyncio.sleep(1)
+        await members.kill(0)
+        with pytest.raises(OperationalError, match="this member has ended"):
+            await moving
 
 
 def test_another_number_of_shards_is_said(capsys: pytest.CaptureFixture[str]) -> None:

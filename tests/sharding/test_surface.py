@@ -19,7 +19,8 @@ from loadmanager.testing import cluster, virtual
 
 SURFACE = {
     "Member": "(store: 'str', service: 'Service[State]', *, address: 'str', shards: 'int' = 64, "
-    "eager: 'bool' = False, settings: 'Mapping[str, str] | None' = None) -> 'None'",
+    "eager: 'bool' = False, budgets: 'Mapping[str, float] | None' = None, "
+    "settings: 'Mapping[str, str] | None' = None) -> 'None'",
     "Member.own": "(self, key: 'str', weight: 'float' = 1.0) -> 'Shard[State]'",
     "Member.resolve": "(self, key: 'str') -> 'str'",
     "Member.move": "(self, shard: 'Shard[State]', destination: 'str') -> 'None'",
@@ -43,8 +44,15 @@ SURFACE = {
     "waiters_max: 'int' = 10000, clock_ns: 'Callable[[], int]' = <built-in function "
     "monotonic_ns>) -> 'None'",
     "AsyncLimiter.acquire": "(self, who: 'str' = '', amount: 'int' = 1) -> 'None'",
+    "balance": "(items: 'Iterable[Item]', nodes: 'Iterable[Node]', *, "
+    "within_points: 'float' = 5.0, moves_max: 'int' = 100) -> 'Balance'",
+    "Item": "(name: 'str', load: 'Mapping[str, float]', on: 'str' = '', cost: 'float' = 0.0, "
+    "stays: 'bool' = False) -> None",
+    "Node": "(name: 'str', budget: 'Mapping[str, float]' = <factory>, "
+    "load: 'Mapping[str, float]' = <factory>, leaving: 'bool' = False) -> None",
     "testing.cluster": "(service: 'Callable[[], Service[Any]]', members: 'int' = 3, *, "
     "shards: 'int' = 16, eager: 'bool' = True, settle: 'bool' = True, "
+    "budgets: 'Mapping[str, float] | None' = None, "
     "settings: 'Mapping[str, str] | None' = None) -> 'AsyncIterator[Members]'",
 }
 
@@ -66,11 +74,16 @@ def test_names_stay() -> None:
     """All public names have a docstring, which is their contract; others do not exist."""
     assert loadmanager.__all__ == [
         "AsyncLimiter",
+        "BadInputError",
+        "Item",
         "Member",
         "Moved",
+        "Node",
+        "OperationalError",
         "Service",
         "Shard",
         "TokenBucket",
+        "balance",
     ]
     assert client.__all__ == ["RoutingClient", "Table"]
     assert testing.__all__ == ["LocalMember", "Members", "VirtualLoop", "cluster", "virtual"]
@@ -98,6 +111,7 @@ def test_names_stay() -> None:
     [
         ("import loadmanager", {"numpy", "structlog", "kazoo", "aiohttp", "psutil"}),
         ("from loadmanager import TokenBucket", {"numpy", "structlog", "kazoo", "aiohttp"}),
+        ("from loadmanager import balance", {"numpy", "structlog", "kazoo", "asyncio"}),
         ("from loadmanager import AsyncLimiter", {"numpy", "structlog", "kazoo", "aiohttp"}),
         (
             "from loadmanager import Member",

@@ -1,0 +1,83 @@
+"""Loads and budgets that a service names."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from loadmanager import BadInputError, Member, Shard
+from loadmanager.testing import Members, cluster, virtual
+
+MINUTE_S = 60
+
+
+class Models:
+    """Each shard holds what its name says, on a graphics card."""
+
+    gpu_mb: dict[str, float]
+
+    def __init__(self) -> None:
+        self.fails = False
+
+    async def open(self, shard: Shard[Any]) -> None:
+        """Nothing to load."""
+
+    async def close(self, shard: Shard[Any], state: None) -> None:
+        """Nothing to save."""
+
+    def load(self, shard: Shard[Any]) -> dict[str, float]:
+        """What it holds."""
+        if self.fails:
+            raise ValueError("no card")
+        return {"gpu_mb": self.gpu_mb.get(shard.name, 0.0)}
+
+
+def held_mb(members: Members) -> list[float]:
+    """What the shards of each member hold."""
+    return [
+        sum(Models.gpu_mb.get(shard.name, 0.0) for shard in each.member.shards)
+        for each in members.all
+    ]
+
+
+@virtual
+async def test_shards_leave_a_member_whose_budget_is_used_most() -> None:
+    """Although nobody asks for them, and no processor is busy; down to a fair part."""
+    Models.gpu_mb = {}
+    async with cluster(Models, members=3, shards=30, budgets={"gpu_mb": 1_000}) as members:
+        Models.gpu_mb = {shard.name: 90.0 for shard in members[0].member.shards}
+        assert held_mb(members) == [900, 0, 0]
+        for _ in range(90):
+            await asyncio.sleep(MINUTE_S)
+            if max(held_mb(members)) <= 600:
+                break
+        assert max(held_mb(members)) <= 600, held_mb(members)
+
+
+@virtual
+async def test_requests_are_a_load_like_others() -> None:
+    """What `own` counts, as a part of that budget, as memory is of its."""
+    Models.gpu_mb = {}
+    budgets = {"gpu_mb": 1_000, "requests": 10}
+    async with cluster(Models, members=1, shards=4, budgets=budgets) as members:
+        member = members[0].member
+        Models.gpu_mb = {member.shards[0].name: 300.0}
+        for _ in range(300):
+            await asyncio.sleep(0.1)
+            member.own("key", weight=0.5)
+        member._host.bundle_stats()
+        used = member._host.usage()
+        assert used.memory_used_bytes / used.memory_limit_bytes == pytest.approx(0.5, abs=0.05)
+        members[0].service.fails = True  # type: ignore[attr-defined]
+        Models.gpu_mb = {}
+        used = member._host.usage()
+        assert used.memory_used_bytes / used.memory_limit_bytes == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize("budget", [0, -1, float("inf"), float("nan")])
+def test_a_budget_is_a_number_above_0(budget: float) -> None:
+    """Nothing else can be a part of it."""
+    with pytest.raises(BadInputError, match="above 0"):
+        Member("zk://h/x", Models(), address="http://h:1", budgets={"gpu_mb": budget})
