@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from loadmanager.kit.metadata.store import ChangeKind, Create
-from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.java import JavaZooKeeper
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore
 
@@ -54,7 +54,7 @@ async def _run(count: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     started_s = time.perf_counter()
-    async with EmbeddedZooKeeper(port=port) as server:
+    async with JavaZooKeeper(port=port) as server:
         print(f"{'embedded server ready':44} {time.perf_counter() - started_s:9.2f} s")
         settings = ZooKeeperSettings(url=server.url)
         async with ZooKeeperStore(settings) as store, ZooKeeperStore(settings) as other:

@@ -22,7 +22,7 @@ from loadmanager.kit.system.broker_process import BrokerProcess
 from loadmanager.kit.system.ending import Ending
 from loadmanager.kit.system.folder_lock import locked
 from loadmanager.kit.system.notify import NotifySocket
-from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.java import JavaZooKeeper
 from loadmanager.leader.plugins import register_plugins
 from loadmanager.member.settings import BrokerSettings
 
@@ -117,7 +117,7 @@ async def _run(options: StandaloneOptions, ending: Ending, *, as_json: bool) -> 
     started_s = time.monotonic()
     with locked(options.data_dir, LOCK, "choose another --data-dir"):
         _require_free_ports(options)
-        zookeeper = EmbeddedZooKeeper(
+        zookeeper = JavaZooKeeper(
             port=options.zookeeper_port, data_dir=options.data_dir / "zookeeper"
         )
         with (

@@ -18,7 +18,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from ports import free_port, free_ports
 
-from loadmanager.kit.zookeeper.embedded import HEAP_MB, STATUS_OUT_OF_MEMORY, EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.java import HEAP_MB, STATUS_OUT_OF_MEMORY, JavaZooKeeper
 
 pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
 
@@ -140,7 +140,7 @@ def fill(client: KazooClient) -> None:
 
 def test_zookeeper_without_memory_ends_and_starts_again(tmp_path: Path) -> None:
     """A server whose heap is full ends with a message, and can be started again."""
-    server = EmbeddedZooKeeper(port=free_port(), data_dir=tmp_path)
+    server = JavaZooKeeper(port=free_port(), data_dir=tmp_path)
     server.start()
     try:
         server.wait_until_ready()

@@ -75,7 +75,7 @@ autopurge.purgeInterval=1
 """
 
 
-class EmbeddedZooKeeper:
+class JavaZooKeeper:
     """One server on loopback, as an asynchronous context manager.
 
     Code without an event loop calls `start`, `wait_until_ready` and `stop`. Without `data_dir` the
@@ -106,7 +106,7 @@ class EmbeddedZooKeeper:
         """The value for `metadataStoreUrl`."""
         return f"zk:{self.host}:{self.port}"
 
-    async def __aenter__(self) -> EmbeddedZooKeeper:
+    async def __aenter__(self) -> JavaZooKeeper:
         """Start the server and wait until it answers."""
         self.start()
         try:
