@@ -1,4 +1,4 @@
-"""Shared by every test: one embedded ZooKeeper a session (and xdist worker), started by the first
+"""Shared by every test: one real ZooKeeper a session (and xdist worker), started by the first
 test that asks for it.
 """
 

@@ -92,6 +92,7 @@ class JavaZooKeeper:
         tick_ms: int = 500,
     ) -> None:
         self.name = "ZooKeeper"
+        self.title = "a ZooKeeper on Java"
         self.host = host
         self.port = port
         self.heap_mb = HEAP_MB
@@ -285,8 +286,7 @@ def find_java() -> Path:
 
         return Path(JAVA)
     raise ConfigError(
-        f"no Java {JAVA_VERSION_MIN} or newer: install one, or pip install "
-        "'loadmanager[standalone]'"
+        f"no Java {JAVA_VERSION_MIN} or newer: install one, or pip install 'loadmanager[java]'"
     )
 
 
@@ -314,8 +314,8 @@ def find_jars() -> list[Path]:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ConfigError(
-            "the embedded ZooKeeper comes with pyspark, which is missing: pip install "
-            "'loadmanager[standalone]'"
+            "the ZooKeeper on Java comes with pyspark, which is missing: pip install "
+            "'loadmanager[java]'"
         )
     folder = Path(spec.origin).parent / "jars"
     jars = [jar for pattern in JARS for jar in sorted(folder.glob(pattern))]

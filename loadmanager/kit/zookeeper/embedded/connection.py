@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Protocol, cast
 
 import structlog
 
@@ -85,14 +85,14 @@ class StoreConnection(StoreClient, asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
-        assert isinstance(transport, asyncio.Transport), "a socket is one"
-        transport.set_write_buffer_limits(high=BACKLOG_BYTES)
-        self._transport = transport
+        # uvloop's is one by behaviour, not by type
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=BACKLOG_BYTES)
         peer = transport.get_extra_info("peername") or ("",)
         self.identities = [self.identities[0]._replace(id=str(peer[0]))]
         self.address = ":".join(str(part) for part in peer[:2])
         if not self._keeper.opened(self):
-            transport.abort()
+            self._transport.abort()
 
     def connection_lost(self, _error: Exception | None) -> None:
         """The connection is gone."""

@@ -31,6 +31,7 @@ class EmbeddedStore:
     ) -> None:
         """Port 0 stands for any free one."""
         self.name = "the embedded store"
+        self.title = "the embedded store, for one machine"
         self.host = host
         self.port = port
         self._data_dir = data_dir
