@@ -21,7 +21,7 @@ PYTHONS := 3.11 3.12 3.13 3.14
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make run          ZooKeeper and three brokers in the foreground; Ctrl-C stops all"
+	@echo "make run          a metadata store and three brokers in the foreground; Ctrl-C stops all"
 	@echo "make analyze      the report on what they did today, in data/analysis"
 	@echo "make fast         lint, and the tests of what decides, of names, docs and settings: after"
 	@echo "                  every edit"
@@ -62,21 +62,20 @@ $(MADE):
 
 # The sizes are those of the versions in constraints.txt.
 $(RUN): $(MADE) pyproject.toml constraints.txt
-	@test -e $@ || echo "Installing what a run needs: about 500 MB to download, 0.8 GB in $(VENV)." \
-		"Most of it is Spark, whose jars have the ZooKeeper server, and a Java for it."
-	$(PIP) --editable '.[standalone,demo]'
+	@test -e $@ || echo "Installing what a run needs: about 40 MB to download, 0.2 GB in $(VENV)."
+	$(PIP) --editable '.[demo]'
 	@touch $@
 
 $(ANALYSIS): $(MADE) pyproject.toml constraints.txt
-	@test -e $@ -o -e $(RUN) || echo "Installing what the analysis needs: about 500 MB to download," \
-		"0.8 GB in $(VENV). Most of it is Spark and a Java."
-	$(PIP) --editable '.[standalone,demo,analysis]'
+	@test -e $@ || echo "Installing what the analysis needs: about 550 MB to download, 0.8 GB in" \
+		"$(VENV). Most of it is Spark and a Java."
+	$(PIP) --editable '.[demo,analysis]'
 	@touch $(RUN) $@
 
 $(ALL): $(MADE) pyproject.toml constraints.txt
 	@test -e $@ || echo "Installing what development needs: 1.4 GB in $(VENV)." \
 		"'make install-run' has enough for a run."
-	$(PIP) --editable '.[standalone,demo,analysis,dev,docs]'
+	$(PIP) --editable '.[java,demo,analysis,dev,docs]'
 	@touch $(RUN) $(ANALYSIS) $@
 
 run: install-run

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from ports import free_port
 
 from loadmanager.kit.zookeeper.client import TreeWatchingClient
-from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.java import JavaZooKeeper
 
 
 def _cpu_s(process: psutil.Process) -> float:
@@ -26,7 +26,7 @@ def _cpu_s(process: psutil.Process) -> float:
 
 async def _measure(count: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        async with EmbeddedZooKeeper(port=free_port(), data_dir=Path(folder)) as server:
+        async with JavaZooKeeper(port=free_port(), data_dir=Path(folder)) as server:
             children = psutil.Process().children(recursive=True)
             java = next(child for child in children if "java" in child.name())
             client = TreeWatchingClient(hosts=f"127.0.0.1:{server.port}", timeout=30)

@@ -1,4 +1,4 @@
-"""The metadata store on the embedded ZooKeeper: time to ready, operations, notifications."""
+"""The embedded store beside ZooKeeper on Java: time to ready, operations, notifications, memory."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import argparse
 import asyncio
 import socket
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+import psutil
 
 from loadmanager.kit.metadata.store import ChangeKind, Create
-from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.local import EMBEDDED, JAVA
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore
 
@@ -50,17 +56,49 @@ async def _notice(store: ZooKeeperStore, other: ZooKeeperStore, count: int) -> N
     )
 
 
-async def _run(count: int) -> None:
+_SERVER = """
+import asyncio, sys
+from pathlib import Path
+from loadmanager.kit.zookeeper.local import local_store
+
+async def main():
+    async with local_store(sys.argv[1], port=int(sys.argv[2]), data_dir=Path(sys.argv[3])):
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def _server(kind: str) -> Iterator[str]:
+    """The URL of a server of this kind, in a process of its own."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    started_s = time.perf_counter()
-    async with EmbeddedZooKeeper(port=port) as server:
-        print(f"{'embedded server ready':44} {time.perf_counter() - started_s:9.2f} s")
-        settings = ZooKeeperSettings(url=server.url)
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        started_s = time.perf_counter()
+        command = [sys.executable, "-c", _SERVER, kind, str(port), folder]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            while b"ready" not in process.stdout.readline():
+                assert process.poll() is None, "the server has ended"
+            print(f"{kind + ': ready':44} {time.perf_counter() - started_s:9.2f} s")
+            yield f"zk:127.0.0.1:{port}"
+            own = psutil.Process(process.pid)
+            memory = sum(each.memory_info().rss for each in [own, *own.children(recursive=True)])
+            print(f"{kind + ': memory':44} {memory >> 20:9} MB")
+            process.communicate()
+
+
+async def _run(count: int, kind: str) -> None:
+    with _server(kind) as url:
+        settings = ZooKeeperSettings(url=url)
         async with ZooKeeperStore(settings) as store, ZooKeeperStore(settings) as other:
             await store.create("/b", VALUE)
             await _rate("get, one after the other", count, 1, lambda _: store.get("/b"), 1)
             await _rate("get, 128 at once", count, 1, lambda _: store.get("/b"), 128)
+            await _rate("set, one after the other", count, 1, lambda _: store.put("/b", VALUE), 1)
+            await _rate("set, 128 at once", count, 1, lambda _: store.put("/b", VALUE), 128)
             await _rate(
                 "create, one after the other",
                 count,
@@ -94,5 +132,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--count", type=int, default=4000, help="operations a measurement (default 4000)"
     )
-    asyncio.run(_run(parser.parse_args(argv).count))
+    parser.add_argument("--only", choices=(EMBEDDED, JAVA), help="one of the two")
+    options = parser.parse_args(argv)
+    for kind in (EMBEDDED, JAVA) if options.only is None else (options.only,):
+        asyncio.run(_run(options.count, kind))
     return 0

@@ -22,7 +22,7 @@ fi
 echo "Python $version: $("$python" --version) of $python"
 "$python" -m venv "$venv"
 "$venv/bin/pip" install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt \
-    --editable '.[standalone,dev]'
+    --editable '.[dev]'
 "$venv/bin/pytest" --quiet -p no:cacheprovider --numprocesses 2 -m "not slow" tests/engine tests/limits tests/scenarios \
     tests/system/test_over_http.py
 echo "Python $version: passed"

@@ -1,4 +1,4 @@
-"""Shared by every test: one embedded ZooKeeper a session (and xdist worker), started by the first
+"""Shared by every test: one real ZooKeeper a session (and xdist worker), started by the first
 test that asks for it.
 """
 
@@ -18,7 +18,7 @@ import structlog
 from ports import free_port
 from xdist.scheduler import LoadScopeScheduling
 
-from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.java import JavaZooKeeper
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 
 SPARK = "tests/nightly/"
@@ -116,9 +116,9 @@ def _clients_are_closed() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def zookeeper_server() -> Iterator[EmbeddedZooKeeper]:
+def zookeeper_server() -> Iterator[JavaZooKeeper]:
     """The real server on a free port; sessions as short as 0.6 s."""
-    server = EmbeddedZooKeeper(port=free_port(), tick_ms=100)
+    server = JavaZooKeeper(port=free_port(), tick_ms=100)
     server.start()
     try:
         server.wait_until_ready()
@@ -128,7 +128,7 @@ def zookeeper_server() -> Iterator[EmbeddedZooKeeper]:
 
 
 @pytest.fixture
-def zookeeper_settings(zookeeper_server: EmbeddedZooKeeper) -> Callable[..., ZooKeeperSettings]:
+def zookeeper_settings(zookeeper_server: JavaZooKeeper) -> Callable[..., ZooKeeperSettings]:
     """Makes settings for stores that share one root, which no other test sees."""
     root = f"tests/{os.getpid()}-{next(_chroots)}"
 

@@ -1,4 +1,4 @@
-"""A cluster on one machine: the embedded ZooKeeper, the brokers, and their supervisor."""
+"""A cluster on one machine: a metadata store, the brokers, and their supervisor."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from loadmanager.kit.system.broker_process import BrokerProcess
 from loadmanager.kit.system.ending import Ending
 from loadmanager.kit.system.folder_lock import locked
 from loadmanager.kit.system.notify import NotifySocket
-from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.local import LocalStore, local_store
 from loadmanager.leader.plugins import register_plugins
 from loadmanager.member.settings import BrokerSettings
 
 STOP_MARGIN_S = 5.0
-ZOOKEEPER_S = 30.0
-"""ZooKeeper starts or stops within this."""
+STORE_S = 30.0
+"""The metadata store starts or stops within this."""
 LOCK = "standalone.lock"
 HOST = "127.0.0.1"
 PORTS = 1 << 16
@@ -73,8 +73,10 @@ class StandaloneOptions:
     config: Path | None
     overrides: Mapping[str, str]
     log_format: str | None
+    zookeeper: str | None = None
+    """The kind of the metadata store, of `kit.zookeeper.local`; None: the folder decides."""
     restart: bool = True
-    """Start a broker or ZooKeeper again when it dies."""
+    """Start a broker or the metadata store again when it dies."""
 
 
 def run_standalone(options: StandaloneOptions) -> int:
@@ -96,12 +98,12 @@ def run_standalone(options: StandaloneOptions) -> int:
         )
     configure(loaded.leaf(BrokerSettings).log_level, json=as_json)
     broker_s = loaded.leaf(BrokerSettings).shutdown_timeout_ms / 1000
-    with Ending(lambda: broker_s + 2 * STOP_MARGIN_S + ZOOKEEPER_S) as ending:
+    with Ending(lambda: broker_s + 2 * STOP_MARGIN_S + STORE_S) as ending:
         return asyncio.run(_run_until_signalled(options, ending, as_json=as_json))
 
 
 async def _run_until_signalled(options: StandaloneOptions, ending: Ending, *, as_json: bool) -> int:
-    """Run; a signal ends it also before ZooKeeper is ready."""
+    """Run; a signal ends it also before the metadata store is ready."""
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
     ending.listen(task.cancel)
@@ -117,21 +119,21 @@ async def _run(options: StandaloneOptions, ending: Ending, *, as_json: bool) -> 
     started_s = time.monotonic()
     with locked(options.data_dir, LOCK, "choose another --data-dir"):
         _require_free_ports(options)
-        zookeeper = EmbeddedZooKeeper(
-            port=options.zookeeper_port, data_dir=options.data_dir / "zookeeper"
+        store = local_store(
+            options.zookeeper, port=options.zookeeper_port, data_dir=options.data_dir
         )
         with (
             tempfile.TemporaryDirectory(prefix="loadmanager-") as folder,
             NotifySocket(Path(folder, "notify")) as notify,
         ):
             brokers = [_broker(options, index, notify.path) for index in range(options.brokers)]
-            supervisor = Supervisor(zookeeper, brokers, restart=options.restart)
-            async with zookeeper:
+            supervisor = Supervisor(store, brokers, restart=options.restart)
+            async with store:
                 await initialize_cluster(_settings(options, 0), {NAMESPACE: NAMESPACE_BUNDLES})
                 ending.listen(supervisor.on_signal)
                 return await supervisor.run(
                     notify.ready(),
-                    lambda: _welcome(options, time.monotonic() - started_s, as_json=as_json),
+                    lambda: _welcome(options, store, time.monotonic() - started_s, as_json=as_json),
                 )
 
 
@@ -192,7 +194,9 @@ def _require_free_ports(options: StandaloneOptions) -> None:
         require_free_port(HOST, port, f"is another cluster running? Else {PORT_ADVICE}")
 
 
-def _welcome(options: StandaloneOptions, seconds: float, *, as_json: bool) -> None:
+def _welcome(
+    options: StandaloneOptions, store: LocalStore, seconds: float, *, as_json: bool
+) -> None:
     head = f"loadmanager is ready after {seconds:.1f} s"
     brokers = [
         (
@@ -211,7 +215,7 @@ def _welcome(options: StandaloneOptions, seconds: float, *, as_json: bool) -> No
         f"""
 {head}.
 
-  ZooKeeper   {HOST}:{options.zookeeper_port}
+  metadata    zk:{HOST}:{options.zookeeper_port}    ({store.title})
 {lines}
 
 Try in a second terminal:

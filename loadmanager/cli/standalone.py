@@ -1,4 +1,4 @@
-"""`loadmanager standalone`: ZooKeeper and several brokers on this machine."""
+"""`loadmanager standalone`: a metadata store and several brokers on this machine."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ EXAMPLES = """examples:
   loadmanager standalone --brokers 1 --set loadBalancerSheddingIntervalMinutes=0.2
   loadmanager standalone --config broker.conf --data-dir /var/lib/loadmanager
 
-Brokers and ZooKeeper are started again when they die; a broker that an operator stops is not.
-Ctrl-C stops everything cleanly; a second one, after a second, stops at once.
+Their metadata are in a small store within this process, which speaks ZooKeeper's protocol and keeps
+them in DIR/store. It is for one machine: a production cluster has an ensemble of ZooKeeper in its
+metadataStoreUrl. With --zookeeper java, a real ZooKeeper runs here instead, in DIR/zookeeper: pip
+install 'loadmanager[java]' (490 MB to download). A cluster stays on the one that it began with.
+
+What dies is started again; a broker that an operator stops is not. Ctrl-C stops everything cleanly;
+a second one, after a second, stops at once.
 """
 BROKERS_MAX = 64
 OWN_OPTIONS = {
@@ -36,13 +41,18 @@ def _port(name: str, default: int, text: str) -> Decorator:
 @click.option("--brokers", default=3, metavar="N", help="how many broker processes")
 @_port("--pulsar-port", 6650, "binary protocol: broker i listens on PORT + i, from 0")
 @_port("--http-port", 8080, "admin API: broker i listens on PORT + i, from 0")
-@_port("--zookeeper-port", 2181, "embedded ZooKeeper")
+@_port("--zookeeper-port", 2181, "metadata store, by ZooKeeper's protocol")
+@click.option(
+    "--zookeeper",
+    type=click.Choice(("embedded", "java")),
+    help="kind of the metadata store; default: that of DIR, embedded for a new one",
+)
 @click.option(
     "--data-dir",
     type=FILE,
     default=Path("data"),
     metavar="DIR",
-    help="folder of ZooKeeper's data and of the history",
+    help="folder of metadata, topics and history",
 )
 @config("broker.conf of all brokers")
 @log_format
@@ -50,7 +60,7 @@ def _port(name: str, default: int, text: str) -> Decorator:
 def command(
     overrides: dict[str, str], data_dir: Path, no_restart: bool, brokers: int, **options: Any
 ) -> int:
-    """Run ZooKeeper and several brokers on this machine."""
+    """Run a metadata store and several brokers on this machine."""
     from loadmanager.broker.standalone import StandaloneOptions, run_standalone
 
     if not 1 <= brokers <= BROKERS_MAX:

@@ -30,7 +30,7 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.private_files import make_folder, write_file
 from loadmanager.kit.settings import Settings, spell
 from loadmanager.kit.spark import FAILURES, first_line, session
-from loadmanager.kit.zookeeper.embedded import find_java
+from loadmanager.kit.zookeeper.java import find_java
 from loadmanager.lab import candidates
 from loadmanager.lab.closed_loop import run
 from loadmanager.lab.day_files import dump, load

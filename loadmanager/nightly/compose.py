@@ -8,7 +8,7 @@ from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.source import HistorySource
 from loadmanager.kit.spark import FAILURES, first_line, session
-from loadmanager.kit.zookeeper.embedded import find_java
+from loadmanager.kit.zookeeper.java import find_java
 from loadmanager.nightly.analysed_days import AnalysedDays
 from loadmanager.nightly.job import AnalysedDay, Job
 

@@ -27,7 +27,7 @@ from kazoo.client import KazooClient
 from ports import free_ports
 from system.proxy import Proxy
 
-from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.java import JavaZooKeeper
 
 ROOT = Path(__file__).parents[2]
 READY_TIMEOUT_S = 90.0
@@ -74,7 +74,7 @@ class Fleet(Cluster):
         self.http_port = self.pulsar_port + ports
         zookeeper_port = self.http_port + ports
         data = folder / "zookeeper"
-        self.zookeeper = EmbeddedZooKeeper(port=zookeeper_port, data_dir=data)
+        self.zookeeper = JavaZooKeeper(port=zookeeper_port, data_dir=data)
         self.proxied = brokers - 1
         self.proxy = Proxy(zookeeper_port)
         self.extra = settings or {}

@@ -60,10 +60,14 @@ class Cluster:
         settings: dict[str, str] | None = None,
         restart: bool = False,
         session_ms: int | None = None,
+        zookeeper: str | None = None,
     ) -> None:
-        """`session_ms`: short for tests in which brokers die; else a busy machine ends sessions."""
+        """`session_ms`: short for tests in which brokers die; else a busy machine ends sessions.
+        `zookeeper`: the kind of the metadata store.
+        """
         self.count = brokers
         self._restart = restart
+        self._zookeeper = [] if zookeeper is None else ["--zookeeper", zookeeper]
         self.log = folder / "cluster.log"
         self._folder = folder
         self._settings = dict(settings or {})
@@ -120,7 +124,7 @@ class Cluster:
             "--data-dir",
             str(self._folder / "data"),
         ]
-        command += [] if self._restart else ["--no-restart"]
+        command += [*self._zookeeper, *([] if self._restart else ["--no-restart"])]
         for key, text in self._settings.items():
             command += ["--set", f"{key}={text}"]
         with self.log.open("wb") as output:

@@ -26,7 +26,7 @@ from clusters.standalone import wait_for
 from ports import free_ports
 
 from loadmanager.broker import settings
-from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.java import JavaZooKeeper
 from loadmanager.member.settings import BrokerSettings
 
 ROOT = Path(__file__).parents[2]
@@ -217,7 +217,7 @@ class Running:
         self.first = free_ports(5)
         self._folder = folder
         data = folder / "zookeeper"
-        self._zookeeper = EmbeddedZooKeeper(port=self.first + 4, data_dir=data)
+        self._zookeeper = JavaZooKeeper(port=self.first + 4, data_dir=data)
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Running:

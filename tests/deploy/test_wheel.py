@@ -61,7 +61,7 @@ def test_its_metadata_are_complete(wheel: Path) -> None:
     assert told["Requires-Python"] == ">=3.11"
     for field in ("Summary", "Author", "Keywords", "Classifier", "License-File"):
         assert told[field], field
-    assert {"standalone", "analysis", "demo"} <= set(told.get_all("Provides-Extra", []))
+    assert {"java", "standalone", "analysis", "demo"} <= set(told.get_all("Provides-Extra", []))
     assert str(told.get_payload()).startswith("# loadmanager")
     assert {name.split("/")[0] for name in names} == {
         "loadmanager",

@@ -17,7 +17,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener, urlopen
 import pytest
 from ports import free_port
 
-from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.java import JavaZooKeeper
 
 ROOT = Path(__file__).parents[2]
 COUNTERS = ROOT / "examples" / "counters.py"
@@ -79,7 +79,7 @@ def _ready(web: int, members: int) -> Callable[[], bool]:
     return ready
 
 
-def test_counters_move_and_survive(zookeeper_server: EmbeddedZooKeeper, tmp_path: Path) -> None:
+def test_counters_move_and_survive(zookeeper_server: JavaZooKeeper, tmp_path: Path) -> None:
     """A service of one's own: a counter goes on at the next owner after an unload, and after its
     owner was killed.
     """
@@ -121,7 +121,7 @@ def test_counters_move_and_survive(zookeeper_server: EmbeddedZooKeeper, tmp_path
         assert add() == ("4", owner)
 
 
-def test_traffic_flows(zookeeper_server: EmbeddedZooKeeper) -> None:
+def test_traffic_flows(zookeeper_server: JavaZooKeeper) -> None:
     """The tutorial's client publishes, and reads everything back."""
     url, pulsar, web = (
         f"{zookeeper_server.url}/traffic-{os.getpid()}",
@@ -147,7 +147,7 @@ def test_traffic_flows(zookeeper_server: EmbeddedZooKeeper) -> None:
         assert float(words[-3]) > 0
 
 
-def test_rooms_move_and_survive(zookeeper_server: EmbeddedZooKeeper, tmp_path: Path) -> None:
+def test_rooms_move_and_survive(zookeeper_server: JavaZooKeeper, tmp_path: Path) -> None:
     """The README's service in three processes: whoever is asked, a room has one owner. What it has
     in memory is saved when its owner stops, and others serve its rooms when it is killed.
     """

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from loadmanager.kit.spark import session
-from loadmanager.kit.zookeeper.embedded import find_java
+from loadmanager.kit.zookeeper.java import find_java
 
 SETTINGS = {"spark.driver.memory": "1g"}
 

@@ -15,7 +15,7 @@ from nightly.nightly import analyze, report
 
 from bench import _history as history
 from loadmanager.kit.spark import LOCAL, _settings
-from loadmanager.kit.zookeeper.embedded import find_java
+from loadmanager.kit.zookeeper.java import find_java
 from loadmanager.nightly.analysed_days import AnalysedDays
 from loadmanager.nightly.job import ROWS_SHOWN_MAX
 

@@ -24,7 +24,7 @@ from ports import free_port
 import loadmanager.__main__
 from bench import _history as history
 from loadmanager.kit.spark import LOCAL, LOCAL_JAVA, java_home
-from loadmanager.kit.zookeeper.embedded import find_java
+from loadmanager.kit.zookeeper.java import find_java
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

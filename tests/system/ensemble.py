@@ -24,7 +24,7 @@ from system.faults import spread, wait_served
 from system.observer import Observer
 from system.proxy import Proxy
 
-from loadmanager.kit.zookeeper.embedded import _JVM, find_jars, find_java
+from loadmanager.kit.zookeeper.java import _JVM, find_jars, find_java
 
 SERVERS = range(3)
 TICK_MS, SYNC_TICKS = 400, 5

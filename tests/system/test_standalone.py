@@ -18,7 +18,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from ports import free_port, free_ports
 
-from loadmanager.kit.zookeeper.embedded import HEAP_MB, STATUS_OUT_OF_MEMORY, EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.java import HEAP_MB, STATUS_OUT_OF_MEMORY, JavaZooKeeper
 
 pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
 
@@ -50,8 +50,11 @@ def started(cluster: Cluster, times: int) -> bool:
 
 
 def test_what_dies_comes_back(tmp_path: Path) -> None:
-    """Brokers are restarted with growing delays, ZooKeeper with its data; Ctrl-C stops all."""
-    with Cluster(tmp_path, brokers=2, restart=True, session_ms=SESSION_MS) as cluster:
+    """Brokers are restarted with growing delays, a ZooKeeper on Java with its data; Ctrl-C stops
+    all.
+    """
+    cluster = Cluster(tmp_path, brokers=2, restart=True, session_ms=SESSION_MS, zookeeper="java")
+    with cluster:
         assert (
             cluster.request(
                 0, "PUT", "/admin/v2/namespaces/public/kept", {"bundles": {"numBundles": 2}}
@@ -100,6 +103,28 @@ def test_what_dies_comes_back(tmp_path: Path) -> None:
             assert "event" in json.loads(text), "a line that is not JSON"
 
 
+def test_a_cluster_that_was_killed_is_there_again(tmp_path: Path) -> None:
+    """With its metadata, on the embedded store; the brokers have ended with it."""
+    with Cluster(tmp_path, brokers=2, session_ms=SESSION_MS) as cluster:
+        tenant = {"adminRoles": [], "allowedClusters": ["standalone"]}
+        assert cluster.request(0, "PUT", "/admin/v2/tenants/kept", tenant)[0] == 204
+        processes = psutil.Process(cluster.process.pid).children(recursive=True)
+        assert not [each for each in processes if "java" in each.name()]
+        os.kill(cluster.process.pid, signal.SIGKILL)
+        cluster.process.wait()
+        wait_for(lambda: not any(map(_runs, processes)), "the brokers have ended, too")
+    with Cluster(tmp_path, brokers=2, session_ms=SESSION_MS) as cluster:
+        assert "kept" in cluster.get(0, "/admin/v2/tenants")
+        assert cluster.owner_of("persistent://public/default/any") in (0, 1)
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 def test_one_cluster_a_data_directory(tmp_path: Path) -> None:
     """A second start names the process that uses the directory, and does not disturb it."""
     with Cluster(tmp_path, brokers=1) as cluster:
@@ -140,7 +165,7 @@ def fill(client: KazooClient) -> None:
 
 def test_zookeeper_without_memory_ends_and_starts_again(tmp_path: Path) -> None:
     """A server whose heap is full ends with a message, and can be started again."""
-    server = EmbeddedZooKeeper(port=free_port(), data_dir=tmp_path)
+    server = JavaZooKeeper(port=free_port(), data_dir=tmp_path)
     server.start()
     try:
         server.wait_until_ready()

@@ -13,13 +13,13 @@ from clusters.standalone import wait_for
 from kazoo.client import KazooClient
 from ports import free_ports
 
-from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.java import JavaZooKeeper
 
 pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
 
 
 def test_a_broker_that_waits_for_its_name_stops_when_told(
-    zookeeper_server: EmbeddedZooKeeper, tmp_path: Path
+    zookeeper_server: JavaZooKeeper, tmp_path: Path
 ) -> None:
     """SIGTERM ends a broker that waits because another broker has its name."""
     port, root = free_ports(2), f"tests/{os.getpid()}-stopping-early"

@@ -15,10 +15,10 @@ EXAMPLES = """examples:
       then open http://127.0.0.1:8080/ui
   loadmanager demo --pulsar-port 16650 --http-port 18080 --zookeeper-port 12181
 
-Three brokers and ZooKeeper start on this machine. Stock Pulsar clients publish to 16 topics, which
-are all in one bundle at first: one broker carries everything. Within a minute the bundle splits,
-its parts move, and the load is even. Every 90 s other topics become the busy ones. Ctrl-C ends the
-demo and removes what it wrote.
+Three brokers and a metadata store start on this machine. Stock Pulsar clients publish to 16
+topics, which are all in one bundle at first: one broker carries everything. Within a minute the
+bundle splits, its parts move, and the load is even. Every 90 s other topics become the busy ones.
+Ctrl-C ends the demo and removes what it wrote.
 """
 
 
@@ -29,7 +29,7 @@ def _port(name: str, default: int, text: str) -> Decorator:
 @click.command(cls=Command, epilog=EXAMPLES)
 @_port("--pulsar-port", 6650, "binary protocol: three ports from this one on")
 @_port("--http-port", 8080, "admin API and page: three ports from this one on")
-@_port("--zookeeper-port", 2181, "embedded ZooKeeper")
+@_port("--zookeeper-port", 2181, "metadata store, by ZooKeeper's protocol")
 @click.option("--seconds", type=float, metavar="S", help="end after so long; default: at Ctrl-C")
 @click.option(
     "--log", type=FILE, metavar="FILE", help="keep the log of the brokers there; default: nowhere"

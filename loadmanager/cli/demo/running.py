@@ -85,7 +85,7 @@ class Demo:
                 self._start_clients(log)
                 self._watch(log_path)
             except KeyboardInterrupt:
-                self._say("Stopping the clients, the brokers and ZooKeeper.")
+                self._say("Stopping the clients and the cluster.")
         return 0
 
     # Starting and stopping
@@ -94,7 +94,7 @@ class Demo:
         for first in self._ports[:2]:
             for port in range(first, first + BROKERS):
                 require_free_port(HOST, port, PORT_ADVICE)
-        click.echo("ZooKeeper and three brokers start; that takes some ten seconds.")
+        click.echo("Three brokers start; that takes some seconds.")
         pulsar, http, zookeeper = map(str, self._ports)
         words = ["standalone", "--brokers", str(BROKERS), "--log-format", "json"]
         words += ["--pulsar-port", pulsar, "--http-port", http, "--zookeeper-port", zookeeper]

@@ -22,7 +22,7 @@ from loadmanager.kit.metadata.store import Create, Store, VersionConflictError
 from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.kit.tasks import Scope
-from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.java import JavaZooKeeper
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore
 
@@ -314,7 +314,7 @@ asyncio.run(main())
 
 @pytest.mark.zookeeper
 async def test_new_leader_within_the_session_timeout_and_a_second(
-    zookeeper_server: EmbeddedZooKeeper, zookeeper_settings: Callable[..., ZooKeeperSettings]
+    zookeeper_server: JavaZooKeeper, zookeeper_settings: Callable[..., ZooKeeperSettings]
 ) -> None:
     """After kill -9 of the leader another broker leads within that time."""
     settings = zookeeper_settings(session_timeout_ms=2000)

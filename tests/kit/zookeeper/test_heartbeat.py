@@ -12,12 +12,12 @@ from kit.metadata.store_contract import until
 from kit.zookeeper.spy import Spy, spying
 
 from loadmanager.kit.metadata.store import SessionState
-from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
 from loadmanager.kit.zookeeper.heartbeat import (
     HEARTBEATS_PER_TIMEOUT,
     HEARTBEATS_UNANSWERED_MAX,
     LEASE_FRACTION,
 )
+from loadmanager.kit.zookeeper.java import JavaZooKeeper
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import REQUESTS_AT_ONCE_MAX, ZooKeeperStore
 
@@ -39,7 +39,7 @@ def block_until(true: Callable[[], bool]) -> None:
 
 
 async def test_the_lease_counts_from_the_sending_of_a_heartbeat(
-    zookeeper_server: EmbeddedZooKeeper,
+    zookeeper_server: JavaZooKeeper,
 ) -> None:
     """However late the answer comes: the server may have counted from the arrival."""
     with spying(zookeeper_server.port) as spy:
@@ -56,7 +56,7 @@ async def test_the_lease_counts_from_the_sending_of_a_heartbeat(
             assert store.lease.proven_until_s - proves_s <= spy.heartbeats_s[-1]
 
 
-async def test_heartbeats_are_transactions(zookeeper_server: EmbeddedZooKeeper) -> None:
+async def test_heartbeats_are_transactions(zookeeper_server: JavaZooKeeper) -> None:
     """Each has an id of its own, which a quorum has to store: a leader without one cannot."""
     with spying(zookeeper_server.port) as spy:
         async with ZooKeeperStore(settings_of(spy, 2_000)) as store:
@@ -66,7 +66,7 @@ async def test_heartbeats_are_transactions(zookeeper_server: EmbeddedZooKeeper) 
 
 
 async def test_heartbeats_need_no_turn_of_the_event_loop(
-    zookeeper_server: EmbeddedZooKeeper,
+    zookeeper_server: JavaZooKeeper,
 ) -> None:
     """An event loop that is busy for more than a session timeout keeps its session."""
     with spying(zookeeper_server.port) as spy:
@@ -78,7 +78,7 @@ async def test_heartbeats_need_no_turn_of_the_event_loop(
             block_until(lambda: store.lease.proven_until_s > began_s + store.session_timeout_s)
 
 
-async def test_few_requests_are_ahead_of_a_heartbeat(zookeeper_server: EmbeddedZooKeeper) -> None:
+async def test_few_requests_are_ahead_of_a_heartbeat(zookeeper_server: JavaZooKeeper) -> None:
     """Whatever clients make this broker ask: tens of thousands of reads wait for their turn, also
     when nobody waits for their answers any more.
     """
@@ -102,7 +102,7 @@ async def test_few_requests_are_ahead_of_a_heartbeat(zookeeper_server: EmbeddedZ
 
 
 async def test_a_silent_connection_is_left_after_four_heartbeats(
-    zookeeper_server: EmbeddedZooKeeper,
+    zookeeper_server: JavaZooKeeper,
 ) -> None:
     """They are counted. What is left of the lease is for the next server."""
     with spying(zookeeper_server.port) as spy:
@@ -120,7 +120,7 @@ async def test_a_silent_connection_is_left_after_four_heartbeats(
 
 
 async def test_a_new_session_proves_nothing_before_the_loss_was_dealt_with(
-    zookeeper_server: EmbeddedZooKeeper,
+    zookeeper_server: JavaZooKeeper,
 ) -> None:
     """Whoever has not heard yet that the session is lost still has what it owned. A reader has
     dealt with the loss when it asks for the next state.

@@ -16,7 +16,7 @@ from system.proxy import Proxy
 
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata.store import SessionState
-from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.java import JavaZooKeeper
 from loadmanager.kit.zookeeper.outage import OutageLog
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore, _value_of
@@ -47,7 +47,7 @@ def black_hole() -> Iterator[int]:
 
 @pytest.mark.zookeeper
 async def test_dead_connection_is_left_and_the_session_kept(
-    zookeeper_server: EmbeddedZooKeeper,
+    zookeeper_server: JavaZooKeeper,
 ) -> None:
     """The store leaves a silent connection for another server before its lease runs out."""
     port, now_s = zookeeper_server.port, asyncio.get_running_loop().time
@@ -69,7 +69,7 @@ async def test_dead_connection_is_left_and_the_session_kept(
 
 
 @pytest.mark.zookeeper
-async def test_only_server_is_connected_to_again(zookeeper_server: EmbeddedZooKeeper) -> None:
+async def test_only_server_is_connected_to_again(zookeeper_server: JavaZooKeeper) -> None:
     """With one silent server the store makes new connections until one works."""
     with Proxy(zookeeper_server.port) as proxy:
         async with ZooKeeperStore(through(proxy.port)) as store:
@@ -83,7 +83,7 @@ async def test_only_server_is_connected_to_again(zookeeper_server: EmbeddedZooKe
 
 @pytest.mark.zookeeper
 async def test_server_that_accepts_no_connection_costs_no_session(
-    zookeeper_server: EmbeddedZooKeeper,
+    zookeeper_server: JavaZooKeeper,
 ) -> None:
     """A server that drops packets takes only its share of the session timeout."""
     with Proxy(zookeeper_server.port) as proxy, black_hole() as hole:
@@ -100,7 +100,7 @@ async def test_server_that_accepts_no_connection_costs_no_session(
 
 @pytest.mark.zookeeper
 async def test_connection_whose_first_request_is_not_answered_costs_no_session(
-    zookeeper_server: EmbeddedZooKeeper,
+    zookeeper_server: JavaZooKeeper,
 ) -> None:
     """A connection that a starting ZooKeeper accepts and forgets is given up for a new one."""
     with Proxy(zookeeper_server.port) as proxy:
@@ -117,7 +117,7 @@ async def test_connection_whose_first_request_is_not_answered_costs_no_session(
 
 @pytest.mark.zookeeper
 async def test_outage_is_logged_once_with_what_to_look_at(
-    zookeeper_server: EmbeddedZooKeeper, caplog: pytest.LogCaptureFixture
+    zookeeper_server: JavaZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One line at the beginning, one at the end, and none for kazoo's retries."""
     now_s = asyncio.get_running_loop().time
@@ -144,7 +144,7 @@ async def test_outage_is_logged_once_with_what_to_look_at(
 
 
 @pytest.mark.zookeeper
-async def test_request_says_what_to_look_at(zookeeper_server: EmbeddedZooKeeper) -> None:
+async def test_request_says_what_to_look_at(zookeeper_server: JavaZooKeeper) -> None:
     """What callers get during an outage is a sentence for operators."""
     with Proxy(zookeeper_server.port) as proxy:
         async with ZooKeeperStore(through(proxy.port)) as store:

@@ -10,14 +10,14 @@ import pytest
 from loadmanager.broker.initialize import record_cluster
 from loadmanager.kit.errors import ConfigError, OperationalError
 from loadmanager.kit.metadata.store import Create
-from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.java import JavaZooKeeper
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore
 
 pytestmark = pytest.mark.zookeeper
 
 
-def known_as(server: EmbeddedZooKeeper, folder: Path, text: str) -> ZooKeeperSettings:
+def known_as(server: JavaZooKeeper, folder: Path, text: str) -> ZooKeeperSettings:
     """Settings of a broker with a user and a password in a file; with none if `text` is empty."""
     file = folder / f"{len(list(folder.iterdir()))}.auth"
     file.write_text(text)
@@ -25,7 +25,7 @@ def known_as(server: EmbeddedZooKeeper, folder: Path, text: str) -> ZooKeeperSet
     return ZooKeeperSettings(url=url, auth_file=str(file) if text else "", operation_timeout_s=20)
 
 
-async def test_nodes_are_for_one_user(zookeeper_server: EmbeddedZooKeeper, tmp_path: Path) -> None:
+async def test_nodes_are_for_one_user(zookeeper_server: JavaZooKeeper, tmp_path: Path) -> None:
     """Brokers with the same user share them; others read and write nothing, and are told why."""
     mine = known_as(zookeeper_server, tmp_path, "loadmanager:a secret\n")
     async with ZooKeeperStore(mine) as store:
@@ -41,9 +41,7 @@ async def test_nodes_are_for_one_user(zookeeper_server: EmbeddedZooKeeper, tmp_p
 
 
 @pytest.mark.parametrize("text", ["secret", ":secret", "user:", "user:pass\nuser2:pass"])
-def test_files_that_name_nobody(
-    zookeeper_server: EmbeddedZooKeeper, tmp_path: Path, text: str
-) -> None:
+def test_files_that_name_nobody(zookeeper_server: JavaZooKeeper, tmp_path: Path, text: str) -> None:
     """Are refused; the password is not repeated."""
     with pytest.raises(ConfigError) as refused:
         known_as(zookeeper_server, tmp_path, text).credentials()

@@ -18,7 +18,7 @@ from ports import free_port
 
 from loadmanager.kit.errors import ConfigError, OperationalError
 from loadmanager.kit.metadata.store import Change, ChangeKind, SessionState
-from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.java import JavaZooKeeper
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore
 
@@ -56,7 +56,7 @@ class TestZooKeeperStore(StoreContract):
         await asyncio.to_thread(end_session, self.settings, store._client.client_id)
 
     async def test_chroot_is_invisible(
-        self, store: ZooKeeperStore, zookeeper_server: EmbeddedZooKeeper
+        self, store: ZooKeeperStore, zookeeper_server: JavaZooKeeper
     ) -> None:
         """Nodes lie below the chroot, and paths do not show it."""
         await store.create("/inside", b"1")
@@ -128,20 +128,20 @@ async def test_client_that_gave_up_ends_its_readers(
 
 
 @pytest.fixture
-async def own_server() -> AsyncIterator[EmbeddedZooKeeper]:
+async def own_server() -> AsyncIterator[JavaZooKeeper]:
     """A server that the test may stop."""
-    async with EmbeddedZooKeeper(port=free_port(), tick_ms=100) as server:
+    async with JavaZooKeeper(port=free_port(), tick_ms=100) as server:
         yield server
 
 
-def settings_for(server: EmbeddedZooKeeper, **changes: float) -> ZooKeeperSettings:
+def settings_for(server: JavaZooKeeper, **changes: float) -> ZooKeeperSettings:
     """Short timeouts."""
     return ZooKeeperSettings(
         url=server.url, **{"session_timeout_ms": 1000, "operation_timeout_s": 2.0, **changes}
     )  # type: ignore[arg-type]
 
 
-def java_of(server: EmbeddedZooKeeper) -> psutil.Process:
+def java_of(server: JavaZooKeeper) -> psutil.Process:
     """The Java process of a server."""
     assert server._process is not None
     found = [
@@ -161,7 +161,7 @@ def gone(process: psutil.Process) -> bool:
         return True
 
 
-async def test_lease_runs_out_when_the_server_is_silent(own_server: EmbeddedZooKeeper) -> None:
+async def test_lease_runs_out_when_the_server_is_silent(own_server: JavaZooKeeper) -> None:
     """While the server is stopped the lease runs out, and operations fail until it goes on."""
     async with ZooKeeperStore(settings_for(own_server)) as store:
         states, now_s = store.session_states(), asyncio.get_running_loop().time
@@ -184,7 +184,7 @@ async def test_lease_runs_out_when_the_server_is_silent(own_server: EmbeddedZooK
 async def test_restarted_server_is_found_again(tmp_path: Path) -> None:
     """A server that restarts in time with its data keeps the session, and watches get a RESYNC."""
     port = free_port()
-    async with EmbeddedZooKeeper(port=port, data_dir=tmp_path, tick_ms=100) as server:
+    async with JavaZooKeeper(port=port, data_dir=tmp_path, tick_ms=100) as server:
         store = ZooKeeperStore(
             settings_for(server, session_timeout_ms=40_000, operation_timeout_s=10)
         )
@@ -192,7 +192,7 @@ async def test_restarted_server_is_found_again(tmp_path: Path) -> None:
         await store.create("/kept", b"1", ephemeral=True)
         changes, session_id = store.watch("/kept"), store.session_id
         await next_of(changes)
-    async with EmbeddedZooKeeper(port=port, data_dir=tmp_path, tick_ms=100):
+    async with JavaZooKeeper(port=port, data_dir=tmp_path, tick_ms=100):
         try:
             assert await next_of(changes) == Change(ChangeKind.RESYNC, "/kept")
             node = await store.get("/kept")
@@ -204,7 +204,7 @@ async def test_restarted_server_is_found_again(tmp_path: Path) -> None:
             await store.__aexit__()
 
 
-async def test_granted_timeout_counts_not_the_wanted_one(own_server: EmbeddedZooKeeper) -> None:
+async def test_granted_timeout_counts_not_the_wanted_one(own_server: JavaZooKeeper) -> None:
     """The lease follows the session timeout that the server grants, not the one asked for."""
     async with ZooKeeperStore(settings_for(own_server, session_timeout_ms=100)) as store:
         assert store.session_timeout_s == pytest.approx(0.5, abs=0.01)
@@ -247,25 +247,25 @@ def test_other_urls_are_refused(url: str) -> None:
 class TestEmbedded:
     """The server as a child process."""
 
-    async def test_port_in_use_is_said_clearly(self, own_server: EmbeddedZooKeeper) -> None:
+    async def test_port_in_use_is_said_clearly(self, own_server: JavaZooKeeper) -> None:
         """A second server on the same port is refused, naming the port and the option."""
         with pytest.raises(
             OperationalError, match=f"port {own_server.port}: .*ZooKeeper.*--zookeeper-port"
         ):
-            EmbeddedZooKeeper(port=own_server.port).start()
+            JavaZooKeeper(port=own_server.port).start()
 
     async def test_data_survive_and_stopping_leaves_no_process(self, tmp_path: Path) -> None:
         """With a data directory the data survive a restart; at the end no process is left."""
         port = free_port()
         async with (
-            EmbeddedZooKeeper(port=port, data_dir=tmp_path) as server,
+            JavaZooKeeper(port=port, data_dir=tmp_path) as server,
             ZooKeeperStore(settings_for(server)) as store,
         ):
             java = java_of(server)
             await store.create("/durable", b"1")
         await until(lambda: not java.is_running(), "the server is gone")
         async with (
-            EmbeddedZooKeeper(port=port, data_dir=tmp_path) as server,
+            JavaZooKeeper(port=port, data_dir=tmp_path) as server,
             ZooKeeperStore(settings_for(server)) as store,
         ):
             assert await store.get("/durable") is not None
@@ -274,8 +274,8 @@ class TestEmbedded:
         """kill -9 of the process that started the server ends the server."""
         port = free_port()
         program = (
-            "import pathlib, sys, time; from loadmanager.kit.zookeeper.embedded import "
-            "EmbeddedZooKeeper as E;"
+            "import pathlib, sys, time; from loadmanager.kit.zookeeper.java import "
+            "JavaZooKeeper as E;"
             f"server = E(port={port}, data_dir=pathlib.Path({str(tmp_path)!r})); server.start(); "
             "server.wait_until_ready();"
             "print('up', flush=True); time.sleep(600)"
@@ -294,7 +294,7 @@ class TestEmbedded:
         await parent.wait()
         await until(lambda: gone(java), "the server is gone")
 
-    async def test_dead_server_is_noticed(self, own_server: EmbeddedZooKeeper) -> None:
+    async def test_dead_server_is_noticed(self, own_server: JavaZooKeeper) -> None:
         """A server that was killed is not reported as running."""
         assert own_server.running
         java_of(own_server).kill()
@@ -303,13 +303,13 @@ class TestEmbedded:
     async def test_server_that_ends_while_starting_says_why(self, tmp_path: Path) -> None:
         """A server that cannot start ends the wait at once, with the end of its log."""
         (tmp_path / "data").write_text("a file where the folder should be")
-        server = EmbeddedZooKeeper(port=free_port(), data_dir=tmp_path)
+        server = JavaZooKeeper(port=free_port(), data_dir=tmp_path)
         with pytest.raises(OperationalError, match=r"(?s)ZooKeeper ended while it started: .*data"):
             await server.__aenter__()
 
 
 async def test_heartbeats_do_not_wait_behind_thousands_of_reads(
-    own_server: EmbeddedZooKeeper,
+    own_server: JavaZooKeeper,
 ) -> None:
     """kazoo sends in order: heartbeats behind all reads would be answered after all of them, and a
     client that asks for many topics could end the broker's lease.

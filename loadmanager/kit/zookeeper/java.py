@@ -75,7 +75,7 @@ autopurge.purgeInterval=1
 """
 
 
-class EmbeddedZooKeeper:
+class JavaZooKeeper:
     """One server on loopback, as an asynchronous context manager.
 
     Code without an event loop calls `start`, `wait_until_ready` and `stop`. Without `data_dir` the
@@ -92,6 +92,7 @@ class EmbeddedZooKeeper:
         tick_ms: int = 500,
     ) -> None:
         self.name = "ZooKeeper"
+        self.title = "a ZooKeeper on Java"
         self.host = host
         self.port = port
         self.heap_mb = HEAP_MB
@@ -106,7 +107,7 @@ class EmbeddedZooKeeper:
         """The value for `metadataStoreUrl`."""
         return f"zk:{self.host}:{self.port}"
 
-    async def __aenter__(self) -> EmbeddedZooKeeper:
+    async def __aenter__(self) -> JavaZooKeeper:
         """Start the server and wait until it answers."""
         self.start()
         try:
@@ -285,8 +286,7 @@ def find_java() -> Path:
 
         return Path(JAVA)
     raise ConfigError(
-        f"no Java {JAVA_VERSION_MIN} or newer: install one, or pip install "
-        "'loadmanager[standalone]'"
+        f"no Java {JAVA_VERSION_MIN} or newer: install one, or pip install 'loadmanager[java]'"
     )
 
 
@@ -314,8 +314,8 @@ def find_jars() -> list[Path]:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ConfigError(
-            "the embedded ZooKeeper comes with pyspark, which is missing: pip install "
-            "'loadmanager[standalone]'"
+            "the ZooKeeper on Java comes with pyspark, which is missing: pip install "
+            "'loadmanager[java]'"
         )
     folder = Path(spec.origin).parent / "jars"
     jars = [jar for pattern in JARS for jar in sorted(folder.glob(pattern))]
