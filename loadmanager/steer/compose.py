@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,6 @@ from loadmanager import __version__
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import ConfigError, OperationalError
 from loadmanager.kit.history.history import FLUSH_S, FileHistory
-from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.leader import Leader, Term
 from loadmanager.kit.metrics.page import MetricsPage
@@ -46,6 +45,7 @@ from loadmanager.steer.own_balancing import hand_back
 from loadmanager.steer.ports.note import Note
 from loadmanager.steer.pulsar.client import PulsarClient
 from loadmanager.steer.pulsar.orders import AdminOrders
+from loadmanager.steer.recording import history_of
 from loadmanager.steer.settings import ACT, APPROVE
 from loadmanager.steer.settings_file import ClusterSettings
 from loadmanager.steer.steady import Steady
@@ -174,7 +174,7 @@ class ClusterDaemon:
         """Watch and steer, until cancelled. Raises `OperationalError` when the clock was set."""
         async with (
             PulsarClient(self.settings.pulsar, leads) as client,
-            _history(self) as history,
+            history_of(self.name, self.options.data_dir, self.clock) as history,
         ):
             steps = Steps()
             async with Scope(self.name) as scope:
@@ -269,18 +269,6 @@ class ClusterDaemon:
         await work.watching.read_settings()
         restore = fleet.restore_pulsar and fleet.mode == ACT
         await hand_back(client, self.name, work.picture.switched_off(), restore=restore)
-
-
-@contextlib.asynccontextmanager
-async def _history(cluster: ClusterDaemon) -> AsyncIterator[FileHistory]:
-    """The history of one cluster; its records name Pulsar's brokers."""
-    settings = HistorySettings(directory=str(cluster.options.data_dir / "history"))
-    history = FileHistory(settings, cluster=cluster.name, broker="fleet", clock=cluster.clock)
-    await history.start()
-    try:
-        yield history
-    finally:
-        await history.close()
 
 
 def _leaves(errors: BaseExceptionGroup[OperationalError]) -> Iterator[BaseException]:
