@@ -38,8 +38,10 @@ from loadmanager.broker.storage.shared_id import SharedDirectory, SharedId
 from loadmanager.broker.storage.storage import DirectoryStorage
 from loadmanager.broker.topics.access import AccessSettings
 from loadmanager.broker.topics.shared_directory import require_original, require_shared
+from loadmanager.engine.history.archived import ARCHIVED
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.history.archive import Archive
 from loadmanager.kit.history.history import FLUSH_S, FileHistory
 from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.kit.http.settings import AdminSettings
@@ -223,7 +225,7 @@ class _Broker:
             calls, release_timeout_s=lambda: broker.value.bundle_unload_timeout_ms / 1000
         )
         clock, busy = SystemClock(), LoopBusy()
-        history = self._build_history(me, clock)
+        history, archive = self._build_history(me, clock)
         outside = Outside(
             me=me,
             store=store,
@@ -235,6 +237,7 @@ class _Broker:
             version=__version__,
             stop=self._stop.by_admin,
             history=history,
+            archive=archive,
             busy=busy,
             connections_cap=open_files.connections_cap(),
             service=self._options.service,
@@ -331,13 +334,17 @@ class _Broker:
         if isinstance(storage, DirectoryStorage):
             scope.spawn(storage.run(), "storage")
 
-    def _build_history(self, me: BrokerAddress, clock: SystemClock) -> FileHistory | None:
-        settings = self._settings.leaf(HistorySettings)
+    def _build_history(
+        self, me: BrokerAddress, clock: SystemClock
+    ) -> tuple[FileHistory | None, Archive | None]:
+        settings, archive = self._settings.leaf(HistorySettings), None
         if not settings.enabled:
-            return None
-        return FileHistory(
-            settings, cluster=self._broker.cluster_name, broker=me.broker_id, clock=clock
-        )
+            return None, None
+        cluster, name = self._broker.cluster_name, me.broker_id
+        if settings.archive_bytes_max:
+            archive = Archive(settings, ARCHIVED, cluster=cluster, broker=name, clock=clock)
+        history = FileHistory(settings, cluster=cluster, broker=name, clock=clock, archive=archive)
+        return history, archive
 
     def _watch_disks(self, parts: Parts, scope: Scope) -> Disks:
         history, stored = self._settings.leaf(HistorySettings), self._settings.leaf(StorageSettings)

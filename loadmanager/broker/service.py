@@ -17,6 +17,7 @@ from loadmanager.broker.protocol.server import BrokerServer
 from loadmanager.broker.topics.limits import PolicyListener
 from loadmanager.kit.audit import Audit
 from loadmanager.kit.conf import Live
+from loadmanager.kit.history.archive import Archive
 from loadmanager.kit.listener import Tls
 from loadmanager.kit.security.identity import Verifier
 from loadmanager.kit.telemetry import Detail, Sample
@@ -127,3 +128,5 @@ class Outside(World):
     """Where persistent topics are stored; None: they are kept in memory."""
     verifier: Verifier | None = None
     """Checks what clients prove themselves with; None: they need not."""
+    archive: Archive | None = None
+    """Answers from the history; None: there is none."""

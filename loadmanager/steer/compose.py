@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,6 @@ from loadmanager import __version__
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import ConfigError, OperationalError
 from loadmanager.kit.history.history import FLUSH_S, FileHistory
-from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.leader import Leader, Term
 from loadmanager.kit.metrics.page import MetricsPage
@@ -47,6 +46,7 @@ from loadmanager.steer.ports.note import Note
 from loadmanager.steer.pulsar.client import PulsarClient
 from loadmanager.steer.pulsar.marks import AdminMarks
 from loadmanager.steer.pulsar.orders import AdminOrders
+from loadmanager.steer.recording import history_of
 from loadmanager.steer.rivals import id_in
 from loadmanager.steer.settings import ACT, APPROVE
 from loadmanager.steer.settings_file import ClusterSettings
@@ -175,7 +175,7 @@ class ClusterDaemon:
         """Watch and steer, until cancelled. Raises `OperationalError` when the clock was set."""
         async with (
             PulsarClient(self.settings.pulsar, leads) as client,
-            _history(self) as history,
+            history_of(self.name, self.options.data_dir, self.clock) as history,
         ):
             steps = Steps()
             async with Scope(self.name) as scope:
@@ -274,18 +274,6 @@ class ClusterDaemon:
         if work.hold.rivals is not None:
             await work.hold.rivals.leave()
         await hand_back(client, self.name, work.picture.switched_off(), restore=restore)
-
-
-@contextlib.asynccontextmanager
-async def _history(cluster: ClusterDaemon) -> AsyncIterator[FileHistory]:
-    """The history of one cluster; its records name Pulsar's brokers."""
-    settings = HistorySettings(directory=str(cluster.options.data_dir / "history"))
-    history = FileHistory(settings, cluster=cluster.name, broker="fleet", clock=cluster.clock)
-    await history.start()
-    try:
-        yield history
-    finally:
-        await history.close()
 
 
 def _leaves(errors: BaseExceptionGroup[OperationalError]) -> Iterator[BaseException]:

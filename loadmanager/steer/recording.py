@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from loadmanager.engine.history.archived import ARCHIVED
 from loadmanager.engine.history.records import broker_load, bundle_loads, decisions, move_record
 from loadmanager.engine.load.usage import max_weighted_usage
 from loadmanager.engine.moves.move import Move
@@ -12,10 +16,16 @@ from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
+from loadmanager.kit.history.archive import Archive
+from loadmanager.kit.history.history import FileHistory
 from loadmanager.kit.history.port import History
+from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.leader.decision_telemetry import Counts
 from loadmanager.steer.ports.cluster_reader import BrokerReading
 from loadmanager.steer.settings import FleetSettings
+
+WRITER = "fleet"
+"""Who writes the history of a daemon, in the names of its files."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,3 +82,18 @@ class FleetRecorder:
     def _append(self, *records: Any) -> None:
         if self.history is not None:
             self.history.append(*records)
+
+
+@asynccontextmanager
+async def history_of(cluster: str, folder: Path, clock: Clock) -> AsyncIterator[FileHistory]:
+    """The history of one cluster below a folder, with its archive; its records name Pulsar's
+    brokers.
+    """
+    settings = HistorySettings(directory=str(folder / "history"))
+    archive = Archive(settings, ARCHIVED, cluster=cluster, broker=WRITER, clock=clock)
+    history = FileHistory(settings, cluster=cluster, broker=WRITER, clock=clock, archive=archive)
+    await history.start()
+    try:
+        yield history
+    finally:
+        await history.close()

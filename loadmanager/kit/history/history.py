@@ -16,6 +16,7 @@ import msgspec
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.files.worker import Worker
+from loadmanager.kit.history.archive import Archive
 from loadmanager.kit.history.layout import cluster_folder, day_of, safe_name
 from loadmanager.kit.history.port import HistoryRecord
 from loadmanager.kit.history.segment_writer import SegmentWriter
@@ -67,9 +68,11 @@ class FileHistory:
         cluster: str,
         broker: str,
         clock: Clock,
+        archive: Archive | None = None,
         close_s: float = CLOSE_S,
     ) -> None:
-        self._close_s = close_s
+        """`archive`: it gets all records, too, and begins and ends with this history."""
+        self._close_s, self._archive = close_s, archive
         self._disk, self._far = Worker("history"), Worker("ship-history")
         self._settings = settings
         self._clock = clock
@@ -101,6 +104,8 @@ class FileHistory:
         if self._closed:
             self.dropped += len(records)
             return
+        if self._archive is not None:
+            self._archive.append(*records)
         for record in records:
             line = self._encoder.encode(record)
             if self._buffered_bytes + len(line) > self._settings.buffer_bytes_max:
@@ -113,6 +118,8 @@ class FileHistory:
 
     async def start(self) -> None:
         """Seal the segments of an earlier process, and write what is left in its spool."""
+        if self._archive is not None:
+            self._archive.start()
         try:
             sealed = await self._disk.run(self._recover)
             if sealed:
@@ -191,6 +198,8 @@ class FileHistory:
         """
         # First, so that records of the last moments are counted as dropped.
         self._closed = True
+        if self._archive is not None:
+            await self._archive.close()
         try:
             async with asyncio.timeout(self._close_s):
                 await self._write_all()
@@ -239,3 +248,5 @@ class FileHistory:
         yield SHIP_FAILURES.sample(self.ship_failures)
         yield SPOOL_ERRORS.sample(self._spool.errors)
         yield BYTES.sample(segments.bytes_on_disk)
+        if self._archive is not None:
+            yield from self._archive.samples()

@@ -56,3 +56,17 @@ class HistorySettings:
         "How often sealed segments are shipped",
         minimum=0.1,
     )
+    archive_days: float = conf(
+        "loadManagerArchiveMaxDays",
+        14.0,
+        "The archive of this broker answers for so many days; loads of more than a day ago by "
+        "quarters of an hour",
+        minimum=0.01,
+    )
+    archive_bytes_max: int = conf(
+        "loadManagerArchiveMaxBytes",
+        256 << 20,
+        "The archive of this broker takes this much, beside the history; the oldest is deleted. "
+        "0: no archive",
+        minimum=0,
+    )

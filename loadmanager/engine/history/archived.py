@@ -1,0 +1,132 @@
+"""How archives keep the records: loads as figures, everything else by what it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+from loadmanager.engine.bundles.ranges import split_bundle_name
+from loadmanager.engine.history.records import (
+    AuditedChange,
+    BrokerLoad,
+    BundleLoad,
+    Decision,
+    OwnershipStep,
+    Throttle,
+    TopicLoad,
+)
+from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.history.catalogue import Catalogue, EventsOf, FiguresOf
+from loadmanager.kit.metadata import paths
+from loadmanager.kit.names import TopicName
+
+RESOURCES = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
+TRAFFIC = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
+BUNDLE = (*TRAFFIC, "topics", "producers", "consumers")
+TOPIC = (*TRAFFIC, "producers", "consumers", "backlog_messages")
+BROKER = (
+    *("usage", *TRAFFIC, "bundles", "topics", "producers", "consumers"),
+    *(f"{resource}_{part}" for resource in RESOURCES for part in ("usage", "limit")),
+)
+LIMIT = (
+    *("configured_messages_per_s", "configured_bytes_per_s"),
+    *("delivered_messages_per_s", "delivered_bytes_per_s"),
+    *("held", "waited_ms", "queue_length"),
+)
+CLUSTER = "cluster"
+"""What a skip that concerns the whole cluster names."""
+
+
+def limit_name(level: str, limit: str) -> str:
+    """The name of a limit in an archive."""
+    return f"{level}: {limit}"
+
+
+def _row(name: str, columns: tuple[str, ...]) -> Callable[[Any], tuple[str, tuple[float, ...]]]:
+    return lambda record: (
+        getattr(record, name),
+        tuple(getattr(record, column) for column in columns),
+    )
+
+
+def _broker(record: BrokerLoad) -> tuple[str, tuple[float, ...]]:
+    traffic = [getattr(record, column) for column in BROKER[:9]]
+    used = [getattr(record, resource) for resource in RESOURCES]
+    return record.broker, (*traffic, *(part for each in used for part in (each.usage, each.limit)))
+
+
+def _limit(record: Throttle) -> tuple[str, tuple[float, ...]]:
+    figures = tuple(getattr(record, column) for column in LIMIT)
+    return limit_name(record.level, record.limit), figures
+
+
+def _with_namespace(bundle: str | None) -> Iterator[str]:
+    """A bundle, its namespace and its tenant."""
+    if bundle:
+        yield bundle
+        try:
+            namespace, _ = split_bundle_name(bundle)
+        except BadInputError:
+            return
+        yield namespace
+        yield namespace.partition("/")[0]
+
+
+def _of_decision(record: Decision) -> Iterator[str]:
+    yield from _with_namespace(record.bundle)
+    if record.what not in (None, CLUSTER):
+        yield from _with_namespace(record.what)
+    yield from filter(None, (record.source, record.destination, record.owner))
+
+
+def _of_step(record: OwnershipStep) -> Iterator[str]:
+    yield from _with_namespace(record.bundle)
+    yield from filter(None, (record.broker, record.parent, record.destination))
+
+
+def _of_change(record: AuditedChange) -> Iterator[str]:
+    yield from filter(None, (record.role, record.proxied))
+    yield from _named_by_path(record.path or "")
+
+
+def _named_by_path(path: str) -> Iterator[str]:
+    """What a stored document is about."""
+    for root in (paths.TOPIC_POLICIES, paths.PARTITIONED_TOPICS, paths.MANAGED_LEDGERS):
+        parts = path.removeprefix(f"{root}/").split("/")
+        if path.startswith(f"{root}/") and len(parts) >= 4:
+            tenant, namespace, domain, topic = parts[:4]
+            yield from (tenant, f"{tenant}/{namespace}")
+            yield f"{domain}://{tenant}/{namespace}/{paths.decode(topic)}"
+    for root in (paths.POLICIES, paths.LOCAL_POLICIES):
+        if path.startswith(f"{root}/"):
+            parts = path.removeprefix(f"{root}/").split("/")
+            yield from (parts[0], "/".join(parts[:2]))
+    if path.startswith(f"{paths.PINS}/"):
+        yield from _with_namespace(paths.decode(paths.last(path)))
+    if path.startswith(f"{paths.CORDONS}/"):
+        yield paths.decode(paths.last(path))
+    if path.startswith(f"{paths.RESOURCE_QUOTAS}/"):
+        yield from _with_namespace(path.removeprefix(f"{paths.RESOURCE_QUOTAS}/"))
+
+
+def _same(record: Decision) -> Hashable:
+    """Of skips: a leader says the same every cycle."""
+    if record.action != "skip":
+        return None
+    return (record.broker, record.epoch, record.strategy, record.what, record.code)
+
+
+def about_topic(topic: str) -> str:
+    """The name under which the archive has a topic. Raises `BadInputError`."""
+    return str(TopicName.parse(topic))
+
+
+ARCHIVED: Catalogue = {
+    BrokerLoad.kind: FiguresOf(BROKER, _broker),
+    BundleLoad.kind: FiguresOf(BUNDLE, _row("bundle", BUNDLE)),
+    TopicLoad.kind: FiguresOf(TOPIC, _row("topic", TOPIC)),
+    Throttle.kind: FiguresOf(LIMIT, _limit),
+    Decision.kind: EventsOf(_of_decision, _same),
+    OwnershipStep.kind: EventsOf(_of_step),
+    AuditedChange.kind: EventsOf(_of_change),
+}

@@ -1,0 +1,248 @@
+"""A broker's archive: its records, so that anybody may ask what was, without the nightly job.
+
+A thread of its own writes them, from a bounded queue. Whatever becomes of the file, the broker goes
+on: what cannot be written is dropped and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.files.worker import Worker
+from loadmanager.kit.history.archive_answers import (
+    ArchivedEvents,
+    ArchivedMoment,
+    ArchivedSeries,
+)
+from loadmanager.kit.history.archive_file import ArchiveFile, OtherFormatError, put_aside
+from loadmanager.kit.history.archive_reader import ArchiveReader
+from loadmanager.kit.history.catalogue import Catalogue
+from loadmanager.kit.history.layout import cluster_folder, safe_name
+from loadmanager.kit.history.port import HistoryRecord
+from loadmanager.kit.history.settings import HistorySettings
+from loadmanager.kit.logger import get_logger
+from loadmanager.kit.telemetry import Sample, counter, gauge
+from loadmanager.kit.units import DAY_MS
+
+T = TypeVar("T")
+
+WRITE_S = 1.0
+"""How often records are written."""
+AGAIN_S = 10.0
+"""How long a file that fails is left alone."""
+TIDY_S = 60.0
+"""How often the bounds are looked at."""
+SIGN_S = 10.0
+"""How often the file is told that there was nothing to write."""
+WAITING_MAX = 50_000
+"""Records that wait to be written; more are dropped and counted."""
+AT_ONCE = 2_000
+"""Records of one transaction."""
+CLOSE_S = 2.0
+ASKED_MAX = 16
+"""Questions that wait; more are refused."""
+FOLDER, ENDING = "archive", ".sqlite"
+
+WRITTEN = counter("loadmanager_archive_records", "Records written to the archive")
+DROPPED = counter(
+    "loadmanager_archive_dropped_records",
+    "Records that the archive lacks: it could not keep up, or was broken",
+)
+FAILURES = counter("loadmanager_archive_failures", "Times that the archive could not be written")
+FORGOTTEN = counter(
+    "loadmanager_archive_forgotten_rows",
+    "Rows of the archive that were deleted before their time, to keep within its size",
+)
+BYTES = gauge("loadmanager_archive_bytes", "Bytes of the archive that are in use")
+
+log = get_logger("archive")
+
+
+class Archive:
+    """The records of one broker, and the answers from them."""
+
+    def __init__(
+        self,
+        settings: HistorySettings,
+        catalogue: Catalogue,
+        *,
+        cluster: str,
+        broker: str,
+        clock: Clock,
+        again_s: float = AGAIN_S,
+        waiting_max: int = WAITING_MAX,
+    ) -> None:
+        self._again_after_s, self._waiting_max = again_s, waiting_max
+        folder = Path(settings.directory) / cluster_folder(safe_name(cluster)) / FOLDER
+        self._path = folder / (safe_name(broker) + ENDING)
+        self._catalogue, self._broker, self._clock = catalogue, broker, clock
+        self._days, self._bytes_max = settings.archive_days, settings.archive_bytes_max
+        self._queue: deque[HistoryRecord] = deque()
+        self._file: ArchiveFile | None = None
+        self._wake = threading.Event()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        self._asking, self._asked = Worker("ask-archive"), 0
+        self._again_s = self._tidy_s = self._sign_s = 0.0
+        self._failing = False
+        self.written = self.dropped = self.failures = self.forgotten = self.bytes_used = 0
+
+    # Of the event loop
+
+    def append(self, *records: HistoryRecord) -> None:
+        """Have records written soon. Never blocks or raises: it drops what there is no room for."""
+        for record in records:
+            if record.kind not in self._catalogue:
+                continue
+            if len(self._queue) >= self._waiting_max or self._closing:
+                self.dropped += 1
+                continue
+            self._queue.append(record)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread = threading.Thread(target=self._work, name="archive", daemon=True)
+        self._thread.start()
+
+    async def close(self) -> None:
+        """Write what waits, for `CLOSE_S` at most."""
+        self._closing = True
+        self._wake.set()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join, CLOSE_S)
+        self._asking.close()
+
+    async def events(
+        self, kinds: Sequence[str], about: str | None, since_ms: int, until_ms: int, limit: int
+    ) -> ArchivedEvents:
+        """See `ArchiveReader.events`. Raises `OperationalError`, as what follows does."""
+        return await self._ask(lambda file: file.events(kinds, about, since_ms, until_ms, limit))
+
+    async def moment(self, at_ms: int, kinds: Sequence[str]) -> ArchivedMoment:
+        """See `ArchiveReader.moment`."""
+        return await self._ask(lambda file: file.moment(at_ms, kinds))
+
+    async def series(
+        self, kind: str, name: str, since_ms: int, until_ms: int, limit: int
+    ) -> ArchivedSeries:
+        """See `ArchiveReader.series`."""
+        return await self._ask(lambda file: file.series(kind, name, since_ms, until_ms, limit))
+
+    async def _ask(self, question: Callable[[ArchiveReader], T]) -> T:
+        if self._asked >= ASKED_MAX:
+            raise OperationalError("too much is asked of the archive at once; try again")
+        self._asked += 1
+        try:
+            reader = ArchiveReader(self._path, self._broker, self._catalogue)
+            return await self._asking.run(lambda: question(reader))
+        finally:
+            self._asked -= 1
+
+    def samples(self) -> Iterator[Sample]:
+        """The archive's metrics."""
+        yield WRITTEN.sample(self.written)
+        yield DROPPED.sample(self.dropped)
+        yield FAILURES.sample(self.failures)
+        yield FORGOTTEN.sample(self.forgotten)
+        yield BYTES.sample(self.bytes_used)
+
+    # Of the thread
+
+    def _work(self) -> None:
+        while True:
+            self._wake.wait(WRITE_S)
+            closing = self._closing
+            self._step()
+            if closing:
+                if self._file is not None:
+                    self._file.close()
+                return
+
+    def _step(self) -> None:
+        """Write what waits. Whatever happens, the thread goes on."""
+        now_s = time.monotonic()
+        if now_s < self._again_s and not self._closing:
+            return
+        try:
+            self._write(now_s)
+        except Exception as error:  # noqa: BLE001 - a bug costs the archive only
+            self._failed(error)
+            self._again_s = now_s + self._again_after_s
+            return
+        if self._failing:
+            self._failing = False
+            log.info("the archive can be written again", dropped=self.dropped)
+
+    def _write(self, now_s: float) -> None:
+        now_ms = self._clock.now_ms()
+        if self._file is not None and not self._file.there:
+            self._let_go()
+        if self._file is None:
+            self._file = self._opened(now_ms)
+        while self._queue:
+            count = min(AT_ONCE, len(self._queue))
+            self._write_some([self._queue[index] for index in range(count)], now_ms)
+            for _ in range(count):
+                self._queue.popleft()
+            self._sign_s = now_s + SIGN_S
+        if now_s >= self._sign_s:
+            self._file.write((), now_ms, self.dropped)
+            self._sign_s = now_s + SIGN_S
+        if now_s >= self._tidy_s:
+            self._file.roll_up(now_ms)
+            since_ms = now_ms - round(self._days * DAY_MS)
+            self.forgotten += self._file.retain(since_ms, self._bytes_max)
+            self.bytes_used = self._file.size
+            self._tidy_s = now_s + TIDY_S
+
+    def _write_some(self, records: list[HistoryRecord], now_ms: int) -> None:
+        assert self._file is not None
+        try:
+            self._file.write(records, now_ms, self.dropped)
+        except (OSError, sqlite3.Error):
+            raise  # they are tried again
+        except Exception:
+            for _ in records:  # they would fail again
+                self._queue.popleft()
+            self.dropped += len(records)
+            raise
+        self.written += len(records)
+
+    def _opened(self, now_ms: int) -> ArchiveFile:
+        try:
+            return ArchiveFile(self._path, self._catalogue, now_ms)
+        except OtherFormatError as error:
+            aside = put_aside(self._path)
+            log.warning(
+                "the archive cannot be used: a new one begins, and the old one is put aside",
+                file=str(aside),
+                reason=str(error),
+            )
+        return ArchiveFile(self._path, self._catalogue, now_ms)
+
+    def _let_go(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _failed(self, error: Exception) -> None:
+        self.failures += 1
+        self._let_go()
+        if not self._failing:
+            self._failing = True
+            log.error(
+                "the archive cannot be written: records of this time may be missing there; the "
+                "history has them",
+                file=str(self._path),
+                error=str(error),
+                kind=type(error).__name__,
+            )

@@ -1,0 +1,89 @@
+"""What an archive answers: events, loads at one moment, and loads over a time.
+
+Times are milliseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loadmanager.kit.model import Shape
+
+
+class RecordedSpan(Shape):
+    """A time in which a broker wrote its archive. Before, between and after such times it did not
+    run, or its archive was broken.
+    """
+
+    begin: int
+    end: int
+    dropped: int = 0
+    """Records of this time that were dropped: the archive could not keep up, or was broken."""
+
+
+class ArchivePart(Shape, kw_only=True):
+    """The part of one broker."""
+
+    part: str
+    """The broker that wrote it."""
+    recorded: list[RecordedSpan]
+    """The times that it covers, within the time that was asked for."""
+    cut_off: bool = False
+    """Whether more matches than was asked for."""
+
+
+class ArchivedEvent(Shape):
+    """One record that is no load: a decision, a step of ownership, a change, a member."""
+
+    id: int
+    """Unique within the part."""
+    kind: str
+    ts: int
+    last: int
+    """The last time that the same was recorded; `ts` if it was once."""
+    times: int
+    record: dict[str, Any]
+    """The record as the history has it."""
+
+
+class ArchivedEvents(ArchivePart, kw_only=True):
+    """Events, the newest first."""
+
+    events: list[ArchivedEvent]
+
+
+class ArchivedLoads(Shape):
+    """The figures of everything that a broker recorded at one moment, of one kind."""
+
+    kind: str
+    broker: str
+    ts: int
+    """The end of the time of which these are the averages."""
+    span_ms: int
+    """How long it was."""
+    columns: list[str]
+    figures: dict[str, list[float]]
+    """Name → its figures, in the order of the columns."""
+
+
+class ArchivedMoment(ArchivePart, kw_only=True):
+    """Loads at one moment."""
+
+    at: int
+    loads: list[ArchivedLoads]
+
+
+class ArchivedPoint(Shape):
+    """The figures of what was asked for, at one moment."""
+
+    ts: int
+    span_ms: int
+    broker: str
+    figures: list[float]
+
+
+class ArchivedSeries(ArchivePart, kw_only=True):
+    """The loads of one thing, the oldest first."""
+
+    columns: list[str]
+    points: list[ArchivedPoint]

@@ -1,0 +1,218 @@
+"""Answers questions from the file of an archive, also from one that another broker left; blocking,
+so that a thread calls it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import numpy as np
+
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.history.archive_answers import (
+    ArchivedEvent,
+    ArchivedEvents,
+    ArchivedLoads,
+    ArchivedMoment,
+    ArchivedPoint,
+    ArchivedSeries,
+    RecordedSpan,
+)
+from loadmanager.kit.history.archive_file import COARSE_MS, FOLD_MS, FORMAT
+from loadmanager.kit.history.catalogue import Catalogue, FiguresOf
+from loadmanager.kit.history.figures import unpacked
+
+QUESTION_S = 3.0
+"""A question that takes longer is refused."""
+STEPS = 10_000
+"""SQLite's steps between two looks at the clock."""
+NEAR_MS = 300_000
+"""The last loads before a moment stand for it when nothing newer was recorded for so long."""
+RUNS_MAX = 100
+
+
+class ArchiveReader:
+    """Reads one file, within `QUESTION_S`. Raises `OperationalError`."""
+
+    def __init__(self, path: Path, part: str, catalogue: Catalogue) -> None:
+        """`part`: the broker that wrote it."""
+        self._path, self._part, self._catalogue = path, part, catalogue
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        end_s = time.monotonic() + QUESTION_S
+        try:
+            uri = f"file:{quote(str(self._path.absolute()))}?mode=ro"
+            db = sqlite3.connect(uri, uri=True, timeout=QUESTION_S, isolation_level=None)
+        except sqlite3.Error as error:
+            raise OperationalError(f"the archive of {self._part} cannot be read: {error}") from None
+        try:
+            db.set_progress_handler(lambda: time.monotonic() > end_s, STEPS)
+            if db.execute("PRAGMA user_version").fetchone()[0] != FORMAT:
+                raise OperationalError(f"the archive of {self._part} is of another version")
+            db.execute("BEGIN")  # one picture for all that follows
+            yield db
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
+                text = f"it takes more than {QUESTION_S:g} s; ask for a shorter time"
+                raise OperationalError(text) from None
+            raise OperationalError(f"the archive of {self._part} cannot be read: {error}") from None
+        except ValueError as error:
+            raise OperationalError(f"the archive of {self._part} is damaged: {error}") from None
+        finally:
+            db.close()
+
+    def _recorded(self, db: sqlite3.Connection, since_ms: int, until_ms: int) -> list[RecordedSpan]:
+        """When it was written, within a time; not before the oldest record that is left."""
+        (oldest,) = db.execute(
+            "SELECT min(ts) FROM (SELECT min(ts) AS ts FROM event UNION ALL "
+            "SELECT min(ts - span) FROM sample)"
+        ).fetchone()
+        rows = db.execute(
+            "SELECT began, ended, dropped FROM run WHERE began <= ? AND ended >= ? "
+            "ORDER BY began DESC LIMIT ?",
+            (until_ms, max(since_ms, oldest or 0), RUNS_MAX),
+        ).fetchall()
+        return [
+            RecordedSpan(begin=max(began, oldest or began), end=ended, dropped=dropped)
+            for began, ended, dropped in reversed(rows)
+        ]
+
+    def events(
+        self, kinds: Sequence[str], about: str | None, since_ms: int, until_ms: int, limit: int
+    ) -> ArchivedEvents:
+        """Events of some kinds (none: all) about something (None: everything), the newest first."""
+        places = ",".join("?" * len(kinds))
+        of_kinds = f"AND e.kind IN ({places}) " if kinds else ""
+        table = "event e" if about is None else "about a JOIN event e ON e.id = a.event"
+        head = "e" if about is None else "a"
+        named = "" if about is None else "a.name = (SELECT id FROM name WHERE text = ?) AND "
+        text = (
+            f"SELECT e.id, e.kind, e.ts, e.last, e.times, e.record FROM {table} "
+            f"WHERE {named}{head}.ts BETWEEN ? AND ? AND e.last >= ? {of_kinds}"
+            f"ORDER BY {head}.ts DESC, e.id DESC LIMIT ?"
+        )
+        values = [since_ms - FOLD_MS, until_ms, since_ms, *kinds, limit + 1]
+        with self._opened() as db:
+            rows = db.execute(text, [*([] if about is None else [about]), *values]).fetchall()
+            return ArchivedEvents(
+                part=self._part,
+                recorded=self._recorded(db, since_ms, until_ms),
+                cut_off=len(rows) > limit,
+                events=[_event(row) for row in rows[:limit]],
+            )
+
+    def moment(self, at_ms: int, kinds: Sequence[str]) -> ArchivedMoment:
+        """The loads of some kinds at a moment: averages over a time that it lies in, else the last
+        ones before.
+        """
+        loads = []
+        with self._opened() as db:
+            for kind in kinds:
+                rule = self._catalogue.get(kind)
+                if isinstance(rule, FiguresOf):
+                    for broker, ts, span in _nearest(db, kind, at_ms):
+                        loads.append(_loads(db, kind, rule, (broker, ts, span)))
+            recorded = self._recorded(db, at_ms, at_ms)
+        return ArchivedMoment(part=self._part, recorded=recorded, at=at_ms, loads=loads)
+
+    def series(
+        self, kind: str, name: str, since_ms: int, until_ms: int, limit: int
+    ) -> ArchivedSeries:
+        """The loads of one thing, or the sums of all whose names begin with `name` if it ends in a
+        slash.
+        """
+        rule = self._catalogue.get(kind)
+        if not isinstance(rule, FiguresOf):
+            raise OperationalError(f"{kind} is no kind of load")
+        points = list[ArchivedPoint]()
+        with self._opened() as db:
+            last = "SELECT id FROM name WHERE text = ?"
+            values = [name]
+            if name.endswith("/"):
+                last = "SELECT id FROM name WHERE text >= ? AND text < ?"
+                values = [name, _next(name)]
+            ids = np.array([row[0] for row in db.execute(last, values)], dtype=np.uint32)
+            rows = db.execute(
+                "SELECT s.ts, s.span, n.text, s.figures FROM sample s JOIN name n ON n.id=s.broker "
+                "WHERE s.kind=? AND s.ts BETWEEN ? AND ? ORDER BY s.ts, s.broker",
+                (kind, since_ms, until_ms),
+            )
+            for ts, span, broker, data in rows if len(ids) else ():
+                _, chosen = unpacked(data, len(rule.columns), ids)
+                if not len(chosen):
+                    continue
+                figures = [float(figure) for figure in chosen.sum(axis=0)]
+                point = ArchivedPoint(ts=ts, span_ms=span, broker=broker, figures=figures)
+                before = points[-1] if points else None
+                if before is not None and (before.ts, before.broker) == (ts, broker):
+                    before.figures = [a + b for a, b in zip(before.figures, figures, strict=True)]
+                else:
+                    points.append(point)
+            recorded = self._recorded(db, since_ms, until_ms)
+        return ArchivedSeries(
+            part=self._part,
+            recorded=recorded,
+            cut_off=len(points) > limit,
+            columns=list(rule.columns),
+            points=points[-limit:],
+        )
+
+
+def _event(row: tuple[int, str, int, int, int, bytes]) -> ArchivedEvent:
+    number, kind, ts, last, times, record = row
+    fields: dict[str, Any] = msgspec.json.decode(record)
+    return ArchivedEvent(id=number, kind=kind, ts=ts, last=last, times=times, record=fields)
+
+
+def _nearest(db: sqlite3.Connection, kind: str, at_ms: int) -> list[tuple[int, int, int]]:
+    """Broker, time and span of the loads that stand for a moment."""
+    rows = db.execute(
+        "SELECT DISTINCT broker, ts, span FROM sample WHERE kind=? AND ts BETWEEN ? AND ? "
+        "ORDER BY ts",
+        (kind, at_ms - NEAR_MS, at_ms + COARSE_MS),
+    ).fetchall()
+    chosen: dict[int, tuple[int, int, int]] = {}
+    for broker, ts, span in rows:
+        before = chosen.get(broker)
+        if ts <= at_ms or (ts - span < at_ms and (before is None or before[1] < at_ms)):
+            chosen[broker] = (broker, ts, span)
+    return sorted(chosen.values())
+
+
+def _loads(
+    db: sqlite3.Connection, kind: str, rule: FiguresOf, moment: tuple[int, int, int]
+) -> ArchivedLoads:
+    broker, ts, span = moment
+    (name,) = db.execute("SELECT text FROM name WHERE id=?", (broker,)).fetchone()
+    figures: dict[str, list[float]] = {}
+    rows = db.execute(
+        "SELECT figures FROM sample WHERE kind=? AND ts=? AND broker=? AND span=?",
+        (kind, ts, broker, span),
+    ).fetchall()
+    for (data,) in rows:
+        ids, table = unpacked(data, len(rule.columns))
+        texts = dict(
+            db.execute(
+                "SELECT id, text FROM name WHERE id IN (SELECT value FROM json_each(?))",
+                (msgspec.json.encode(ids.tolist()).decode(),),
+            )
+        )
+        for number, row in zip(ids.tolist(), table.tolist(), strict=True):
+            if number in texts:
+                figures[texts[number]] = row
+    return ArchivedLoads(
+        kind=kind, broker=name, ts=ts, span_ms=span, columns=list(rule.columns), figures=figures
+    )
+
+
+def _next(prefix: str) -> str:
+    """The first text after all that begin with a prefix."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)

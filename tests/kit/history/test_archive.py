@@ -1,0 +1,443 @@
+"""Archives in real SQLite files: what is written is answered, within their bounds; a file that is
+broken, full, locked or of another version costs nothing but itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from loadmanager.engine.history.archived import ARCHIVED
+from loadmanager.engine.history.records import BundleLoad, Decision, OwnershipStep, Record
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.history.archive import Archive
+from loadmanager.kit.history.archive_file import COARSE_MS, ArchiveFile
+from loadmanager.kit.history.archive_reader import ArchiveReader
+from loadmanager.kit.history.figures import packed, unpacked
+from loadmanager.kit.history.settings import HistorySettings
+from loadmanager.kit.units import DAY_MS
+
+NOW = 1_795_132_800_000
+MINUTE = 60_000
+BUNDLE = "acme/orders/0x00000000_0x80000000"
+OTHER = "acme/other/0x00000000_0x80000000"
+BROKER = "b1:8080"
+
+
+class Clock:
+    """Time that tests set."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def now_ms(self) -> int:
+        """Milliseconds."""
+        return self.now
+
+    def monotonic_s(self) -> float:
+        """Seconds."""
+        return self.now / 1000
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds."""
+        return self.now * 1_000_000
+
+
+def a_load(ts: int, bundle: str = BUNDLE, rate: float = 10.0, broker: str = BROKER) -> BundleLoad:
+    """The load of a bundle in one minute."""
+    return BundleLoad(
+        ts=ts, broker=broker, interval_ms=MINUTE, bundle=bundle, msg_rate_in=rate, topics=2
+    )
+
+
+def a_step(ts: int, bundle: str = BUNDLE, after: str = "Owned") -> OwnershipStep:
+    """A step of a bundle."""
+    return OwnershipStep(
+        ts=ts, broker=BROKER, bundle=bundle, before="Free", after=after, reason="lookup"
+    )
+
+
+def a_skip(ts: int, code: str = "GracePeriod") -> Decision:
+    """A reason not to move."""
+    return Decision(
+        ts=ts,
+        broker=BROKER,
+        epoch=1,
+        cycle=ts // MINUTE,
+        strategy="S",
+        action="skip",
+        what=BUNDLE,
+        code=code,
+        reason=f"{code} at {ts}",
+    )
+
+
+@contextmanager
+def a_file(folder: Path) -> Iterator[ArchiveFile]:
+    """A file, open."""
+    file = ArchiveFile(folder / "b1.sqlite", ARCHIVED, NOW)
+    yield file
+    file.close()
+
+
+def a_reader(folder: Path) -> ArchiveReader:
+    """Reads that file."""
+    return ArchiveReader(folder / "b1.sqlite", BROKER, ARCHIVED)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2**32 - 1), st.floats(0, 2.0**100, width=32), st.integers(0, 65_536)
+        ),
+        unique_by=lambda row: row[0],
+    )
+)
+def test_figures_come_back(rows: list[tuple[int, float, int]]) -> None:
+    """Whole numbers are exact, others are within 0.002 %; also of one thing alone."""
+    table = np.array([row[1:] for row in rows], dtype=np.float32).reshape(len(rows), 2)
+    data = packed([row[0] for row in rows], table)
+    ids, figures = unpacked(data, 2)
+    assert ids.tolist() == [row[0] for row in rows]
+    assert figures[:, 1].tolist() == [row[2] for row in rows]
+    assert np.allclose(figures[:, 0], table[:, 0], rtol=2e-5, atol=1e-40)
+    for index, row in enumerate(rows[:3]):
+        chosen, figures_of_it = unpacked(data, 2, np.array([row[0]], dtype=np.uint32))
+        assert chosen.tolist() == [row[0]]
+        assert figures_of_it.tolist() == [figures[index].tolist()]
+
+
+def test_events_are_found_by_what_they_are_about(tmp_path: Path) -> None:
+    """By bundle, namespace, tenant and broker; the newest first; within a time."""
+    with a_file(tmp_path) as file:
+        file.write([a_step(NOW + i, (BUNDLE, OTHER)[i % 2]) for i in range(10)], NOW + 10, 0)
+        reader = a_reader(tmp_path)
+        of_bundle = reader.events((), BUNDLE, 0, NOW + 99, 3)
+        assert [event.ts - NOW for event in of_bundle.events] == [8, 6, 4]
+        assert of_bundle.cut_off
+        assert of_bundle.events[0].record["bundle"] == BUNDLE
+        for name, count in (("acme", 10), ("acme/other", 5), (BROKER, 10), ("acm", 0)):
+            assert len(reader.events((), name, 0, NOW + 99, 50).events) == count
+        assert [e.ts - NOW for e in reader.events((), None, NOW + 3, NOW + 4, 9).events] == [4, 3]
+        assert reader.events(("decision",), BUNDLE, 0, NOW + 99, 3).events == []
+
+
+def test_the_same_reason_again_is_counted(tmp_path: Path) -> None:
+    """It is one event with the last figures, found at every moment of it; another one ends it."""
+    with a_file(tmp_path) as file:
+        for minute in range(30):
+            file.write([a_skip(NOW + minute * MINUTE)], NOW, 0)
+        file.write([a_skip(NOW + 30 * MINUTE, "Pinned")], NOW, 0)
+        events = a_reader(tmp_path).events(("decision",), BUNDLE, NOW + 20 * MINUTE, NOW * 2, 9)
+    assert [(event.times, event.record["code"]) for event in events.events] == [
+        (1, "Pinned"),
+        (30, "GracePeriod"),
+    ]
+    assert events.events[1].record["reason"] == f"GracePeriod at {NOW + 29 * MINUTE}"
+    assert events.events[1].last == NOW + 29 * MINUTE
+
+
+def test_loads_of_a_moment(tmp_path: Path) -> None:
+    """Those of the minute that it lies in, also when they were written in two parts."""
+    with a_file(tmp_path) as file:
+        for minute in range(10):
+            ts = NOW + minute * MINUTE
+            file.write([a_load(ts, rate=minute)], ts, 0)
+            file.write([a_load(ts, OTHER, rate=100 + minute)], ts, 0)
+        reader = a_reader(tmp_path)
+        (loads,) = reader.moment(NOW + 4 * MINUTE + 1, ["bundle_load"]).loads
+        assert (loads.ts, loads.span_ms) == (NOW + 5 * MINUTE, MINUTE)
+        assert {name: row[0] for name, row in loads.figures.items()} == {BUNDLE: 5, OTHER: 105}
+        (last,) = reader.moment(NOW + 11 * MINUTE, ["bundle_load"]).loads
+        assert last.ts == NOW + 9 * MINUTE
+        assert reader.moment(NOW + 60 * MINUTE, ["bundle_load"]).loads == []
+        series = reader.series("bundle_load", BUNDLE, NOW, NOW * 2, 100)
+        assert [point.figures[0] for point in series.points] == list(range(10))
+        sums = reader.series("bundle_load", "acme/", NOW, NOW * 2, 100)
+        assert [point.figures[0] for point in sums.points] == [100 + 2 * i for i in range(10)]
+
+
+def test_old_loads_become_quarters_of_an_hour(tmp_path: Path) -> None:
+    """Averages of what was there take their place after a day, and answer as well."""
+    begin = NOW // COARSE_MS * COARSE_MS
+    with a_file(tmp_path) as file:
+        for minute in range(1, 31):
+            ts = begin + minute * MINUTE
+            file.write([a_load(ts, rate=minute)], ts, 0)
+        file.roll_up(begin + DAY_MS + COARSE_MS + 1)
+        series = a_reader(tmp_path).series("bundle_load", BUNDLE, 0, NOW * 2, 100)
+        assert [point.span_ms for point in series.points] == [COARSE_MS] + [MINUTE] * 15
+        assert series.points[0].ts == begin + COARSE_MS
+        assert series.points[0].figures[0] == pytest.approx(8)
+        (loads,) = a_reader(tmp_path).moment(begin + 7 * MINUTE, ["bundle_load"]).loads
+        assert loads.span_ms == COARSE_MS
+
+
+def test_it_stays_within_age_and_size(tmp_path: Path) -> None:
+    """What is too old goes; then the oldest, until the size is right, and the disk gets it back."""
+    with a_file(tmp_path) as file:
+        for minute in range(3_000):
+            ts = NOW + minute * MINUTE
+            bundles = [f"t/n{minute}/0x{i:08x}_0x{i + 1:08x}" for i in range(5)]
+            file.write([a_load(ts, each, i) for i, each in enumerate(bundles)], ts, 0)
+            file.write([a_step(ts, each) for each in bundles], ts, 0)
+        before = file.size
+        assert file.retain(NOW + 1_000 * MINUTE, 1 << 40) == 0
+        after = file.size
+        assert after < before * 0.75
+        assert file.retain(NOW, after // 2) > 0
+        assert file.size <= after // 2
+        answer = a_reader(tmp_path).events((), None, 0, NOW * 2, 10_000)
+        assert answer.events[0].ts == ts
+        assert answer.recorded[0].begin >= NOW + 1_000 * MINUTE
+    assert (tmp_path / "b1.sqlite").stat().st_size <= after // 2 + (64 << 10)
+    with sqlite3.connect(tmp_path / "b1.sqlite") as db:
+        (names,) = db.execute("SELECT count(*) FROM name").fetchone()
+    assert names < 3_000 * 6
+
+
+# The thread
+
+
+@asynccontextmanager
+async def an_archive(folder: Path, **more: Any) -> AsyncIterator[Archive]:
+    """An archive that is written."""
+    where = HistorySettings(directory=str(folder))
+    archive = Archive(
+        where, ARCHIVED, cluster="c", broker=BROKER, clock=Clock(), **{"again_s": 0.1, **more}
+    )
+    archive.start()
+    try:
+        yield archive
+    finally:
+        await archive.close()
+
+
+def path_in(folder: Path) -> Path:
+    """Its file."""
+    return folder / "cluster=c" / "archive" / "b1_8080.sqlite"
+
+
+async def until(condition: Callable[[], bool], within_s: float = 30.0) -> None:
+    """Wait until it is so."""
+    end_s = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end_s
+        await asyncio.sleep(0.01)
+
+
+async def test_what_is_appended_is_answered(tmp_path: Path) -> None:
+    """Within seconds; other kinds are left out; what closing leaves is written."""
+
+    class Other(Record):
+        kind = "other"
+
+    async with an_archive(tmp_path) as archive:
+        archive.append(a_step(NOW), Other(ts=NOW, broker=BROKER))
+        await until(lambda: archive.written == 1)
+        assert len((await archive.events((), BUNDLE, 0, NOW, 10)).events) == 1
+        archive.append(a_step(NOW + 1))
+    async with an_archive(tmp_path) as archive:
+        await until(lambda: archive.bytes_used > 0)
+        answer = await archive.events((), BUNDLE, 0, NOW + 1, 10)
+        assert len(answer.events) == 2
+        assert len(answer.recorded) == 2
+        assert archive.dropped == 0
+
+
+async def test_the_file_is_ours_alone(tmp_path: Path) -> None:
+    """As those of the history."""
+    async with an_archive(tmp_path) as archive:
+        await until(lambda: archive.bytes_used > 0)
+    assert path_in(tmp_path).stat().st_mode & 0o077 == 0
+
+
+async def test_a_locked_file_is_waited_for(tmp_path: Path) -> None:
+    """Nothing is lost as long as there is room; one line is logged, not one for each try."""
+    async with an_archive(tmp_path) as archive:
+        await until(lambda: archive.bytes_used > 0)
+        other = sqlite3.connect(path_in(tmp_path), isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with capture_logs() as logs:
+            archive.append(a_step(NOW))
+            await until(lambda: archive.failures >= 2)
+            assert archive.written == 0
+            other.execute("ROLLBACK")
+            await until(lambda: archive.written == 1)
+            other.close()
+        assert [line["log_level"] for line in logs] == ["error", "info"]
+        assert "locked" in logs[0]["error"]
+        assert archive.dropped == 0
+
+
+async def test_what_does_not_fit_is_dropped(tmp_path: Path) -> None:
+    """It is counted, and the answers say so."""
+    async with an_archive(tmp_path, waiting_max=10) as archive:
+        archive.append(*(a_step(NOW + i) for i in range(25)))
+        assert archive.dropped >= 5
+        await until(lambda: archive.written == 25 - archive.dropped)
+        answer = await archive.events((), None, 0, NOW * 2, 10)
+        assert answer.recorded[-1].dropped == archive.dropped
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b"no database at all" * 500, "not a database"), (None, "format 99"), (b"", None)],
+)
+async def test_a_file_that_cannot_be_used_is_put_aside(
+    tmp_path: Path, content: bytes | None, reason: str | None
+) -> None:
+    """Also one of a later version; a new one begins. An empty file is none."""
+    path = path_in(tmp_path)
+    path.parent.mkdir(parents=True)
+    if content is None:
+        with sqlite3.connect(path) as db:
+            db.execute("PRAGMA user_version=99")
+    else:
+        path.write_bytes(content)
+    before = path.read_bytes()
+    with capture_logs() as logs:
+        async with an_archive(tmp_path) as archive:
+            archive.append(a_step(NOW))
+            await until(lambda: archive.written == 1)
+            assert len((await archive.events((), None, 0, NOW, 10)).events) == 1
+    aside = path.with_suffix(".aside")
+    assert aside.exists() == (reason is not None)
+    if reason is not None:
+        assert aside.read_bytes() == before
+        assert reason in logs[0]["reason"]
+
+
+async def test_a_file_that_is_deleted_begins_anew(tmp_path: Path) -> None:
+    """The thread notices, and makes another."""
+    async with an_archive(tmp_path) as archive:
+        await until(lambda: archive.bytes_used > 0)
+        path_in(tmp_path).unlink()
+        archive.append(a_step(NOW))
+        await until(lambda: path_in(tmp_path).exists() and archive.written == 1)
+        assert len((await archive.events((), None, 0, NOW, 10)).events) == 1
+
+
+async def test_pages_that_break_later_cost_the_file(tmp_path: Path) -> None:
+    """Garbage in the middle of a file that is open: it is closed, put aside, and begins anew."""
+    async with an_archive(tmp_path) as archive:
+        archive.append(*(a_step(NOW + i, f"t/n{i}/0x00000000_0x80000000") for i in range(2_000)))
+        await until(lambda: archive.written == 2_000 and archive.bytes_used > 0)
+    with path_in(tmp_path).open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (path_in(tmp_path).stat().st_size - 4096))
+    async with an_archive(tmp_path) as archive:
+        archive.append(a_step(NOW + 5_000))
+        await until(lambda: archive.written == 1)
+        assert len((await archive.events((), None, 0, NOW * 2, 10)).events) == 1
+
+
+async def test_without_a_file_there_is_a_reason() -> None:
+    """A folder that cannot be made: records wait, questions are refused in words."""
+    where = HistorySettings(directory="/proc/nowhere")
+    archive = Archive(where, ARCHIVED, cluster="c", broker=BROKER, clock=Clock())
+    archive.start()
+    await until(lambda: archive.failures == 1)
+    with pytest.raises(OperationalError, match="cannot be read"):
+        await archive.events((), None, 0, NOW, 10)
+    await archive.close()
+
+
+FULL = """
+import asyncio, resource, signal, sys
+from pathlib import Path
+sys.path[:0] = sys.argv[2:]
+from kit.history.test_archive import NOW, a_step, an_archive, until
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+async def main():
+    folder = Path(sys.argv[1])
+    async with an_archive(folder) as archive:
+        await until(lambda: archive.bytes_used > 0)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+        steps = [a_step(NOW + i, f"t/n{i}/0x00000000_0x80000000") for i in range(20_000)]
+        archive.append(*steps)
+        await until(lambda: archive.failures >= 2)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        await until(lambda: archive.written == 20_000)
+        print(archive.dropped)
+
+asyncio.run(main())
+"""
+
+
+def test_a_full_disk_costs_nothing_that_fits(tmp_path: Path) -> None:
+    """Files may not grow for a while: it is tried again until they may, and nothing is lost."""
+    command = [sys.executable, "-c", FULL, str(tmp_path), "tests"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    assert done.stdout.splitlines()[-1] == "0"
+
+
+KILLED = """
+import asyncio, sys
+from pathlib import Path
+sys.path[:0] = sys.argv[2:]
+from kit.history.test_archive import NOW, a_step, an_archive
+
+async def main():
+    async with an_archive(Path(sys.argv[1])) as archive:
+        number = 0
+        while True:
+            archive.append(a_step(NOW + number))
+            number += 1
+            if number == 5_000:
+                print("going", flush=True)
+            await asyncio.sleep(0.0005)
+
+asyncio.run(main())
+"""
+
+
+def _killed(folder: Path) -> None:
+    """A process writes for a while, and is killed."""
+    command = [sys.executable, "-c", KILLED, str(folder), "tests"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"going\n"
+        process.send_signal(signal.SIGKILL)
+
+
+async def test_a_killed_writer_leaves_a_good_file(tmp_path: Path) -> None:
+    """Everything up to the last second is there, and the next process goes on."""
+    _killed(tmp_path)
+    async with an_archive(tmp_path) as archive:
+        await until(lambda: archive.bytes_used > 0)
+        answer = await archive.events((), None, 0, NOW * 2, 10_000)
+        assert len(answer.events) > 1_000
+        assert [e.ts for e in answer.events] == sorted((e.ts for e in answer.events), reverse=True)
+        assert answer.events[-1].ts == NOW
+
+
+async def test_a_part_that_another_broker_left_can_be_read_while_it_is_written(
+    tmp_path: Path,
+) -> None:
+    """Readers and the writer do not wait for each other."""
+    async with an_archive(tmp_path) as archive:
+        for round_ in range(20):
+            archive.append(*(a_step(NOW + round_ * 100 + i) for i in range(100)))
+            reader = ArchiveReader(path_in(tmp_path), BROKER, ARCHIVED)
+            if archive.written:
+                written = archive.written
+                assert len(reader.events((), BUNDLE, 0, NOW * 2, 10_000).events) >= written
+            await asyncio.sleep(0.1)
+        await until(lambda: archive.written == 2_000)
+        assert archive.failures == 0
