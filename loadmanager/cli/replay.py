@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -22,11 +22,13 @@ from loadmanager.kit.errors import BadInputError, ConfigError
 from loadmanager.kit.settings import Settings, unknown_text
 from loadmanager.kit.text import printable
 from loadmanager.lab import candidates
+from loadmanager.lab.calibration import Calibration
 from loadmanager.lab.closed_loop import Costs, run
 from loadmanager.lab.days import DayOfLoad, DaySize, make_day
 from loadmanager.lab.exact import exactness, lines
 from loadmanager.lab.measures import WARM_UP_MINUTES, Measures, Minute, measure, ratio, settling
 from loadmanager.lab.picture import picture
+from loadmanager.lab.recorded import Recording
 from loadmanager.leader.strategy_keys import strategies_of
 
 EXAMPLES = """examples:
@@ -62,15 +64,26 @@ hot min: minutes of brokers above 85 %
 MB/s moved: traffic of the moved bundles, megabytes/s, the sum over all moves
 again: bundles that were moved twice within an hour
 pause s: seconds that clients were without an owner because of moves
-settle min: after an event, until the spread is usual again; - without an event"""
+settle min: after an event, until the spread is usual again; - without an event
+(as it was): what was recorded, by the sensors; nobody knows how long clients waited"""
 NO_CYCLES = 4
 OF_HISTORY = ("dates", "cluster", "exact")
 OF_SYNTHETIC = ("days", "seed", "hours", "brokers", "bundles", "unequal", "calm", "lies")
 OF_TRIALS = ("config", "overrides", "tried", "pause_s", "surge", "plot")
+AS_IT_WAS = "(as it was)"
+"""The row of what was recorded."""
 CONFIGURED = "configured"
 """What the candidate without a text is called."""
 BARS = "▁▂▃▄▅▆▇█"
 PLOT_WIDTH = 60
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """A recorded day, and the settings that were in force, or else those of --config."""
+
+    recording: Recording
+    in_force: StrategySettings
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
@@ -142,20 +155,36 @@ def command(
     texts = {text or CONFIGURED: text for text in tried or [""]}
     plans = {name: _settings(base, text, history) for name, text in texts.items()}
     costs = Costs(pause_s=pause_s, surge=surge)
-    days = _synthetic(**synthetic) if history is None else _recorded(history, cluster, dates, base)
-    results: dict[str, list[tuple[Measures, list[Minute]]]] = {name: [] for name in plans}
+    recordings = {} if history is None else _recorded(history, cluster, dates, base)
+    days = {date: each.recording.day for date, each in recordings.items()}
+    days = days or _synthetic(**synthetic)
+    results: dict[str, list[tuple[Measures, Sequence[Minute]]]] = {name: [] for name in plans}
     for name, day in track([(name, day) for day in days.values() for name in plans], "replaying"):
         minutes = run(day, plans[name], costs)
         results[name].append((measure(minutes), minutes))
+    if recordings:
+        happened = [each.recording.happened for each in recordings.values()]
+        results = {AS_IT_WAS: [(measure(day), day) for day in happened], **results}
+    calibrations = {
+        date: Calibration(
+            measure(each.recording.modelled),
+            measure(run(each.recording.day, each.in_force, costs)),
+            each.recording.fit.error,
+        )
+        for date, each in track(list(recordings.items()), "calibrating")
+    }
     if plot is not None:
         _draw(plot, picture({name: each[0][1] for name, each in results.items()}))
     if as_json:
         documents = [_document(name, days, result) for name, result in results.items()]
+        documents += [_calibration_document(date, each) for date, each in calibrations.items()]
         print(msgspec.json.encode(documents).decode())
     else:
         rows = [_row(text, [measures for measures, _ in each]) for text, each in results.items()]
         plots = [f"{_plot(each[0][1])}  {text}" for text, each in results.items()]
-        show(table(HEADERS, rows), LEGEND.splitlines(), ["spread over the first day:", *plots])
+        compared = [f"{date}: {each.text()}" for date, each in calibrations.items()]
+        spreads = ["spread over the first day:", *plots]
+        show(table(HEADERS, rows), LEGEND.splitlines(), *([compared] if compared else []), spreads)
     return 0
 
 
@@ -233,7 +262,7 @@ def _exactly(
 
 def _recorded(
     history: str, cluster: str | None, dates: Sequence[str], base: Settings
-) -> dict[str, DayOfLoad]:
+) -> dict[str, _Recorded]:
     """Date → day of a history; says how well their usage is understood, and which settings their
     leaders had instead of `base`.
     """
@@ -252,16 +281,29 @@ def _recorded(
         day = recording.day
         print(
             f"{date}: {day.minutes} minutes, {len(day.cores)} brokers, {len(day.bundles)} bundles; "
-            f"the bundles' bytes explain {recording.explained:.0%} of the brokers' usage"
+            f"the model explains {recording.fit.explained:.0%} of the brokers' usage"
             f"{recording.left_out_text}",
             file=sys.stderr,
         )
-        made[date] = day
+        keys = recorded_days.settings_in_force(source, name, date)
+        strategies = strategies_of(recorded_days.unweighted(base).with_overrides(keys or {}))
+        made[date] = _Recorded(recording, strategies)
     if not made:
         raise BadInputError(f"{history}: cluster {name} has no day that can be lived again")
     for text in recorded_days.other_settings(source, name, made, base):
         print(text, file=sys.stderr)
     return made
+
+
+def _calibration_document(date: str, calibration: Calibration) -> dict[str, Any]:
+    return {
+        "calibration": date,
+        "happened": asdict(calibration.happened),
+        "replayed": asdict(calibration.replayed),
+        "modelError": calibration.error,
+        "off": calibration.off,
+        "farOff": calibration.far_off,
+    }
 
 
 def _settings(base: Settings, text: str, history: str | None) -> StrategySettings:

@@ -144,7 +144,7 @@ def _prepared(
         tournament.add(date, recording.day)
         _say(
             f"{date}: {recording.day.minutes} minutes, {len(recording.day.bundles)} bundles; "
-            f"their bytes explain {recording.explained:.0%} of the brokers' usage"
+            f"the model explains {recording.fit.explained:.0%} of the brokers' usage"
             f"{recording.left_out_text}"
         )
     if not tournament.dates:

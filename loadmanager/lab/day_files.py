@@ -29,6 +29,7 @@ class _Rest(msgspec.Struct):
     bundles: tuple[str, ...]
     events: list[_Event]
     beside: float
+    slow: dict[str, float]
     owners: tuple[str, ...]
 
 
@@ -43,6 +44,7 @@ def dump(day: DayOfLoad) -> bytes:
         bundles=day.bundles,
         events=[_Event(**{**asdict(event), "kind": event.kind.value}) for event in day.events],
         beside=day.beside,
+        slow=dict(sorted(day.slow.items())),
         owners=day.owners,
     )
     file = io.BytesIO()
@@ -65,6 +67,7 @@ def load(data: bytes) -> DayOfLoad:
                 DayEvent(each.minute, Kind(each.kind), each.broker) for each in rest.events
             ),
             beside=rest.beside,
+            slow=rest.slow,
             owners=rest.owners,
             clients=arrays["clients"],
             cost=arrays["cost"],

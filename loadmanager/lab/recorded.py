@@ -1,16 +1,18 @@
 """A recorded day as one that can be lived again under other strategies.
 
 What every bundle carried comes from its owners' samples, in any version of the history. The history
-does not say what a bundle's bytes cost its broker: one cost for all bytes, and what a broker uses
-beside them, are fitted to the usage of all brokers; `Recording.explained` says how well that fits.
+does not say what a bundle's bytes cost its broker: the same model as the live leader's
+(`engine.load.usage_model`: an idle part, a cost for each class of namespaces, brokers that differ)
+is fitted to the usage of all brokers over the day (`lab.fitted`); `Recording.fit` says how well
+that explains it.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,10 @@ from loadmanager.engine.load.columns import Array
 from loadmanager.engine.load.reports import NUMBER_MAX
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.units import DAY_MS, MINUTE_MS
+from loadmanager.lab import fitted
 from loadmanager.lab.days import CPU_OF_A_CORE, DayEvent, DayOfLoad, Kind
+from loadmanager.lab.fitted import DayTraffic, Fit
+from loadmanager.lab.measures import Minute
 
 SILENT_MINUTES = 3
 """A broker without samples for longer than this was gone."""
@@ -32,8 +37,6 @@ MINUTES_MAX = 2 * 24 * 60
 TIMES_MS = range(MINUTE_MS << 30)
 """Times whose minute fits into 32 bits."""
 MINUTES_MIN = 30
-VARIES = 0.05
-"""Brokers whose bytes differ by less, as a part of the mean, say nothing about what bytes cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,12 @@ class Recording:
 
     day: DayOfLoad
     start_ms: int
-    explained: float
-    """The part of the variance of the brokers' usage that their bytes explain (R²)."""
+    fit: Fit
+    """What the brokers' usage is made of, and how well that explains it."""
+    modelled: tuple[Minute, ...]
+    """The same by the model, without the noise of sensors."""
+    happened: tuple[Minute, ...]
+    """The day as it was: usage as the sensors showed it, and bundles that changed their owner."""
     left_out: int
     """Samples with impossible figures, or of another day: a clock was wrong."""
 
@@ -98,19 +105,52 @@ class _Samples:
         means = (sums / np.maximum(parts, 1e-9)).reshape(minutes, bundles)
         return means.astype(np.float32)
 
-    def of_brokers(self, start: int, minutes: int, brokers: int, bundles: int) -> Array:
-        """Bytes/s of all bundles of each broker: `[minute, broker]`. Samples that stand for more
-        than a bundle's minute, because some are there twice, count for a part.
+    def traffic(
+        self, start: int, minutes: int, rows_of: Mapping[int, int], brokers: int
+    ) -> DayTraffic:
+        """All samples. Those that stand for more than a bundle's minute, because some are there
+        twice, count for a part. `rows_of`: number of a broker → its row.
         """
         bundle, broker, minute, bytes_s, part = (np.array(column) for column in self._columns)
         inside = (minute >= start) & (minute < start + minutes)
-        since = (minute[inside] - start).astype(np.int64)
-        at, part = since * bundles + bundle[inside], part[inside]
-        part = part / np.maximum(np.bincount(at, part, minutes * bundles), 1)[at]
-        sums = np.bincount(
-            since * brokers + broker[inside], bytes_s[inside] * part, minutes * brokers
+        inside &= np.isin(broker, list(rows_of))
+        since, bundle, part = (
+            (minute[inside] - start).astype(np.int64),
+            bundle[inside],
+            part[inside],
         )
-        return sums.astype(np.float64).reshape(minutes, brokers)
+        bundles = int(bundle.max(initial=0)) + 1
+        at = since * bundles + bundle
+        part = part / np.maximum(np.bincount(at, part, minutes * bundles), 1)[at]
+        rows = np.zeros(max(rows_of, default=0) + 1, np.int64)
+        rows[list(rows_of)] = list(rows_of.values())
+        return DayTraffic(
+            minutes, brokers, since, rows[broker[inside]], bundle, bytes_s[inside] * part
+        )
+
+    def carried(self, start: int, minutes: int) -> Array:
+        """Bytes/s of all bundles: `[minute]`."""
+        _, _, minute, bytes_s, part = (np.array(column) for column in self._columns)
+        inside = (minute >= start) & (minute < start + minutes)
+        sums = np.bincount(minute[inside] - start, bytes_s[inside] * part[inside], minutes)
+        return sums.astype(np.float64)
+
+    def moves(self, start: int, minutes: int, bundles: int) -> tuple[Array, Array]:
+        """Bundles that had another broker than a moment before, and their bytes/s: `[minute]`."""
+        bundle, broker, minute, bytes_s, _ = (np.array(column) for column in self._columns)
+        order = np.lexsort((broker, minute, bundle))
+        bundle, broker, minute, bytes_s = (
+            each[order] for each in (bundle, broker, minute, bytes_s)
+        )
+        moved = np.zeros(len(bundle), np.bool_)
+        moved[1:] = (bundle[1:] == bundle[:-1]) & (broker[1:] != broker[:-1])
+        moved[1:] &= minute[1:] > minute[:-1]  # in one minute, both have had it
+        inside = moved & (minute >= start) & (minute < start + minutes)
+        since = minute[inside] - start
+        return (
+            np.bincount(since, minlength=minutes).astype(np.float64),
+            np.bincount(since, bytes_s[inside], minutes).astype(np.float64),
+        )
 
 
 class _Recorder:
@@ -168,7 +208,7 @@ class _Recorder:
         brokers, events = self._presence(names, start, minutes)
         bundle_names = sorted(self._bundles)
         bundles = [self._bundles[name] for name in bundle_names]
-        cost, beside, explained = self._costs(names, cores, start, minutes)
+        fit = self._fit(names, cores, start, minutes)
         day = DayOfLoad(
             seed=seed,
             minutes=minutes,
@@ -176,7 +216,7 @@ class _Recorder:
             cores=cores,
             bundles=tuple(bundle_names),
             clients=np.array([bundle.clients for bundle in bundles], np.int64),
-            cost=np.full(len(bundles), cost),
+            cost=np.array([fit.cost_of(name) for name in bundle_names]),
             message_bytes=np.array(
                 [
                     each.bytes / each.messages if each.bytes and each.messages else MESSAGE_BYTES
@@ -187,13 +227,20 @@ class _Recorder:
             carried=self._samples.of_bundles(start, minutes, len(bundles))[
                 :, [bundle.number for bundle in bundles]
             ],
-            beside=beside,
+            beside=fit.beside,
+            slow=fit.slow,
             owners=tuple(
                 bundle.first[1] if bundle.first[1] in brokers else brokers[at % len(brokers)]
                 for at, bundle in enumerate(bundles)
             ),
         )
-        return Recording(day, start * MINUTE_MS, explained, self._left_out)
+        happened = self._happened(names, start, minutes, events)
+        rows = {name: row for row, name in enumerate(names)}
+        modelled = tuple(
+            replace(minute, usage=fit.used[at, [rows[name] for name in minute.live]])
+            for at, minute in enumerate(happened)
+        )
+        return Recording(day, start * MINUTE_MS, fit, modelled, happened, self._left_out)
 
     def _cores(self, names: Sequence[str]) -> dict[str, float]:
         """Of each broker the number that it recorded most often."""
@@ -226,32 +273,50 @@ class _Recorder:
         events.sort(key=lambda event: (event.minute, event.broker))
         return tuple(first), tuple(events)
 
-    def _costs(
-        self, names: Sequence[str], cores: dict[str, float], start: int, minutes: int
-    ) -> tuple[float, float, float]:
-        """CPU for each byte/s (percent of one core), usage beside it (a fraction), and how well
-        both explain the brokers' usage.
-        """
-        count, bundles = len(self._brokers), len(self._bundles)
-        carried = self._samples.of_brokers(start, minutes, count, bundles)
-        pairs = [
-            (carried[minute - start, self._brokers[name].number] / cores[name], usage)
-            for name in names
-            for minute, usage in self._brokers[name].usages.items()
+    def _fit(self, names: Sequence[str], cores: dict[str, float], start: int, minutes: int) -> Fit:
+        """What the brokers' usage is made of."""
+        points = [
+            (minute - start, row, usage)
+            for row, name in enumerate(names)
+            for minute, usage in sorted(self._brokers[name].usages.items())
             if minute - start < minutes
         ]
-        if not pairs:
-            return 0.0, 0.0, 0.0
-        each, usage = np.array(pairs, np.float64).T
-        slope, beside = 0.0, float(usage.mean())
-        if each.std() > VARIES * each.mean() > 0:
-            slope, beside = (float(value) for value in np.polyfit(each, usage, 1))
-        if slope <= 0 or beside < 0:
-            slope = float(usage.sum() / each.sum()) if each.sum() > 0 else 0.0
-            beside = 0.0 if slope else float(usage.mean())
-        left, total = ((usage - beside - slope * each) ** 2).sum(), usage.var() * len(usage)
-        explained = max(float(1 - left / total), 0.0) if total > 0 else 0.0
-        return slope * CPU_OF_A_CORE, beside, explained
+        rows_of = {self._brokers[name].number: row for row, name in enumerate(names)}
+        return fitted.fit(
+            points,
+            self._samples.traffic(start, minutes, rows_of, len(names)),
+            bundles=[name for name, _ in sorted(self._bundles.items(), key=_number)],
+            brokers=[(name, cores[name]) for name in names],
+        )
+
+    def _happened(
+        self, names: Sequence[str], start: int, minutes: int, events: Sequence[DayEvent]
+    ) -> tuple[Minute, ...]:
+        moves, moved = self._samples.moves(start, minutes, len(self._bundles))
+        carried = self._samples.carried(start, minutes)
+        usages: list[dict[str, float]] = [{} for _ in range(minutes)]
+        for name in names:
+            for minute, usage in self._brokers[name].usages.items():
+                if minute - start < minutes:
+                    usages[minute - start][name] = usage
+        return tuple(
+            Minute(
+                usage=np.array(list(usage.values())),
+                moves=int(moves[minute]),
+                moved_bytes_s=float(moved[minute]),
+                again=0,
+                pause_s=0.0,
+                placed=0,
+                events=tuple(event for event in events if event.minute == minute),
+                carried=float(carried[minute]),
+                live=tuple(usage),
+            )
+            for minute, usage in enumerate(usages)
+        )
+
+
+def _number(named: tuple[str, _Bundle]) -> int:
+    return named[1].number
 
 
 def _is_possible(load: BrokerLoad | BundleLoad) -> bool:

@@ -109,6 +109,14 @@ def _unweighted(keys: Mapping[str, str]) -> dict[str, str]:
     return {key: text for key, text in keys.items() if not key.endswith(WEIGHT)}
 
 
+def settings_in_force(source: HistorySource, cluster: str, date: str) -> dict[str, str] | None:
+    """The keys of the strategies' settings that a day's last leader had, but for weights; None: the
+    history has no cycles of that day.
+    """
+    keys = _in_force(source, cluster, date)
+    return None if keys is None else _unweighted(keys)
+
+
 def _in_force(source: HistorySource, cluster: str, date: str) -> dict[str, str] | None:
     latest: tuple[int, dict[str, str] | None] = (0, None)
     for each in records(source, source.day(cluster, date).of(Cycle.kind), Cycle):

@@ -26,7 +26,7 @@ NONE = ResourceUsage()
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three days of 40 minutes, the later two with the same load; the first of three brokers has
+    """Three days of 40 minutes, the later two with the same load; the first of three brokers has two
     half of the bundles.
     """
     root = tmp_path_factory.mktemp("history")
@@ -36,7 +36,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for minute in range(40):
             ts, carried = layout.day_start_ms(date) + (minute + 1) * 60_000, bundles.minute(minute)
             for broker, own in zip(
-                day.brokers, (slice(0, 12), slice(12, 18), slice(18, 24)), strict=True
+                day.brokers, (slice(0, 16), slice(16, 20), slice(20, 24)), strict=True
             ):
                 cpu = ResourceUsage(usage=float((carried * day.cost)[own].sum()), limit=800)
                 load = BrokerLoad(
@@ -170,11 +170,15 @@ def test_a_recorded_day_is_replayed(
     tried = ("--try", "", "--try", "BalancedShedder+BalancedPlacement")
     arguments = ("replay", str(history), "--date", DATES[0], "--json", "--plot", str(svg), *tried)
     assert cli.main(arguments) == 0
-    live, ours = json.loads(capsys.readouterr().out)
+    happened, live, ours, calibration = json.loads(capsys.readouterr().out)
+    assert happened["tried"] == "(as it was)"
+    assert happened["days"][0]["moves"] == 0
+    assert calibration["calibration"] == DATES[0]
+    assert calibration["modelError"] < 0.01
     assert live["tried"] == "configured"
     assert [len(each["days"][0]["spreadByMinute"]) for each in (live, ours)] == [40, 40]
     assert ours["days"][0]["spread"] < live["days"][0]["spread"]
-    assert svg.read_text().count("<polyline") == 2
+    assert svg.read_text().count("<polyline") == 3
 
 
 def test_weights_count_once(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,7 +191,7 @@ def test_weights_count_once(history: Path, capsys: pytest.CaptureFixture[str]) -
         assert cli.main([*arguments, *strategies]) == 0
         printed.append(capsys.readouterr().out)
     assert printed[0] == printed[1]
-    assert json.loads(printed[0])[0]["days"][0]["moves"] > 0
+    assert json.loads(printed[0])[1]["days"][0]["moves"] > 0
 
 
 @pytest.mark.parametrize("command", ["replay", "tournament"])

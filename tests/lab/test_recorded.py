@@ -101,7 +101,7 @@ def test_costs_are_fitted() -> None:
         recording = record(samples(lies=lies))
         assert recording.day.beside == pytest.approx(BESIDE, rel=1e-3)
         assert recording.day.cost[0] == pytest.approx(1e-9 * 800, rel=1e-3)
-        assert recording.explained == pytest.approx(1, abs=1e-3)
+        assert recording.fit.explained == pytest.approx(1, abs=1e-3)
 
 
 def test_the_first_minute_is_as_recorded() -> None:
@@ -168,7 +168,7 @@ def test_more_than_there_is_costs_nothing() -> None:
     ):
         recording = record([*good[:at], bad, *good[at + 1 :]])
         assert recording.day.beside == pytest.approx(BESIDE, rel=1e-3)
-        assert recording.explained == pytest.approx(1, abs=1e-3)
+        assert recording.fit.explained == pytest.approx(1, abs=1e-3)
         assert set(recording.day.cores.values()) == {8.0}
         assert recording.left_out == (bad.cpu.limit == 800)
 

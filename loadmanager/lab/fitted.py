@@ -1,0 +1,240 @@
+"""Fits the live leader's model of usage to a whole recorded day.
+
+    usage = beside + slow × Σ cost × traffic / limit
+
+The leader learns it minute by minute (`engine.load.usage_model`); a day can be looked at as a
+whole. `cost` is that of a class of namespaces, learned as the leader does; `slow` is what a broker
+needs more than others for the same, a machine of half the speed say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from loadmanager.engine.load import class_costs
+from loadmanager.engine.load.bundle_traffic import COST_CLASSES, Traffic, cost_class_of
+from loadmanager.engine.load.columns import Array, Rows
+from loadmanager.lab.days import CPU_OF_A_CORE
+
+VARIES = 0.05
+"""Brokers whose bytes differ by less, as a part of the mean, say nothing about what bytes cost."""
+LOOKS, ROUNDS = 60, 4
+"""Minutes at which costs of classes are learned, and how often."""
+SLOW_MAX = 3.0
+SLOW_LEAST = 0.1
+"""A broker that needs less more than others, or less, is as fast as they are."""
+POINTS_LEAST = 30
+TELLS = 0.7
+"""Costs of classes count if they leave less than this part of the error without them, but for the
+noise of sensors.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DayTraffic:
+    """The samples of a day's bundles, in columns."""
+
+    minutes: int
+    brokers: int
+    minute: Rows
+    row: Rows
+    """The row of the broker."""
+    bundle: Rows
+    """The number of the bundle."""
+    bytes_s: Array
+
+    def of_brokers(self, weights: Array) -> Array:
+        """The bytes/s of each broker, each bundle's times its weight: `[minute, broker]`."""
+        at = self.minute * self.brokers + self.row
+        amounts = self.bytes_s * weights[self.bundle]
+        sums = np.bincount(at, amounts, self.minutes * self.brokers).astype(np.float64)
+        return sums.reshape(self.minutes, self.brokers)
+
+    def at(self, minute: int, classes: Rows) -> Traffic:
+        """The traffic of a minute, broker by broker."""
+        inside = np.flatnonzero(self.minute == minute)
+        inside = inside[np.argsort(self.row[inside], kind="stable")]
+        counts = np.bincount(self.row[inside], minlength=self.brokers)
+        return Traffic(self.bytes_s[inside], classes[self.bundle[inside]], counts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """What usage is made of on one day."""
+
+    cost: float = 0.0
+    """CPU for each byte/s of mean cost, in percent of one core."""
+    costs: Mapping[int, float]
+    """Class of namespaces → what its bytes cost, relative to the mean; 1 for the others."""
+    beside: float = 0.0
+    """Usage beside traffic, as a fraction."""
+    slow: Mapping[str, float]
+    """brokerId → how much more it needs for the same; 1 for the others."""
+    explained: float = 0.0
+    """The part of the variance of the brokers' usage that this explains (R²)."""
+    error: float = 0.0
+    """The mean error of a broker's usage in a minute, as a fraction."""
+    used: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    """The usage of each broker by the model, with the bundles that it had: `[minute, broker]`."""
+
+    def cost_of(self, bundle: str) -> float:
+        """CPU for each byte/s of a bundle, in percent of one core."""
+        return self.cost * self.costs.get(cost_class_of(bundle), 1.0)
+
+
+def fit(
+    points: Sequence[tuple[int, int, float]],
+    traffic: DayTraffic,
+    *,
+    bundles: Sequence[str],
+    brokers: Sequence[tuple[str, float]],
+) -> Fit:
+    """The fit to these points: minute, row of a broker, usage. `bundles` by number; `brokers` by
+    row: brokerId and cores.
+    """
+    if not points:
+        return Fit(costs={}, slow={})
+    minute, row, usage = (np.array(each) for each in zip(*points, strict=True))
+    seen = _Seen(minute, row, usage, np.array([number for _, number in brokers]))
+    classes = np.array([cost_class_of(name) for name in bundles], np.int64)
+    plain = _fitted(traffic, classes, seen, by_class=False)
+    best = _fitted(traffic, classes, seen, by_class=True)
+    if best.systematic >= TELLS * plain.systematic:
+        best = plain
+    slow = zip([name for name, _ in brokers], best.slow.tolist(), strict=True)
+    return Fit(
+        cost=best.slope * CPU_OF_A_CORE,
+        costs=class_costs.told_apart(best.costs),
+        beside=best.beside,
+        slow={name: factor for name, factor in slow if factor != 1},
+        explained=best.explained,
+        error=best.error,
+        used=best.used,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """A fit, while it is compared with another."""
+
+    slope: float
+    beside: float
+    costs: Array
+    slow: Array
+    used: Array
+    error: float
+    systematic: float
+    """The variance of the error without that of the sensors' noise."""
+    explained: float
+
+
+def _fitted(traffic: DayTraffic, classes: Rows, seen: _Seen, *, by_class: bool) -> _Fitted:
+    costs, slow = np.ones(COST_CLASSES), np.ones(len(seen.cores))
+    slope = beside = 0.0
+    for _ in range(ROUNDS):
+        weighted = traffic.of_brokers(costs[classes]) / seen.cores
+        slope, beside = _line(seen, weighted * slow)
+        if by_class:
+            costs = _class_costs(traffic, classes, seen, costs, (slope * slow, beside))
+            weighted = traffic.of_brokers(costs[classes]) / seen.cores
+            slope, beside = _line(seen, weighted * slow)
+        slow = _slow(seen, slope * weighted, beside)
+    used = beside + slow * slope * traffic.of_brokers(costs[classes]) / seen.cores
+    left = seen.usage - used[seen.minute, seen.row]
+    total = float(seen.usage.var()) * len(left)
+    explained = max(1 - float((left**2).sum()) / total, 0.0) if total > 0 else 0.0
+    return _Fitted(
+        slope=slope,
+        beside=beside,
+        costs=costs,
+        slow=slow,
+        used=used,
+        error=float(np.abs(left).mean()),
+        systematic=max(float((left**2).mean()) - _noise(seen, left), 0.0),
+        explained=explained,
+    )
+
+
+def _noise(seen: _Seen, left: Array) -> float:
+    """The variance of what differs from one minute to the next."""
+    order = np.lexsort((seen.minute, seen.row))
+    row, changes = seen.row[order], np.diff(left[order])
+    same = row[1:] == row[:-1]
+    return float((changes[same] ** 2).mean()) / 2 if same.any() else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the sensors showed."""
+
+    minute: Rows
+    row: Rows
+    usage: Array
+    cores: Array
+
+
+def _line(seen: _Seen, each: Array) -> tuple[float, float]:
+    """Usage for each byte/s of a core, and beside it; `each`: bytes/s of a core, `[minute, row]`.
+
+    A shedder makes brokers alike, so that comparing them says little. All brokers together tell,
+    wherever the bundles are, if their traffic changes over the day.
+    """
+    minutes = len(each)
+    count = np.bincount(seen.minute, minlength=minutes)
+    there = count > 0
+    means = [
+        np.bincount(seen.minute, values, minutes)[there] / count[there]
+        for values in (each[seen.minute, seen.row], seen.usage)
+    ]
+    for traffic, usage in (means, (each[seen.minute, seen.row], seen.usage)):
+        if traffic.std() > VARIES * traffic.mean() > 0:
+            slope, beside = (float(value) for value in np.polyfit(traffic, usage, 1))
+            if slope > 0 and beside >= 0:
+                return slope, beside
+    traffic, usage = means
+    slope = float(usage.sum() / traffic.sum()) if traffic.sum() > 0 else 0.0
+    return slope, 0.0 if slope else float(usage.mean())
+
+
+def _class_costs(
+    traffic: DayTraffic,
+    classes: Rows,
+    seen: _Seen,
+    costs: Array,
+    line: tuple[Array, float],
+) -> Array:
+    """What the classes cost, from which brokers are busier than expected; `line`: the slope of each
+    broker, and usage beside it.
+    """
+    slope, beside = line
+    if not slope.any() or len(set(classes.tolist())) < 2:
+        return costs
+    for look in np.unique(np.linspace(0, traffic.minutes - 1, LOOKS).astype(np.int64)).tolist():
+        here = seen.minute == look
+        if not here.any():
+            continue
+        used, rows = np.zeros(traffic.brokers), seen.row[here]
+        used[rows] = np.maximum(seen.usage[here] - beside, 0.0) * seen.cores[rows]
+        carried = traffic.at(look, classes)
+        expected = np.where(used > 0, slope * carried.totals(carried.bytes_s), 0.0)
+        costs = class_costs.learn(costs, carried, used, expected)
+    return costs
+
+
+def _slow(seen: _Seen, expected: Array, beside: float) -> Array:
+    """How much more each broker needs than the others, in the median of its minutes; `expected`:
+    `[minute, row]`.
+    """
+    slow = np.ones(len(seen.cores))
+    for broker in range(len(slow)):
+        here = np.flatnonzero(seen.row == broker)
+        of_traffic = expected[seen.minute[here], broker]
+        here, of_traffic = here[of_traffic > 0], of_traffic[of_traffic > 0]
+        if len(here) >= POINTS_LEAST:
+            needs = np.median((seen.usage[here] - beside) / of_traffic)
+            slow[broker] = np.clip(needs, 1 / SLOW_MAX, SLOW_MAX)
+    slow /= float(np.median(slow))
+    return np.where(np.abs(slow - 1) < SLOW_LEAST, 1.0, slow)

@@ -1,0 +1,123 @@
+"""Replays know how far they are from what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from loadmanager.engine.history.records import BrokerLoad, BundleLoad
+from loadmanager.engine.load.bundle_traffic import cost_class_of
+from loadmanager.engine.load.reports import ResourceUsage
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.kit.units import MINUTE_MS
+from loadmanager.lab.calibration import Calibration
+from loadmanager.lab.closed_loop import ClosedLoop, Costs, changed, run
+from loadmanager.lab.days import CPU_OF_A_CORE, DayOfLoad, DaySize, make_day, traffic
+from loadmanager.lab.measures import measure
+from loadmanager.lab.recorded import Recording, record
+
+START = 28_000_000
+NONE = ResourceUsage()
+COSTS = Costs()
+
+
+def a_day(seed: int) -> DayOfLoad:
+    """Brokers that use a tenth beside their traffic, two of them slow, and tenants whose bytes are
+    dear.
+    """
+    day = make_day(seed, DaySize(brokers=8, bundles=160, minutes=180, events=False))
+    dear = np.array([1.0 + 1.5 * (cost_class_of(name) % 3 == 0) for name in day.bundles])
+    return replace(
+        day,
+        beside=0.1,
+        cost=day.cost * dear * 0.6,
+        slow={day.brokers[0]: 1.6, day.brokers[3]: 1.6},
+    )
+
+
+def history(day: DayOfLoad, settings: StrategySettings) -> Iterator[BrokerLoad | BundleLoad]:
+    """The records of a day that was lived under some settings, with the noise of sensors."""
+    loop, bundles = ClosedLoop(day, settings, COSTS), traffic(day)
+    noise = np.random.default_rng(day.seed)
+    for number in range(day.minutes):
+        minute = loop.minute(number)
+        carried = changed(day, bundles.minute(number), number)
+        ts = (START + number + 1) * MINUTE_MS
+        owner, names = loop._fleet.owner, loop._fleet.names
+        for name, used in zip(minute.live, minute.usage.tolist(), strict=True):
+            usage = min(used * (1 + noise.normal(0, COSTS.cpu_noise)), 1.0)
+            limit = day.cores[name] * CPU_OF_A_CORE
+            yield BrokerLoad(
+                ts=ts,
+                broker=name,
+                interval_ms=MINUTE_MS,
+                usage=usage,
+                cpu=ResourceUsage(usage=usage * limit, limit=limit),
+                memory=NONE,
+                direct_memory=NONE,
+                bandwidth_in=NONE,
+                bandwidth_out=NONE,
+                faults=[],
+            )
+        for at, (bundle, bytes_s) in enumerate(zip(day.bundles, carried.tolist(), strict=True)):
+            yield BundleLoad(
+                ts=ts,
+                broker=names[owner[at]],
+                interval_ms=MINUTE_MS,
+                bundle=bundle,
+                msg_throughput_in=bytes_s / 2,
+                msg_throughput_out=bytes_s / 2,
+                msg_rate_in=bytes_s / 1000,
+                producers=1,
+                consumers=int(day.clients[at]),
+            )
+
+
+def calibrated(seed: int, settings: StrategySettings) -> tuple[Recording, Calibration]:
+    """A recorded day, and how far its replay is off."""
+    recording = record(history(a_day(seed), settings))
+    replayed = measure(run(recording.day, settings, COSTS))
+    return recording, Calibration(measure(recording.modelled), replayed, recording.fit.error)
+
+
+BALANCED = StrategySettings(shedder="BalancedShedder", placement="BalancedPlacement")
+THRESHOLD = StrategySettings(shedder="ThresholdShedder")
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_replay_with_the_settings_in_force_is_near_what_happened(seed: int) -> None:
+    """The idle part, machines at another speed and dear tenants are in its model."""
+    _, calibration = calibrated(seed, BALANCED)
+    assert not calibration.far_off, calibration.text()
+    was, came = calibration.happened, calibration.replayed
+    assert came.spread == pytest.approx(was.spread, rel=0.25)
+    assert came.moves == pytest.approx(was.moves, rel=0.75)
+
+
+@pytest.mark.parametrize("settings", [BALANCED, THRESHOLD], ids=["balanced", "threshold"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_usage_is_taken_apart(seed: int, settings: StrategySettings) -> None:
+    """Although the shedder makes brokers alike whatever their traffic is."""
+    recording, day = record(history(a_day(seed), settings)), a_day(seed)
+    assert recording.fit.beside == pytest.approx(0.1, abs=0.1)
+    assert recording.fit.error < 0.035
+    slow = {name for name, factor in recording.fit.slow.items() if factor > 1.25}
+    assert slow == set(day.slow)
+    dear = [recording.fit.cost_of(n) for n in day.bundles if cost_class_of(n) % 3 == 0]
+    cheap = [recording.fit.cost_of(n) for n in day.bundles if cost_class_of(n) % 3]
+    if dear and cheap:
+        assert np.mean(dear) > 1.25 * np.mean(cheap)
+
+
+def test_what_is_far_off_is_said() -> None:
+    """With both figures."""
+    happened, replayed = (measure(run(a_day(seed), BALANCED, COSTS)) for seed in (1, 2))
+    near = Calibration(happened, happened, 0.02)
+    assert (near.off, near.far_off) == (0, False)
+    assert "no figure here holds" not in near.text()
+    far = Calibration(happened, replace(replayed, spread=2 * happened.spread), 0.02)
+    assert far.off == pytest.approx(-1)
+    assert far.text().endswith("Compare candidates with each other: no figure here holds by itself")
