@@ -18,12 +18,11 @@ Answers of these strategies are checked. Whatever they raise is an error of one 
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -40,6 +39,9 @@ from loadmanager.engine.strategies.strategy import PlacementRule, Shed, Shedder,
 from loadmanager.kit.conf import Key
 from loadmanager.kit.errors import ConfigError
 from loadmanager.kit.reason import from_sentence
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
 
 GROUPS = ("loadmanager.shedders", "loadmanager.placements", "loadmanager.splits")
 CONTRACT = 1
@@ -147,7 +149,7 @@ def modules() -> list[Path]:
     """The files of registered third-party strategies' packages, in order."""
     files: set[Path] = set()
     for group in GROUPS:
-        for entry in importlib.metadata.entry_points(group=group):
+        for entry in _entry_points(group):
             file = getattr(sys.modules.get(entry.module.partition(".")[0]), "__file__", None)
             if file is not None:
                 path = Path(file)
@@ -155,9 +157,15 @@ def modules() -> list[Path]:
     return sorted(files)
 
 
-def _loaded(group: str) -> Iterator[tuple[importlib.metadata.EntryPoint, str, Any]]:
+def _entry_points(group: str) -> EntryPoints:
+    from importlib.metadata import entry_points  # takes long, and only who reads settings needs it
+
+    return entry_points(group=group)
+
+
+def _loaded(group: str) -> Iterator[tuple[EntryPoint, str, Any]]:
     """Each entry point, its name for messages, and what it refers to."""
-    for entry in importlib.metadata.entry_points(group=group):
+    for entry in _entry_points(group):
         what = f"{group}: {entry.name} = {entry.value}"
         try:
             loaded = entry.load()

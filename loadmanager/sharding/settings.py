@@ -18,7 +18,6 @@ from loadmanager.kit.system.settings import SamplerSettings
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.leader import plugins
 from loadmanager.leader.strategy_keys import with_own
-from loadmanager.limits.settings import ThrottlingSettings
 from loadmanager.member.settings import BrokerSettings, StateSettings
 
 KEYS = Keys(
@@ -32,7 +31,6 @@ KEYS = Keys(
         MergeSettings,
         MoveSettings,
         StateSettings,
-        ThrottlingSettings,
     ),
     key_names.PULSAR,
     plugins.own_settings,

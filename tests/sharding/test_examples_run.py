@@ -15,7 +15,7 @@ import pytest
 from ports import free_port
 
 from loadmanager.client import RoutingClient
-from loadmanager.kit.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.kit.zookeeper.java import JavaZooKeeper
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PATIENCE_S = 120
@@ -54,7 +54,7 @@ def _shared_evenly(owners: Counter[str]) -> bool:
 
 
 @pytest.fixture
-def store(zookeeper_server: EmbeddedZooKeeper, request: pytest.FixtureRequest) -> str:
+def store(zookeeper_server: JavaZooKeeper, request: pytest.FixtureRequest) -> str:
     """A place of this test's own."""
     address = zookeeper_server.url.partition(":")[2]
     return f"zk://{address}/{request.node.name}-{os.getpid()}"
