@@ -21,6 +21,8 @@ from xdist.scheduler import LoadScopeScheduling
 from loadmanager.kit.zookeeper.java import JavaZooKeeper
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 
+pytest.register_assert_rewrite("loadmanager.testing.store_contract")
+
 SPARK = "tests/nightly/"
 APART = "tests/nightly/test_standalone_cluster.py"
 """Its Java processes are its own."""

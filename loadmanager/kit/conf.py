@@ -11,7 +11,7 @@ changed dynamic key acts at once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, make_dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -29,7 +29,7 @@ class Key:
     doc: str
     minimum: float | None = None
     maximum: float | None = None
-    choices: tuple[str, ...] | None = None
+    choices: Collection[str] | None = None
     dynamic: bool = False
     """Whether the admin API may change it on a running broker."""
     secret: bool = False

@@ -9,7 +9,6 @@ unknown keys with the nearest known name.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import types
 import typing
@@ -289,6 +288,8 @@ def keys_of(leaf: type) -> Iterator[tuple[dataclasses.Field[Any], Key]]:
 
 @lru_cache(maxsize=UNKNOWN_MAX)
 def _nearest(name: str, names: frozenset[str]) -> str | None:
+    import difflib  # only for typos
+
     near = difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.88)
     return near[0] if near else None
 

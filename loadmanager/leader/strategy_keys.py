@@ -11,6 +11,7 @@ from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import ConfigError
 from loadmanager.kit.settings import SHOWN_MAX, Keys, Problem, Settings, raise_if
+from loadmanager.leader import plugins
 
 
 def with_own(leaves: Mapping[type, Any]) -> Mapping[type, Any]:
@@ -19,7 +20,7 @@ def with_own(leaves: Mapping[type, Any]) -> Mapping[type, Any]:
     return {**leaves, StrategySettings: dataclasses.replace(leaves[StrategySettings], own=own)}
 
 
-STRATEGY_KEYS = Keys((StrategySettings,), added=registry.own_settings, joined=with_own)
+STRATEGY_KEYS = Keys((StrategySettings,), added=plugins.own_settings, joined=with_own)
 """The keys of the strategies alone."""
 
 

@@ -7,6 +7,7 @@ Several complete members can therefore run in one process, on virtual time, over
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from loadmanager.engine.load.manager import Manager
 from loadmanager.engine.load.reports import LocalBrokerData
@@ -25,7 +26,6 @@ from loadmanager.leader.decision_telemetry import Counts
 from loadmanager.leader.events import EventHub
 from loadmanager.leader.present_leader import PresentLeader
 from loadmanager.leader.wishes import OperatorWishes
-from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.extensible import ExtensibleManager
 from loadmanager.member.health import Health
@@ -41,7 +41,6 @@ from loadmanager.member.ownership.log import OwnershipLog
 from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.placement_policies import PlacementPolicies
 from loadmanager.member.ports.hosting import Hosting
-from loadmanager.member.recorder import Recorder
 from loadmanager.member.reporter import Reporter
 from loadmanager.member.session_keeper import SessionKeeper
 from loadmanager.member.stopping import stop
@@ -50,12 +49,16 @@ from loadmanager.member.unloading import Unloading
 from loadmanager.member.wellness import Wellness
 from loadmanager.member.world import World
 
+if TYPE_CHECKING:
+    from loadmanager.limits.broker import BrokerThrottling
+    from loadmanager.member.recorder import Recorder
+
 
 class ComposedMember:
     """The constructor builds the parts, `prepare` and `join` run them, `stop` ends the member.
 
-    `documents`: the store as operators' requests write to it. `stats_interval_s`: over how long the
-    host measures traffic.
+    `throttling`: the limits whose state is recorded; None: nothing is. `documents`: the store as
+    operators' requests write to it. `stats_interval_s`: over how long the host measures traffic.
     """
 
     def __init__(
@@ -63,7 +66,7 @@ class ComposedMember:
         base: Base,
         world: World,
         hosting: Hosting,
-        throttling: BrokerThrottling,
+        throttling: BrokerThrottling | None,
         *,
         documents: Store,
         stats_interval_s: Callable[[], float],
@@ -176,9 +179,11 @@ class ComposedMember:
         """Whether the extensible manager runs."""
         return self.manager.manager is Manager.EXTENSIBLE
 
-    def _build_recorder(self, throttling: BrokerThrottling) -> Recorder | None:
-        if self._world.history is None:
+    def _build_recorder(self, throttling: BrokerThrottling | None) -> Recorder | None:
+        if self._world.history is None or throttling is None:
             return None
+        from loadmanager.member.recorder import Recorder  # and all records, which take long
+
         return Recorder(
             base=self.base,
             history=self._world.history,

@@ -28,8 +28,6 @@ from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.sampler import OwnTraffic, Sampler
 from loadmanager.kit.tasks import LoopBusy, Scope, every, guarded
-from loadmanager.limits.broker import BrokerThrottling
-from loadmanager.limits.settings import ThrottlingSettings
 from loadmanager.member import compose
 from loadmanager.member.extensible import ExtensibleManager
 from loadmanager.member.ownership.ownership import OPEN_TIMEOUT_S
@@ -197,13 +195,8 @@ class Member(Generic[State]):
             self._budgets,
         )
         self._exits.callback(self._fence)  # before the session ends, however it ends
-        throttling = BrokerThrottling(
-            ThrottlingSettings(),
-            cluster=base.broker.value.cluster_name,
-            now_ns=clock.monotonic_ns(),
-        )
         self._parts = compose.ComposedMember(
-            base, world, host, throttling, documents=store, stats_interval_s=lambda: 5.0
+            base, world, host, None, documents=store, stats_interval_s=lambda: 5.0
         )
         manager, brokers = self._parts.manager, self._parts.cluster.brokers
         assert isinstance(manager, ExtensibleManager), "the constructor takes no other one"

@@ -7,8 +7,8 @@ is waited for.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
-from uuid import uuid4
 
 import msgspec
 
@@ -64,7 +64,7 @@ class Roll:
             await self._answer(paths.last(change.path))
 
     async def _identify(self) -> None:
-        fresh = uuid4().hex
+        fresh = os.urandom(16).hex()
         created = await self._store.create(paths.SERVICE, fresh.encode())
         node = None if created else await self._store.get(paths.SERVICE)
         identity = fresh if node is None else node.value.decode("ascii", "replace")

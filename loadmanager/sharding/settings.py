@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from loadmanager.engine.moves.settings import MoveSettings
-from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.splitting.merging import MergeSettings
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
@@ -17,8 +16,8 @@ from loadmanager.kit.metrics.settings import MetricsSettings
 from loadmanager.kit.settings import Keys
 from loadmanager.kit.system.settings import SamplerSettings
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
+from loadmanager.leader import plugins
 from loadmanager.leader.strategy_keys import with_own
-from loadmanager.limits.settings import ThrottlingSettings
 from loadmanager.member.settings import BrokerSettings, StateSettings
 
 KEYS = Keys(
@@ -32,10 +31,9 @@ KEYS = Keys(
         MergeSettings,
         MoveSettings,
         StateSettings,
-        ThrottlingSettings,
     ),
     key_names.PULSAR,
-    registry.own_settings,
+    plugins.own_settings,
     with_own,
 )
 OF_SHARDS = {

@@ -31,6 +31,7 @@ from loadmanager.kit.names import SYSTEM_NAMESPACE
 from loadmanager.kit.security.settings import TokenSettings
 from loadmanager.kit.settings import Keys, KnownKey, Settings, parse_value
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings, check_url
+from loadmanager.leader import plugins
 from loadmanager.leader.strategy_keys import strategies_of, with_own
 from loadmanager.steer.http.fleet_access import FleetApiSettings
 from loadmanager.steer.pulsar.settings import METADATA_URL, PulsarSettings
@@ -46,7 +47,7 @@ ACTING: tuple[type, ...] = (StrategySettings, MoveSettings, SplitSettings)
 ACTING_KEYS = Keys(
     (*ACTING, ZooKeeperSettings),
     key_names.PULSAR | key_names.OURS,
-    registry.own_settings,
+    plugins.own_settings,
     with_own,
 )
 PULSAR_DECIDES = frozenset({"algorithm", "flow_difference_percent", "hits_min"})

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ import numpy as np
 import pytest
 from cli.piped import piped
 
+from loadmanager.kit.conf import conf
 from loadmanager.lab.day_files import dump
 from loadmanager.lab.days import DaySize, make_day
+from loadmanager.leader import plugins
 
 PACKAGE = Path(__file__).parents[1] / "packages" / "busiest"
 ROOT = PACKAGE.parents[2]
@@ -260,3 +262,88 @@ def test_results_of_other_code_are_not_known(installed: Path) -> None:
     module = installed / "busiest.py"
     module.write_text(module.read_text().replace("[:1]", "[:2]"))
     assert program() != before
+
+
+def program(installed: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """Run a program with the package on its path."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(installed), str(ROOT)))},
+        timeout=60,
+    )
+
+
+def test_settings_know_it_whoever_reads_them_first(installed: Path) -> None:
+    """A host of its own loads settings before it runs a broker: its keys are no unknown ones."""
+    done = program(
+        installed,
+        "from loadmanager.broker import settings;"
+        "from loadmanager.engine.strategies.settings import StrategySettings;"
+        "read = settings.KEYS.load(None, {'loadBalancerLoadSheddingStrategy': 'BusiestShedder',"
+        " 'busiestShedderCycles': '3', 'defaultNamespaceBundleSplitAlgorithm': 'hottest_alone'});"
+        "import busiest;"
+        "print(read.unknown, read.leaf(StrategySettings).of(busiest.BusiestSettings).cycles)",
+    )
+    assert done.stdout.strip() == "() 3", done.stderr
+
+
+def test_a_member_of_a_service_sheds_by_it(installed: Path) -> None:
+    """Its keys are settings of a member, too."""
+    done = program(
+        installed,
+        "from loadmanager import Member;"
+        "Member('zk://h/x', object(), address='http://h:1', settings={"
+        "'loadBalancerLoadSheddingStrategy': 'BusiestShedder', 'busiestShedderCycles': '3'})",
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_it_may_bring_a_split_algorithm(installed: Path) -> None:
+    """Whose answers are checked."""
+    code = (
+        "from loadmanager.leader import plugins; plugins.own_settings();"
+        "from loadmanager.engine.bundles.ranges import BundleRange;"
+        "from loadmanager.engine.strategies.splitting.algorithms import *;"
+        "rates = {10: 1.0, 20: 9.0, 30: 1.0};"
+        "topics = {str(at): HashedTopic(at, rates[at]) for at in rates};"
+        "print(useful_boundaries('hottest_alone', BundleRange(0, 100), topics,"
+        " limits=FlowLimits(1, 1, 0)))"
+    )
+    assert program(installed, code).stdout.strip() == "((20, 21), '')"
+    module = installed / "busiest.py"
+    module.write_text(module.read_text().replace("(hottest, hottest + 1)", "(hottest, 0.5)"))
+    assert "whole numbers inside" in program(installed, code).stderr
+
+
+def test_another_version_of_the_contract_is_refused(installed: Path) -> None:
+    """With words that say what to do, instead of a failure in some cycle."""
+    module = installed / "busiest.py"
+    module.write_text(module.read_text().replace("CONTRACT = 1", "CONTRACT = 2"))
+    done = run(installed, "decide", *CHOSEN, lines=[line(0)])
+    assert done.returncode != 0
+    assert "written for version 2 of the contract of strategies; this is 1" in done.stderr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangedSettings:
+    """Keys with and without ranges."""
+
+    points: float = conf("p", 5.0, "", minimum=1, maximum=1_000)
+    share: float = conf("s", 0.1, "", minimum=0, maximum=1)
+    cycles: int = conf("c", 2, "", minimum=0, maximum=8)
+    free: int = conf("f", 2, "", minimum=0)
+    name: str = conf("n", "", "")
+
+
+def test_a_tournament_searches_its_keys_by_their_ranges() -> None:
+    """If it does not say itself which values to try; others stay as they are."""
+    tries = {each.key: each for each in plugins._tries(RangedSettings)}
+    assert tries.keys() == {"p", "s", "c"}
+    assert [round(value, 6) for value in tries["p"].grid] == [1, 10, 100, 1_000]
+    assert (tries["s"].low, tries["s"].high) == (0.001, 1)
+    assert tries["c"].whole
+    assert tries["c"].grid == (1, 2, 4, 8)
+    assert (tries["c"].low, tries["c"].high) == (0, 8)

@@ -14,7 +14,6 @@ from loadmanager.broker.settings.protections import ProtectionSettings, missing_
 from loadmanager.broker.settings.tls import tls_problems
 from loadmanager.broker.topics.access import AccessSettings
 from loadmanager.engine.moves.settings import MoveSettings
-from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.settings import OtherManagerSettings, StrategySettings
 from loadmanager.engine.strategies.splitting.merging import MergeSettings
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
@@ -32,6 +31,7 @@ from loadmanager.kit.security.settings import (
 from loadmanager.kit.settings import Keys, Problem, Settings, raise_if
 from loadmanager.kit.system.settings import SamplerSettings
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
+from loadmanager.leader import plugins
 from loadmanager.leader.strategy_keys import refusal, strategy_problems, with_own
 from loadmanager.limits.settings import IgnoredSettings, ThrottlingSettings
 from loadmanager.member.listeners import advertised, binds
@@ -63,7 +63,7 @@ LEAVES: tuple[type, ...] = (
 )
 """Every component's settings, in the order of config/broker.conf."""
 
-KEYS = Keys(LEAVES, key_names.PULSAR, registry.own_settings, with_own)
+KEYS = Keys(LEAVES, key_names.PULSAR, plugins.own_settings, with_own)
 
 
 def examine(path: Path, overrides: Mapping[str, str]) -> tuple[Settings, list[Problem]]:

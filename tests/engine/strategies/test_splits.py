@@ -153,7 +153,7 @@ TOPICS = st.lists(
 
 @given(
     topics=TOPICS,
-    algorithm=st.sampled_from(ALGORITHMS),
+    algorithm=st.sampled_from(tuple(ALGORITHMS)),
     positions=st.lists(st.integers(0, 0x1FFF), min_size=1, max_size=5),
 )
 def test_boundaries_are_inside_and_ascending(

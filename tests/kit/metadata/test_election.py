@@ -12,7 +12,6 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Any
 
 import pytest
-from kit.metadata.store_contract import until
 
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.election import EPOCH_MAX, StoreElection
@@ -25,6 +24,7 @@ from loadmanager.kit.tasks import Scope
 from loadmanager.kit.zookeeper.java import JavaZooKeeper
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore
+from loadmanager.testing.store_contract import until
 
 DEADLINE_S = 20.0
 Opener = Callable[[], Awaitable[Any]]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kit.metadata.store_contract import StoreContract, next_of, until
 
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata.memory import MemoryStore, MemoryTree
 from loadmanager.kit.metadata.store import Change, ChangeKind, delete_tree
+from loadmanager.testing.store_contract import StoreContract, next_of, until
 
 
 class TestMemoryStore(StoreContract):
@@ -29,6 +29,10 @@ class TestMemoryStore(StoreContract):
     async def expire(self, store: MemoryStore) -> None:
         store.expire()
         store.resume()
+
+    async def cut(self, store: MemoryStore) -> None:
+        store.suspend()
+        asyncio.get_running_loop().call_later(store.session_timeout_s, store.expire)
 
     async def test_suspended_session_runs_out(self, store: MemoryStore) -> None:
         """Without a connection operations fail and the lease runs out; a RESYNC follows."""

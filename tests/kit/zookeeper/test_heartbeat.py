@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import pytest
 from kazoo.client import KazooClient
-from kit.metadata.store_contract import until
 from kit.zookeeper.spy import Spy, spying
 
 from loadmanager.kit.metadata.store import SessionState
@@ -20,6 +19,7 @@ from loadmanager.kit.zookeeper.heartbeat import (
 from loadmanager.kit.zookeeper.java import JavaZooKeeper
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import REQUESTS_AT_ONCE_MAX, ZooKeeperStore
+from loadmanager.testing.store_contract import until
 
 pytestmark = pytest.mark.zookeeper
 WAIT_S = 60.0

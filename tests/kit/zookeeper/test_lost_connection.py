@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 from kazoo.exceptions import BadArgumentsError, ConnectionLoss, SessionExpiredError
-from kit.metadata.store_contract import next_of, until
 from structlog.testing import capture_logs
 from system.proxy import Proxy
 
@@ -20,6 +19,7 @@ from loadmanager.kit.zookeeper.java import JavaZooKeeper
 from loadmanager.kit.zookeeper.outage import OutageLog
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore, _value_of
+from loadmanager.testing.store_contract import next_of, until
 
 SESSION_MS = 2000
 

@@ -13,7 +13,6 @@ import psutil
 import pytest
 from kazoo.client import KazooClient
 from kazoo.protocol.states import WatchedEvent
-from kit.metadata.store_contract import StoreContract, next_of, skip_to, until
 from ports import free_port
 
 from loadmanager.kit.errors import ConfigError, OperationalError
@@ -21,6 +20,7 @@ from loadmanager.kit.metadata.store import Change, ChangeKind, SessionState
 from loadmanager.kit.zookeeper.java import JavaZooKeeper
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore
+from loadmanager.testing.store_contract import StoreContract, next_of, skip_to, until
 
 pytestmark = pytest.mark.zookeeper
 

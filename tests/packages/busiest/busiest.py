@@ -1,17 +1,22 @@
-"""A shedder and a placement rule with settings and memory of their own."""
+"""A shedder and a placement rule with settings and memory of their own, and a split algorithm."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from loadmanager.engine.bundles.ranges import BundleRange
 from loadmanager.engine.load.reports import BundleData
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.selection import sheddable
+from loadmanager.engine.strategies.splitting.algorithms import FlowLimits, HashedTopic
 from loadmanager.engine.strategies.strategy import PlacementRule, Shed, Shedder, Tries
 from loadmanager.kit.conf import conf
+
+LOADMANAGER_CONTRACT = 1
+"""The version of the contract of strategies that this is written for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,3 +112,13 @@ SHEDDER = Shedder(
     fewer_moves="A higher busiestShedderCycles saves such moves.",
 )
 PLACEMENT = PlacementRule(name="FewestBundles", candidates=candidates, memory=int, order=order)
+
+
+def hottest_alone(
+    span: BundleRange, topics: Mapping[str, HashedTopic], limits: FlowLimits
+) -> Sequence[int]:
+    """Split so that the topic with most messages has a bundle of its own."""
+    if not topics:
+        return ()
+    hottest = max(topics.values(), key=lambda topic: (topic.rate, -topic.hash)).hash
+    return [place for place in (hottest, hottest + 1) if span.lower < place < span.upper]

@@ -4,20 +4,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from loadmanager.engine.bundles.ranges import BundleRange
 from loadmanager.engine.load.columns import plain_sum
-from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.errors import BadInputError, ConfigError
 
 RANGE = "range_equally_divide"
 TOPIC_COUNT = "topic_count_equally_divide"
 POSITIONS = "specified_positions_divide"
 FLOW_OR_QPS = "flow_or_qps_equally_divide"
-ALGORITHMS = (RANGE, TOPIC_COUNT, POSITIONS, FLOW_OR_QPS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +38,26 @@ class FlowLimits:
     rate: float
     throughput: float
     difference: float
+
+
+Algorithm = Callable[[BundleRange, Mapping[str, HashedTopic], FlowLimits], Sequence[int]]
+"""A bundle's range and topics by name, and the limits → boundaries inside the range, ascending;
+none: it is not split.
+"""
+ALGORITHMS: dict[str, Algorithm | None] = dict.fromkeys(
+    (RANGE, TOPIC_COUNT, POSITIONS, FLOW_OR_QPS)
+)
+"""Name → the function of a third party; None: ours."""
+
+
+def register_algorithm(name: str, algorithm: Algorithm) -> None:
+    """Make an algorithm of a third party known. Raises `ConfigError` if another one has the name,
+    or it is no name.
+    """
+    if not name.isidentifier():
+        raise ConfigError(f"{name!r} is no name of a split algorithm: letters, digits and _ are")
+    if ALGORITHMS.setdefault(name, algorithm) is not algorithm:
+        raise ConfigError(f"there is already another split algorithm with the name {name}")
 
 
 def boundaries(
@@ -66,6 +85,9 @@ def boundaries(
         return inside if len(topics) > 1 else ()
     if algorithm == FLOW_OR_QPS:
         return _by_flow(list(topics.values()), limits)
+    theirs = ALGORITHMS.get(algorithm)
+    if theirs is not None:
+        return tuple(theirs(span, topics, limits))
     raise BadInputError(
         f"Unsupported namespace bundle split algorithm {algorithm!r}: {', '.join(ALGORITHMS)} "
         "are supported"

@@ -1,14 +1,21 @@
-"""The contract of every metadata store.
+"""The contract of every metadata store, as tests for pytest (which is not installed with us).
 
-The subclasses, in the tests of each adapter, open stores and expire their sessions.
+    pytest.register_assert_rewrite("loadmanager.testing.store_contract")  # in conftest.py
+    from loadmanager.testing.store_contract import StoreContract
+
+    class TestMyStore(StoreContract):
+        async def open(self): ...
+
+The subclass opens stores and expires their sessions; pytest-asyncio runs the tests, in its mode
+`auto`. A session timeout of one or two seconds makes them quick.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -21,25 +28,31 @@ from loadmanager.kit.metadata.store import (
     Check,
     Create,
     Delete,
+    Operation,
     Put,
     SessionState,
     Store,
     VersionConflictError,
     delete_tree,
 )
+from loadmanager.sharding.member import Member
+from loadmanager.sharding.shards import Shard
+from loadmanager.sharding.system_time import SystemTime
+from loadmanager.testing.cluster import LocalMember, SetSampler
 
 DEADLINE_S = 15.0
+SHARDS = 4
 
 
 async def until(condition: Callable[[], Any], what: str) -> Any:
     """Wait for a condition, which may be asynchronous."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
-            found = condition()
-            if isinstance(found, Awaitable):
-                found = await found
-            if found:
-                return found
+            answer = condition()
+            if isinstance(answer, Awaitable):
+                answer = await answer
+            if answer:
+                return answer
             await asyncio.sleep(0.01)
     raise AssertionError(what)
 
@@ -62,6 +75,9 @@ async def skip_to(items: AsyncIterator[Any], wanted: Any) -> Any:
 class StoreContract:
     """Tests over `self.open()`; all stores of one test share their data."""
 
+    closing: AsyncExitStack
+    """What a test leaves; `open` pushes the end of each store."""
+
     async def open(self) -> Store:
         """A store with a session of its own."""
         raise NotImplementedError
@@ -71,8 +87,12 @@ class StoreContract:
         raise NotImplementedError
 
     async def expire(self, store: Store) -> None:
-        """Expire a store's session."""
+        """Expire a store's session; the store begins another one by itself."""
         raise NotImplementedError
+
+    async def cut(self, store: Store) -> None:
+        """Let the store reach its servers no more, until its session has ended."""
+        pytest.skip("cut() says how a store is cut off; without it, its lease is not tested")
 
     @pytest.fixture
     async def stack(self) -> AsyncIterator[AsyncExitStack]:
@@ -191,7 +211,7 @@ class StoreContract:
     async def test_a_transaction_can_require_that_a_node_is_absent(self, store: Store) -> None:
         """By creating and deleting it, which changes nothing."""
         await store.create("/t", b"")
-        absent = [Create("/t/a", b""), Delete("/t/a")]
+        absent: list[Operation] = [Create("/t/a", b""), Delete("/t/a")]
         await store.commit([*absent, Create("/t/b", b"")])
         await store.create("/t/a", b"", ephemeral=True)
         with pytest.raises(VersionConflictError):
@@ -264,8 +284,8 @@ class StoreContract:
         await until(lambda: self._is(store.children("/e"), ["stays"]), "the ephemeral node is gone")
 
     @staticmethod
-    async def _is(found: Awaitable[Any], wanted: Any) -> bool:
-        return await found == wanted
+    async def _is(answer: Awaitable[Any], wanted: Any) -> bool:
+        return bool(await answer == wanted)
 
     # Watches
 
@@ -279,8 +299,8 @@ class StoreContract:
         await store.create("/w/a/b", b"")
         await other.put("/w/a/b", b"1")
         await other.delete("/w/a/b")
-        told = [await next_of(changes) for _ in range(5)]
-        assert told == [
+        changes_seen = [await next_of(changes) for _ in range(5)]
+        assert changes_seen == [
             Change(ChangeKind.CREATED, "/w"),
             Change(ChangeKind.CREATED, "/w/a"),
             Change(ChangeKind.CREATED, "/w/a/b"),
@@ -351,3 +371,74 @@ class StoreContract:
         await until(lambda: other.lease.held(self.now_s()), "the new session is proven")
         await store.create("/x/later", b"")
         await skip_to(changes, Change(ChangeKind.CREATED, "/x/later"))
+
+    async def test_transactions_have_growing_ids(self, store: Store) -> None:
+        """Whoever writes, and in whichever session: the tokens of shards are such ids."""
+        other, last = await self.open(), 0
+        for number in range(20):
+            writer = (store, other)[number % 2]
+            if number == 10:
+                await self._begin_another_session(other)
+            await writer.create(f"/ids/{number}", b"")
+            node = await store.get(f"/ids/{number}")
+            assert node is not None
+            assert node.created_txid > last
+            last = node.created_txid
+
+    async def _begin_another_session(self, store: Store) -> None:
+        before = store.session_id
+        await self.expire(store)
+        await until(lambda: store.session_id not in (0, before), "a new session")
+
+    async def test_a_lease_ends_before_its_session(self, store: Store) -> None:
+        """While somebody may serve by its lease, its ephemeral nodes are there: nobody else has
+        them. This is what proves that a shard has one owner.
+        """
+        other = await self.open()
+        await other.create("/mine", b"", ephemeral=True)
+        await self.cut(other)
+        while await store.get("/mine") is not None:
+            await asyncio.sleep(0.01)
+        assert not other.lease.held(self.now_s())
+
+    async def test_members_of_a_service_share_its_shards(self, store: Store) -> None:
+        """Each shard has one owner; when a session ends, others have it, with greater tokens."""
+        other = await self.open()
+        async with AsyncExitStack() as running:
+            members = [
+                await running.enter_async_context(_member(number, each))
+                for number, each in enumerate((store, other))
+            ]
+            await until(lambda: _open(members) == SHARDS, "all shards are served")
+            tokens = {shard.name: shard.token for each in members for shard in each.shards}
+            await self.expire(other)
+            await until(lambda: not members[1].shards, "what was lost is not served")
+            await until(lambda: _open(members) == SHARDS, "all shards are served again")
+            after = {shard.name: shard.token for each in members for shard in each.shards}
+            assert after.keys() == tokens.keys()
+            assert all(after[name] >= tokens[name] for name in tokens)
+            assert after != tokens
+
+
+def _open(members: Sequence[Member[None]]) -> int:
+    return sum(len(member.shards) for member in members)
+
+
+class _Nothing:
+    async def open(self, shard: Shard[None]) -> None:
+        """No state."""
+
+    async def close(self, shard: Shard[None], state: None) -> None:
+        """No state."""
+
+
+@asynccontextmanager
+async def _member(number: int, store: Store) -> AsyncIterator[Member[None]]:
+    address = f"http://member-{number}"
+    member = Member("zk://nowhere", _Nothing(), address=address, shards=SHARDS, eager=True)
+    local = LocalMember(number, _Nothing(), member)
+    try:
+        await member._join(store, SystemTime(), lambda _own: SetSampler(local))
+        yield member
+    finally:
+        await member.__aexit__(None, None, None)
