@@ -347,7 +347,6 @@ def _use(cluster: Cluster) -> pulsar.Client:
 @needs_prometheus
 @pytest.mark.system
 @pytest.mark.client
-@pytest.mark.zookeeper
 @pytest.mark.timeout(300)
 def test_expressions_on_running_brokers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each is evaluated, no alert fires on brokers that are well, and every panel has data but

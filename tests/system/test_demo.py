@@ -11,7 +11,7 @@ import psutil
 import pytest
 from ports import free_ports
 
-pytestmark = [pytest.mark.system, pytest.mark.client, pytest.mark.zookeeper]
+pytestmark = [pytest.mark.system, pytest.mark.client]
 
 
 def test_it_runs_and_leaves_nothing_behind() -> None:

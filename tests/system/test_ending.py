@@ -158,10 +158,9 @@ def test_while_a_file_system_call_blocks_the_loop(tmp_path: Path) -> None:
         assert "did not end in order" in log.read_text()
 
 
-@pytest.mark.zookeeper
-@pytest.mark.parametrize("sign", ["standalone.lock", "zookeeper/zookeeper.out", "history"])
+@pytest.mark.parametrize("sign", ["standalone.lock", "store/tree.sqlite", "history"])
 def test_a_cluster_that_starts(tmp_path: Path, sign: str) -> None:
-    """Before and while its ZooKeeper and its broker start; nothing of it is left."""
+    """Before and while its store and its broker start; nothing of it is left."""
     first = free_ports(3)
     command = [*LOADMANAGER, "standalone", "--brokers", "1", "--data-dir", str(tmp_path / "data")]
     for number, option in enumerate(("--pulsar-port", "--http-port", "--zookeeper-port")):
@@ -176,7 +175,6 @@ def test_a_cluster_that_starts(tmp_path: Path, sign: str) -> None:
     assert alive == []
 
 
-@pytest.mark.zookeeper
 def test_a_signal_that_comes_twice_at_once_is_one(tmp_path: Path) -> None:
     """`timeout` and service managers signal a process and its group: the broker stops in order."""
     first = free_ports(3)

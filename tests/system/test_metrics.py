@@ -11,7 +11,7 @@ import pytest
 from clusters.standalone import Cluster, wait_for
 from prometheus_client.parser import text_string_to_metric_families
 
-pytestmark = [pytest.mark.system, pytest.mark.client, pytest.mark.zookeeper]
+pytestmark = [pytest.mark.system, pytest.mark.client]
 
 NAMESPACE = "acme/shop"
 TOPICS = [f"persistent://{NAMESPACE}/{name}" for name in ("orders", "refunds")]

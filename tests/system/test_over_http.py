@@ -14,7 +14,7 @@ from clusters.standalone import Cluster, wait_for
 from kazoo.client import KazooClient
 from prometheus_client.parser import text_string_to_metric_families
 
-pytestmark = [pytest.mark.system, pytest.mark.client, pytest.mark.zookeeper]
+pytestmark = [pytest.mark.system, pytest.mark.client]
 
 NAMESPACE = "acme/web"
 

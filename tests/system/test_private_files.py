@@ -10,7 +10,7 @@ import pulsar
 import pytest
 from clusters.standalone import Cluster, wait_for
 
-pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
+pytestmark = pytest.mark.system
 
 
 def test_a_cluster_leaves_nothing_for_others_to_read(tmp_path: Path) -> None:
@@ -35,4 +35,4 @@ def test_a_cluster_leaves_nothing_for_others_to_read(tmp_path: Path) -> None:
     ]
     assert wrong == []
     names = {path.relative_to(tmp_path / "data").parts[0] for path in found}
-    assert {"history", "topics", "zookeeper"} <= names
+    assert {"history", "topics", "store"} <= names

@@ -16,7 +16,7 @@ import pytest
 from clusters.standalone import Cluster, wait_for
 from system.workload import client
 
-pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
+pytestmark = pytest.mark.system
 
 TOPIC = "persistent://public/default/kept"
 DEAD = "persistent://public/default/dead"

@@ -18,7 +18,7 @@ from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import encode
 
 CLIENTS = 10
-pytestmark = [pytest.mark.zookeeper, pytest.mark.system]
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")

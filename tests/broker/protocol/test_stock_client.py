@@ -17,7 +17,7 @@ from system.workload import client
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import encode
 
-pytestmark = [pytest.mark.client, pytest.mark.zookeeper, pytest.mark.system]
+pytestmark = [pytest.mark.client, pytest.mark.system]
 
 _numbers = count()
 

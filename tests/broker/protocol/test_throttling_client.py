@@ -14,7 +14,7 @@ import pytest
 from clusters.standalone import Cluster, wait_for
 from system.workload import client
 
-pytestmark = [pytest.mark.client, pytest.mark.zookeeper, pytest.mark.system]
+pytestmark = [pytest.mark.client, pytest.mark.system]
 
 BROKER_LIMIT = "/admin/v2/brokers/configuration/brokerPublisherThrottlingMaxMessageRate"
 

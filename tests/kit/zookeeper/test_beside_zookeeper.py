@@ -422,7 +422,12 @@ def test_a_session_that_is_not_heard_of_ends(ports: tuple[int, int]) -> None:
         silent.append(client)
     same.sessions[silent[0].session_id] = silent[1].session_id
     watcher.ask(Opcode.EXISTS, text("/gone") + boolean(True))
-    time.sleep(2)
+    until_s = time.monotonic() + 30
+    while not all(client.events for client in watcher.two):
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+        for client in watcher.two:
+            client.catch_up()
     assert watcher.check_events() == 1
     watcher.ask(Opcode.EXISTS, text("/gone") + boolean(True))
     for client in silent:
@@ -440,10 +445,10 @@ def test_a_wrong_password_resumes_nothing(ports: tuple[int, int]) -> None:
         assert client.connect()
         thief = WireClient(port, session_id=client.session_id, password=b"x" * 16)
         assert not thief.connect()
-        thief.drop()
         client.drop()
         assert client.connect()
         assert client.ask(Opcode.CLOSE_SESSION, b"").code == 0
+        client.drop()
 
 
 def test_a_client_of_the_future_is_not_served(ports: tuple[int, int]) -> None:

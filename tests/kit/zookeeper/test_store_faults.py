@@ -133,6 +133,20 @@ def test_sessions_survive_a_kill_or_end_in_time(server: StoreProcess) -> None:
     faithful.drop()
 
 
+def test_the_time_in_which_it_stood_still_counts_against_nobody(server: StoreProcess) -> None:
+    """Nobody could be heard then, so nobody's session ends, however short its timeout is."""
+    client = WireClient(server.port, timeout_ms=1000)
+    assert client.connect()
+    assert client.ask(Opcode.CREATE, creation("/mine", flags=1)).code == 0
+    server.process.suspend()
+    time.sleep(2.5)
+    server.process.resume()
+    time.sleep(0.4)
+    stat = client.ask(Opcode.EXISTS, text("/mine") + boolean(False)).body
+    assert stat["owner"] == client.session_id
+    client.drop()
+
+
 def test_a_second_server_is_refused_the_file(server: StoreProcess, tmp_path: Path) -> None:
     """Two would overwrite each other's changes."""
 

@@ -61,6 +61,16 @@ class WireClient:
     def connect(self) -> bool:
         """Begin a session, or resume it; False: it has ended."""
         self.socket = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        try:
+            connected = self._connect()
+        except BaseException:
+            self.drop()
+            raise
+        if not connected:
+            self.drop()
+        return connected
+
+    def _connect(self) -> bool:
         self.xid = 0
         body = integer(0) + long(self.last_zxid) + integer(self.timeout_ms)
         self.send(body + long(self.session_id) + buffer(self.password) + boolean(False))

@@ -14,7 +14,7 @@ from loadmanager.kit.zookeeper.embedded.words import is_word
 
 FRAME_BYTES_MAX = 0xFFFFF
 """The longest request, as ZooKeeper's `jute.maxbuffer`."""
-FRAMES_AT_ONCE = 64
+TURN_S = 0.005
 """Then it is the turn of other connections."""
 BACKLOG_BYTES = 256 << 10
 """While so much waits to be sent, no request is read."""
@@ -213,7 +213,8 @@ class StoreConnection(StoreClient, asyncio.Protocol):
 
     def _work_through(self) -> bool:
         """False: there is more to do later."""
-        for _ in range(FRAMES_AT_ONCE):
+        until_s = self._loop.time() + TURN_S
+        while self._loop.time() < until_s:
             if self.ending or self._backlog() > BACKLOG_BYTES:
                 return False  # `_flush` or `resume_writing` go on
             frame = self._next_frame()
