@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass
-from functools import partial
 
 from loadmanager.broker.service import Outside
 from loadmanager.broker.settings import KEYS
@@ -29,15 +27,10 @@ class Telling:
         if leader is None:
             return False
         if leader.broker_id == self.outside.me.broker_id:
-            self.listeners(changes)
+            self.events.publish_changes(changes)
         else:
             await self.outside.peers.tell_changes(self.cluster.brokers.of_leader(leader), changes)
         return True
-
-    def listeners(self, changes: Sequence[ChangeShown]) -> None:
-        """Tell those who listen here."""
-        for change in changes:
-            self.events.publish("change", partial(copy, change))
 
 
 def build_audit(outside: Outside, telling: Telling) -> AuditLog:

@@ -148,7 +148,7 @@ class Parts:
             refused_tokens=None if self.access is None else self.access.refused,
             disconnect=partial(disconnect, self.hosting, self.access),
             audit=self.audit,
-            tell_listeners=self._telling.listeners,
+            archive=self._outside.archive,
             stop=self._outside.stop,
         )
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 
+from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.model import encoded
 from loadmanager.leader.documents.events import Lost
@@ -95,6 +98,11 @@ class EventHub:
         self._recent.append(event)
         for queue in self._queues:
             queue.put(event)
+
+    def publish_changes(self, changes: Sequence[ChangeShown]) -> None:
+        """Tell all listeners of changes."""
+        for change in changes:
+            self.publish("change", partial(copy, change))
 
     def listen(self, after: str | None) -> EventQueue:
         """Begin after the event of that id, as far as it is kept; None: now.

@@ -261,6 +261,7 @@ class ClusterDaemon:
             watched=WatchedCluster(self.settings, work),
             audit=audit,
             metrics=page.render,
+            archive=None if history is None else history.archive,
         )
 
     async def _hand_back(self, client: PulsarClient, work: FleetWork) -> None:

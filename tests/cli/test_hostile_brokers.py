@@ -133,6 +133,38 @@ DECISION = {
     "rejectedAt": 1_700_000_000_000,
     "outcome": MOVE["outcome"],
 }
+EVENT = {
+    "id": 1,
+    "kind": "change",
+    "ts": 1,
+    "last": 1,
+    "times": 1,
+    "record": {
+        "kind": "change",
+        "ts": 1,
+        "broker": BROKER,
+        "role": "r",
+        "address": "a",
+        "over": "http",
+        "what": "w",
+        "epoch": 1,
+        "cycle": 1,
+        **dict.fromkeys(("proxied", "path", "before", "after", "note")),
+        "strategy": "s",
+        "action": "skip",
+        "reason": "no",
+        "code": "C",
+        "bundle": BUNDLE,
+    },
+}
+LOADS = {
+    "kind": "bundle_load",
+    "broker": BROKER,
+    "ts": 1,
+    "spanMs": 1,
+    "columns": ["topics"],
+    "figures": {BUNDLE: [1.0]},
+}
 ADDRESSES = {
     "webServiceUrl": "http://BROKER",
     "webServiceUrlTls": "",
@@ -227,6 +259,10 @@ ANSWERS: list[tuple[str, Any]] = [
         r"GET .*/namespaceIsolationPolicies/brokers",
         [{"brokerName": BROKER, "policyName": "iso", "primary": True}],
     ),
+    (r"GET .*/archive", {"brokers": [BROKER], "beside": []}),
+    (r"GET .*/archive/events.*", {"part": BROKER, "recorded": [], "events": [EVENT]}),
+    (r"GET .*/archive/loads.*", {"part": BROKER, "recorded": [], "at": 1, "loads": [LOADS]}),
+    (r"GET .*/archive/series.*", {"part": BROKER, "recorded": [], "columns": [], "points": []}),
     (r"GET .*/decisions", {"at": 1, "keptSince": 1, "decisions": [DECISION]}),
     (r"POST .*/dry-runs", SEALED),
     (r"GET .*/plans", {"plans": [SEALED]}),
@@ -438,7 +474,7 @@ class Hostile:
         self, method: str, path: str, _headers: dict[str, str]
     ) -> tuple[int, dict[str, str], bytes]:
         plain = path.partition("?")[0]
-        if plain.endswith("/events"):
+        if plain.endswith("/v1/events"):
             return 200, {"Content-Type": "text/event-stream"}, self._events()
         found = [made for known, made in ANSWERS if re.fullmatch(known, f"{method} {plain}")]
         if self.whole is not None and self.left <= 0:

@@ -23,16 +23,20 @@ from loadmanager.broker.service import BrokerService, Outside
 from loadmanager.broker.settings.live import LiveSettings
 from loadmanager.broker.wire import pulsar_pb2 as pb
 from loadmanager.broker.wire.frames import Frame, FrameReader, encode
+from loadmanager.engine.history.archived import ARCHIVED
 from loadmanager.engine.history.records import Record
 from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.history.archive import Archive
+from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.memory import MemoryStore, MemoryTree
 from loadmanager.kit.names import NamespaceName, TopicName
 from loadmanager.kit.sampler import OwnTraffic
 from loadmanager.kit.security.identity import Verifier
+from loadmanager.kit.system.clock import SystemClock
 from loadmanager.kit.tasks import Scope
 from loadmanager.leader.ports.mover import Released
 from loadmanager.leader.ports.operating import LeaderOperations
@@ -61,14 +65,24 @@ class AheadClock(LoopTime):
         return super().monotonic_ns() + int(self.limits_ahead_s * 1e9)
 
 
-class Written:
-    """A history in memory."""
+class WallClock(AheadClock):
+    """The same, with the wall clock's time of day."""
 
-    def __init__(self) -> None:
+    def now_ms(self) -> int:
+        return SystemClock().now_ms()
+
+
+class Written:
+    """A history in memory, and an archive on a disk if there is one."""
+
+    def __init__(self, archive: Archive | None) -> None:
         self.records: list[Record] = []
+        self._archive = archive
 
     def append(self, *records: Record) -> None:
         self.records += records
+        if self._archive is not None:
+            self._archive.append(*records)
 
     def count(self, kind: str) -> int:
         return sum(record.kind == kind for record in self.records)
@@ -92,9 +106,22 @@ class Running:
         self.address = address
         self.store: MemoryStore = cluster.tree.session(timeout_s=60)
         self.sampler = FixedSampler(cpu_percent)
-        self.history = Written()
-        self.clock = AheadClock()
-        self.settings = LiveSettings(settings.KEYS.load(None, {**FAST, **values}))
+        with_archive = "loadManagerHistoryDirectory" in values
+        self.clock = WallClock() if with_archive else AheadClock()
+        loaded = settings.KEYS.load(None, {**FAST, **values})
+        self.settings = LiveSettings(loaded)
+        self.archive: Archive | None = None
+        """There is one if `values` name a folder of the history."""
+        if with_archive:
+            self.archive = Archive(
+                loaded.leaf(HistorySettings),
+                ARCHIVED,
+                cluster="standalone",
+                broker=address.broker_id,
+                clock=self.clock,
+            )
+            self.archive.start()
+        self.history = Written(self.archive)
         self.stopped_with: list[int] = []
         self._port = 0
         self._sampler_made_with: OwnTraffic | None = None
@@ -107,6 +134,7 @@ class Running:
             version="1.0.0",
             stop=self.stopped_with.append,
             history=self.history,
+            archive=self.archive,
             verifier=verifier,
             service=service,
             storage=storage,
@@ -288,6 +316,8 @@ class Cluster:
         for broker in self.brokers:
             await broker.parts.hosting.stop()
             await broker.store.__aexit__()
+            if broker.archive is not None:
+                await broker.archive.close()
 
 
 @asynccontextmanager
@@ -313,12 +343,19 @@ async def a_cluster(
             await broker.store.__aenter__()
             await broker.parts.start()
             await until(lambda: cluster.brokers[0].use.leading.leader is not None)
+            if broker.archive is not None:
+                await until(partial(_begun, broker.archive))
         first = cluster.brokers[0].use.namespaces
         await first.create_tenant(NS.tenant, {})
         await first.create_namespace(NS, {"bundles": {"numBundles": bundles}})
         for broker in cluster.brokers:
             await until(partial(_knows, broker, len(addresses)))
         yield cluster
+
+
+def _begun(archive: Archive) -> bool:
+    """True once it can be asked."""
+    return archive.bytes_used > 0
 
 
 def _knows(broker: Running, brokers: int) -> bool:

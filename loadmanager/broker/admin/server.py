@@ -51,6 +51,7 @@ from loadmanager.kit.http.visitors import visitors
 from loadmanager.kit.listener import Spawn, Tls
 from loadmanager.kit.refused_clients import ClientRefusals
 from loadmanager.kit.telemetry import Sample
+from loadmanager.leader.http.archive import ArchiveRoutes
 from loadmanager.leader.http.events import EventRoutes
 from loadmanager.leader.http.goals import GoalRoutes
 from loadmanager.leader.http.leading import LeadingRoutes
@@ -106,7 +107,32 @@ class AdminServer:
         self._owners = TopicOwners(use, calls)
         self._everybody = Everybody(use, calls)
         self._heat = HeatRoutes(use, self._everybody)
-        parts: list[Routes] = [
+        parts = self._parts(use, streams, cluster=cluster, version=version, metrics=metrics)
+        parts.append(PermissionRoutes(use, enforced=access is not None and access.authorizes))
+        for route in (route for part in parts for route in part.routes()):
+            slashed = web.RouteDef(route.method, route.path + "/", route.handler, {})
+            application.router.add_routes([route, slashed] if route.path != "/" else [route])
+        if not use.self_address.web_url:
+            application.on_response_prepare.append(stay_secure)
+        self._serving = HttpServing(
+            application,
+            self._connections,
+            idle_s=self._settings.idle_ms / 1000,
+            header_bytes_max=self._settings.header_bytes_max,
+        )
+        self._ports = application[LISTENERS] = dict[int, str]()
+
+    def _parts(
+        self,
+        use: UseCases,
+        streams: Streams,
+        *,
+        cluster: str,
+        version: str,
+        metrics: Callable[[], Awaitable[tuple[bytes, str]]],
+    ) -> list[Routes]:
+        """The routes of all subjects but permissions, which come last."""
+        return [
             BrokerRoutes(use, cluster=cluster, version=version, metrics=metrics),
             PeerRoutes(use),
             NamespaceRoutes(use, cluster=cluster),
@@ -125,23 +151,11 @@ class AdminServer:
             GoalRoutes(use),
             self._heat,
             AuditRoutes(use, self._everybody),
+            ArchiveRoutes(use),
             RevokingRoutes(use, self._everybody),
             PageRoutes(),
             OpenApiRoutes(version),
-            PermissionRoutes(use, enforced=access is not None and access.authorizes),
         ]
-        for route in (route for part in parts for route in part.routes()):
-            slashed = web.RouteDef(route.method, route.path + "/", route.handler, {})
-            application.router.add_routes([route, slashed] if route.path != "/" else [route])
-        if not use.self_address.web_url:
-            application.on_response_prepare.append(stay_secure)
-        self._serving = HttpServing(
-            application,
-            self._connections,
-            idle_s=self._settings.idle_ms / 1000,
-            header_bytes_max=self._settings.header_bytes_max,
-        )
-        self._ports = application[LISTENERS] = dict[int, str]()
 
     @property
     def application(self) -> web.Application:

@@ -13,6 +13,7 @@ from loadmanager.broker.topics.refused_tokens import RefusedTokens
 from loadmanager.broker.topics.topics import Topics
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.audit import Audit, ChangeShown
+from loadmanager.kit.history.archive import Archive
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.leader.brokers import Brokers
 from loadmanager.leader.events import EventHub
@@ -60,10 +61,18 @@ class UseCases:
     disconnect: Callable[[str], int]
     """Ends the connections of a role here; returns how many."""
     audit: Audit
-    tell_listeners: Callable[[Sequence[ChangeShown]], None]
-    """Tells those who listen to events of changes."""
+    archive: Archive | None
+    """Answers what was; None: there is none."""
     stop: Callable[[int], None]
     """Begins a graceful stop that unloads at most so many bundles/s (0: any number)."""
+
+    def tell_listeners(self, changes: Sequence[ChangeShown]) -> None:
+        """Tell those who listen to events of changes."""
+        self.events.publish_changes(changes)
+
+    def archives(self) -> list[str]:
+        """The live brokers."""
+        return sorted(self.brokers.registered)
 
     def addresses(self) -> Iterator[BrokerAddress]:
         """The addresses of the live brokers."""

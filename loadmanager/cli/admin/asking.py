@@ -22,13 +22,19 @@ AT_ONCE = 16
 
 
 def ask_each(
-    admin: AdminClient, brokers: Sequence[str], ask: Callable[[AdminClient, str], Any]
+    admin: AdminClient,
+    brokers: Sequence[str],
+    ask: Callable[[AdminClient, str], Any],
+    *,
+    timeout_s: float | None = None,
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Broker → answer, and broker → why it did not answer; several are asked at a time."""
+    """Broker → answer, and broker → why it did not answer; several are asked at a time.
+    `timeout_s`: if that is less than the command allows.
+    """
 
     def answer(broker: str) -> Any:
         try:
-            return ask(admin.at(broker), broker)
+            return ask(admin.at(broker, timeout_s=timeout_s), broker)
         except OperationalError as error:
             return error
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 from urllib.parse import quote
 
 import click
 
 from loadmanager.broker.admin.documents import BundlesData
+from loadmanager.cli.admin.archives import at_option, figures, listed_at, loads_at
 from loadmanager.cli.admin.asking import (
     ask_each,
     brokers_of,
@@ -43,6 +45,8 @@ HEARD_S = 5.0
 """A broker hears within this time of the boundaries that another one wrote."""
 POLL_S = 0.05
 
+BUNDLE_HEADERS = ("bundle", "owner", "topics", "msg in/s", "msg out/s", "kib in/s", "kib out/s")
+
 group = AdminGroup("bundles", help="List with owners, move, pin, unload, split, merge.")
 group.command("move")(bundles_move)
 group.command("merge")(bundles_merge)
@@ -53,8 +57,13 @@ group.command("unpin")(bundles_unpin)
 
 @group.command("list")
 @click.argument("namespaces", nargs=-1, metavar="[TENANT/NAMESPACE]...")
-def bundles_list(admin: AdminClient, namespaces: tuple[str, ...]) -> Output:
-    """List the bundles of all brokers: owner, and traffic of the last load report."""
+@at_option
+def bundles_list(admin: AdminClient, namespaces: tuple[str, ...], at: int | None) -> Output:
+    """List the bundles of all brokers: owner, and traffic of the last load report; or what brokers
+    recorded of the bundles that they owned at a time.
+    """
+    if at is not None:
+        return _bundles_at(admin, namespaces, at)
     brokers, cluster = brokers_of(admin), cluster_of(admin)
     reports, missing = ask_each(
         admin, brokers, lambda at, broker: (owned(at, cluster, broker), report_of(at, broker)[0])
@@ -68,9 +77,30 @@ def bundles_list(admin: AdminClient, namespaces: tuple[str, ...]) -> Output:
         for namespace in namespaces or namespaces_of(admin)
         for bundle in bundles_of(admin, namespace)
     ]
-    headers = ("bundle", "owner", "topics", "msg in/s", "msg out/s", "kib in/s", "kib out/s")
     rows = [tuple(row.values()) for row in data]
-    return Output(data, table(headers, rows) if rows else "no bundle", missing=missing)
+    return Output(data, table(BUNDLE_HEADERS, rows) if rows else "no bundle", missing=missing)
+
+
+def _bundles_at(admin: AdminClient, namespaces: tuple[str, ...], at_ms: int) -> Output:
+    past = loads_at(admin, at_ms, "bundle_load")
+    data: list[dict[str, Any]] = [
+        {"bundle": name, "owner": loads.broker, "at": loads.ts, **figures(loads, name)}
+        for loads in past.loads
+        for name in sorted(loads.figures)
+        if not namespaces or name.rpartition("/")[0] in namespaces
+    ]
+    data.sort(key=lambda row: (row["bundle"], row["owner"]))
+    names = ("topics", "msg_rate_in", "msg_rate_out")
+    rows = [
+        (
+            row["bundle"],
+            row["owner"],
+            *(int(row[name]) if name == "topics" else row[name] for name in names),
+            *(row[name] / 1024 for name in ("msg_throughput_in", "msg_throughput_out")),
+        )
+        for row in data
+    ]
+    return listed_at(data, BUNDLE_HEADERS, rows, past)
 
 
 def _traffic(stats: BundleStatsShown) -> dict[str, Cell]:

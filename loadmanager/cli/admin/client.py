@@ -166,8 +166,9 @@ class AdminClient:
     def _secure(self) -> bool:
         return self.url.startswith("https:")
 
-    def at(self, broker_id: str) -> AdminClient:
-        """A client for another broker, named by its brokerId; over TLS if this one is.
+    def at(self, broker_id: str, *, timeout_s: float | None = None) -> AdminClient:
+        """A client for another broker, named by its brokerId; over TLS if this one is. `timeout_s`:
+        if that is less than this one waits.
 
         Raises `OperationalError` when that broker does not serve TLS.
         """
@@ -182,7 +183,7 @@ class AdminClient:
         try:
             return AdminClient(
                 url,
-                timeout_s=self._timeout_s,
+                timeout_s=min(self._timeout_s, timeout_s or self._timeout_s),
                 token=self._token,
                 tls=self._tls,
                 trusted=self._trusted,

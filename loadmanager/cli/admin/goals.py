@@ -12,7 +12,7 @@ from msgspec import to_builtins
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, listed
-from loadmanager.cli.admin.moves import UNITS_S, Duration, clock
+from loadmanager.cli.admin.times import UNITS_S, Duration, clock
 from loadmanager.cli.terminal import table
 from loadmanager.engine.plans.goals import Apart, Emptied, Even, Filled, Goal, PlanLimits, Spare
 from loadmanager.engine.plans.order import CurvePoint

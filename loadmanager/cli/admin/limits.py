@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import click
 
+from loadmanager.cli.admin.archives import at_option, figures, listed_at, loads_at
 from loadmanager.cli.admin.asking import (
     V2,
     ask_each,
@@ -63,8 +64,13 @@ def _path(text: str) -> str:
 
 @limits.command("list")
 @click.argument("broker", required=False)
-def limits_list(admin: AdminClient, broker: str | None) -> Output:
-    """List the limits in use on all brokers: configured rate, delivered rate, who waits."""
+@at_option
+def limits_list(admin: AdminClient, broker: str | None, at: int | None) -> Output:
+    """List the limits in use on all brokers: configured rate, delivered rate, who waits; or what
+    brokers recorded of them at a time.
+    """
+    if at is not None:
+        return _limits_at(admin, broker, at)
     brokers = [broker] if broker else brokers_of(admin)
     limits_of, missing = ask_each(admin, brokers, _limits_of)
     data = [{"broker": broker, **limit} for broker, limits in limits_of.items() for limit in limits]
@@ -86,6 +92,34 @@ def limits_list(admin: AdminClient, broker: str | None) -> Output:
         for limit in data
     ]
     return Output(data, table(headers, rows) if rows else "no limits are in use", missing=missing)
+
+
+def _limits_at(admin: AdminClient, broker: str | None, at_ms: int) -> Output:
+    past = loads_at(admin, at_ms, "throttle")
+    data: list[dict[str, Any]] = [
+        {"broker": loads.broker, "limit": name, "at": loads.ts, **figures(loads, name)}
+        for loads in past.loads
+        if broker in (None, loads.broker)
+        for name in sorted(loads.figures)
+    ]
+    headers = ("broker", "limit", "msg/s", "delivered", "bytes/s", "delivered", "held", "waited s")
+    names = (
+        "configured_messages_per_s",
+        "delivered_messages_per_s",
+        "configured_bytes_per_s",
+        "delivered_bytes_per_s",
+    )
+    rows = [
+        (
+            row["broker"],
+            row["limit"],
+            *(None if row[name] == -1 else row[name] for name in names),
+            round(row["held"]),
+            row["waited_ms"] / 1000,
+        )
+        for row in data
+    ]
+    return listed_at(data, headers, rows, past)
 
 
 def _limits_of(at: AdminClient, _broker: str) -> Any:

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 import click
 from msgspec import UNSET
 
+from loadmanager.cli.admin.archives import (
+    at_option,
+    events_of,
+    incomplete,
+    since_option,
+    until_of,
+    until_option,
+)
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed
+from loadmanager.cli.admin.past_decisions import record_as
+from loadmanager.cli.admin.times import Duration, clock
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
-from loadmanager.engine.moves.move import Move, Outcome
+from loadmanager.engine.history.records import Decision
+from loadmanager.engine.moves.move import Author, Move, MoveState, Outcome
 from loadmanager.kit.errors import OperationalError
-from loadmanager.kit.text import MOMENT_MS_MAX
 from loadmanager.leader.documents.decisions import BundleStory
 from loadmanager.leader.documents.moves import (
     Cancelled,
@@ -31,61 +40,67 @@ from loadmanager.leader.documents.moves import (
 
 MOVES = f"{OWN}/moves"
 PINS = f"{OWN}/pins"
-UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 group = AdminGroup("moves", help="The leader's queue of moves: list, cancel, pause, resume.")
 
 
-class Duration(click.ParamType[float]):
-    """A number of seconds, written `90s`, `30m`, `2h` or `1d`."""
-
-    name = "DURATION"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Seconds."""
-        if isinstance(value, str) and value[-1:] in UNITS_S:
-            with contextlib.suppress(ValueError):
-                if 0 < (seconds := float(value[:-1]) * UNITS_S[value[-1]]) < float("inf"):
-                    return seconds
-        return self.fail(f"{value}: a duration such as 90s, 30m, 2h or 1d is expected", param, ctx)
-
-
-class Moment(click.ParamType[int]):
-    """A time in milliseconds since the epoch, written `2026-11-20T14:00Z`, or as a duration before
-    now: `90s`, `30m`, `2h`, `1d`.
-    """
-
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Milliseconds since the epoch. A time without a zone is UTC."""
-        if isinstance(value, int):
-            return value
-        if value[-1:] in UNITS_S:
-            ago_s = Duration().convert(value, param, ctx)
-            return round((datetime.now(UTC).timestamp() - ago_s) * 1000)
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value}: a time such as 2026-11-20T14:00Z, or 30m, is expected", param, ctx)
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        return round(moment.timestamp() * 1000)
-
-
 @group.command("list")
+@since_option
+@until_option
+@at_option
 @click.option("--limit", default=100, metavar="N", help="at most N moves")
-def moves_list(admin: AdminClient, limit: int) -> Output:
-    """List the moves that wait or are under way, and the last ones that ended, with outcomes."""
-    answer, raw = admin.ask("GET", MOVES + query(limit=limit), None, MovesShown)
+def moves_list(
+    admin: AdminClient, since: int | None, until: int | None, at: int | None, limit: int
+) -> Output:
+    """List the moves that wait or are under way, and the last ones that ended, with outcomes.
+
+    With a time, those that ended then, also under earlier leaders.
+    """
+    until = until_of(at, until)
     headers = ("id", "state", "bundle", "from", "to", "reason", "by", "pause ms", "outcome")
+    if since is not None or until is not None:
+        past = events_of(admin, ("decision.move",), since_ms=since, until_ms=until, limit=limit)
+        data = [event.record for event in past.events]
+        moves = [_move_of(record_as(event, Decision), event.ts) for event in past.events]
+        ended = [(clock(move.ended_at or 0), *_row(move)) for move in moves]
+        shown = table(("ended", *headers), ended) if ended else "no move ended then"
+        return Output(data, (shown, *incomplete(past.notes)), missing=past.missing)
+    answer, raw = admin.ask("GET", MOVES + query(limit=limit), None, MovesShown)
     rows = [_row(move) for move in answer.moves]
     parts: list[Any] = [table(headers, rows) if rows else "no move in this term yet"]
     if answer.paused is not None:
         parts.append(f"paused until {clock(answer.paused.until)}  {answer.paused.note}".rstrip())
     return Output(raw, tuple(parts))
+
+
+def _move_of(record: Decision, ended_ms: int) -> Move:
+    """A move that an archive has. Raises `OperationalError` for words of another version."""
+    outcome = Outcome(
+        record.outcome or "",
+        owner=record.owner,
+        clients_closed=record.clients_closed,
+        clients_back=record.clients_back,
+        pause_ms=record.pause_ms,
+    )
+    try:
+        author, state = Author(record.author), MoveState(record.state)
+    except ValueError as error:
+        raise OperationalError(f"an archive has a move of another version: {error}") from None
+    return Move(
+        id=record.move or "",
+        bundle=record.bundle or "",
+        source=record.source or "",
+        destination=record.destination,
+        reason=record.reason,
+        why=dict(record.why),
+        author=author,
+        swap=None,
+        state=state,
+        created_at=ended_ms - (record.waited_ms or 0),
+        started_at=None,
+        ended_at=ended_ms,
+        outcome=outcome,
+    )
 
 
 def _row(move: Move) -> tuple[Cell, ...]:
@@ -110,20 +125,6 @@ def _row(move: Move) -> tuple[Cell, ...]:
 def text_of(outcome: Outcome | None) -> str:
     """What became of a move; empty while that is not known."""
     return "" if outcome is None else outcome.text
-
-
-def _moment(at_ms: float) -> datetime:
-    return datetime.fromtimestamp(min(max(at_ms, 0), MOMENT_MS_MAX) / 1000, UTC)
-
-
-def clock(at_ms: float) -> str:
-    """A time (ms since the epoch) for people; one out of bounds is the bound."""
-    return f"{_moment(at_ms):%Y-%m-%d %H:%M:%SZ}"
-
-
-def time_of_day(at_ms: float) -> str:
-    """The same, without the date."""
-    return f"{_moment(at_ms):%H:%M:%SZ}"
 
 
 @group.command("cancel")

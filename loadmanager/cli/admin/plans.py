@@ -10,7 +10,7 @@ from loadmanager.cli.admin.asking import OWN, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, listed
 from loadmanager.cli.admin.leader import plan_text
-from loadmanager.cli.admin.moves import clock
+from loadmanager.cli.admin.times import clock
 from loadmanager.leader.documents.plans import SealedPlan, SealedPlans
 
 PLANS = f"{OWN}/plans"

@@ -14,8 +14,8 @@ from msgspec import UNSET, to_builtins
 from loadmanager.cli.admin.asking import OWN, V2, brokers_of, count_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output, done, unchanged
-from loadmanager.cli.admin.moves import Duration
 from loadmanager.cli.admin.shapes import Started
+from loadmanager.cli.admin.times import Duration
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.text import printable
 from loadmanager.leader.documents.cluster import LeaderBroker

@@ -11,7 +11,7 @@ from loadmanager.broker.ports.refused import RefusedToken
 from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed, unchanged
-from loadmanager.cli.admin.moves import Moment, clock
+from loadmanager.cli.admin.times import Moment, clock
 from loadmanager.cli.terminal import table
 
 roles = AdminGroup("roles", help="What a role has begun: disconnect.")

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+from typing import Any
 from urllib.parse import quote
 
 import click
 
+from loadmanager.cli.admin.archives import at_option, events_of, incomplete
 from loadmanager.cli.admin.asking import V2
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed, unchanged
+from loadmanager.cli.admin.past_decisions import record_as
 from loadmanager.cli.admin.shapes import Names, Texts
+from loadmanager.cli.admin.times import clock
 from loadmanager.cli.terminal import table
+from loadmanager.engine.history.archived import SETTINGS
+from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.errors import OperationalError
 
+CHANGES_MAX = 2_000
 CONFIGURATION = f"{V2}/brokers/configuration"
 
 group = AdminGroup(
@@ -23,14 +32,47 @@ _key = click.argument("key")
 
 @group.command("list")
 @click.option("--all", "every", is_flag=True, help="all that can be set, not only those that are")
-def settings_list(admin: AdminClient, *, every: bool) -> Output:
-    """List the keys that are set for all brokers; the others are as in each one's broker.conf."""
+@at_option
+def settings_list(admin: AdminClient, *, every: bool, at: int | None) -> Output:
+    """List the keys that are set for all brokers; the others are as in each one's broker.conf.
+
+    With --at, those of then: the present ones without what was changed since.
+    """
     values = admin.get(f"{CONFIGURATION}/values", Texts)
+    if at is not None:
+        return _settings_at(admin, values, at)
     if not every:
         return listed(values, ("key", "value"), sorted(values.items()), "no key is set")
     names = admin.get(CONFIGURATION, Names)
     rows = [(name, values.get(name)) for name in sorted(names)]
     return Output({name: values.get(name) for name in names}, table(("key", "value"), rows))
+
+
+def _settings_at(admin: AdminClient, values: Texts, at_ms: int) -> Output:
+    changes = events_of(admin, ("change",), SETTINGS, since_ms=at_ms + 1, limit=CHANGES_MAX)
+    since: dict[str, str] = {}
+    for change in changes.events:  # the newest first
+        record = record_as(change, ChangeShown)
+        before, after = _fields(record.before), _fields(record.after)
+        for key in sorted({*before, *after}):
+            values.pop(key, None)
+            if key in before:
+                values[key] = str(before[key])
+            since[key] = f"{clock(change.ts)} by {record.role or record.address}"
+    names = sorted({*values, *since})
+    rows = [(name, values.get(name), since.get(name, "")) for name in names]
+    shown = table(("key", "value", "changed"), rows) if rows else "no key was set"
+    data = [dict(zip(("key", "value", "changed"), row, strict=True)) for row in rows]
+    return Output(data, (shown, *incomplete(changes.notes)), missing=changes.missing)
+
+
+def _fields(text: str | None) -> dict[str, Any]:
+    """The keys that a change names; none if its text was cut off."""
+    with contextlib.suppress(ValueError):
+        fields = json.loads(text or "{}")
+        if isinstance(fields, dict):
+            return fields
+    return {}
 
 
 @group.command("set")

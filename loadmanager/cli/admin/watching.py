@@ -16,7 +16,8 @@ from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient, decoded
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.leader import shown, words
-from loadmanager.cli.admin.moves import text_of, time_of_day
+from loadmanager.cli.admin.moves import text_of
+from loadmanager.cli.admin.times import time_of_day
 from loadmanager.engine.moves.move import Move
 from loadmanager.engine.strategies.plan_document import because
 from loadmanager.kit.audit import ChangeShown

@@ -18,7 +18,6 @@ from loadmanager.engine.history.records import (
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.history.catalogue import Catalogue, EventsOf, FiguresOf
 from loadmanager.kit.metadata import paths
-from loadmanager.kit.names import TopicName
 
 RESOURCES = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
 TRAFFIC = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
@@ -35,6 +34,8 @@ LIMIT = (
 )
 CLUSTER = "cluster"
 """What a skip that concerns the whole cluster names."""
+SETTINGS = "broker.conf"
+"""What a change of the settings of all brokers is about."""
 
 
 def limit_name(level: str, limit: str) -> str:
@@ -86,6 +87,8 @@ def _of_step(record: OwnershipStep) -> Iterator[str]:
 
 def _of_change(record: AuditedChange) -> Iterator[str]:
     yield from filter(None, (record.role, record.proxied))
+    if record.path == paths.DYNAMIC_CONFIGURATION:
+        yield SETTINGS
     yield from _named_by_path(record.path or "")
 
 
@@ -116,9 +119,9 @@ def _same(record: Decision) -> Hashable:
     return (record.broker, record.epoch, record.strategy, record.what, record.code)
 
 
-def about_topic(topic: str) -> str:
-    """The name under which the archive has a topic. Raises `BadInputError`."""
-    return str(TopicName.parse(topic))
+def decision_kind(record: Decision) -> str:
+    """The kind under which an archive has a decision: `decision.move`, `decision.skip`, …"""
+    return f"{Decision.kind}.{record.action}"
 
 
 ARCHIVED: Catalogue = {
@@ -126,7 +129,7 @@ ARCHIVED: Catalogue = {
     BundleLoad.kind: FiguresOf(BUNDLE, _row("bundle", BUNDLE)),
     TopicLoad.kind: FiguresOf(TOPIC, _row("topic", TOPIC)),
     Throttle.kind: FiguresOf(LIMIT, _limit),
-    Decision.kind: EventsOf(_of_decision, _same),
+    Decision.kind: EventsOf(_of_decision, _same, decision_kind),
     OwnershipStep.kind: EventsOf(_of_step),
     AuditedChange.kind: EventsOf(_of_change),
 }

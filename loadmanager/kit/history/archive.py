@@ -11,18 +11,14 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from loadmanager.kit.clock import Clock
-from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.errors import NotFoundError, OperationalError
 from loadmanager.kit.files.worker import Worker
-from loadmanager.kit.history.archive_answers import (
-    ArchivedEvents,
-    ArchivedMoment,
-    ArchivedSeries,
-)
 from loadmanager.kit.history.archive_file import ArchiveFile, OtherFormatError, put_aside
 from loadmanager.kit.history.archive_reader import ArchiveReader
 from loadmanager.kit.history.catalogue import Catalogue
@@ -50,6 +46,8 @@ AT_ONCE = 2_000
 CLOSE_S = 2.0
 ASKED_MAX = 16
 """Questions that wait; more are refused."""
+PARTS_MAX = 1_000
+"""Files of a folder that are looked at."""
 FOLDER, ENDING = "archive", ".sqlite"
 
 WRITTEN = counter("loadmanager_archive_records", "Records written to the archive")
@@ -121,31 +119,40 @@ class Archive:
             await asyncio.to_thread(self._thread.join, CLOSE_S)
         self._asking.close()
 
-    async def events(
-        self, kinds: Sequence[str], about: str | None, since_ms: int, until_ms: int, limit: int
-    ) -> ArchivedEvents:
-        """See `ArchiveReader.events`. Raises `OperationalError`, as what follows does."""
-        return await self._ask(lambda file: file.events(kinds, about, since_ms, until_ms, limit))
-
-    async def moment(self, at_ms: int, kinds: Sequence[str]) -> ArchivedMoment:
-        """See `ArchiveReader.moment`."""
-        return await self._ask(lambda file: file.moment(at_ms, kinds))
-
-    async def series(
-        self, kind: str, name: str, since_ms: int, until_ms: int, limit: int
-    ) -> ArchivedSeries:
-        """See `ArchiveReader.series`."""
-        return await self._ask(lambda file: file.series(kind, name, since_ms, until_ms, limit))
-
-    async def _ask(self, question: Callable[[ArchiveReader], T]) -> T:
+    async def ask(self, question: Callable[[ArchiveReader], T], part: str | None = None) -> T:
+        """Ask this archive, or one that a broker of this name left beside it. Raises
+        `OperationalError`, and `NotFoundError` when there is none of that name.
+        """
         if self._asked >= ASKED_MAX:
             raise OperationalError("too much is asked of the archive at once; try again")
         self._asked += 1
         try:
-            reader = ArchiveReader(self._path, self._broker, self._catalogue)
-            return await self._asking.run(lambda: question(reader))
+            return await self._asking.run(lambda: question(self._reader(part)))
+        except OSError as error:
+            raise OperationalError(f"the archive cannot be read: {error}") from None
         finally:
             self._asked -= 1
+
+    async def beside(self) -> list[str]:
+        """The names of brokers whose archives are beside this one. Raises `OperationalError`."""
+        return sorted(await self.ask(lambda _reader: list(self._parts())))
+
+    def _reader(self, part: str | None) -> ArchiveReader:
+        if part in (None, self._broker):
+            return ArchiveReader(self._path, self._catalogue)
+        path = self._parts().get(part or "")
+        if path is None:
+            raise NotFoundError(f"no archive of {part} is beside that of {self._broker}")
+        return ArchiveReader(path, self._catalogue)
+
+    def _parts(self) -> dict[str, Path]:
+        """Broker → its file, of the others in this folder."""
+        parts = {}
+        for path in sorted(self._path.parent.glob(f"*{ENDING}"))[:PARTS_MAX]:
+            if path != self._path:
+                with suppress(OperationalError):  # it is being made, or of another version
+                    parts[ArchiveReader(path, self._catalogue).writer()] = path
+        return parts
 
     def samples(self) -> Iterator[Sample]:
         """The archive's metrics."""
@@ -159,13 +166,12 @@ class Archive:
 
     def _work(self) -> None:
         while True:
-            self._wake.wait(WRITE_S)
             closing = self._closing
             self._step()
             if closing:
-                if self._file is not None:
-                    self._file.close()
+                self._let_go()
                 return
+            self._wake.wait(WRITE_S)
 
     def _step(self) -> None:
         """Write what waits. Whatever happens, the thread goes on."""
@@ -219,7 +225,7 @@ class Archive:
 
     def _opened(self, now_ms: int) -> ArchiveFile:
         try:
-            return ArchiveFile(self._path, self._catalogue, now_ms)
+            return ArchiveFile(self._path, self._broker, self._catalogue, now_ms)
         except OtherFormatError as error:
             aside = put_aside(self._path)
             log.warning(
@@ -227,7 +233,7 @@ class Archive:
                 file=str(aside),
                 reason=str(error),
             )
-        return ArchiveFile(self._path, self._catalogue, now_ms)
+        return ArchiveFile(self._path, self._broker, self._catalogue, now_ms)
 
     def _let_go(self) -> None:
         if self._file is not None:

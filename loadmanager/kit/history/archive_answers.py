@@ -87,3 +87,12 @@ class ArchivedSeries(ArchivePart, kw_only=True):
 
     columns: list[str]
     points: list[ArchivedPoint]
+
+
+class ArchiveParts(Shape):
+    """Whose archives can be asked."""
+
+    brokers: list[str]
+    """The brokers that live: each is asked for its own. None: what is asked is the only one."""
+    beside: list[str]
+    """Others, whose archives the broker that is asked can read."""

@@ -41,6 +41,7 @@ COARSE_MS = 900_000
 DROPPED_AT_ONCE = 500
 PAGES_OF_LOG = 1_000
 SCHEMA = """
+CREATE TABLE writer(name TEXT);
 CREATE TABLE name(id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE, day INTEGER NOT NULL);
 CREATE TABLE run(id INTEGER PRIMARY KEY, began INTEGER, ended INTEGER, dropped INTEGER);
 CREATE TABLE sample(
@@ -75,8 +76,10 @@ class _Batch:
 class ArchiveFile:
     """Writes one file. Raises `sqlite3.Error` and `OSError`."""
 
-    def __init__(self, path: Path, catalogue: Catalogue, now_ms: int) -> None:
-        """Open the file, or make it. Raises `OtherFormatError` for one that cannot be used."""
+    def __init__(self, path: Path, writer: str, catalogue: Catalogue, now_ms: int) -> None:
+        """Open the file, or make it; `writer`: whose records it has. Raises `OtherFormatError` for
+        one that cannot be used.
+        """
         self._path, self._catalogue = path, catalogue
         make_folder(path.parent)
         open_private(path, "ab").close()
@@ -90,7 +93,7 @@ class ArchiveFile:
             path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )
         try:
-            self._prepare()
+            self._prepare(writer)
             self._run = self._begin_run(now_ms)
         except sqlite3.Error as error:
             self._db.close()
@@ -101,7 +104,7 @@ class ArchiveFile:
             self._db.close()
             raise
 
-    def _prepare(self) -> None:
+    def _prepare(self, writer: str) -> None:
         version = self._number("PRAGMA user_version")
         if version not in (0, FORMAT):
             raise OtherFormatError(f"it has format {version}, not {FORMAT}")
@@ -115,6 +118,8 @@ class ArchiveFile:
         self._db.execute(f"PRAGMA journal_size_limit={4 << 20}")
         if version == 0:
             self._db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version={FORMAT}; COMMIT;")
+        self._db.execute("DELETE FROM writer")
+        self._db.execute("INSERT INTO writer VALUES(?)", (writer,))
 
     def _begin_run(self, now_ms: int) -> int:
         text = "INSERT INTO run(began, ended, dropped) VALUES(?, ?, 0)"
@@ -212,7 +217,7 @@ class ArchiveFile:
         event = (
             self._db.execute(
                 "INSERT INTO event(kind, ts, last, times, record) VALUES(?, ?, ?, 1, ?)",
-                (record.kind, record.ts, record.ts, document),
+                (rule.kind(record), record.ts, record.ts, document),
             ).lastrowid
             or 0
         )

@@ -41,9 +41,15 @@ RUNS_MAX = 100
 class ArchiveReader:
     """Reads one file, within `QUESTION_S`. Raises `OperationalError`."""
 
-    def __init__(self, path: Path, part: str, catalogue: Catalogue) -> None:
-        """`part`: the broker that wrote it."""
-        self._path, self._part, self._catalogue = path, part, catalogue
+    def __init__(self, path: Path, catalogue: Catalogue) -> None:
+        self._path, self._catalogue = path, catalogue
+        self._part = path.name
+        """The broker that wrote it, once it is open."""
+
+    def writer(self) -> str:
+        """The broker that wrote it."""
+        with self._opened():
+            return self._part
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
@@ -57,6 +63,8 @@ class ArchiveReader:
             db.set_progress_handler(lambda: time.monotonic() > end_s, STEPS)
             if db.execute("PRAGMA user_version").fetchone()[0] != FORMAT:
                 raise OperationalError(f"the archive of {self._part} is of another version")
+            row = db.execute("SELECT name FROM writer").fetchone()
+            self._part = str(row[0]) if row else self._part
             db.execute("BEGIN")  # one picture for all that follows
             yield db
         except sqlite3.Error as error:

@@ -24,6 +24,8 @@ class EventsOf:
     """Record → names: of a bundle, a namespace, a tenant, a topic, a broker, a role."""
     same: Callable[[Any], Hashable] = lambda _record: None
     """Records of the same value are counted, and the last one stands for all; None: never."""
+    kind: Callable[[Any], str] = lambda record: str(record.kind)
+    """Record → the kind that is asked for."""
 
 
 Catalogue = Mapping[str, FiguresOf | EventsOf]

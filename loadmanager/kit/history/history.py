@@ -72,7 +72,7 @@ class FileHistory:
         close_s: float = CLOSE_S,
     ) -> None:
         """`archive`: it gets all records, too, and begins and ends with this history."""
-        self._close_s, self._archive = close_s, archive
+        self._close_s, self.archive = close_s, archive
         self._disk, self._far = Worker("history"), Worker("ship-history")
         self._settings = settings
         self._clock = clock
@@ -104,8 +104,8 @@ class FileHistory:
         if self._closed:
             self.dropped += len(records)
             return
-        if self._archive is not None:
-            self._archive.append(*records)
+        if self.archive is not None:
+            self.archive.append(*records)
         for record in records:
             line = self._encoder.encode(record)
             if self._buffered_bytes + len(line) > self._settings.buffer_bytes_max:
@@ -118,8 +118,8 @@ class FileHistory:
 
     async def start(self) -> None:
         """Seal the segments of an earlier process, and write what is left in its spool."""
-        if self._archive is not None:
-            self._archive.start()
+        if self.archive is not None:
+            self.archive.start()
         try:
             sealed = await self._disk.run(self._recover)
             if sealed:
@@ -198,8 +198,8 @@ class FileHistory:
         """
         # First, so that records of the last moments are counted as dropped.
         self._closed = True
-        if self._archive is not None:
-            await self._archive.close()
+        if self.archive is not None:
+            await self.archive.close()
         try:
             async with asyncio.timeout(self._close_s):
                 await self._write_all()
@@ -248,5 +248,5 @@ class FileHistory:
         yield SHIP_FAILURES.sample(self.ship_failures)
         yield SPOOL_ERRORS.sample(self._spool.errors)
         yield BYTES.sample(segments.bytes_on_disk)
-        if self._archive is not None:
-            yield from self._archive.samples()
+        if self.archive is not None:
+            yield from self.archive.samples()

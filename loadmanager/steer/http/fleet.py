@@ -17,6 +17,7 @@ from loadmanager.kit.http.serving import HttpServing
 from loadmanager.kit.http.visitors import visitors
 from loadmanager.kit.listener import Spawn
 from loadmanager.kit.refused_clients import ClientRefusals
+from loadmanager.leader.http.archive import ArchiveRoutes
 from loadmanager.leader.http.goals import GoalRoutes
 from loadmanager.leader.http.leading import LeadingRoutes
 from loadmanager.leader.http.moves import MoveRoutes
@@ -71,7 +72,7 @@ class FleetServer:
             client_max_size=BODY_BYTES_MAX,
         )
         parts = (FleetRoutes(use), LeadingRoutes(use), MoveRoutes(use), GoalRoutes(use))
-        for part in (*parts, OpenApiRoutes(version, DAEMON)):
+        for part in (*parts, ArchiveRoutes(use), OpenApiRoutes(version, DAEMON)):
             application.router.add_routes(part.routes())
         self._serving = HttpServing(
             application, connections, idle_s=IDLE_S, header_bytes_max=HEADER_BYTES_MAX

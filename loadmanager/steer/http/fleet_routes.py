@@ -13,6 +13,7 @@ from aiohttp import web
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.audit import Audit, ChangesShown
 from loadmanager.kit.errors import NotFoundError
+from loadmanager.kit.history.archive import Archive
 from loadmanager.kit.http.answers import failed, shown
 from loadmanager.kit.http.operation import TEXT, Document, operation
 from loadmanager.kit.metadata.leader import Leader
@@ -42,6 +43,11 @@ class FleetUse:
     watched: Watched
     audit: Audit
     metrics: Callable[[], Awaitable[tuple[bytes, str]]]
+    archive: Archive | None = None
+
+    def archives(self) -> list[str]:
+        """None: the daemon has the only archive."""
+        return []
 
     def address_of(self, _leader: Leader) -> BrokerAddress:
         """The daemon's own address: it is its only leader."""

@@ -89,14 +89,14 @@ def a_skip(ts: int, code: str = "GracePeriod") -> Decision:
 @contextmanager
 def a_file(folder: Path) -> Iterator[ArchiveFile]:
     """A file, open."""
-    file = ArchiveFile(folder / "b1.sqlite", ARCHIVED, NOW)
+    file = ArchiveFile(folder / "b1.sqlite", BROKER, ARCHIVED, NOW)
     yield file
     file.close()
 
 
 def a_reader(folder: Path) -> ArchiveReader:
     """Reads that file."""
-    return ArchiveReader(folder / "b1.sqlite", BROKER, ARCHIVED)
+    return ArchiveReader(folder / "b1.sqlite", ARCHIVED)
 
 
 @given(
@@ -133,7 +133,7 @@ def test_events_are_found_by_what_they_are_about(tmp_path: Path) -> None:
         for name, count in (("acme", 10), ("acme/other", 5), (BROKER, 10), ("acm", 0)):
             assert len(reader.events((), name, 0, NOW + 99, 50).events) == count
         assert [e.ts - NOW for e in reader.events((), None, NOW + 3, NOW + 4, 9).events] == [4, 3]
-        assert reader.events(("decision",), BUNDLE, 0, NOW + 99, 3).events == []
+        assert reader.events(("decision.skip",), BUNDLE, 0, NOW + 99, 3).events == []
 
 
 def test_the_same_reason_again_is_counted(tmp_path: Path) -> None:
@@ -142,7 +142,9 @@ def test_the_same_reason_again_is_counted(tmp_path: Path) -> None:
         for minute in range(30):
             file.write([a_skip(NOW + minute * MINUTE)], NOW, 0)
         file.write([a_skip(NOW + 30 * MINUTE, "Pinned")], NOW, 0)
-        events = a_reader(tmp_path).events(("decision",), BUNDLE, NOW + 20 * MINUTE, NOW * 2, 9)
+        events = a_reader(tmp_path).events(
+            ("decision.skip",), BUNDLE, NOW + 20 * MINUTE, NOW * 2, 9
+        )
     assert [(event.times, event.record["code"]) for event in events.events] == [
         (1, "Pinned"),
         (30, "GracePeriod"),
@@ -249,11 +251,13 @@ async def test_what_is_appended_is_answered(tmp_path: Path) -> None:
     async with an_archive(tmp_path) as archive:
         archive.append(a_step(NOW), Other(ts=NOW, broker=BROKER))
         await until(lambda: archive.written == 1)
-        assert len((await archive.events((), BUNDLE, 0, NOW, 10)).events) == 1
+        assert (
+            len((await archive.ask(lambda file: file.events((), BUNDLE, 0, NOW, 10))).events) == 1
+        )
         archive.append(a_step(NOW + 1))
     async with an_archive(tmp_path) as archive:
         await until(lambda: archive.bytes_used > 0)
-        answer = await archive.events((), BUNDLE, 0, NOW + 1, 10)
+        answer = await archive.ask(lambda file: file.events((), BUNDLE, 0, NOW + 1, 10))
         assert len(answer.events) == 2
         assert len(answer.recorded) == 2
         assert archive.dropped == 0
@@ -290,7 +294,7 @@ async def test_what_does_not_fit_is_dropped(tmp_path: Path) -> None:
         archive.append(*(a_step(NOW + i) for i in range(25)))
         assert archive.dropped >= 5
         await until(lambda: archive.written == 25 - archive.dropped)
-        answer = await archive.events((), None, 0, NOW * 2, 10)
+        answer = await archive.ask(lambda file: file.events((), None, 0, NOW * 2, 10))
         assert answer.recorded[-1].dropped == archive.dropped
 
 
@@ -314,7 +318,9 @@ async def test_a_file_that_cannot_be_used_is_put_aside(
         async with an_archive(tmp_path) as archive:
             archive.append(a_step(NOW))
             await until(lambda: archive.written == 1)
-            assert len((await archive.events((), None, 0, NOW, 10)).events) == 1
+            assert (
+                len((await archive.ask(lambda file: file.events((), None, 0, NOW, 10))).events) == 1
+            )
     aside = path.with_suffix(".aside")
     assert aside.exists() == (reason is not None)
     if reason is not None:
@@ -329,7 +335,7 @@ async def test_a_file_that_is_deleted_begins_anew(tmp_path: Path) -> None:
         path_in(tmp_path).unlink()
         archive.append(a_step(NOW))
         await until(lambda: path_in(tmp_path).exists() and archive.written == 1)
-        assert len((await archive.events((), None, 0, NOW, 10)).events) == 1
+        assert len((await archive.ask(lambda file: file.events((), None, 0, NOW, 10))).events) == 1
 
 
 async def test_pages_that_break_later_cost_the_file(tmp_path: Path) -> None:
@@ -343,7 +349,9 @@ async def test_pages_that_break_later_cost_the_file(tmp_path: Path) -> None:
     async with an_archive(tmp_path) as archive:
         archive.append(a_step(NOW + 5_000))
         await until(lambda: archive.written == 1)
-        assert len((await archive.events((), None, 0, NOW * 2, 10)).events) == 1
+        assert (
+            len((await archive.ask(lambda file: file.events((), None, 0, NOW * 2, 10))).events) == 1
+        )
 
 
 async def test_without_a_file_there_is_a_reason() -> None:
@@ -353,7 +361,7 @@ async def test_without_a_file_there_is_a_reason() -> None:
     archive.start()
     await until(lambda: archive.failures == 1)
     with pytest.raises(OperationalError, match="cannot be read"):
-        await archive.events((), None, 0, NOW, 10)
+        await archive.ask(lambda file: file.events((), None, 0, NOW, 10))
     await archive.close()
 
 
@@ -421,7 +429,7 @@ async def test_a_killed_writer_leaves_a_good_file(tmp_path: Path) -> None:
     _killed(tmp_path)
     async with an_archive(tmp_path) as archive:
         await until(lambda: archive.bytes_used > 0)
-        answer = await archive.events((), None, 0, NOW * 2, 10_000)
+        answer = await archive.ask(lambda file: file.events((), None, 0, NOW * 2, 10_000))
         assert len(answer.events) > 1_000
         assert [e.ts for e in answer.events] == sorted((e.ts for e in answer.events), reverse=True)
         assert answer.events[-1].ts == NOW
@@ -434,7 +442,7 @@ async def test_a_part_that_another_broker_left_can_be_read_while_it_is_written(
     async with an_archive(tmp_path) as archive:
         for round_ in range(20):
             archive.append(*(a_step(NOW + round_ * 100 + i) for i in range(100)))
-            reader = ArchiveReader(path_in(tmp_path), BROKER, ARCHIVED)
+            reader = ArchiveReader(path_in(tmp_path), ARCHIVED)
             if archive.written:
                 written = archive.written
                 assert len(reader.events((), BUNDLE, 0, NOW * 2, 10_000).events) >= written

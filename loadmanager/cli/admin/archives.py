@@ -1,0 +1,212 @@
+"""Questions to the archives of all brokers, whose answers are merged; what is missing is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlencode
+
+import click
+
+from loadmanager.cli.admin.asking import OWN, ask_each
+from loadmanager.cli.admin.client import AdminClient, AnsweredError
+from loadmanager.cli.admin.command import Output
+from loadmanager.cli.admin.times import Moment, clock
+from loadmanager.cli.options import Decorator
+from loadmanager.cli.terminal import Shown, table
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.history.archive_answers import (
+    ArchivedEvent,
+    ArchivedEvents,
+    ArchivedLoads,
+    ArchivedMoment,
+    ArchivedSeries,
+    ArchivePart,
+    ArchiveParts,
+)
+
+ARCHIVE = f"{OWN}/archive"
+ANSWER_S = 5.0
+"""A broker that does not answer within this time is left out: it may be frozen."""
+GAP_MS = 30_000
+"""Shorter times without a sign of a broker are not told: it gives one every ten seconds."""
+GAPS_SHOWN = 5
+Part = TypeVar("Part", bound=ArchivePart)
+
+at_option: Decorator = click.option(
+    "--at", type=Moment(), help="as it was then: 03:12, 2h ago, yesterday 03:12, 2026-11-20T14:00Z"
+)
+since_option: Decorator = click.option(
+    "--since", type=Moment(), help="not before then: 03:12, 2h, yesterday 03:12, 2026-11-20T14:00Z"
+)
+until_option: Decorator = click.option("--until", type=Moment(), help="not after then")
+
+
+def until_of(at: int | None, until: int | None) -> int | None:
+    """The end of the time of which the last ones are shown. Raises `click.UsageError`."""
+    if at is not None and until is not None:
+        raise click.UsageError("--at and --until say the same here: give one of them")
+    return until if at is None else at
+
+
+def now_ms() -> int:
+    """The time here."""
+    return round(datetime.now(UTC).timestamp() * 1000)
+
+
+@dataclass(slots=True)
+class PartsOf(Generic[Part]):
+    """The parts that answered."""
+
+    parts: dict[str, Part]
+    missing: dict[str, str]
+    """Broker → why its part is not there."""
+    asked: tuple[int, int] = field(default=(0, 0))
+    """The time that was asked for."""
+
+    def notes(self) -> list[str]:
+        """What the parts that answered lack, in sentences."""
+        since_ms, until_ms = self.asked
+        notes = []
+        for name, part in sorted(self.parts.items()):
+            gaps = list(_gaps(part, since_ms, until_ms))
+            if gaps:
+                more = f" and {len(gaps) - GAPS_SHOWN} times more" if len(gaps) > GAPS_SHOWN else ""
+                notes.append(f"{name} recorded nothing {', '.join(gaps[:GAPS_SHOWN])}{more}")
+            dropped = sum(run.dropped for run in part.recorded)
+            if dropped:
+                notes.append(f"{name} dropped {dropped} records in this time")
+        return notes
+
+
+def _gaps(part: ArchivePart, since_ms: int, until_ms: int) -> Iterable[str]:
+    at_ms = since_ms
+    until_ms = min(until_ms, now_ms())
+    for run in part.recorded:
+        if run.begin - at_ms > GAP_MS:
+            yield f"before {clock(run.begin)}" if at_ms == since_ms else _between(at_ms, run.begin)
+        at_ms = max(at_ms, run.end)
+    if until_ms - at_ms > GAP_MS:
+        yield f"after {clock(at_ms)}" if part.recorded else _between(at_ms, until_ms)
+
+
+def _between(begin_ms: int, end_ms: int) -> str:
+    return f"from {clock(begin_ms)} to {clock(end_ms)}"
+
+
+def _parts(
+    admin: AdminClient, what: str, values: Sequence[tuple[str, Any]], shape: type[Part]
+) -> PartsOf[Part]:
+    """The answers of all archives to a question."""
+    parts = admin.get(ARCHIVE, ArchiveParts)
+    query = "?" + urlencode([(name, value) for name, value in values if value is not None])
+    path = f"{ARCHIVE}/{what}{query}"
+
+    def ask(at: AdminClient, _broker: str) -> Part:
+        return at.get(path, shape)
+
+    if not parts.brokers:  # a daemon: it has the only one
+        answer = admin.get(path, shape)
+        return PartsOf({answer.part: answer}, {})
+    answers, missing = ask_each(admin, parts.brokers, ask, timeout_s=ANSWER_S)
+    for name in parts.beside:
+        try:
+            answers[name] = admin.get(f"{path}&{urlencode({'part': name})}", shape)
+        except OperationalError as error:
+            missing[name] = str(error)
+    if not answers:
+        raise OperationalError("no archive answers: " + "; ".join(sorted(missing.values())))
+    return PartsOf(answers, missing)
+
+
+def has_archives(admin: AdminClient) -> bool:
+    """False if the broker that is asked has none, or is of a version before there were any."""
+    try:
+        admin.get(ARCHIVE, ArchiveParts)
+    except AnsweredError as error:
+        if error.status == 404:
+            return False
+        raise
+    return True
+
+
+@dataclass(slots=True)
+class EventsOfAll:
+    """The events of all parts, the newest first."""
+
+    events: list[ArchivedEvent]
+    missing: dict[str, str]
+    notes: list[str]
+
+
+def events_of(
+    admin: AdminClient,
+    kinds: Sequence[str],
+    about: str | None = None,
+    *,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    limit: int = 100,
+    wanted: Callable[[ArchivedEvent], bool] = lambda _event: True,
+) -> EventsOfAll:
+    """Events of some kinds about something, from all archives."""
+    values: list[tuple[str, Any]] = [("kind", kind) for kind in kinds]
+    values += [("about", about), ("since", since_ms), ("until", until_ms), ("limit", limit)]
+    answer = _parts(admin, "events", values, ArchivedEvents)
+    answer.asked = (since_ms or 0, until_ms or now_ms())
+    events = [event for part in answer.parts.values() for event in part.events if wanted(event)]
+    events.sort(key=lambda event: (event.last, event.ts), reverse=True)
+    notes = answer.notes() if since_ms is not None else []
+    return EventsOfAll(events[:limit], answer.missing, notes)
+
+
+@dataclass(slots=True)
+class LoadsOfAll:
+    """The loads of all brokers at a moment."""
+
+    loads: list[ArchivedLoads]
+    missing: dict[str, str]
+    notes: list[str]
+
+
+def loads_at(admin: AdminClient, at_ms: int, kind: str) -> LoadsOfAll:
+    """The loads of a kind at a moment, from all archives."""
+    answer = _parts(admin, "loads", [("at", at_ms), ("kind", kind)], ArchivedMoment)
+    loads = [each for part in answer.parts.values() for each in part.loads]
+    empty = sorted(name for name, part in answer.parts.items() if not part.loads)
+    notes = [f"{name} recorded no load at {clock(at_ms)}" for name in empty]
+    notes.insert(0, _averages(at_ms, loads) if loads else f"nothing is recorded of {clock(at_ms)}")
+    return LoadsOfAll(sorted(loads, key=lambda each: each.broker), answer.missing, notes)
+
+
+def _averages(at_ms: int, loads: Sequence[ArchivedLoads]) -> str:
+    begin, end = min(it.ts - it.span_ms for it in loads), max(it.ts for it in loads)
+    return f"as at {clock(at_ms)}: averages of times between {clock(begin)} and {clock(end)}"
+
+
+def series_of(
+    admin: AdminClient, kind: str, name: str, since_ms: int | None, until_ms: int | None
+) -> PartsOf[ArchivedSeries]:
+    """The loads of one thing, from all archives."""
+    values = [("kind", kind), ("name", name), ("since", since_ms), ("until", until_ms)]
+    return _parts(admin, "series", values, ArchivedSeries)
+
+
+def figures(loads: ArchivedLoads, name: str) -> dict[str, float]:
+    """The figures of one thing by name."""
+    return dict(zip(loads.columns, loads.figures[name], strict=False))
+
+
+def incomplete(notes: Sequence[str]) -> list[Shown]:
+    """What is missing, as the last lines of an output."""
+    return [[f"not all is here: {note}" for note in notes]] if notes else []
+
+
+def listed_at(
+    data: list[dict[str, Any]], headers: Sequence[str], rows: Sequence[Any], past: LoadsOfAll
+) -> Output:
+    """A table of what was recorded of a moment, with what is missing."""
+    shown = table(headers, rows) if rows else "nothing is recorded of then"
+    return Output(data, (shown, past.notes), status=0 if rows else 1, missing=past.missing)

@@ -1,0 +1,200 @@
+"""Decisions in sentences, as the page has them (`ui/src/sentences.ts`); names are those that other
+commands take.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from itertools import islice
+
+from msgspec import UNSET
+
+from loadmanager.cli.admin.asking import count_of
+from loadmanager.cli.admin.times import clock, span, time_of_day
+from loadmanager.engine.moves.move import Outcome
+from loadmanager.engine.strategies.plan_document import (
+    SkipShown,
+    UnloadShown,
+    figure,
+    placement_reason,
+)
+from loadmanager.leader.documents.decisions import DecisionShown
+
+NAMED_MAX = 3
+"""Brokers that were rejected, by name."""
+LINES_MAX = 20
+"""Details of one decision."""
+
+
+def lines_of(decision: DecisionShown) -> list[str]:
+    """A decision: its time and what was decided, and below that, indented, the reasons."""
+    head, details = _SENTENCES.get(decision.kind, _other)(decision)
+    more = len(details) - LINES_MAX
+    lines = [f"{clock(decision.ts)}  {head}", *(f"    {each}" for each in details[:LINES_MAX])]
+    return [*lines, f"    and {more} more"] if more > 0 else lines
+
+
+def numbers(why: object) -> str:
+    """The figures behind a decision."""
+    if not isinstance(why, Mapping):
+        return ""
+    return ", ".join(f"{_words(name)} {_figure(value)}" for name, value in why.items())
+
+
+def _words(name: str) -> str:
+    return re.sub("[A-Z]", lambda letter: f" {letter[0].lower()}", name).replace("_", " ")
+
+
+def _figure(value: object) -> str:
+    if isinstance(value, float):
+        return figure(value)
+    if isinstance(value, str):  # so in the history
+        try:
+            return figure(float(value)) if "." in value else value
+        except ValueError:
+            return value
+    return str(value)
+
+
+def _text(value: object) -> str:
+    return "" if value is UNSET or value is None else str(value)
+
+
+def _because(decision: DecisionShown) -> str:
+    return ": ".join(filter(None, (_text(decision.reason), numbers(decision.why))))
+
+
+def _skip(skip: SkipShown) -> str:
+    return skip.reason if skip.what == "cluster" else f"{skip.what}: {skip.reason}"
+
+
+def _skips(decision: DecisionShown) -> list[str]:
+    return [] if decision.skipped is UNSET else [_skip(skip) for skip in decision.skipped]
+
+
+def unload_text(unload: UnloadShown) -> str:
+    """A move that was decided."""
+    to = unload.destination or "wherever it is placed"
+    why = numbers(unload.why)
+    return f"{unload.bundle} from {unload.source} to {to}: {unload.reason}" + (
+        f" ({why})" if why else ""
+    )
+
+
+def _shed(decision: DecisionShown) -> tuple[str, list[str]]:
+    strategy = _text(decision.strategy) or "The shedder"
+    if decision.unloads is not UNSET and decision.unloads:
+        count = decision.unloads_count or len(decision.unloads)
+        moves = f"{strategy} moves {count_of(count, 'bundle')}"
+        return moves, [unload_text(unload) for unload in decision.unloads] + _skips(decision)
+    since = ""
+    if decision.times is not UNSET and decision.first_at is not UNSET and decision.times > 1:
+        since = f", {decision.times} times since {time_of_day(decision.first_at)}"
+    details = _skips(decision)
+    if decision.inputs is not UNSET and decision.inputs.average_usage is not None:
+        average = f"average load {decision.inputs.average_usage:.0%}"
+        details.insert(0, f"{count_of(decision.inputs.brokers, 'broker')}, {average}")
+    return f"{strategy} moved nothing{since}", details
+
+
+def _place(decision: DecisionShown) -> tuple[str, list[str]]:
+    bundle = _text(decision.bundle)
+    head = (
+        f"{bundle} placed on {decision.broker}"
+        if decision.broker not in (None, UNSET)
+        else f"{bundle} could not be placed"
+    )
+    rejected = {} if decision.rejected is UNSET else decision.rejected
+    reason = _text(decision.reason)
+    if decision.candidates is not UNSET:
+        reason = placement_reason(decision.candidates, rejected)
+    few = [f"not {broker}: {why}" for broker, why in islice(rejected.items(), NAMED_MAX)]
+    others = len(rejected) - NAMED_MAX
+    few += [f"and {others} others were rejected"] if others > 0 else []
+    return head, [reason, *few]
+
+
+_SPLITS = {"running": "splits", "done": "was split", "failed": "was not split"}
+
+
+def _split(decision: DecisionShown) -> tuple[str, list[str]]:
+    how = _SPLITS.get(_text(decision.state), "splits")
+    on = f" on {decision.broker}" if decision.broker not in (None, UNSET) else ""
+    return f"{_text(decision.bundle)} {how}{on}", _given(
+        _because(decision), _outcome(decision).text
+    )
+
+
+def _merge(decision: DecisionShown) -> tuple[str, list[str]]:
+    parts = [] if decision.parts is UNSET else decision.parts
+    return f"{' and '.join(parts)} merged", _given(_text(decision.reason))
+
+
+_ENDS = {
+    "done": "moved",
+    "failed": "was not moved",
+    "cancelled": "stays: its move was cancelled",
+    "expired": "stays: its move waited too long",
+}
+
+
+def _move(decision: DecisionShown) -> tuple[str, list[str]]:
+    state, outcome = _text(decision.state), _outcome(decision)
+    way = ""
+    if state == "done":
+        to = _text(decision.destination) or outcome.owner or "another broker"
+        way = f" from {_text(decision.source)} to {to}"
+        if outcome.pause_ms is not None:
+            way += f", paused {span(outcome.pause_ms)}"
+    head = f"{_text(decision.bundle)} {_ENDS.get(state, state)}{way}"
+    end = clients(outcome) if state == "done" else outcome.text
+    return head, _given(_because(decision), end)
+
+
+def clients(outcome: Outcome) -> str:
+    """How many clients came back after a move; empty if that is not known."""
+    if outcome.clients_closed is None:
+        return ""
+    if outcome.clients_closed == 0:
+        return "no clients"
+    if outcome.clients_back is None:
+        return count_of(outcome.clients_closed, "client")
+    text = f"{outcome.clients_back} of {count_of(outcome.clients_closed, 'client')} back"
+    return text if outcome.clients_back >= outcome.clients_closed else f"ONLY {text}"
+
+
+def _outcome(decision: DecisionShown) -> Outcome:
+    return decision.outcome if isinstance(decision.outcome, Outcome) else Outcome("")
+
+
+def _given(*texts: str) -> list[str]:
+    return [text for text in texts if text]
+
+
+def _newcomers(decision: DecisionShown) -> tuple[str, list[str]]:
+    return "Nearly empty brokers stay so", _skips(decision)
+
+
+def _nothing(decision: DecisionShown) -> tuple[str, list[str]]:
+    return f"{_text(decision.strategy) or 'The leader'} did not act", _skips(decision)
+
+
+def _failure(decision: DecisionShown) -> tuple[str, list[str]]:
+    return f"The step {_text(decision.step)!r} failed", _given(_text(decision.error))
+
+
+def _other(decision: DecisionShown) -> tuple[str, list[str]]:
+    return f"{decision.kind} {_text(decision.bundle)}".strip(), _given(_text(decision.reason))
+
+
+_SENTENCES: dict[str, Callable[[DecisionShown], tuple[str, list[str]]]] = {
+    "shed": _shed,
+    "newcomers": _newcomers,
+    "skip": _nothing,
+    "place": _place,
+    "split": _split,
+    "merge": _merge,
+    "move": _move,
+    "failure": _failure,
+}

@@ -1,0 +1,117 @@
+"""Times and durations on the command line: without a zone in UTC, as those that are shown."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from datetime import UTC, datetime, time, timedelta
+from typing import Any
+
+import click
+
+from loadmanager.kit.text import MOMENT_MS_MAX
+
+UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+EXPECTED = (
+    "a time such as 03:12, 2h ago, yesterday 03:12, 2026-11-20 or 2026-11-20T14:00+01:00 is "
+    "expected (without a zone: UTC)"
+)
+_CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2})?(Z|[+-]\d{2}:\d{2})?")
+
+
+class Duration(click.ParamType[float]):
+    """A number of seconds, written `90s`, `30m`, `2h` or `1d`."""
+
+    name = "DURATION"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Seconds."""
+        if isinstance(value, str) and (seconds := _seconds(value)) is not None:
+            return seconds
+        return self.fail(f"{value}: a duration such as 90s, 30m, 2h or 1d is expected", param, ctx)
+
+
+def _seconds(text: str) -> float | None:
+    if text[-1:] in UNITS_S:
+        with contextlib.suppress(ValueError):
+            if 0 < (seconds := float(text[:-1]) * UNITS_S[text[-1]]) < float("inf"):
+                return seconds
+    return None
+
+
+class Moment(click.ParamType[int]):
+    """A time in milliseconds since the epoch, written as `parse_moment` reads it."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Milliseconds since the epoch."""
+        if isinstance(value, int):
+            return value
+        moment = parse_moment(value, datetime.now(UTC))
+        if moment is None:
+            self.fail(f"{value}: {EXPECTED}", param, ctx)
+        return round(moment.timestamp() * 1000)
+
+
+def parse_moment(text: str, now: datetime) -> datetime | None:
+    """The time that a text names, None if it names none: `now`, `90s` or `2h ago` before now,
+    `03:12` (the last such time), `yesterday`, `yesterday 03:12`, `2026-11-20` and other ISO times.
+    Without a zone it is in that of `now`.
+    """
+    words = " ".join(text.split())
+    seconds = _seconds(words.removesuffix(" ago").replace(" ", ""))
+    if seconds is not None:
+        with contextlib.suppress(OverflowError):
+            return now - timedelta(seconds=seconds)
+        return None
+    if words == "now":
+        return now
+    for day, back in (("today", 0), ("yesterday", 1)):
+        if words == day or words.startswith(f"{day} "):
+            date = now.date() - timedelta(days=back)
+            return _at(words.removeprefix(day).strip() or "00:00", date.isoformat(), now)
+    if _CLOCK.fullmatch(words):
+        moment = _at(words, now.date().isoformat(), now)
+        return moment if moment is None or moment <= now else moment - timedelta(days=1)
+    with contextlib.suppress(ValueError):
+        moment = datetime.fromisoformat(words)
+        return moment if moment.tzinfo else moment.replace(tzinfo=now.tzinfo)
+    return None
+
+
+def _at(clock_text: str, day: str, now: datetime) -> datetime | None:
+    """A time of a day."""
+    if not _CLOCK.fullmatch(clock_text):
+        return None
+    with contextlib.suppress(ValueError):
+        at = time.fromisoformat(clock_text.rjust(len(clock_text) + (clock_text[1] == ":"), "0"))
+        return datetime.combine(datetime.fromisoformat(day), at, tzinfo=at.tzinfo or now.tzinfo)
+    return None
+
+
+def _moment(at_ms: float) -> datetime:
+    return datetime.fromtimestamp(min(max(at_ms, 0), MOMENT_MS_MAX) / 1000, UTC)
+
+
+def clock(at_ms: float) -> str:
+    """A time (ms since the epoch) for people; one out of bounds is the bound."""
+    return f"{_moment(at_ms):%Y-%m-%d %H:%M:%SZ}"
+
+
+def time_of_day(at_ms: float) -> str:
+    """The same, without the date."""
+    return f"{_moment(at_ms):%H:%M:%SZ}"
+
+
+def span(ms: float) -> str:
+    """How long something took, for people."""
+    seconds = max(0.0, ms) / 1000
+    for least, unit, name in ((172_800, 86_400, "days"), (5_400, 3600, "h"), (90, 60, "min")):
+        if seconds >= least:
+            return f"{seconds / unit:.0f} {name}"
+    if seconds < 1:
+        return f"{ms:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"

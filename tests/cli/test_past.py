@@ -1,0 +1,169 @@
+"""`loadmanager admin` about what was: answers of all archives, merged; what is missing is said."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from broker.admin.serving import serving
+from broker.admin.test_archive import BUNDLE, MINUTE, a_decision, in_folder, written
+from cli.test_admin_command import Shell
+from clusters.running import eventually
+
+from loadmanager.cli.admin.times import clock, parse_moment
+from loadmanager.engine.history.records import BundleLoad, Throttle
+from loadmanager.kit.system.clock import SystemClock
+
+NOW = datetime(2026, 11, 27, 3, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("now", "2026-11-27T03:30:00+00:00"),
+        ("2h", "2026-11-27T01:30:00+00:00"),
+        ("2h ago", "2026-11-27T01:30:00+00:00"),
+        ("90 s ago", "2026-11-27T03:28:30+00:00"),
+        ("03:12", "2026-11-27T03:12:00+00:00"),
+        ("3:12", "2026-11-27T03:12:00+00:00"),
+        ("04:12", "2026-11-26T04:12:00+00:00"),
+        ("04:12+02:00", "2026-11-27T04:12:00+02:00"),
+        ("03:12:10Z", "2026-11-27T03:12:10+00:00"),
+        ("yesterday", "2026-11-26T00:00:00+00:00"),
+        ("yesterday 03:12", "2026-11-26T03:12:00+00:00"),
+        ("today 01:00", "2026-11-27T01:00:00+00:00"),
+        ("2026-11-20", "2026-11-20T00:00:00+00:00"),
+        ("2026-11-20T14:00Z", "2026-11-20T14:00:00+00:00"),
+        ("2026-11-20 14:00+01:00", "2026-11-20T14:00:00+01:00"),
+        ("25:12", None),
+        ("soon", None),
+        ("yesterday noon", None),
+        ("", None),
+        ("99999999d", None),
+    ],
+)
+def test_times(text: str, wanted: str | None) -> None:
+    """As people write them; a time of the day is the last such time."""
+    moment = parse_moment(text, NOW)
+    assert (None if moment is None else moment.isoformat()) == wanted
+
+
+async def test_decisions_go_on_into_earlier_terms(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the archives of all brokers, in sentences; --at shows the last ones before."""
+    now = SystemClock().now_ms() // 1000 * 1000 + 500
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        assert (await shell.run("decisions"))[:2] == (1, "no decision yet")
+        source, destination = served.broker_id(0), served.broker_id(1)
+        early, late = now - 120 * MINUTE, now - 30 * MINUTE
+        why = {"gain": "0.25", "clients": "4"}
+        ends = {"source": source, "destination": destination, "reason": "Balance"}
+        await written(
+            served,
+            0,
+            a_decision(early, "unload", bundle=BUNDLE, why=why, **ends),
+            a_decision(early, what="cluster", code="NotWorthIt", reason="the rest is even"),
+            a_decision(late, what=BUNDLE, code="GracePeriod", reason="it moved a moment ago"),
+        )
+        move = a_decision(
+            early + 1_000,
+            "move",
+            bundle=BUNDLE,
+            move="1-1",
+            author="cycle",
+            state="done",
+            outcome="moved",
+            owner=destination,
+            clients_closed=4,
+            clients_back=1,
+            pause_ms=230.0,
+            **ends,
+        )
+        await written(served, 1, move)
+        status, out, err = await shell.run("decisions")
+        assert (status, err) == (0, "")
+        assert out.splitlines() == [
+            f"{clock(late)}  BalancedShedder moved nothing",
+            f"    {BUNDLE}: it moved a moment ago",
+            f"{clock(early + 1_000)}  {BUNDLE} moved from {source} to {destination}, paused 230 ms",
+            "    Balance",
+            "    ONLY 1 of 4 clients back",
+            f"{clock(early)}  BalancedShedder moves 1 bundle",
+            f"    {BUNDLE} from {source} to {destination}: Balance (gain 0.25, clients 4)",
+            "    the rest is even",
+        ]
+        at = ["decisions", "--at", clock(early + 1_000).replace(" ", "T"), "--bundle", BUNDLE]
+        assert (await shell.run(*at))[1].splitlines()[0].endswith("BalancedShedder moves 1 bundle")
+        assert len((await shell.json("decisions", "--since", "1h"))["decisions"]) == 1
+        status, _, err = await shell.run("decisions", "--broker", "nosuch:1")
+        assert (status, "nosuch:1 is not active, and no record names it" in err) == (1, True)
+        (row,) = (await shell.run("moves", "list", "--since", "3h"))[1].splitlines()[1:2]
+        assert "1 of 4 clients back" in row
+        assert "no move ended then" in (await shell.run("moves", "list", "--since", "1h"))[1]
+
+
+async def test_a_broker_that_does_not_answer_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And what the others recorded nothing of; the exit status says that not all is here."""
+    now = SystemClock().now_ms()
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        await written(served, 0, a_decision(now, what=BUNDLE, code="Pinned", reason="pinned"))
+        await served.servers[1].stop()
+        status, out, err = await shell.run("decisions", "--since", "2h")
+        assert status == 1
+        assert "pinned" in out
+        assert f"{served.broker_id(0)} recorded nothing before " in out
+        assert f"{served.broker_id(1)} is left out" in err
+
+
+async def test_lists_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bundles, limits and settings as they were."""
+    now = SystemClock().now_ms()
+    then = now - 60 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        for index in range(2):
+            broker = served.broker_id(index)
+            bundle = f"acme/n{index}/0x00000000_0x80000000"
+            load = BundleLoad(
+                ts=then, broker=broker, interval_ms=MINUTE, bundle=bundle, msg_rate_in=index + 1.5
+            )
+            limit = Throttle(
+                ts=then,
+                broker=broker,
+                interval_ms=MINUTE,
+                level="topic",
+                limit=f"t{index}",
+                configured_messages_per_s=10,
+                configured_bytes_per_s=-1,
+                delivered_messages_per_s=9.5,
+                delivered_bytes_per_s=100,
+                held=3,
+            )
+            await written(served, index, load, limit)
+        at = ("--at", clock(then - 1_000).replace(" ", "T"))
+        status, out, _ = await shell.run("bundles", "list", *at)
+        rows = [line.split() for line in out.splitlines()]
+        assert status == 0
+        assert rows[1][:4] == ["acme/n0/0x00000000_0x80000000", served.broker_id(0), "0", "1.5"]
+        assert "averages of times between" in out
+        assert len(await shell.json("bundles", "list", "acme/n1", *at)) == 1
+        status, out, _ = await shell.run("limits", "list", *at)
+        assert "topic: t1" in out
+        status, out, _ = await shell.run("bundles", "list", "--at", "1d ago")
+        assert (status, "nothing is recorded" in out) == (1, True)
+        before = clock(SystemClock().now_ms()).replace(" ", "T")
+        await shell.run("settings", "set", "loadBalancerSheddingEnabled", "false")
+        rows_now = await eventually(
+            lambda: shell.json("settings", "list", "--at", before),
+            lambda found: bool(found[0]["changed"]),
+        )
+        assert rows_now[0]["value"] is None
+        assert "by 127.0.0.1" in rows_now[0]["changed"]
+        status, out, _ = await shell.run("audit", "--since", "1h")
+        assert "loadBalancerSheddingEnabled" in out
