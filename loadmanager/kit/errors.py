@@ -6,6 +6,10 @@ thing that the text names, and nothing else. `NotAuthenticatedError`, `Forbidden
 unknown, or may not do this.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 
 class LoadManagerError(Exception):
     """Root of every error that this project raises on purpose."""
@@ -53,3 +57,12 @@ class ForbiddenError(LoadManagerError):
 def said(error: object) -> str:
     """The text of an error, or its type: some errors have no text."""
     return str(error) or type(error).__name__
+
+
+def leaves(errors: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """The errors of a group, and of the groups in it."""
+    for error in errors.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error

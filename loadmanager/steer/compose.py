@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from msgspec import convert
 
 from loadmanager import __version__
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.errors import ConfigError, OperationalError
+from loadmanager.kit.errors import ConfigError, OperationalError, leaves
 from loadmanager.kit.history.history import FLUSH_S, FileHistory
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.leader import Leader, Term
@@ -36,9 +36,11 @@ from loadmanager.steer.documents import Mode
 from loadmanager.steer.files.note import FileNote
 from loadmanager.steer.files.wishes_file import WishesFile
 from loadmanager.steer.fleet_work import FleetOutside, build_fleet_work
+from loadmanager.steer.http import webhooks
 from loadmanager.steer.http.fleet import FleetServer
 from loadmanager.steer.http.fleet_access import FleetGuard
 from loadmanager.steer.http.fleet_routes import FleetUse
+from loadmanager.steer.http.webhooks import Webhooks
 from loadmanager.steer.load_reports import reader_of
 from loadmanager.steer.namespaces import FleetNamespaces
 from loadmanager.steer.own_balancing import hand_back
@@ -110,6 +112,7 @@ class ClusterDaemon:
             PulsarClient(self.settings.pulsar)
         except OperationalError as error:
             raise ConfigError(f"cluster {self.name}: {error}") from None
+        webhooks.check(self.settings.fleet.webhook_urls, self.settings.fleet.webhook_template)
         self._build_guard()
         self.sock = stack.enter_context(self._bound())
         self.port = self.sock.getsockname()[1]
@@ -154,7 +157,7 @@ class ClusterDaemon:
         try:
             await self.run()
         except* OperationalError as errors:
-            raise OperationalError("; ".join(map(str, _leaves(errors)))) from None
+            raise OperationalError("; ".join(map(str, leaves(errors)))) from None
 
     @property
     def _url(self) -> str:
@@ -182,6 +185,7 @@ class ClusterDaemon:
                 reader = reader_of(client, self.settings, scope, steps)
                 if history is not None:
                     scope.spawn(every(lambda: FLUSH_S, history.flush, "history", steps), "history")
+                hooks = webhooks.begin(self.name, self.settings.fleet, self.clock, scope)
                 outside = FleetOutside(
                     me=term.leader,
                     checks=term.checks,
@@ -196,10 +200,11 @@ class ClusterDaemon:
                     history=history,
                     marks=AdminMarks(client) if self.settings.store is None else None,
                     daemon_id=id_in(self.folder),
+                    tell=hooks.tell if hooks else None,
                 )
                 work = build_fleet_work(self.settings, outside, scope, steps)
                 server = FleetServer(
-                    self._build_use(term.leader, work, history),
+                    self._build_use(term.leader, work, history, hooks),
                     self._build_guard(),
                     version=__version__,
                     connections_cap=self.connections_cap,
@@ -244,7 +249,13 @@ class ClusterDaemon:
         if self.settings.api.socket:
             Path(self.settings.api.socket).unlink(missing_ok=True)
 
-    def _build_use(self, me: Leader, work: FleetWork, history: FileHistory | None) -> FleetUse:
+    def _build_use(
+        self,
+        me: Leader,
+        work: FleetWork,
+        history: FileHistory | None,
+        hooks: Webhooks | None,
+    ) -> FleetUse:
         leading = PresentLeader(
             leader=me, load_manager=work.load_manager, operations=work.operations
         )
@@ -253,6 +264,8 @@ class ClusterDaemon:
         sources.append(audit.samples)
         if history is not None:
             sources.append(history.samples)
+        if hooks is not None:
+            sources.append(hooks.samples)
         page = MetricsPage(Telemetry(sources), cluster=self.name, broker=me.broker_id)
         return FleetUse(
             self_address=BrokerAddress(me.broker_id, "", me.service_url),
@@ -275,14 +288,6 @@ class ClusterDaemon:
         if work.hold.rivals is not None:
             await work.hold.rivals.leave()
         await hand_back(client, self.name, work.picture.switched_off(), restore=restore)
-
-
-def _leaves(errors: BaseExceptionGroup[OperationalError]) -> Iterator[BaseException]:
-    for error in errors.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
 
 
 def _touch(sign: Path) -> None:

@@ -35,6 +35,7 @@ from loadmanager.steer.daemon_note import DaemonNote, Unwritten
 from loadmanager.steer.gate import Gate
 from loadmanager.steer.hold import FleetHold
 from loadmanager.steer.namespaces import FleetNamespaces
+from loadmanager.steer.notices import Notices
 from loadmanager.steer.operating import FleetGoals, FleetOperations, FleetPlans, NoMerging
 from loadmanager.steer.picture import Picture
 from loadmanager.steer.ports.cluster_reader import ClusterReader
@@ -81,6 +82,8 @@ class FleetOutside:
     marks: Marks | None = None
     """Where the daemons of a cluster notice each other; None: they do not."""
     daemon_id: str = ""
+    tell: Callable[[str, str], None] | None = None
+    """Takes the kind and the text of notices for people."""
 
 
 def build_fleet_work(
@@ -253,6 +256,7 @@ class _Built:
             ),
             owners=owners,
             recorder=self.recorder,
+            notices=None if self.outside.tell is None else Notices(self.outside.tell),
         )
 
     def _operations(self, plans: FleetPlans, owners: OwnerTracker) -> FleetOperations:

@@ -64,6 +64,19 @@ class FleetSettings:
         (),
         "Times of day (UTC) without moves, as `22:00-06:00`; with equal ends the whole day",
     )
+    webhook_urls: tuple[str, ...] = conf(
+        "webhookUrls",
+        (),
+        "Where notices are posted as JSON: nothing is moved, a plan waits, a goal has ended",
+        secret=True,
+    )
+    webhook_template: str = conf(
+        "webhookTemplate",
+        "",
+        "The JSON of a notice with the places {cluster}, {kind}, {text} and {at}; empty: an object "
+        'of these. For a chat: `{"text": "{cluster}: {text}"}`',
+        secret=True,
+    )
     history_cycles: bool = conf(
         "loadManagerHistoryCyclesEnabled",
         True,

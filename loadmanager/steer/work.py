@@ -22,6 +22,7 @@ from loadmanager.steer.acting import Acting
 from loadmanager.steer.advice import Advice
 from loadmanager.steer.daemon_note import DaemonNote
 from loadmanager.steer.hold import FleetHold
+from loadmanager.steer.notices import Notices
 from loadmanager.steer.picture import Picture
 from loadmanager.steer.recording import FleetRecorder
 from loadmanager.steer.settings import ACT, APPROVE, OBSERVE, FleetSettings
@@ -55,6 +56,8 @@ class FleetWork:
     splitting: FleetSplitting
     owners: OwnerTracker
     recorder: FleetRecorder
+    notices: Notices | None = None
+    """What people are told; None: nobody is."""
     _hold_code: str | None = None
     """The code of the reason that the log told last."""
     _began: bool = False
@@ -125,6 +128,19 @@ class FleetWork:
                 await self.hold.rivals.look()
         await self.sign()
         self._tell_hold()
+        if self.notices is not None:
+            self._give_notice(self.notices)
+
+    def _give_notice(self, notices: Notices) -> None:
+        """Tell people what has changed."""
+        plan_id, plan = self.advice.plan_id, self.advice.plan
+        waits = plan_id is not None and self.operations.plans.is_ready(plan_id)
+        notices.look(
+            None if self.settings.value.mode == OBSERVE else self.hold.shown_reason(),
+            (plan_id, len(plan.unloads)) if waits and plan_id and plan else None,
+            self.moves.cluster.wishes.goals,
+            f"loadmanager admin --url {self.hold.url}",
+        )
 
     async def shed(self) -> None:
         """One cycle, unless something holds it; its plan is advised, sealed or carried out."""

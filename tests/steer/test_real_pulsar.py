@@ -266,6 +266,52 @@ def test_approve(cluster: tuple[RealPulsar, Load], tmp_path: Path) -> None:
     load.goes_on()
 
 
+def test_a_goal(cluster: tuple[RealPulsar, Load], tmp_path: Path) -> None:
+    """Planned, approved and carried out within its limits; afterwards the order says what came."""
+    real, load = cluster
+    gather(real, SLOW_S)
+    with Daemon(real, tmp_path, "approve") as daemon:
+        daemon.until("a plan", "advice", lambda told: told["planId"])
+        wanted = {
+            "goal": {"kind": "emptied", "broker": real.broker(0)},
+            "limits": {"moves": 4, "stay": ["somebody-else"]},
+        }
+        order = daemon.ask("POST", "goals", wanted)
+        assert order["state"] == "proposed", order
+        assert order["promise"]["curve"][-1]["moves"] == 4
+        before = real.owners()
+        assert set(before.values()) == {real.broker(0)}
+        assert daemon.ask("POST", f"goals/{order['id']}/approve")["state"] == "approved"
+        ended = daemon.until(
+            "it has ended", f"goals/{order['id']}", lambda told: told["state"] == "ended"
+        )
+        assert ended["ended"]["code"] == "Limits", ended
+        assert (ended["progress"]["ordered"], ended["progress"]["failed"]) == (4, 0), ended
+        after = real.owners()
+        assert sum(after[bundle] != owner for bundle, owner in before.items()) == 4
+        daemon.ask("DELETE", f"cordons/{real.broker(0)}")
+    load.goes_on()
+
+
+def test_two_daemons_notice_each_other(cluster: tuple[RealPulsar, Load], tmp_path: Path) -> None:
+    """And say so, by the properties of Pulsar's system namespace; one alone goes on."""
+    real, _ = cluster
+    folders = tmp_path / "one", tmp_path / "other"
+    for folder in folders:
+        folder.mkdir()
+
+    def alone(told: Any) -> bool:
+        return told["held"] is None or "SecondDaemon" not in told["held"]
+
+    with Daemon(real, folders[0], "act") as one:
+        with Daemon(real, folders[1], "act") as other:
+            for daemon in (one, other):
+                daemon.until(
+                    "it notices the other", "fleet", lambda told: told["held"] and not alone(told)
+                )
+        one.until("it is alone", "fleet", alone)
+
+
 def test_splits(cluster: tuple[RealPulsar, Load], tmp_path: Path) -> None:
     """A bundle that is too big is split when an operator approves it, and by itself in act. The
     parts exist, and clients go on.

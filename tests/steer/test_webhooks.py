@@ -1,0 +1,144 @@
+"""Notices reach a chat, once each, whatever that answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from steer.fake_pulsar import a_pulsar
+from steer.watched import beside
+
+from loadmanager.engine.plans.goals import Emptied, PlanLimits
+from loadmanager.kit.errors import ConfigError
+from loadmanager.kit.system.clock import SystemClock
+from loadmanager.kit.tasks import Scope
+from loadmanager.steer.http.webhooks import WAITING_MAX, Webhooks, body, check
+from loadmanager.steer.notices import Notices
+
+APPROVE = {"mode": "approve", "loadManagerMovesPerMinuteMax": "-1"}
+
+
+class Chat:
+    """Takes notices, and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.notices: list[Any] = []
+        self.answers: list[int] = []
+        self.port = 0
+        self._came = asyncio.Event()
+
+    async def _take(self, request: web.Request) -> web.Response:
+        self.notices.append(json.loads(await request.read()))
+        self._came.set()
+        return web.Response(status=self.answers.pop(0) if self.answers else 200)
+
+    async def __aenter__(self) -> Chat:
+        application = web.Application()
+        application.add_routes([web.post("/hook/{secret}", self._take)])
+        self._runner = web.AppRunner(application)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    async def until(self, count: int) -> None:
+        """Wait for so many."""
+        async with asyncio.timeout(30):
+            while len(self.notices) < count:
+                self._came.clear()
+                await self._came.wait()
+
+
+def hooks(port: int, template: str = "") -> Webhooks:
+    """To that chat, without long waits."""
+    return Webhooks(
+        cluster="c",
+        urls=(f"http://127.0.0.1:{port}/hook/secret",),
+        template=template,
+        clock=SystemClock(),
+        again_s=(0.01, 0.01),
+    )
+
+
+async def test_notices_are_delivered() -> None:
+    """Again, if they are not taken; an address that takes none costs that notice."""
+    async with Chat() as chat, Scope("test") as scope:
+        sender = hooks(chat.port, '{"text": "{cluster}: {text}"}')
+        scope.spawn(sender.run(), "webhooks")
+        chat.answers = [500, 302, 200, 500, 500, 500]
+        for kind, text in (("hold", 'a "quoted" reason\n'), ("plan", "lost"), ("goal", "last")):
+            sender.tell(kind, text)
+        await chat.until(7)
+        assert [notice["text"] for notice in chat.notices] == [
+            *['c: a "quoted" reason\n'] * 3,
+            *["c: lost"] * 3,
+            "c: last",
+        ]
+        while sender.posted < 2:
+            await asyncio.sleep(0.01)
+        assert (sender.posted, sender.failed) == (2, 1)
+        scope.cancel()
+
+
+async def test_too_many_are_dropped() -> None:
+    """And an address where nobody listens ends nothing."""
+    sender = hooks(1)
+    for number in range(WAITING_MAX + 5):
+        sender.tell("hold", str(number))
+    assert sender.failed == 5
+    async with Scope("test") as scope:
+        scope.spawn(sender.run(), "webhooks")
+        while sender.failed < 8:
+            await asyncio.sleep(0.01)
+        scope.cancel()
+
+
+def test_bodies() -> None:
+    """An object without a template; with one, the places are filled in as JSON."""
+    given: dict[str, Any] = {"cluster": "c", "kind": "hold", "text": 'x "y"', "at_ms": 5}
+    plain = {"cluster": "c", "kind": "hold", "text": 'x "y"', "at": 5}
+    assert json.loads(body("", **given)) == plain
+    made = json.loads(body('{"a": "{kind} {at}", "b": {"c": "{text}"}}', **given))
+    assert made == {"a": "hold 5", "b": {"c": 'x "y"'}}
+
+
+@pytest.mark.parametrize(
+    ("urls", "template"),
+    [(("ftp://x/y",), ""), (("chat.example",), ""), (("http://x/y",), "{text}"), ((), '{"a": ')],
+)
+def test_senseless_settings_are_refused(urls: tuple[str, ...], template: str) -> None:
+    """At the start."""
+    with pytest.raises(ConfigError, match="webhook"):
+        check(urls, template)
+
+
+async def test_what_is_told(tmp_path: Path) -> None:
+    """Each change once: a hold, its end, a plan that waits, a goal that has ended."""
+    async with a_pulsar(3) as pulsar, beside(pulsar, tmp_path, APPROVE) as daemon:
+        pulsar.spread([12, 2, 2])
+        notices: list[tuple[str, str]] = []
+        daemon.work.notices = Notices(lambda kind, text: notices.append((kind, text)))
+        await daemon.cycle()
+        await daemon.work.read()
+        kind, text = notices[0]
+        assert (kind, text.startswith("nothing is moved: PulsarBalances")) == ("hold", True)
+        pulsar.switch_off()
+        for _ in range(3):
+            await daemon.cycle()
+        assert ("hold", "moves go on") in notices
+        (plan,) = [text for kind, text in notices if kind == "plan"]
+        assert plan.endswith("plans list")
+        goals = daemon.work.operations.goals
+        order = await goals.propose(Emptied(pulsar.brokers[0]), PlanLimits(moves=1), approve=True)
+        await daemon.work.read()
+        for _ in range(4):
+            await daemon.goal_step()
+        (goal,) = [text for kind, text in notices if kind == "goal"]
+        assert f"goal {order.id} has ended: Limits" in goal
