@@ -98,10 +98,10 @@ def fit(
     if not points:
         return Fit(costs={}, slow={})
     minute, row, usage = (np.array(each) for each in zip(*points, strict=True))
-    seen = _Seen(minute, row, usage, np.array([number for _, number in brokers]))
+    shown = _Shown(minute, row, usage, np.array([number for _, number in brokers]))
     classes = np.array([cost_class_of(name) for name in bundles], np.int64)
-    plain = _fitted(traffic, classes, seen, by_class=False)
-    best = _fitted(traffic, classes, seen, by_class=True)
+    plain = _fitted(traffic, classes, shown, by_class=False)
+    best = _fitted(traffic, classes, shown, by_class=True)
     if best.systematic >= TELLS * plain.systematic:
         best = plain
     slow = zip([name for name, _ in brokers], best.slow.tolist(), strict=True)
@@ -131,20 +131,20 @@ class _Fitted:
     explained: float
 
 
-def _fitted(traffic: DayTraffic, classes: Rows, seen: _Seen, *, by_class: bool) -> _Fitted:
-    costs, slow = np.ones(COST_CLASSES), np.ones(len(seen.cores))
+def _fitted(traffic: DayTraffic, classes: Rows, shown: _Shown, *, by_class: bool) -> _Fitted:
+    costs, slow = np.ones(COST_CLASSES), np.ones(len(shown.cores))
     slope = beside = 0.0
     for _ in range(ROUNDS):
-        weighted = traffic.of_brokers(costs[classes]) / seen.cores
-        slope, beside = _line(seen, weighted * slow)
+        weighted = traffic.of_brokers(costs[classes]) / shown.cores
+        slope, beside = _line(shown, weighted * slow)
         if by_class:
-            costs = _class_costs(traffic, classes, seen, costs, (slope * slow, beside))
-            weighted = traffic.of_brokers(costs[classes]) / seen.cores
-            slope, beside = _line(seen, weighted * slow)
-        slow = _slow(seen, slope * weighted, beside)
-    used = beside + slow * slope * traffic.of_brokers(costs[classes]) / seen.cores
-    left = seen.usage - used[seen.minute, seen.row]
-    total = float(seen.usage.var()) * len(left)
+            costs = _class_costs(traffic, classes, shown, costs, (slope * slow, beside))
+            weighted = traffic.of_brokers(costs[classes]) / shown.cores
+            slope, beside = _line(shown, weighted * slow)
+        slow = _slow(shown, slope * weighted, beside)
+    used = beside + slow * slope * traffic.of_brokers(costs[classes]) / shown.cores
+    left = shown.usage - used[shown.minute, shown.row]
+    total = float(shown.usage.var()) * len(left)
     explained = max(1 - float((left**2).sum()) / total, 0.0) if total > 0 else 0.0
     return _Fitted(
         slope=slope,
@@ -153,21 +153,21 @@ def _fitted(traffic: DayTraffic, classes: Rows, seen: _Seen, *, by_class: bool) 
         slow=slow,
         used=used,
         error=float(np.abs(left).mean()),
-        systematic=max(float((left**2).mean()) - _noise(seen, left), 0.0),
+        systematic=max(float((left**2).mean()) - _noise(shown, left), 0.0),
         explained=explained,
     )
 
 
-def _noise(seen: _Seen, left: Array) -> float:
+def _noise(shown: _Shown, left: Array) -> float:
     """The variance of what differs from one minute to the next."""
-    order = np.lexsort((seen.minute, seen.row))
-    row, changes = seen.row[order], np.diff(left[order])
+    order = np.lexsort((shown.minute, shown.row))
+    row, changes = shown.row[order], np.diff(left[order])
     same = row[1:] == row[:-1]
     return float((changes[same] ** 2).mean()) / 2 if same.any() else 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _Shown:
     """What the sensors showed."""
 
     minute: Rows
@@ -176,20 +176,20 @@ class _Seen:
     cores: Array
 
 
-def _line(seen: _Seen, each: Array) -> tuple[float, float]:
+def _line(shown: _Shown, each: Array) -> tuple[float, float]:
     """Usage for each byte/s of a core, and beside it; `each`: bytes/s of a core, `[minute, row]`.
 
     A shedder makes brokers alike, so that comparing them says little. All brokers together tell,
     wherever the bundles are, if their traffic changes over the day.
     """
     minutes = len(each)
-    count = np.bincount(seen.minute, minlength=minutes)
+    count = np.bincount(shown.minute, minlength=minutes)
     there = count > 0
     means = [
-        np.bincount(seen.minute, values, minutes)[there] / count[there]
-        for values in (each[seen.minute, seen.row], seen.usage)
+        np.bincount(shown.minute, values, minutes)[there] / count[there]
+        for values in (each[shown.minute, shown.row], shown.usage)
     ]
-    for traffic, usage in (means, (each[seen.minute, seen.row], seen.usage)):
+    for traffic, usage in (means, (each[shown.minute, shown.row], shown.usage)):
         if traffic.std() > VARIES * traffic.mean() > 0:
             slope, beside = (float(value) for value in np.polyfit(traffic, usage, 1))
             if slope > 0 and beside >= 0:
@@ -202,7 +202,7 @@ def _line(seen: _Seen, each: Array) -> tuple[float, float]:
 def _class_costs(
     traffic: DayTraffic,
     classes: Rows,
-    seen: _Seen,
+    shown: _Shown,
     costs: Array,
     line: tuple[Array, float],
 ) -> Array:
@@ -213,28 +213,28 @@ def _class_costs(
     if not slope.any() or len(set(classes.tolist())) < 2:
         return costs
     for look in np.unique(np.linspace(0, traffic.minutes - 1, LOOKS).astype(np.int64)).tolist():
-        here = seen.minute == look
+        here = shown.minute == look
         if not here.any():
             continue
-        used, rows = np.zeros(traffic.brokers), seen.row[here]
-        used[rows] = np.maximum(seen.usage[here] - beside, 0.0) * seen.cores[rows]
+        used, rows = np.zeros(traffic.brokers), shown.row[here]
+        used[rows] = np.maximum(shown.usage[here] - beside, 0.0) * shown.cores[rows]
         carried = traffic.at(look, classes)
         expected = np.where(used > 0, slope * carried.totals(carried.bytes_s), 0.0)
         costs = class_costs.learn(costs, carried, used, expected)
     return costs
 
 
-def _slow(seen: _Seen, expected: Array, beside: float) -> Array:
+def _slow(shown: _Shown, expected: Array, beside: float) -> Array:
     """How much more each broker needs than the others, in the median of its minutes; `expected`:
     `[minute, row]`.
     """
-    slow = np.ones(len(seen.cores))
+    slow = np.ones(len(shown.cores))
     for broker in range(len(slow)):
-        here = np.flatnonzero(seen.row == broker)
-        of_traffic = expected[seen.minute[here], broker]
+        here = np.flatnonzero(shown.row == broker)
+        of_traffic = expected[shown.minute[here], broker]
         here, of_traffic = here[of_traffic > 0], of_traffic[of_traffic > 0]
         if len(here) >= POINTS_LEAST:
-            needs = np.median((seen.usage[here] - beside) / of_traffic)
+            needs = np.median((shown.usage[here] - beside) / of_traffic)
             slow[broker] = np.clip(needs, 1 / SLOW_MAX, SLOW_MAX)
     slow /= float(np.median(slow))
     return np.where(np.abs(slow - 1) < SLOW_LEAST, 1.0, slow)

@@ -92,7 +92,10 @@ def build_fleet_work(
     """Build the parts. Orders pass the gate, so it comes before what gives them; what was done
     lately is recalled by `Acting`, which comes after the moves that it hears of.
     """
-    return _Built(cluster, outside, scope, steps).work()
+    work = _Built(cluster, outside, scope, steps).work()
+    if outside.tell is not None:
+        work.notices = Notices(outside.tell)
+    return work
 
 
 class _Built:
@@ -256,7 +259,6 @@ class _Built:
             ),
             owners=owners,
             recorder=self.recorder,
-            notices=None if self.outside.tell is None else Notices(self.outside.tell),
         )
 
     def _operations(self, plans: FleetPlans, owners: OwnerTracker) -> FleetOperations:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from loadmanager.engine.load.reports import LocalBrokerData
 from loadmanager.engine.load.snapshot import ClusterSnapshot
@@ -56,7 +56,7 @@ class FleetWork:
     splitting: FleetSplitting
     owners: OwnerTracker
     recorder: FleetRecorder
-    notices: Notices | None = None
+    notices: Notices | None = field(default=None, init=False)
     """What people are told; None: nobody is."""
     _hold_code: str | None = None
     """The code of the reason that the log told last."""
