@@ -63,7 +63,7 @@ $(MADE):
 # The sizes are those of the versions in constraints.txt.
 $(RUN): $(MADE) pyproject.toml constraints.txt
 	@test -e $@ || echo "Installing what a run needs: about 40 MB to download, 0.2 GB in $(VENV)."
-	$(PIP) --no-compile --editable '.[demo]'
+	$(PIP) --editable '.[demo]'
 	@touch $@
 
 $(ANALYSIS): $(MADE) pyproject.toml constraints.txt

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from kit.metadata.store_contract import StoreContract
 from kit.zookeeper.test_zookeeper_store import end_session
 
 from loadmanager.kit.zookeeper.embedded.server import EmbeddedStore
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore
+from loadmanager.testing.store_contract import StoreContract
 
 
 class TestEmbeddedStore(StoreContract):
