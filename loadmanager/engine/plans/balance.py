@@ -136,15 +136,23 @@ class _Balancing:
 
     def run(self) -> Balance:
         before = self._greatest()
+        while True:
+            made = len(self._moves)
+            self._give_homes()
+            ends = self._even_out()
+            if not self._homeless or len(self._moves) == made:
+                break  # else there may be room now
+        return Balance(tuple(self._moves), ends, self._homeless, before, self._greatest())
+
+    def _give_homes(self) -> None:
+        self._homeless = {}
         for name in self._by_size(name for name, node in self._where.items() if not node):
             self._place(name, Reason("Placed", "no node has it"))
         for node in (name for name in self._nodes if self._nodes[name].leaving):
-            staying = [name for name in self._on[node] if not self._items[name].stays]
-            for name in self._by_size(staying):
+            going = [name for name in self._on[node] if not self._items[name].stays]
+            for name in self._by_size(going):
                 if self._moved < self._moves_max:
                     self._place(name, Reason("Leaving", f"{node} is leaving"))
-        ends = self._even_out()
-        return Balance(tuple(self._moves), ends, self._homeless, before, self._greatest())
 
     def _greatest(self) -> dict[str, float]:
         return {name: 100 * max(usage, default=0.0) for name, usage in self._usage.items()}
