@@ -17,6 +17,7 @@ from loadmanager.kit.metrics.settings import MetricsSettings
 from loadmanager.kit.settings import Keys
 from loadmanager.kit.system.settings import SamplerSettings
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
+from loadmanager.leader.members import AbsenceSettings
 from loadmanager.leader.strategy_keys import with_own
 from loadmanager.limits.settings import ThrottlingSettings
 from loadmanager.member.settings import BrokerSettings, StateSettings
@@ -31,6 +32,7 @@ KEYS = Keys(
         SplitSettings,
         MergeSettings,
         MoveSettings,
+        AbsenceSettings,
         StateSettings,
         ThrottlingSettings,
     ),

@@ -49,6 +49,9 @@ SERVICE = "/loadmanager/service"
 """The identity of a sharded service's store; what its members say of themselves is below it."""
 SERVICE_MEMBERS = "/loadmanager/service/members"
 SERVICE_DOUBLES = "/loadmanager/service/doubles"
+MEMBERS = "/loadmanager/members"
+"""The brokers that left, as leaders remember them."""
+FAREWELLS = "/loadmanager/farewells"
 ACTED = "/loadmanager/acted"
 """What a daemon beside a Pulsar cluster did lately."""
 
@@ -174,6 +177,11 @@ def refusals(broker_id: str) -> str:
 def cordon(broker_id: str) -> str:
     """The cordon of a broker."""
     return f"{CORDONS}/{encode(broker_id)}"
+
+
+def farewell(broker_id: str) -> str:
+    """What a broker says when it stops in order."""
+    return f"{FAREWELLS}/{encode(broker_id)}"
 
 
 def goal(order_id: str) -> str:
