@@ -58,7 +58,7 @@ def homes(request: pytest.FixtureRequest) -> tuple[Path, Path]:
         pytest.skip("Maven Central is not reached, or has not got this version")
 
 
-OPERATOR = {"Authorization": f"Bearer {token(ADMIN)}"}
+OPERATOR = {"Authorization": f"Bearer {token(ADMIN)}", "Content-Type": "application/json"}
 
 
 class Load:
