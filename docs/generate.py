@@ -25,7 +25,7 @@ from aiohttp import web
 from loadmanager import cli
 from loadmanager.broker import settings
 from loadmanager.broker.admin.server import AdminServer
-from loadmanager.engine.history import cycles, records
+from loadmanager.engine.history import cycles, members, records
 from loadmanager.engine.ownership.state_records import REPAIRS, UNIT_TRANSITIONS, UnitState
 from loadmanager.engine.ownership.states import TRANSITIONS, BundleState
 from loadmanager.engine.strategies import registry
@@ -532,7 +532,9 @@ def commands() -> Iterator[click.Context]:
 
 def _commands(parent: click.Context) -> Iterator[click.Context]:
     assert isinstance(parent.command, click.Group)
-    for name, child in parent.command.commands.items():
+    for name in parent.command.list_commands(parent):
+        child = parent.command.get_command(parent, name)
+        assert child is not None, name
         context = click.Context(child, parent=parent, info_name=name)
         yield context
         if isinstance(child, click.Group):
@@ -565,7 +567,8 @@ def history() -> str:
     """Every kind of record with its fields."""
     blocks = []
     common = {field.encode_name for field in msgspec.structs.fields(records.Record)}
-    for kind, record in sorted({**records.KINDS, **cycles.CYCLE_KINDS}.items()):
+    kinds = {**records.KINDS, **cycles.CYCLE_KINDS, **members.MEMBER_KINDS}
+    for kind, record in sorted(kinds.items()):
         fields = "\n".join(_fields(record, common))
         blocks.append(f"## `{kind}`\n\n{wrapped(first_paragraph(record.__doc__))}\n\n{fields}")
     module = inspect.cleandoc(records.__doc__ or "").split("\n\n")

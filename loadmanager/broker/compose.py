@@ -34,6 +34,7 @@ from loadmanager.kit.tasks import Scope
 from loadmanager.kit.telemetry import Telemetry
 from loadmanager.kit.units import MIB
 from loadmanager.leader.audit import NotingStore
+from loadmanager.leader.members import samples as member_samples
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.settings import ThrottlingSettings
 from loadmanager.member.compose import ComposedMember
@@ -98,7 +99,9 @@ class Parts:
         self.use_cases = self._build_use_cases()
         metrics = settings.live(MetricsSettings)
         others = hosting_samples(self.hosting, self._throttling, outside.clock, metrics)
-        self.telemetry = Telemetry([self.member.telemetry.samples, self.audit.samples, *others])
+        leading = cluster.leading
+        ours = (self.member.telemetry.samples, self.audit.samples)
+        self.telemetry = Telemetry([*ours, lambda: member_samples(leading.members), *others])
 
     def _build_use_cases(self) -> UseCases:
         member, base, cluster = self.member, self.member.base, self.member.cluster

@@ -23,21 +23,25 @@ from loadmanager.kit.errors import BadInputError, ConfigError, OperationalError
 from loadmanager.kit.system.ending import end_at_once
 from loadmanager.kit.system.parent import stop_with_parent
 
-COMMANDS = (
-    "standalone",
-    "demo",
-    "broker",
-    "fleet",
-    "config",
-    "admin",
-    "doctor",
-    "decide",
-    "replay",
-    "tournament",
-    "tokens",
-    "analyze",
-)
-"""Modules of this package, in the order of `--help`."""
+COMMANDS = {
+    "standalone": "Run ZooKeeper and several brokers on this machine.",
+    "demo": "Show a cluster that balances a skewed load, and say what to look at.",
+    "broker": "Run one broker in the foreground.",
+    "fleet": "Watch Pulsar clusters, say what to move and why, and move it when allowed to.",
+    "config": "Check a broker.conf, or print one.",
+    "admin": "Look at a running cluster and change it.",
+    "doctor": "Say what is wrong with this host, its cluster and the settings, and what to do.",
+    "decide": "Say what a strategy would do with recorded load reports, and why.",
+    "replay": "Try strategies on the same days, and compare them.",
+    "tournament": "Try many settings on recorded days, rank them, and recommend what is clearly "
+    "better.",
+    "tokens": "Make and check keys and tokens.",
+    "analyze": "Write the nightly report: a PySpark job over the recorded history.",
+    "completion": "Print what makes a shell complete commands and options; bash needs version 4.4.",
+}
+"""Modules of this package, in the order of `--help`, and what it says of each: a module is imported
+when its command runs, because imports take time.
+"""
 
 
 SERVICES = ("standalone", "broker", "fleet")
@@ -54,9 +58,22 @@ class _Root(CommandGroup):
             click.echo(f"loadmanager {ctx.invoked_subcommand}: {error}", err=True)
             return 1 if isinstance(error, OperationalError) else 2
 
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"loadmanager.cli.{cmd_name}").command
+        command.name = cmd_name
+        return command
 
-def build(commands: Sequence[str] = COMMANDS) -> click.Group:
-    """The program with the given commands. Imports their modules only: imports take time."""
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def build() -> click.Group:
+    """The program."""
     root = _Root(
         "loadmanager",
         help=description,
@@ -66,8 +83,8 @@ def build(commands: Sequence[str] = COMMANDS) -> click.Group:
             "show_default": True,
         },
     )
-    for name in commands:
-        root.add_command(importlib.import_module(f"loadmanager.cli.{name}").command, name)
+    for name, text in COMMANDS.items():  # they stand for those that `get_command` imports
+        root.add_command(click.Command(name, help=text))
     return click.version_option(__version__, message="%(prog)s %(version)s")(root)
 
 
@@ -80,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stop_with_parent()
     if sys.stdout is None and arguments[:1] and arguments[0] not in SERVICES:
         return _unwritable("it is closed")
-    root = build(arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS)
+    root = build()
     try:
         status: int = root.main(
             arguments or ["--help"], prog_name="loadmanager", standalone_mode=False

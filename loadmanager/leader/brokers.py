@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name
@@ -24,8 +25,22 @@ from loadmanager.kit.names import NamespaceName, is_system_namespace
 
 RATE_MAX = 1e13
 """A greater rate of messages/s or bytes/s is corrupt: no machine reaches a tenth of it."""
+DEPARTED_MAX = 1_000
 
 log = get_logger("brokers")
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A broker that is no longer registered."""
+
+    broker: str
+    at_ms: int
+    session: int
+    """That of its registration."""
+    report: LocalBrokerData | None
+    """Its last one."""
+    address: BrokerAddress | None
 
 
 class Brokers:
@@ -52,6 +67,8 @@ class Brokers:
         """brokerId → the session of its registration."""
         self.reports: dict[str, LocalBrokerData] = {}
         """brokerId → the last report, without the corrupt ones."""
+        self.departed: dict[str, Departure] = {}
+        """brokerId → how it was when it was last seen to leave; the last ones."""
         self._leads = leads
         self.listeners: list[Callable[[str, LocalBrokerData | None], None]] = []
         """Called with a brokerId and its new report, or None when the report is gone."""
@@ -121,8 +138,9 @@ class Brokers:
 
     def _forget(self, broker_id: str) -> None:
         self._corrupt.mended(paths.broker(broker_id))
-        self.sessions.pop(broker_id, None)
+        session = self.sessions.pop(broker_id, 0)
         if broker_id in self.registered:
+            self._remember(broker_id, session)
             self.registered.discard(broker_id)
             report = self.reports.get(broker_id)
             if report is not None and report.bundles:
@@ -135,6 +153,22 @@ class Brokers:
             else:
                 self._tell("broker left", peer=broker_id)
             self._set_report(broker_id, None)
+
+    def _remember(self, broker_id: str, session: int) -> None:
+        self.departed.pop(broker_id, None)
+        if len(self.departed) >= DEPARTED_MAX:
+            del self.departed[next(iter(self.departed))]
+        self.departed[broker_id] = Departure(
+            broker_id,
+            self._clock.now_ms(),
+            session,
+            self.reports.get(broker_id),
+            self.address(broker_id),
+        )
+
+    def departures(self) -> list[Departure]:
+        """Who left, the earliest first."""
+        return sorted(self.departed.values(), key=lambda each: (each.at_ms, each.broker))
 
     def address(self, broker_id: str) -> BrokerAddress | None:
         """The address of a live broker; None without a report of it."""

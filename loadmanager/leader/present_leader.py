@@ -7,7 +7,7 @@ from typing import Protocol
 
 from loadmanager.kit.errors import ConflictError
 from loadmanager.kit.metadata.leader import Leader
-from loadmanager.leader.ports.operating import HeatMap, LeaderOperations, Quotas
+from loadmanager.leader.ports.operating import Absences, HeatMap, LeaderOperations, Quotas
 from loadmanager.leader.usage import ModelledUsage
 
 
@@ -48,6 +48,8 @@ class PresentLeader:
     """Set by the last term of this broker."""
     heat: HeatMap | None = None
     """Set by the last term of this broker."""
+    members: Absences | None = None
+    """Set while this broker leads."""
     epoch: int = 0
     """The epoch of the latest term that this broker has read."""
 

@@ -31,6 +31,7 @@ from loadmanager.kit.sampler import Reading, Sampler, SensorFault, SystemUsage
 from loadmanager.kit.system.settings import SamplerSettings
 from loadmanager.kit.tasks import Interval, every, sleep
 from loadmanager.kit.units import MIB
+from loadmanager.leader.members import say_farewell
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
@@ -171,6 +172,7 @@ class Reporter:
         path = paths.broker(self.base.me.broker_id)
         node = await self.base.store.get(path)
         if node is not None and node.ephemeral_owner == self.base.store.session_id:
+            await say_farewell(self.base.store, self.base.broker_id, self.base.clock.now_ms())
             await self.base.store.delete(path)
 
     async def tick(self) -> None:

@@ -17,6 +17,7 @@ from loadmanager.kit.settings import Keys
 from loadmanager.kit.system.settings import SamplerSettings
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.leader import plugins
+from loadmanager.leader.members import AbsenceSettings
 from loadmanager.leader.strategy_keys import with_own
 from loadmanager.member.settings import BrokerSettings, StateSettings
 
@@ -30,6 +31,7 @@ KEYS = Keys(
         SplitSettings,
         MergeSettings,
         MoveSettings,
+        AbsenceSettings,
         StateSettings,
     ),
     key_names.PULSAR,

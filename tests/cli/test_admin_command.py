@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from broker.admin.serving import ORDERS, Served, serving
 from broker.admin.test_admin_subscriptions import with_messages
+from clusters.running import until
 from kit.security.certificates import Authority
 from structlog.testing import capture_logs
 
@@ -58,11 +59,12 @@ async def test_brokers(capsys: pytest.CaptureFixture[str]) -> None:
         shell = Shell(served, capsys)
         status, out, _ = await shell.run("brokers", "list", at=1)
         header, *rows = out.splitlines()
-        assert (status, header.split()) == (0, ["BROKER", "ROLE"])
+        names = ["BROKER", "ROLE", "LOAD", "%", "BUNDLES", "MSG/S", "UPTIME", "VERSION", "REPORT"]
+        assert (status, header.split()) == (0, names)
         assert sorted(row.split()[0] for row in rows) == sorted(
             await shell.json("brokers", "health")
         )
-        assert [row.split()[0] for row in rows if row.endswith("leader")] == [served.broker_id(0)]
+        assert [row.split()[0] for row in rows if "leader" in row] == [served.broker_id(0)]
         assert (await shell.json("brokers", "leader"))["brokerId"] == served.broker_id(0)
         assert (await shell.json("brokers", "report"))[served.broker_id(1)]["numBundles"] == 0
         assert (await shell.run("brokers", "report", served.broker_id(1)))[0] == 0
@@ -457,6 +459,8 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
         assert (status, "Mon-Fri 22:00-06:00 Europe/Berlin" in err) == (1, True)
         names = list((await served.brokers[0].use.namespaces.bundles(ORDERS)).names)
         await served.own(*names, at=1)
+        reports = served.brokers[0].use.brokers.reports
+        await until(lambda: set(names) <= set(reports[served.broker_id(1)].bundles))
         empty = ("goals", "propose", "--empty", served.broker_id(1), "--max-moves", "2")
         status, out, _ = await shell.run(*empty, "--by", "2h", "--stay", names[0])
         assert status == 0

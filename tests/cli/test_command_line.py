@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import socket
 import subprocess
 import sys
@@ -33,6 +35,33 @@ def test_help_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     said = capsys.readouterr().out
     assert all(f"\n  {command} " in said for command in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_says_what_each_command_says(name: str) -> None:
+    """The program's help is written without their modules."""
+    command = importlib.import_module(f"loadmanager.cli.{name}").command
+    assert command.get_short_help_str() == COMMANDS[name]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A shell asks the program for what comes next."""
+    assert main(["completion", shell]) == 0
+    assert "_LOADMANAGER_COMPLETE" in capsys.readouterr().out
+
+
+def test_completion_of_a_command() -> None:
+    """The names of commands and options."""
+    asked = {"_LOADMANAGER_COMPLETE": "bash_complete", "COMP_WORDS": "loadmanager admin br"}
+    done = subprocess.run(
+        [Path(sys.executable).with_name("loadmanager")],
+        env={**os.environ, **asked, "COMP_CWORD": "2"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["plain,brokers"]
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

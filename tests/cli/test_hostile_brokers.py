@@ -24,13 +24,14 @@ import pytest
 from broker.admin.serving import serving
 from kit.security.certificates import Authority, Pair
 from kit.security.tokens import ADMIN, VALUES, token, verifier
-from leader.documents import a_move_shown
+from leader.documents import a_broker_shown, a_cluster_shown, a_move_shown
 from structlog.testing import capture_logs
 
 from loadmanager.cli import main
 from loadmanager.cli.admin import command as admin_command
 from loadmanager.engine.strategies.sealed import BOUNDS
 from loadmanager.leader.documents.cluster import BundleShown
+from loadmanager.leader.documents.members import AbsentBroker
 
 SEED = 34
 BUNDLE = "acme/orders/0x00000000_0x40000000"
@@ -157,6 +158,15 @@ EVENT = {
         "bundle": BUNDLE,
     },
 }
+CLUSTER: dict[str, Any] = {
+    **msgspec.to_builtins(
+        a_cluster_shown(
+            [a_broker_shown(BROKER, usage=0.5, rate=1.0)],
+            expected=2,
+            absent=[AbsentBroker(broker="b", left_at=1, how="lost", bundles=2, waiting=[BUNDLE])],
+        )
+    )
+}
 LOADS = {
     "kind": "bundle_load",
     "broker": BROKER,
@@ -259,6 +269,9 @@ ANSWERS: list[tuple[str, Any]] = [
         r"GET .*/namespaceIsolationPolicies/brokers",
         [{"brokerName": BROKER, "policyName": "iso", "primary": True}],
     ),
+    (r"GET .*/cluster", CLUSTER),
+    (r"GET .*/throttled", {"brokers": {}, "notAsked": 0, "noAnswer": {}}),
+    (r"GET .*/loadmanager/v1/bundles", {"at": 1, "sort": "rate", "total": 0, "bundles": []}),
     (r"GET .*/archive", {"brokers": [BROKER], "beside": []}),
     (r"GET .*/archive/events.*", {"part": BROKER, "recorded": [], "events": [EVENT]}),
     (r"GET .*/archive/loads.*", {"part": BROKER, "recorded": [], "at": 1, "loads": [LOADS]}),
@@ -308,6 +321,7 @@ EVENTS: list[tuple[str, Any]] = [
 COMMANDS: dict[str, Sequence[str]] = {
     **dict.fromkeys(
         (
+            "status",
             "brokers list",
             "brokers leader",
             "brokers health",
@@ -332,6 +346,9 @@ COMMANDS: dict[str, Sequence[str]] = {
         (),
     ),
     "use": ("here",),
+    "top": ("--count", "1"),
+    "history": (BUNDLE,),
+    "brokers forget": (BROKER,),
     "brokers cordon": (BROKER, "--note", "x"),
     "brokers uncordon": (BROKER,),
     "tenants create": ("t",),

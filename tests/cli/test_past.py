@@ -9,10 +9,10 @@ import pytest
 from broker.admin.serving import serving
 from broker.admin.test_archive import BUNDLE, MINUTE, a_decision, in_folder, written
 from cli.test_admin_command import Shell
-from clusters.running import eventually
+from clusters.running import eventually, until
 
 from loadmanager.cli.admin.times import clock, parse_moment
-from loadmanager.engine.history.records import BundleLoad, Throttle
+from loadmanager.engine.history.records import BundleLoad, OwnershipStep, Throttle
 from loadmanager.kit.system.clock import SystemClock
 
 NOW = datetime(2026, 11, 27, 3, 30, tzinfo=UTC)
@@ -167,3 +167,66 @@ async def test_lists_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert "by 127.0.0.1" in rows_now[0]["changed"]
         status, out, _ = await shell.run("audit", "--since", "1h")
         assert "loadBalancerSheddingEnabled" in out
+
+
+async def test_status_and_lists_tell_of_brokers_that_are_gone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In the same words; `top` has the brokers by load."""
+    async with serving(values={"loadManagerExpectedBrokers": "3"}) as served:
+        shell = Shell(served, capsys)
+        name = served.broker_id(1)
+        await served.own(BUNDLE, at=1)
+        await until(lambda: bool(served.brokers[0].use.brokers.reports[name].bundles))
+        await served.servers[1].stop()
+        served.brokers[1].store.suspend()
+        served.brokers[1].store.expire()
+
+        async def read() -> str:
+            return (await shell.run("status"))[1]
+
+        said = await eventually(read, lambda text: "cannot be reached" in text, within_s=20)
+        lines = said.splitlines()
+        assert lines[0] == "2 of 3 expected brokers are not there"
+        assert lines[1].startswith(f"{name} lost ")
+        assert f"1 bundle, 1 without an owner until the next lookup: {BUNDLE}" in lines[1]
+        assert any(line.startswith(f"{served.broker_id(0)} leads, term ") for line in lines)
+        table = (await shell.run("brokers", "list"))[1]
+        (row,) = [line for line in table.splitlines() if line.startswith(name)]
+        assert row.split()[1] == "gone"
+        assert "lost" in row
+        rows = await shell.json("brokers", "list")
+        assert [row["active"] for row in rows] == [True, False]
+        status, out, _ = await shell.run("top", "--count", "1")
+        assert (status, "MSG/S" in out) == (0, True)
+        assert (await shell.run("brokers", "forget", name))[0] == 0
+        assert name not in (await shell.run("status"))[1]
+
+
+async def test_one_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a bundle, with the one that it was split from, its decisions and its load."""
+    now = SystemClock().now_ms()
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        broker = served.broker_id(0)
+        parent = "acme/orders/0x00000000_0x80000000"
+        steps = {"broker": broker, "before": "Free", "after": "Owned"}
+        await written(
+            served,
+            0,
+            OwnershipStep(ts=now - 9_000, bundle=parent, reason="lookup", **steps),
+            OwnershipStep(ts=now - 8_000, bundle=BUNDLE, reason="split", parent=parent, **steps),
+            a_decision(now - 7_000, what=BUNDLE, code="Pinned", reason="Pinned: to b"),
+            BundleLoad(ts=now, broker=broker, interval_ms=MINUTE, bundle=BUNDLE, msg_rate_in=12.0),
+        )
+        status, out, _ = await shell.run("history", BUNDLE)
+        assert status == 0
+        told = [line[22:] for line in out.splitlines() if line.startswith("20")]
+        assert told == [
+            f"{parent} is served by {broker} (lookup)",
+            f"{BUNDLE} is served by {broker} (split)",
+            "BalancedShedder moved nothing",
+        ]
+        assert "12.0 messages/s on average" in out
+        status, out, _ = await shell.run("history", "nobody")
+        assert (status, out.splitlines()[0]) == (1, "nothing is recorded of nobody")

@@ -7,6 +7,7 @@ import type { CordonShown as Cordon, Resources } from "../generated/openapi";
 import { cluster, panel, staleAfter } from "./state";
 import { use } from "./store";
 import { Section } from "./section";
+import { absenceText } from "./sentences";
 import { Rows } from "./virtual";
 
 const ORDERS = {
@@ -45,8 +46,10 @@ export function Chips({ broker }: { broker: Broker }): JSX.Element {
       )}
       {broker.state === "unreadable" && <span class="chip gone">report unreadable</span>}
       {broker.state === "gone" && (
-        <span class="chip gone">
-          gone{broker.goneSince ? ` for ${duration(Date.now() - broker.goneSince)}` : ""}
+        <span class="chip gone" title={broker.absence && absenceText(broker.absence)}>
+          {broker.absence
+            ? `${broker.absence.how} ${duration(Date.now() - broker.absence.leftAt)} ago`
+            : "gone"}
         </span>
       )}
     </>

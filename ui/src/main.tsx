@@ -11,8 +11,8 @@ import { bytes, clock, count, duration, messages, percent, plural } from "./form
 import { Heat } from "./heat";
 import type { Broker, Cluster } from "./state";
 import { Moves } from "./moves";
-import { sentence } from "./sentences";
-import { begin, cluster, decisions, link, moves, panel, refresh, toast } from "./state";
+import { absenceText, sentence } from "./sentences";
+import { absences, begin, cluster, decisions, link, moves, panel, refresh, toast } from "./state";
 import { use } from "./store";
 import { Side } from "./story";
 import { switchTheme, theme } from "./theme";
@@ -54,9 +54,21 @@ function spread(brokers: Broker[]): string {
 
 function status(now: Cluster): { text: string; level: string } {
   const { moves: queue, paused } = now;
-  const gone = now.brokers.filter((broker) => broker.state === "gone").length;
+  const gone = absences(now);
+  const [absent] = gone.filter(({ how }) => how === "lost").concat(gone);
+  const missing = (now.expected ?? 0) - now.brokers.filter(runs).length;
   const stale = now.brokers.filter(isStale).length;
-  if (gone) return { text: `${plural(gone, "broker is", "brokers are")} gone.`, level: "bad" };
+  if (absent?.how === "lost" || (absent && missing > 0)) {
+    const others = gone.length > 1 ? ` (and ${plural(gone.length - 1, "other", "others")} left)` : "";
+    return { text: `${absenceText(absent)}${others}.`, level: "bad" };
+  }
+  const cordoned = now.brokers.filter(({ state, absence }) => state === "gone" && !absence).length;
+  if (cordoned)
+    return { text: `${plural(cordoned, "broker is", "brokers are")} gone.`, level: "bad" };
+  if (missing > 0) {
+    const text = `${plural(missing, "broker is", "brokers are")} missing of ${now.expected}.`;
+    return { text, level: "bad" };
+  }
   if (paused) {
     const note = paused.note ? ` (${paused.note})` : "";
     return { text: `Moves are paused until ${clock(paused.until)}${note}.`, level: "warn" };
@@ -92,7 +104,7 @@ function Summary(): JSX.Element | null {
       <p class={`status ${level}`}>
         <i aria-hidden="true" /> {text}
       </p>
-      <Tile name="Brokers">{count(now.total - now.brokers.filter((it) => it.state === "stopped").length)}</Tile>
+      <Tile name="Brokers">{count(now.total - now.brokers.filter((it) => it.state === "stopped" || (it.state === "gone" && !it.absence)).length)}</Tile>
       <Tile name="Bundles">{count(now.bundles)}</Tile>
       <Tile name="Load">{spread(now.brokers)}</Tile>
       <Tile name="Messages/s">{messages(sum((broker) => broker.rate))}</Tile>

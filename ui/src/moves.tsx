@@ -8,7 +8,7 @@ import { Goals } from "./goals";
 import { goals, moves, panel } from "./state";
 import { use } from "./store";
 import { Section } from "./section";
-import { clients, shortBundle } from "./sentences";
+import { clients, clientsMissing, shortBundle } from "./sentences";
 
 export function pauses(list: Move[]): { median: number; longest: number } | null {
   const known = list
@@ -33,9 +33,11 @@ function result(move: Move): string {
 
 function Row({ move }: { move: Move }): JSX.Element {
   const name = useNames();
+  const missing = move.state === "done" && clientsMissing(move.outcome);
+  const state = missing ? "done, but not all clients came back" : move.state;
   return (
-    <li class={`move-row ${move.state}`}>
-      <span class="dot" title={move.state} aria-label={move.state} role="img" />
+    <li class={`move-row ${move.state} ${missing ? "missing" : ""}`}>
+      <span class="dot" title={state} aria-label={state} role="img" />
       <button class="link" onClick={() => panel.set({ kind: "bundle", name: move.bundle })}>
         {shortBundle(move.bundle)}
       </button>

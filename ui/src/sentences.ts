@@ -1,6 +1,7 @@
 // Decisions and moves as sentences.
-import { clock, figure, percent, plural, shortRange, split } from "./format";
+import { clock, duration, figure, percent, plural, shortRange, split } from "./format";
 import type {
+  AbsentBroker as Absent,
   DecisionShown as Decision,
   Move,
   SkipShown as Skip,
@@ -163,7 +164,7 @@ function moved(decision: Decision, name: Name): Sentence {
       : "";
   const pause = decision.outcome?.pauseMs;
   return {
-    mark: state === "failed" ? "bad" : "move",
+    mark: state === "failed" || clientsMissing(decision.outcome ?? null) ? "bad" : "move",
     head: `${shortBundle(decision.bundle ?? "")} ${ENDS[state] ?? state}${way}${
       typeof pause === "number" ? ` in ${pause.toFixed(pause < 10 ? 1 : 0)} ms` : ""
     }`,
@@ -182,4 +183,24 @@ export function clients(outcome: Move["outcome"]): string {
   return typeof back === "number"
     ? `${back} of ${plural(closed, "client")} back`
     : plural(closed, "client");
+}
+
+// When and how a broker left, and what became of its bundles; as `loadmanager admin status` says it.
+export function absenceText(absence: Absent): string {
+  const { how, bundles = 0, placed = 0, leftAt } = absence;
+  const ago = `${how === "drained" ? "drained and stopped" : how} ${duration(Date.now() - leftAt)} ago`;
+  const left = bundles - placed;
+  const owned =
+    bundles === 0
+      ? "it owned no bundle"
+      : left
+        ? `${plural(bundles, "bundle")}, ${left} without an owner`
+        : `${plural(bundles, "bundle")} placed after ${duration((absence.placedAt ?? leftAt) - leftAt)}`;
+  return `${absence.broker} ${ago}; ${owned}`;
+}
+
+// Whether clients that a move closed have not come back.
+export function clientsMissing(outcome: Move["outcome"]): boolean {
+  const { clientsClosed, clientsBack } = outcome ?? {};
+  return typeof clientsClosed === "number" && typeof clientsBack === "number" && clientsBack < clientsClosed;
 }

@@ -4,6 +4,7 @@ import type { Kind } from "./api";
 import { Store } from "./store";
 import * as stream from "./stream";
 import type {
+  AbsentBroker as Absent,
   BrokerShown,
   ChangesShown as Changes,
   ClusterShown,
@@ -24,7 +25,6 @@ const AFTER_EVENT_MS = 250;
 const ALL_EVERY_MS = 30_000;
 const RETRY_MAX_MS = 10_000;
 const SLOW_FACTOR = 10;
-const GONE_SHOWN_MS = 600_000;
 const BROKERS_MAX = 1_000;
 export const HEAT_ROWS = 60;
 export const LISTED = 100;
@@ -37,8 +37,8 @@ export interface Link {
 }
 
 export interface Broker extends BrokerShown {
-  // Added here: when this page saw last that a broker is no longer there.
-  goneSince?: number;
+  // Added here, for a broker that is no longer there.
+  absence?: Absent;
 }
 
 export interface Cluster extends Omit<ClusterShown, "brokers"> {
@@ -74,7 +74,6 @@ async function readIntervals(): Promise<void> {
   }
 }
 
-const gone = new Map<string, { broker: Broker; since: number }>();
 let timer = 0;
 let eventTimer = 0;
 let happened = true;
@@ -95,21 +94,42 @@ async function part<T>(name: string, path: string, take: (document: T) => void):
   }
 }
 
+// Brokers that left and are not back, as rows: the leader remembers them for days.
 function withGone(next: Cluster): Cluster {
-  const now = Date.now();
-  const live = new Set(next.brokers.map((broker) => broker.broker));
-  for (const before of cluster.value?.brokers ?? [])
-    if (!["gone", "stopped"].includes(before.state) && !live.has(before.broker) && next.total === next.brokers.length)
-      gone.set(before.broker, { broker: before, since: now });
-  for (const [id, { since }] of gone)
-    if (live.has(id) || now - since > GONE_SHOWN_MS) gone.delete(id);
-  const added = [...gone.values()].map(({ broker, since }) => ({
-    ...broker,
-    state: "gone" as const,
+  const listed = new Set(next.brokers.map((broker) => broker.broker));
+  const rows = absences(next).filter(({ broker }) => !listed.has(broker)).map(goneRow);
+  return rows.length ? { ...next, brokers: [...next.brokers, ...rows] } : next;
+}
+
+export const absences = (now: Cluster): Absent[] =>
+  (now.absent ?? []).filter(({ backAt }) => typeof backAt !== "number");
+
+function goneRow(absence: Absent): Broker {
+  return {
+    broker: absence.broker,
+    url: null,
+    serviceUrl: null,
     leader: false,
-    goneSince: since,
-  }));
-  return added.length ? { ...next, brokers: [...next.brokers, ...added] } : next;
+    state: "gone",
+    cordon: null,
+    version: absence.version ?? null,
+    startedAt: absence.startedAt ?? null,
+    usage: null,
+    resources: null,
+    bundles: null,
+    topics: null,
+    producers: null,
+    consumers: null,
+    reportedAt: null,
+    reportAgeMs: null,
+    rate: null,
+    throughput: null,
+    msgRateIn: null,
+    msgRateOut: null,
+    msgThroughputIn: null,
+    msgThroughputOut: null,
+    absence,
+  };
 }
 
 async function turnOnce(): Promise<void> {

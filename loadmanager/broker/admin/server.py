@@ -55,6 +55,7 @@ from loadmanager.leader.http.archive import ArchiveRoutes
 from loadmanager.leader.http.events import EventRoutes
 from loadmanager.leader.http.goals import GoalRoutes
 from loadmanager.leader.http.leading import LeadingRoutes
+from loadmanager.leader.http.members import MemberRoutes
 from loadmanager.leader.http.moves import MoveRoutes
 from loadmanager.leader.http.page import PageRoutes
 
@@ -152,6 +153,7 @@ class AdminServer:
             self._heat,
             AuditRoutes(use, self._everybody),
             ArchiveRoutes(use),
+            MemberRoutes(use),
             RevokingRoutes(use, self._everybody),
             PageRoutes(),
             OpenApiRoutes(version),

@@ -32,6 +32,7 @@ from loadmanager.kit.settings import Keys, Problem, Settings, raise_if
 from loadmanager.kit.system.settings import SamplerSettings
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.leader import plugins
+from loadmanager.leader.members import AbsenceSettings
 from loadmanager.leader.strategy_keys import refusal, strategy_problems, with_own
 from loadmanager.limits.settings import IgnoredSettings, ThrottlingSettings
 from loadmanager.member.listeners import advertised, binds
@@ -47,6 +48,7 @@ LEAVES: tuple[type, ...] = (
     SplitSettings,
     MergeSettings,
     MoveSettings,
+    AbsenceSettings,
     StateSettings,
     MessagingSettings,
     StorageSettings,

@@ -23,6 +23,8 @@ from loadmanager.cli.admin import (
     restarting,
     revoking,
     settings,
+    status,
+    story,
     tenants,
     topics,
     watching,
@@ -33,7 +35,9 @@ from loadmanager.kit.errors import BadInputError, OperationalError
 
 EXAMPLES = """examples:
   loadmanager admin use staging --url http://10.0.0.5:8080
-  loadmanager admin brokers list
+  loadmanager admin status
+  loadmanager admin brokers list --at 'yesterday 03:12'
+  loadmanager admin history acme/orders --since 2d
   loadmanager admin namespaces create acme/orders --bundles 16 --create-tenant
   loadmanager admin bundles list acme/orders
   loadmanager admin bundles move acme/orders/0x00000000_0x10000000 --to 127.0.0.1:8082 --pin 2h
@@ -56,6 +60,9 @@ Exit status: 0 done; 1 nothing was done: refused, not there, so already, or a br
 
 command = AdminGroup("admin", help="Look at a running cluster and change it.", epilog=EXAMPLES)
 for subject in (
+    status.status,
+    status.top,
+    story.history,
     brokers.group,
     tenants.group,
     namespaces.group,

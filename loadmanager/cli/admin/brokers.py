@@ -3,50 +3,112 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import click
-from msgspec import to_builtins
 
-from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of
+from loadmanager.cli.admin.absences import absence_text, missing_text
+from loadmanager.cli.admin.archives import at_option, figures, listed_at, loads_at
+from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
-from loadmanager.cli.admin.command import AdminGroup, Output
-from loadmanager.cli.admin.restarting import (
-    brokers_cordon,
-    brokers_uncordon,
-    cordons_of,
-    progress_text,
-)
+from loadmanager.cli.admin.command import AdminGroup, Output, done
+from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text
 from loadmanager.cli.admin.shapes import Report, Usage
-from loadmanager.cli.terminal import Cell, table
+from loadmanager.cli.admin.times import clock, span
+from loadmanager.cli.terminal import Cell, Shown, table
 from loadmanager.kit.errors import LoadManagerError, OperationalError
-from loadmanager.leader.documents.cluster import LeaderBroker
+from loadmanager.leader.documents.cluster import BrokerShown, ClusterShown, LeaderBroker
 from loadmanager.leader.documents.moves import CordonShown
 
-group = AdminGroup("brokers", help="Live brokers: list, leader, health, report, cordon.")
+group = AdminGroup("brokers", help="Live brokers: list, leader, health, report, cordon, forget.")
+AWAY = ("gone", "stopped")
 _broker = click.argument("broker", required=False)
 
 
 @group.command("list")
-def brokers_list(admin: AdminClient) -> Output:
-    """List the live brokers: which one leads, which ones are cordoned or drained, and how far."""
-    brokers, leader = brokers_of(admin), _leader(admin)
-    cordons = {} if leader is None else cordons_of(admin)
-    names = sorted({*brokers, *cordons})
-    data = [
-        {
-            "broker": broker,
-            "leader": broker == leader,
-            "active": broker in brokers,
-            "cordon": to_builtins(cordons.get(broker)),
-        }
-        for broker in names
+@at_option
+def brokers_list(admin: AdminClient, at: int | None) -> Output:
+    """List the brokers with load, bundles, uptime, version and age of the report: which one leads,
+    which ones are cordoned or drained, and how far; and those that left in the last days.
+
+    With --at, the loads that the brokers recorded then.
+    """
+    if at is not None:
+        return _brokers_at(admin, at)
+    try:
+        cluster, raw = admin.ask("GET", f"{OWN}/cluster{query(limit=10_000)}", None, ClusterShown)
+    except AnsweredError:
+        return _without_leader(admin)
+    rows = [_broker_row(broker, cluster.at) for broker in cluster.brokers]
+    headers = ("broker", "role", "load %", "bundles", "msg/s", "uptime", "version", "report", "")
+    gone = [
+        (absence.broker, "gone", *[None] * 6, absence_text(absence, cluster.at))
+        for absence in cluster.absent
+        if absence.gone
     ]
-    rows = [(broker, "leader" if broker == leader else "") for broker in names]
-    if not cordons:
-        return Output(data, table(("broker", "role"), rows))
-    states = [_cordon_text(broker in brokers, cordons.get(broker)) for broker in names]
-    shown = [(*row, state) for row, state in zip(rows, states, strict=True)]
-    return Output(data, table(("broker", "role", "cordon"), shown))
+    names = {row[0] for row in gone}
+    rows = [row for row in rows if row[0] not in names or row[1] != "gone"]
+    parts: list[Shown] = [table(headers, [*rows, *gone])]
+    present = sum(broker.state not in AWAY for broker in cluster.brokers)
+    if missing := missing_text(present, cluster.expected):
+        parts.append(missing)
+    data = [
+        {**fields, "active": broker.state not in AWAY}
+        for broker, fields in zip(cluster.brokers, raw["brokers"], strict=True)
+    ]
+    data += [
+        {"broker": absence.broker, "leader": False, "active": False, "absence": fields}
+        for absence, fields in zip(cluster.absent, raw.get("absent", []), strict=True)
+        if absence.gone
+    ]
+    return Output(data, tuple(parts))
+
+
+def _broker_row(broker: BrokerShown, now_ms: int) -> tuple[Cell, ...]:
+    role = "leader" if broker.leader else "gone" if broker.state in AWAY else ""
+    state = "" if broker.state == "active" else str(broker.state)
+    if broker.cordon is not None:
+        state = _cordon_text(broker.state not in AWAY, broker.cordon)
+    return (
+        broker.broker,
+        role,
+        None if broker.usage is None else 100 * broker.usage,
+        broker.bundles,
+        broker.rate,
+        None if broker.started_at is None else span(now_ms - broker.started_at),
+        broker.version,
+        None if broker.report_age_ms is None else span(broker.report_age_ms),
+        state,
+    )
+
+
+def _without_leader(admin: AdminClient) -> Output:
+    """What any broker knows."""
+    names = brokers_of(admin)
+    data = [{"broker": name, "leader": False, "active": True} for name in names]
+    rows = [(name, "") for name in names]
+    lead = "no broker leads now: loads, cordons and brokers that left are not known"
+    return Output(data, (table(("broker", "role"), rows), lead))
+
+
+def _brokers_at(admin: AdminClient, at_ms: int) -> Output:
+    past = loads_at(admin, at_ms, "broker_load")
+    data: list[dict[str, Any]] = [
+        {"broker": name, "at": loads.ts, **figures(loads, name)}
+        for loads in past.loads
+        for name in sorted(loads.figures)
+    ]
+    rows = [
+        (
+            row["broker"],
+            100 * row["usage"],
+            round(row["bundles"]),
+            row["msg_rate_in"] + row["msg_rate_out"],
+            clock(row["at"]),
+        )
+        for row in data
+    ]
+    return listed_at(data, ("broker", "load %", "bundles", "msg/s", "until"), rows, past)
 
 
 def _cordon_text(active: bool, cordon: CordonShown | None) -> str:
@@ -55,13 +117,6 @@ def _cordon_text(active: bool, cordon: CordonShown | None) -> str:
     note = f" ({cordon.note})" if cordon.note else ""
     away = "" if active or cordon.state == "stopped" else ", not active"
     return progress_text(cordon) + away + note
-
-
-def _leader(admin: AdminClient) -> str | None:
-    try:
-        return admin.get(f"{V2}/brokers/leaderBroker", LeaderBroker).broker_id
-    except AnsweredError:
-        return None  # 404: no broker leads now
 
 
 @group.command("leader")
@@ -141,3 +196,11 @@ def _percent(usage: Usage | None) -> float | None:
 
 group.command("cordon")(brokers_cordon)
 group.command("uncordon")(brokers_uncordon)
+
+
+@group.command("forget")
+@click.argument("broker")
+def brokers_forget(admin: AdminClient, broker: str) -> Output:
+    """Forget a broker that left and is not to come back: it is no longer told of."""
+    admin.send("DELETE", f"{OWN}/members/{quote(broker, safe=':')}")
+    return done(f"{broker} is forgotten")

@@ -18,6 +18,10 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.text import printable
 
 URL = "http://localhost:8080"
+ELSEWHERE = (
+    "--json prints JSON. --url, --token, --timeout and --tls-… say where and who: see "
+    "`loadmanager admin --help`."
+)
 TIMEOUT_S = 60.0
 
 
@@ -80,6 +84,22 @@ class _WithOptions(Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         *own, last = super().get_params(ctx)  # the last one is --help
         return [*own, *_OPTIONS, last]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the command's own options; those of the connection only for `admin` itself."""
+        hidden = _OPTIONS if ctx.parent is not None and ctx.parent.parent is not None else ()
+        records = [
+            record
+            for param in self.get_params(ctx)
+            if param not in hidden and (record := param.get_help_record(ctx)) is not None
+        ]
+        with formatter.section("Options"):
+            formatter.write_dl(records)
+        if hidden:
+            formatter.write_paragraph()
+            formatter.write_text(ELSEWHERE)
+        if isinstance(self, click.Group):
+            self.format_commands(ctx, formatter)
 
 
 def _token(ctx: click.Context, option: click.Parameter, value: str | None) -> None:

@@ -6,17 +6,21 @@ import math
 from collections.abc import Iterator, Mapping
 
 from loadmanager.broker.settings import KEYS
+from loadmanager.cli.admin.absences import absence_text, missing_text
 from loadmanager.cli.doctor import host
 from loadmanager.cli.doctor.asking import BUNDLES_PER_BROKER_MIN, BrokerFacts, ClusterFacts
 from loadmanager.cli.doctor.findings import Diagnosis, fine, named, problem, warning
 from loadmanager.engine.load.manager import Manager
-from loadmanager.leader.documents.cluster import BrokerShown
+from loadmanager.leader.documents.cluster import BrokerShown, ClusterShown
 
 PART = "cluster"
 DRIFT_WARNING_S, DRIFT_PROBLEM_S = 1.0, 10.0
 REPORT_SLACK_S = 60.0
 OPEN_FILES_SHARE_MAX = 0.8
 CERTIFICATE_DAYS_MIN = 14
+LATELY_MS = 3_600_000
+"""Brokers that were lost within this time and are back are told of."""
+FORGET = "if it is not to come back: loadmanager admin brokers forget {}"
 BUSY_MAX = 0.8
 OWN_KEYS = frozenset(
     (
@@ -186,6 +190,7 @@ def _check_leaders_view(
     if len(versions) > 1:
         text = f"brokers have different versions: {', '.join(sorted(versions))}"
         yield warning(PART, "versions", text, "finish the upgrade")
+    yield from _absences(leaders_view)
     for each in brokers:
         yield from _report(each, answering)
     if leaders_view.paused:
@@ -201,6 +206,26 @@ def _check_leaders_view(
             "create namespaces with more bundles, or split the hot ones "
             "(loadmanager admin bundles split)",
         )
+
+
+def _absences(cluster: ClusterShown) -> Iterator[Diagnosis]:
+    """Brokers that left."""
+    present = sum(broker.state not in ("gone", "stopped") for broker in cluster.brokers)
+    if missing := missing_text(present, cluster.expected):
+        text = f"{missing} (loadManagerExpectedBrokers)"
+        yield problem(PART, "brokers", text, "start those that are missing, or change the number")
+    for absence in cluster.absent:
+        text = absence_text(absence, cluster.at)
+        if not absence.gone:
+            if cluster.at - absence.left_at <= LATELY_MS and absence.how == "lost":
+                yield warning(PART, absence.broker, f"was {text}", "its log and its host say why")
+        elif absence.how == "lost":
+            advice = f"look at its process and its host; {FORGET.format(absence.broker)}"
+            yield problem(PART, absence.broker, text, advice)
+        elif absence.bundles > absence.placed:
+            yield warning(PART, absence.broker, text, "clients bring them back by their lookups")
+        else:
+            yield fine(PART, absence.broker, text)
 
 
 def _report(each: BrokerShown, answering: Mapping[str, BrokerFacts]) -> Iterator[Diagnosis]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from loadmanager.engine.bundles.ranges import split_bundle_name
+from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import (
     AuditedChange,
     BrokerLoad,
@@ -132,4 +133,5 @@ ARCHIVED: Catalogue = {
     Decision.kind: EventsOf(_of_decision, _same, decision_kind),
     OwnershipStep.kind: EventsOf(_of_step),
     AuditedChange.kind: EventsOf(_of_change),
+    MemberChange.kind: EventsOf(lambda record: (record.of,)),
 }

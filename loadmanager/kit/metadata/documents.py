@@ -36,6 +36,7 @@ KINDS = (
     "dynamic",
     "leader",
     "lock",
+    "members",
     "memory",
     "policy",
     "refused",

@@ -51,6 +51,9 @@ SERVICE_MEMBERS = "/loadmanager/service/members"
 SERVICE_DOUBLES = "/loadmanager/service/doubles"
 SERVICE_COSTS = "/loadmanager/service/costs"
 SERVICE_PREPARATIONS = "/loadmanager/service/preparations"
+MEMBERS = "/loadmanager/members"
+"""The brokers that left, as leaders remember them."""
+FAREWELLS = "/loadmanager/farewells"
 ACTED = "/loadmanager/acted"
 """What a daemon beside a Pulsar cluster did lately."""
 
@@ -169,6 +172,11 @@ def refusals(broker_id: str) -> str:
 
 def cordon(broker_id: str) -> str:
     return f"{CORDONS}/{encode(broker_id)}"
+
+
+def farewell(broker_id: str) -> str:
+    """What a broker says when it stops in order."""
+    return f"{FAREWELLS}/{encode(broker_id)}"
 
 
 def goal(order_id: str) -> str:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from loadmanager.kit.model import Shape
 from loadmanager.kit.reason import Reason
+from loadmanager.leader.documents.members import AbsentBroker
 from loadmanager.leader.documents.moves import CordonShown, PauseShown
 
 BrokerState = Literal["active", "unreadable", "gone", "cordoned", "draining", "drained", "stopped"]
@@ -120,6 +123,10 @@ class ClusterShown(Shape):
     total: int
     """Brokers; `brokers` has the first ones by name, as many as `limit` allows."""
     brokers: list[BrokerShown]
+    expected: int = 0
+    """How many brokers there should be (`loadManagerExpectedBrokers`); 0: nobody said."""
+    absent: list[AbsentBroker] = msgspec.field(default_factory=list)
+    """Brokers that left in the last days, the last one first; also those that are back."""
 
 
 class BundleShown(TrafficShown):

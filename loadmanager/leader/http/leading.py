@@ -87,8 +87,12 @@ class LeadingRoutes:
     @of_leader(ClusterShown, query=(BROKERS,))
     async def cluster(self, request: web.Request) -> web.Response:
         """The leader, the queue of moves, and each broker with its load and its state."""
-        limit = BROKERS.whole(request)
-        return shown(operations(self._use).overview.cluster(limit))
+        cluster = operations(self._use).overview.cluster(BROKERS.whole(request))
+        members = self._use.leading.members
+        if members is not None:
+            who = members.shown()
+            cluster.expected, cluster.absent = who.expected, who.absent
+        return shown(cluster)
 
     @of_leader(BundlesShown, query=(SORT, NAMESPACE, OWNER, BUNDLES))
     async def bundles(self, request: web.Request) -> web.Response:

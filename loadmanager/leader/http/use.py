@@ -10,7 +10,7 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.http.answers import ElsewhereError
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.kit.names import NamespaceName
-from loadmanager.leader.ports.operating import HeatMap, LeaderOperations, Quotas
+from loadmanager.leader.ports.operating import Absences, HeatMap, LeaderOperations, Quotas
 
 
 class Leading(Protocol):
@@ -26,6 +26,8 @@ class Leading(Protocol):
     def operations(self) -> LeaderOperations | None: ...
     @property
     def heat(self) -> HeatMap | None: ...
+    @property
+    def members(self) -> Absences | None: ...
 
 
 class BundlesOf(Protocol):

@@ -18,6 +18,7 @@ from loadmanager.kit.errors import ConflictError
 from loadmanager.leader.documents.cluster import BundlesShown, ClusterShown, Sort
 from loadmanager.leader.documents.decisions import BundleStory, DecisionsShown
 from loadmanager.leader.documents.goals import GoalShown, GoalsShown
+from loadmanager.leader.documents.members import MembersShown
 from loadmanager.leader.documents.moves import (
     CordonShown,
     Moved,
@@ -239,4 +240,16 @@ class Events(Protocol):
 
     def leave(self, stream: Any) -> None:
         """Listen no more."""
+        ...
+
+
+class Absences(Protocol):
+    """Who is there, and who left."""
+
+    def shown(self) -> MembersShown:
+        """Both, as the API shows them."""
+        ...
+
+    async def forget(self, broker: str) -> None:
+        """Forget a broker that left. Raises `NotFoundError` if it is not remembered."""
         ...

@@ -26,6 +26,7 @@ STEPS = (
     "drain",
     "goal",
     "lead",
+    "members",
     "merge",
     "monitor",
     "move",
@@ -88,7 +89,7 @@ class Leadership:
                     scope.spawn(self._until_lost(term, scope), "until-lost")
                     scope.spawn(self._work(term, scope), "work")
             finally:
-                self._leading.load_manager = None
+                self._leading.load_manager = self._leading.members = None
             log.info("no longer leading", epoch=term.epoch)
             wait_s = began_s + TERM_INTERVAL_MIN_S - self._clock.monotonic_s()
             if wait_s > 0:
@@ -98,7 +99,7 @@ class Leadership:
         try:
             await self._election.lost(term)
         finally:
-            self._leading.load_manager = None
+            self._leading.load_manager = self._leading.members = None
             scope.cancel()
 
     async def _work(self, term: Term, scope: Scope) -> None:

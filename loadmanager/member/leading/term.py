@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
+from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.manager import Manager
 from loadmanager.engine.moves.move import Move
@@ -24,6 +26,7 @@ from loadmanager.leader.events import EventHub
 from loadmanager.leader.goals import TermGoals
 from loadmanager.leader.heat_map import TermHeatMap
 from loadmanager.leader.load_manager import FirstHold, LeaderRecords, LoadManager
+from loadmanager.leader.members import STEP_S, AbsenceSettings, StoreOfTerm, TermMembers
 from loadmanager.leader.memory_keeper import MemoryKeeper
 from loadmanager.leader.merging import Merging
 from loadmanager.leader.moves import Moves
@@ -149,6 +152,7 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
         decisions=parts.load_manager.records.decisions,
         moves=parts.moves,
     )
+    members = await _members(parts.leads, term, parts.moves, parts.owners)
     heat = TermHeatMap(
         view=parts.feed.view,
         owners=parts.owners,
@@ -159,18 +163,39 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
     with parts.feed, events, parts.owners:
         leading = parts.leads.cluster.leading
         leading.quotas, leading.operations, leading.heat = parts.quotas, operations, heat
-        leading.load_manager = parts.load_manager
+        leading.load_manager, leading.members = parts.load_manager, members
         scope.spawn(parts.moves.run(), "moves")
+        scope.spawn(every(lambda: STEP_S, members.step, "members", steps), "members")
         scope.spawn(every(heat.interval_s, heat.step, "heat", steps), "heat")
-        scope.spawn(every(lambda: INTERVAL_S, operations.step, "drain", steps), "drain")
-        goals = every(lambda: INTERVAL_S, operations.goals.step, "goal", steps)
-        scope.spawn(goals, "goal")
+        for name, step in (("drain", operations.step), ("goal", operations.goals.step)):
+            scope.spawn(every(lambda: INTERVAL_S, step, name, steps), name)
         if base.broker.value.load_balancer_enabled:
             merge, splits = operations.merging.step, base.settings.live(SplitSettings)
             interval = Interval(splits, lambda settings: settings.interval_minutes * 60)
             scope.spawn(every(interval, merge, "merge", steps, first_after_s=None), "merge")
             _run_cycles(parts, FirstHold(parts.warm_up.reason, operations.goals.at_work))
         await forever()
+
+
+async def _members(leads: Leads, term: Term, moves: Moves, owners: OwnerTracker) -> TermMembers:
+    """With the book of earlier leaders."""
+    base = leads.base
+
+    def record(**fields: Any) -> None:
+        if leads.history is not None:
+            change = MemberChange(ts=base.clock.now_ms(), broker=base.broker_id, **fields)
+            leads.history.append(change)
+
+    members = TermMembers(
+        store=StoreOfTerm(base.store, term.checks, base.corrupt),
+        brokers=leads.cluster.brokers,
+        moves=moves,
+        owners=owners,
+        settings=base.settings.live(AbsenceSettings),
+        record=record,
+    )
+    await members.restore()
+    return members
 
 
 def _cycle_log(leads: Leads, epoch: int) -> CycleLog | None:

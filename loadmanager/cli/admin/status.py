@@ -1,0 +1,156 @@
+"""`loadmanager admin status` and `top`: the cluster at a glance."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from loadmanager.cli.admin.absences import missing_text, news
+from loadmanager.cli.admin.asking import OWN, count_of, query
+from loadmanager.cli.admin.client import AdminClient, AnsweredError
+from loadmanager.cli.admin.command import AdminCommand, Output
+from loadmanager.cli.admin.sentences import lines_of
+from loadmanager.cli.admin.times import clock, span, time_of_day
+from loadmanager.cli.terminal import Shown, show, table
+from loadmanager.leader.documents.cluster import BrokerShown, BundlesShown, ClusterShown
+from loadmanager.leader.documents.decisions import DecisionShown, DecisionsShown
+from loadmanager.limits.report import ThrottledShown
+
+LATELY_MS = 3_600_000
+"""Brokers that left within this time are named, also when they are back."""
+AWAY = ("gone", "stopped")
+LATE_MS = 60_000
+TOP_BROKERS, TOP_BUNDLES, TOP_DECISIONS = 12, 10, 5
+CLEAR = "\x1b[H\x1b[2J"
+
+
+def _cluster(admin: AdminClient) -> tuple[ClusterShown, Any]:
+    return admin.ask("GET", f"{OWN}/cluster{query(limit=10_000)}", None, ClusterShown)
+
+
+@click.command(cls=AdminCommand)
+def status(admin: AdminClient) -> Output:
+    """Say in a few lines how the cluster is: who is missing, load, moves, limits, last decision."""
+    cluster, raw = _cluster(admin)
+    decisions = admin.get(f"{OWN}/decisions{query(limit=20)}", DecisionsShown).decisions
+    throttled = _throttled(admin)
+    return Output(raw, list(_status(cluster, decisions, throttled)))
+
+
+def _throttled(admin: AdminClient) -> ThrottledShown | None:
+    """None: a daemon beside a Pulsar cluster does not know."""
+    try:
+        return admin.get(f"{OWN}/throttled", ThrottledShown)
+    except AnsweredError:
+        return None
+
+
+def _status(
+    cluster: ClusterShown, decisions: Sequence[DecisionShown], throttled: ThrottledShown | None
+) -> Iterator[str]:
+    live = [broker for broker in cluster.brokers if broker.state not in AWAY]
+    if missing := missing_text(len(live), cluster.expected):
+        yield missing
+    yield from news(cluster.absent, cluster.at, LATELY_MS)
+    loads = [broker.usage for broker in live if broker.usage is not None]
+    load = f", load {min(loads):.0%} to {max(loads):.0%}" if loads else ""
+    rate = sum(broker.rate or 0 for broker in live)
+    size = sum(broker.throughput or 0 for broker in live) / (1 << 20)
+    brokers, bundles = count_of(len(live), "broker"), count_of(cluster.bundles, "bundle")
+    yield f"{brokers}, {bundles} with an owner{load}, {rate:,.0f} messages/s, {size:,.1f} MiB/s"
+    late = [broker.broker for broker in live if (broker.report_age_ms or 0) > LATE_MS]
+    if late:
+        yield f"late with the report: {', '.join(late[:5])}"
+    leader = cluster.leader
+    since = f"since {clock(leader.since)} ({span(cluster.at - leader.since)})"
+    cycles = count_of(cluster.cycles, "cycle")
+    yield f"{leader.broker} leads, term {leader.epoch}, {since}; {cycles}"
+    yield _moves(cluster)
+    if throttled is not None:
+        yield _limits_that_held(throttled)
+    shed = next((each for each in decisions if each.kind == "shed"), None)
+    if shed is not None:
+        yield f"last cycle: {' '.join(line.strip() for line in lines_of(shed)[:2])}"
+
+
+def _moves(cluster: ClusterShown) -> str:
+    if cluster.paused is not None:
+        note = f" ({cluster.paused.note})" if cluster.paused.note else ""
+        return f"moves are paused until {clock(cluster.paused.until)}{note}"
+    if not cluster.balancing:
+        return "the balancer is switched off"
+    if cluster.moves.running or cluster.moves.waiting:
+        return f"{count_of(cluster.moves.running, 'move')} under way, {cluster.moves.waiting} wait"
+    return f"{cluster.shedder} moves nothing now"
+
+
+def _limits_that_held(throttled: ThrottledShown) -> str:
+    limits = sum(len(each.limits) for each in throttled.brokers.values())
+    if not limits:
+        return "no limit held anybody in the last ten seconds"
+    where = ", ".join(sorted(throttled.brokers)[:3])
+    return f"{count_of(limits, 'limit')} held somebody in the last ten seconds, on {where}"
+
+
+@click.command(cls=AdminCommand)
+@click.option(
+    "--every",
+    "interval_s",
+    type=click.FloatRange(0.5, 3600),
+    default=2.0,
+    metavar="S",
+    help="seconds between two looks",
+)
+@click.option("--count", type=click.IntRange(1), metavar="N", help="end after N looks")
+def top(admin: AdminClient, interval_s: float, count: int | None) -> Output:
+    """Show the busiest brokers and bundles and the last decisions, again and again.
+
+    Ctrl-C ends it.
+    """
+    looks = 0
+    try:
+        while count is None or looks < count:
+            if looks:
+                time.sleep(interval_s)
+            parts = list(_top(admin))
+            if sys.stdout.isatty():
+                click.echo(CLEAR, nl=False)
+            show(*parts)
+            looks += 1
+    except KeyboardInterrupt:
+        pass
+    return Output({"looks": looks}, f"{count_of(looks, 'look')} taken")
+
+
+def _top(admin: AdminClient) -> Iterator[Shown]:
+    cluster, _ = _cluster(admin)
+    decisions = admin.get(f"{OWN}/decisions{query(limit=TOP_DECISIONS)}", DecisionsShown).decisions
+    hottest = admin.get(f"{OWN}/bundles{query(limit=TOP_BUNDLES, sort='rate')}", BundlesShown)
+    yield [f"{time_of_day(cluster.at)}", *_status(cluster, (), None)]
+    order = sorted(cluster.brokers, key=lambda it: (-(it.usage or 0), it.broker))
+    headers = ("broker", "load", "", "cpu %", "bundles", "msg/s", "MiB/s")
+    yield table(headers, [_row(broker) for broker in order[:TOP_BROKERS]])
+    rows = [
+        (bundle.bundle, bundle.owner, bundle.rate, (bundle.throughput or 0) / (1 << 20))
+        for bundle in hottest.bundles
+    ]
+    yield table(("bundle", "owner", "msg/s", "MiB/s"), rows) if rows else "no bundle has an owner"
+    yield [lines_of(decision)[0] for decision in decisions] or ["no decision yet"]
+
+
+def _row(broker: BrokerShown) -> tuple[str | float | int | None, ...]:
+    usage = broker.usage or 0.0
+    cpu = None if broker.resources is None else broker.resources.cpu.fraction
+    return (
+        broker.broker,
+        "#" * min(20, round(20 * usage)),
+        f"{usage:.0%}",
+        None if cpu is None else 100 * cpu,
+        broker.bundles,
+        broker.rate,
+        None if broker.throughput is None else broker.throughput / (1 << 20),
+    )

@@ -1,0 +1,154 @@
+"""`loadmanager admin history`: one story of a bundle, topic, namespace, broker, tenant or role."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from loadmanager.cli.admin.archives import (
+    PartsOf,
+    events_of,
+    incomplete,
+    series_of,
+    since_option,
+    until_option,
+)
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.command import AdminCommand, Output
+from loadmanager.cli.admin.past_decisions import decisions_of, record_as
+from loadmanager.cli.admin.sentences import lines_of
+from loadmanager.cli.admin.times import clock, span
+from loadmanager.cli.terminal import Shown
+from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.records import AuditedChange, OwnershipStep
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedSeries
+from loadmanager.kit.names import TopicName
+
+PARENTS_MAX = 8
+
+
+@click.command(cls=AdminCommand)
+@click.argument("name", metavar="BUNDLE|TOPIC|NAMESPACE|BROKER|TENANT|ROLE")
+@since_option
+@until_option
+@click.option(
+    "--limit", type=click.IntRange(1, 1_000), default=100, metavar="N", help="at most N lines"
+)
+def history(
+    admin: AdminClient, name: str, since: int | None, until: int | None, limit: int
+) -> Output:
+    """Tell what is recorded of a thing, the oldest first: owners, moves, splits, reasons, changes.
+
+    The archives of all brokers answer. Of a topic, that of its present bundle is told, too; of a
+    bundle, that of the bundles that it was split from.
+    """
+    names, events, notes = [name], list[ArchivedEvent](), list[str]()
+    missing: dict[str, str] = {}
+    if "://" in name:
+        names.append(_bundle_of(admin, name))
+    for about in names:  # which grows
+        answer = events_of(admin, (), about, since_ms=since, until_ms=until, limit=limit)
+        events += answer.events
+        missing |= answer.missing
+        notes += [note for note in answer.notes if note not in notes]
+        if about.count("_0x") and len(names) < PARENTS_MAX:
+            names += sorted(_parents(answer.events) - set(names))
+    events_by_id = {(event.kind, event.id, event.ts, str(event.record)): event for event in events}
+    newest = sorted(events_by_id.values(), key=lambda event: (event.last, event.id))[-limit:]
+    parts: list[Shown] = [_lines(newest) or f"nothing is recorded of {name}"]
+    load = _load(admin, names[1] if "://" in name else name, since, until)
+    parts += [load] if load else []
+    data = [{"ts": event.ts, "kind": event.kind, "record": event.record} for event in newest]
+    status = 0 if newest else 1
+    return Output(data, (*parts, *incomplete(notes)), status=status, missing=missing)
+
+
+def _bundle_of(admin: AdminClient, name: str) -> str:
+    topic = TopicName.parse(name)
+    path = f"/lookup/v2/topic/{topic.domain}/{topic.namespace}/{quote(topic.local, safe='')}/bundle"
+    return f"{topic.namespace}/{admin.text(path).strip().strip(chr(34))}"
+
+
+def _parents(events: Sequence[ArchivedEvent]) -> set[str]:
+    parents = {event.record.get("parent") for event in events if event.kind == "ownership"}
+    return {parent for parent in parents if isinstance(parent, str) and parent}
+
+
+def _lines(events: Sequence[ArchivedEvent]) -> list[str]:
+    """A line for each event, and one below it for its reason."""
+    dated: list[tuple[int, list[str]]] = []
+    decided = [event for event in events if event.kind.startswith("decision.")]
+    dated += [(decision.ts, lines_of(decision)) for decision in decisions_of(decided)]
+    for event in events:
+        if (say := _SENTENCES.get(event.kind)) is not None and (text := say(event)):
+            dated.append((event.ts, [f"{clock(event.ts)}  {text}"]))
+    dated.sort(key=lambda item: item[0])
+    return [line for _, lines in dated for line in lines]
+
+
+def _step(event: ArchivedEvent) -> str:
+    step = record_as(event, OwnershipStep)
+    if step.after == "Owned" and step.before != "Owned":
+        return f"{step.bundle} is served by {step.broker} ({step.reason})"
+    if step.after == "Free" and step.before != "Assigning":
+        to = f", for {step.destination}" if step.destination else ""
+        paused = "" if step.pause_ms is None else f", paused {span(step.pause_ms)}"
+        return f"{step.bundle} is no longer served by {step.broker} ({step.reason}{to}{paused})"
+    return ""
+
+
+def _change(event: ArchivedEvent) -> str:
+    change = record_as(event, AuditedChange)
+    after = "" if change.after is None else f": {change.after}"
+    return f"{change.role or change.address} changed {change.path or ''} ({change.what}){after}"
+
+
+def _member(event: ArchivedEvent) -> str:
+    change = record_as(event, MemberChange)
+    if change.event == "left":
+        return f"{change.of} left: {change.how}; it owned {change.bundles} bundles"
+    took = "" if change.took_ms is None else f" after {span(change.took_ms)}"
+    if change.event == "back":
+        how = "the same process" if change.same_process else "restarted"
+        return f"{change.of} is back{took}, {how}"
+    return f"the {change.bundles} bundles that {change.of} had owned are served again{took}"
+
+
+_SENTENCES: dict[str, Callable[[ArchivedEvent], str]] = {
+    "ownership": _step,
+    "change": _change,
+    "member": _member,
+}
+
+
+def _load(admin: AdminClient, name: str, since: int | None, until: int | None) -> str:
+    """What it carried, in a line; empty if that is not recorded."""
+    if "_0x" in name:
+        kind = "bundle_load"
+    elif "/" in name:
+        kind, name = "bundle_load", f"{name}/"
+    elif ":" in name:
+        kind = "broker_load"
+    else:
+        kind, name = "bundle_load", f"{name}/"
+    try:
+        answer: PartsOf[ArchivedSeries] = series_of(admin, kind, name, since, until)
+    except OperationalError:
+        return ""
+    rates: dict[int, float] = {}
+    for part in answer.parts.values():
+        columns: dict[str, Any] = {column: index for index, column in enumerate(part.columns)}
+        for point in part.points:
+            figures = [point.figures[columns[it]] for it in ("msg_rate_in", "msg_rate_out")]
+            rates[point.ts // 60_000] = rates.get(point.ts // 60_000, 0.0) + sum(figures)
+    if not rates:
+        return ""
+    peak = max(rates, key=lambda minute: (rates[minute], -minute))
+    mean = sum(rates.values()) / len(rates)
+    begin, end = clock(min(rates) * 60_000), clock(max(rates) * 60_000)
+    most = f"at most {rates[peak]:,.1f} at {clock(peak * 60_000)}"
+    return f"load from {begin} to {end}: {mean:,.1f} messages/s on average, {most}"

@@ -1,0 +1,57 @@
+"""Brokers that left, for as long as they are remembered. Times are milliseconds since the epoch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from loadmanager.kit.model import Shape
+
+HowLeft = Literal["stopped", "drained", "lost"]
+"""`stopped`: in order. `drained`: the same, and all its bundles had been moved away before. `lost`:
+its session ended without a word: it was killed, frozen or cut off.
+"""
+
+
+class AbsentBroker(Shape):
+    """A broker that left, also when it is back."""
+
+    broker: str
+    left_at: int
+    how: HowLeft
+    sign: str = ""
+    """What became of a question to it after its session was lost; empty: none was asked."""
+    version: str | None = None
+    started_at: int | None = None
+    """When its process began."""
+    bundles: int = 0
+    """Those that it owned when it left."""
+    placed: int = 0
+    """Those of them that are served again."""
+    placed_at: int | None = None
+    """When the last one of these was; null: none is."""
+    waiting: list[str] = msgspec.field(default_factory=list)
+    """The first ones of those that are not: the next lookup places each."""
+    back_at: int | None = None
+    """When it came back; null: it has not."""
+    same_process: bool = False
+    """Whether it was the same process that came back."""
+    restarts: int = 0
+    """How often another process came back, as long as it is remembered."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether it is not back."""
+        return self.back_at is None
+
+
+class MembersShown(Shape):
+    """Who is there, and who is not."""
+
+    at: int
+    present: list[str]
+    expected: int
+    """How many brokers there should be (`loadManagerExpectedBrokers`); 0: nobody said."""
+    absent: list[AbsentBroker]
+    """Those that left in the last days, the last one first; also those that are back."""

@@ -1,0 +1,285 @@
+"""Remembers the brokers that left: when, how, what they owned, and when that was served again.
+
+The leader keeps the book in the store, so that the next leader knows it; and every broker remembers
+whom it saw leave, so that a leader also knows those that left before its term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from loadmanager.kit.conf import Live, conf
+from loadmanager.kit.errors import LoadManagerError, NotFoundError, OperationalError
+from loadmanager.kit.metadata import paths
+from loadmanager.kit.metadata.documents import Corrupt
+from loadmanager.kit.metadata.store import Check, Create, Put, Store
+from loadmanager.kit.tasks import for_each
+from loadmanager.kit.telemetry import Sample, gauge
+from loadmanager.kit.units import DAY_MS
+from loadmanager.leader.brokers import Brokers, Departure
+from loadmanager.leader.documents.members import AbsentBroker, HowLeft, MembersShown
+from loadmanager.leader.moves import Moves
+from loadmanager.leader.owner_tracker import OwnerTracker
+from loadmanager.leader.ports.operating import Absences
+
+STEP_S = 1.0
+BOOK_MAX = 200
+"""Brokers in the book; the oldest give way."""
+NAMED_MAX = 100
+"""Bundles of one broker whose names are stored."""
+SHOWN_MAX = 20
+"""Bundles without an owner that are named."""
+ASKED_AT_ONCE = 8
+
+LOST = gauge(
+    "loadmanager_lost_brokers", "As leader: brokers whose session was lost, and that are not back"
+)
+MISSING = gauge(
+    "loadmanager_missing_brokers",
+    "As leader: brokers that are fewer than loadManagerExpectedBrokers",
+)
+ORPHANS = gauge(
+    "loadmanager_lost_bundles",
+    "As leader: bundles of brokers that left and are not back, which nobody serves yet",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbsenceSettings:
+    """How many brokers there should be, and how long those that left are remembered."""
+
+    expected: int = conf(
+        "loadManagerExpectedBrokers",
+        0,
+        "How many brokers there should be: fewer are told of; 0: any number is right",
+        minimum=0,
+        dynamic=True,
+    )
+    days: float = conf(
+        "loadManagerAbsencesMaxDays",
+        7.0,
+        "Brokers that left are remembered for so many days",
+        minimum=0.01,
+        dynamic=True,
+    )
+
+
+class Farewell(msgspec.Struct, rename="camel"):
+    """What a broker stores when it stops in order."""
+
+    session: int
+    at: int
+
+
+class _Entry(msgspec.Struct, rename="camel"):
+    """One broker in the book."""
+
+    absence: AbsentBroker
+    unserved: list[str]
+    """Bundles that were not served again when this was stored."""
+
+
+class _Book(msgspec.Struct, rename="camel"):
+    """The stored book."""
+
+    entries: list[_Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOfTerm:
+    """Where the book is, and what a leader needs to write there."""
+
+    store: Store
+    checks: Sequence[Check]
+    corrupt: Corrupt
+
+
+@dataclass(slots=True, kw_only=True)
+class TermMembers:
+    """Implements `leader.ports.operating.Absences` for one term."""
+
+    store: StoreOfTerm
+    brokers: Brokers
+    moves: Moves
+    owners: OwnerTracker
+    settings: Live[AbsenceSettings]
+    record: Callable[..., None]
+    """Records a `MemberChange`, of which it is told all but the time and the leader."""
+    _book: dict[str, _Entry] = field(default_factory=dict)
+    _stored: bytes = b""
+
+    async def restore(self) -> None:
+        """Read the book of earlier leaders."""
+        node = await self.store.store.get(paths.MEMBERS)
+        if node is None:
+            self.store.corrupt.mended(paths.MEMBERS)
+            return
+        with self.store.corrupt.left_out("members", paths.MEMBERS):
+            book = msgspec.json.decode(node.value, type=_Book)
+            self._book = {entry.absence.broker: entry for entry in book.entries}
+        self._stored = node.value
+
+    async def step(self) -> None:
+        """Take up who left and who is back, ask those that were lost, and store the book."""
+        new = [each for each in self.brokers.departures() if self._is_new(each)]
+        for departure in new:
+            await self._left(departure)
+        lost = [self._book[departure.broker] for departure in new]
+        await for_each(
+            [entry for entry in lost if entry.absence.how == "lost"], self._ask, ASKED_AT_ONCE
+        )
+        for broker, entry in self._book.items():
+            if entry.absence.gone and broker in self.brokers.registered:
+                self._back(entry)
+            if entry.unserved:
+                self._look(entry)
+        self._forget_old()
+        await self._save()
+
+    def _is_new(self, departure: Departure) -> bool:
+        entry = self._book.get(departure.broker)
+        return entry is None or departure.at_ms > max(
+            entry.absence.left_at, entry.absence.back_at or 0
+        )
+
+    async def _left(self, departure: Departure) -> None:
+        broker, report = departure.broker, departure.report
+        earlier = self._book.get(broker)
+        owned = set() if report is None else set(report.bundles)
+        owned |= {name for name, it in self.owners.by_bundle.items() if it.broker == broker}
+        absence = AbsentBroker(
+            broker=broker,
+            left_at=departure.at_ms,
+            how=await self._how(departure),
+            version=None if report is None else report.broker_version_string,
+            started_at=None if report is None else int(report.start_timestamp) or None,
+            bundles=len(owned),
+            waiting=sorted(owned)[:SHOWN_MAX],
+            restarts=0 if earlier is None else earlier.absence.restarts,
+        )
+        if absence.how == "stopped" and not owned:
+            cordon = self.moves.cluster.wishes.cordons.get(broker)
+            absence.how = "drained" if cordon is not None and cordon.drain else "stopped"
+        self._book[broker] = _Entry(absence, sorted(owned)[:NAMED_MAX])
+        self._record(absence, "left", how=absence.how)
+
+    async def _how(self, departure: Departure) -> HowLeft:
+        path = paths.farewell(departure.broker)
+        node = await self.store.store.get(path)
+        if node is not None:
+            with self.store.corrupt.left_out("members", path):
+                farewell = msgspec.json.decode(node.value, type=Farewell)
+                if farewell.session == departure.session:
+                    return "stopped"
+        return "lost"
+
+    async def _ask(self, entry: _Entry) -> None:
+        """Ask a broker whose session is over for a sign."""
+        departure = self.brokers.departed[entry.absence.broker]
+        if departure.address is None:
+            return
+        try:
+            await self.moves.orders.mover.served_bundles(departure.address)
+            entry.absence.sign = "it answers, without a session"
+        except OperationalError as error:
+            entry.absence.sign = str(error)
+
+    def _back(self, entry: _Entry) -> None:
+        absence = entry.absence
+        report = self.brokers.reports.get(absence.broker)
+        if report is None:
+            return
+        absence.back_at = self.moves.term.clock.now_ms()
+        absence.same_process = int(report.start_timestamp) == absence.started_at
+        absence.restarts += not absence.same_process
+        away_ms = absence.back_at - absence.left_at
+        self._record(absence, "back", took_ms=away_ms, same_process=absence.same_process)
+
+    def _look(self, entry: _Entry) -> None:
+        """Which of its bundles are served again?"""
+        absence, unserved = entry.absence, []
+        for bundle in entry.unserved:
+            tracked = self.owners.by_bundle.get(bundle)
+            again = tracked is not None and (
+                tracked.broker != absence.broker or tracked.since_ms > absence.left_at
+            )
+            if tracked is None or not again:
+                unserved.append(bundle)
+                continue
+            absence.placed += 1
+            since_ms = max(tracked.since_ms, absence.left_at)
+            absence.placed_at = max(absence.placed_at or 0, since_ms)
+        entry.unserved, absence.waiting = unserved, unserved[:SHOWN_MAX]
+        if not unserved and absence.placed_at is not None:
+            self._record(absence, "placed", took_ms=absence.placed_at - absence.left_at)
+
+    def _forget_old(self) -> None:
+        now_ms, keep_ms = self.moves.term.clock.now_ms(), self.settings.value.days * DAY_MS
+        newest = sorted(self._book.values(), key=lambda entry: -entry.absence.left_at)[:BOOK_MAX]
+        self._book = {
+            entry.absence.broker: entry
+            for entry in newest
+            if now_ms - entry.absence.left_at <= keep_ms
+        }
+
+    async def _save(self) -> None:
+        entries = sorted(self._book.values(), key=lambda entry: entry.absence.broker)
+        value = msgspec.json.encode(_Book(entries))
+        if value == self._stored or (not self._stored and not entries):
+            return
+        there = self._stored or await self.store.store.get(paths.MEMBERS) is not None
+        write = Put(paths.MEMBERS, value) if there else Create(paths.MEMBERS, value)
+        await self.store.store.commit([*self.store.checks, write])
+        self._stored = value
+
+    def _record(self, absence: AbsentBroker, event: str, **more: str | int | bool) -> None:
+        self.record(
+            of=absence.broker,
+            event=event,
+            version=absence.version,
+            started_at=absence.started_at,
+            bundles=absence.bundles,
+            **more,
+        )
+
+    async def forget(self, broker: str) -> None:
+        """Forget a broker that left. Raises `NotFoundError` if it is not remembered."""
+        if broker not in self._book:
+            raise NotFoundError(f"{broker} is not among the brokers that left")
+        del self._book[broker]
+        self.brokers.departed.pop(broker, None)
+        await self._save()
+
+    def shown(self) -> MembersShown:
+        """Who is there, and who left in the last days."""
+        absent = [entry.absence for entry in self._book.values()]
+        return MembersShown(
+            at=self.moves.term.clock.now_ms(),
+            present=sorted(self.brokers.registered),
+            expected=self.settings.value.expected,
+            absent=sorted(absent, key=lambda it: (-it.left_at, it.broker)),
+        )
+
+
+async def say_farewell(store: Store, broker: str, at_ms: int) -> None:
+    """Store that a broker stops in order: the last thing before it deletes its registration."""
+    value = msgspec.json.encode(Farewell(store.session_id, at_ms))
+    try:
+        await store.create(paths.FAREWELLS, b"")
+        await store.put(paths.farewell(broker), value)
+    except LoadManagerError:
+        return  # then it looks like one that was lost
+
+
+def samples(absences: Absences | None) -> Iterator[Sample]:
+    """The leader's metrics of brokers that are not there."""
+    if absences is None:
+        return
+    shown = absences.shown()
+    gone = [absence for absence in shown.absent if absence.gone]
+    yield LOST.sample(sum(absence.how == "lost" for absence in gone))
+    yield MISSING.sample(max(0, shown.expected - len(shown.present)))
+    yield ORPHANS.sample(sum(absence.bundles - absence.placed for absence in gone))

@@ -1,0 +1,103 @@
+"""Brokers that left, at their leader: how, what they owned, and what became of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.admin.serving import Served, serving
+from clusters.running import eventually, until
+
+from loadmanager.engine.history.members import MemberChange
+
+HALF = "acme/orders/0x00000000_0x40000000"
+OTHER = "acme/orders/0x40000000_0x80000000"
+
+
+async def absent(served: Served, name: str, at: int = 0, **wanted: Any) -> dict[str, Any]:
+    """What the leader says of a broker that left, once it is as wanted."""
+
+    async def read() -> dict[str, Any]:
+        answer = await served.ask("GET", "/loadmanager/v1/members", at=at)
+        assert answer.status == 200, answer
+        return next((it for it in answer.body["absent"] if it["broker"] == name), {})
+
+    def fits(entry: dict[str, Any]) -> bool:
+        return bool(entry) and all(entry[key] == value for key, value in wanted.items())
+
+    entry: dict[str, Any] = await eventually(read, fits, within_s=20)
+    return entry
+
+
+async def test_a_lost_broker_is_remembered() -> None:
+    """Its session expires: since when, and what it owned, first without an owner, then placed."""
+    async with serving(brokers=3) as served:
+        await served.own(HALF, OTHER, at=1)
+        name = served.broker_id(1)
+        await until(lambda: len(served.brokers[0].use.brokers.reports[name].bundles) == 2)
+        await served.servers[1].stop()
+        served.brokers[1].store.suspend()
+        served.brokers[1].store.expire()
+        entry = await absent(served, name, how="lost", bundles=2, placed=0)
+        assert entry["waiting"] == [HALF, OTHER]
+        assert "cannot be reached" in (await absent(served, name))["sign"]
+        page = await served.get("/metrics")
+        assert 'loadmanager_lost_brokers{cluster="standalone",' in page
+        await served.own(HALF, at=0)
+        await absent(served, name, placed=1, waiting=[OTHER])
+        await served.own(OTHER, at=2)
+        entry = await absent(served, name, placed=2, waiting=[])
+        assert entry["placedAt"] >= entry["leftAt"]
+        cluster = await served.get("/loadmanager/v1/cluster")
+        assert [it["broker"] for it in cluster["absent"]] == [name]
+        records = served.brokers[0].history.records
+        changes = [it.event for it in records if isinstance(it, MemberChange)]
+        assert changes == ["left", "placed"]
+
+
+async def test_a_stopped_broker_says_so() -> None:
+    """It stops in order, and owned nothing any more when it left."""
+    async with serving(brokers=2) as served:
+        name = served.broker_id(1)
+        await served.brokers[1].parts.stop(0)
+        entry = await absent(served, name, how="stopped")
+        assert entry["sign"] == ""
+        assert (await served.ask("DELETE", f"/loadmanager/v1/members/{name}")).status == 204
+        assert (await served.get("/loadmanager/v1/members"))["absent"] == []
+        assert (await served.ask("DELETE", f"/loadmanager/v1/members/{name}")).status == 404
+
+
+async def test_the_next_leader_knows() -> None:
+    """The book outlives a leader; and of the leader that was lost, its successor knows itself."""
+    async with serving(brokers=3) as served:
+        first, second = served.broker_id(0), served.broker_id(1)
+        await served.brokers[1].parts.stop(0)
+        await absent(served, second, how="stopped")
+        served.brokers[0].store.suspend()
+        served.brokers[0].store.expire()
+        leading = served.brokers[2].use.leading
+        await until(lambda: leading.members is not None, within_s=20)
+        await absent(served, second, at=2, how="stopped")
+        await absent(served, first, at=2, how="lost")
+
+
+async def test_a_broker_that_comes_back() -> None:
+    """The same process with a new session: it was away, and is not restarted."""
+    async with serving(brokers=2) as served:
+        name = served.broker_id(1)
+        served.brokers[1].store.expire()
+        await absent(served, name, how="lost", backAt=None)
+        served.brokers[1].store.resume()
+        entry = await absent(served, name, how="lost", sameProcess=True)
+        assert entry["backAt"] >= entry["leftAt"]
+        assert entry["restarts"] == 0
+
+
+async def test_brokers_that_are_expected() -> None:
+    """Fewer are told of."""
+    async with serving(brokers=2, values={"loadManagerExpectedBrokers": "3"}) as served:
+        await until(lambda: served.brokers[0].use.leading.members is not None)
+        cluster = await served.get("/loadmanager/v1/cluster")
+        assert cluster["expected"] == 3
+        page = await served.get("/metrics")
+        (line,) = [it for it in page.splitlines() if it.startswith("loadmanager_missing_brokers{")]
+        assert line.endswith(" 1.0")
