@@ -80,6 +80,8 @@ class _Entry(msgspec.Struct, rename="camel"):
     absence: AbsentBroker
     unserved: list[str]
     """Bundles that were not served again when this was stored."""
+    session: int = 0
+    """That of its registration."""
 
 
 class _Book(msgspec.Struct, rename="camel"):
@@ -141,9 +143,10 @@ class TermMembers:
 
     def _is_new(self, departure: Departure) -> bool:
         entry = self._book.get(departure.broker)
-        return entry is None or departure.at_ms > max(
-            entry.absence.left_at, entry.absence.back_at or 0
-        )
+        if entry is None:
+            return True
+        # leaders do not see it leave at the same moment
+        return departure.session != entry.session and departure.at_ms > entry.absence.left_at
 
     async def _left(self, departure: Departure) -> None:
         broker, report = departure.broker, departure.report
@@ -163,7 +166,7 @@ class TermMembers:
         if absence.how == "stopped" and not owned:
             cordon = self.moves.cluster.wishes.cordons.get(broker)
             absence.how = "drained" if cordon is not None and cordon.drain else "stopped"
-        self._book[broker] = _Entry(absence, sorted(owned)[:NAMED_MAX])
+        self._book[broker] = _Entry(absence, sorted(owned)[:NAMED_MAX], departure.session)
         self._record(absence, "left", how=absence.how)
 
     async def _how(self, departure: Departure) -> HowLeft:
@@ -183,9 +186,10 @@ class TermMembers:
             return
         try:
             await self.moves.orders.mover.served_bundles(departure.address)
-            entry.absence.sign = "it answers, without a session"
+            entry.absence.sign = "answers, without a session"
         except OperationalError as error:
-            entry.absence.sign = str(error)
+            text = str(error).removeprefix(f"{entry.absence.broker} ")
+            entry.absence.sign = text.partition(": ")[0]
 
     def _back(self, entry: _Entry) -> None:
         absence = entry.absence

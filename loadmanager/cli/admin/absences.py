@@ -18,8 +18,14 @@ def absence_text(absence: AbsentBroker, now_ms: int) -> str:
     if absence.how == "lost":
         text += ", its session ended without a word"
         if absence.sign:
-            text += f"; asked then: {absence.sign}"
+            text += f"; asked then, it {absence.sign}{_meaning(absence.sign)}"
     return f"{text}; {bundles_text(absence)}{_back(absence)}"
+
+
+def _meaning(sign: str) -> str:
+    if sign.startswith("did not answer"):
+        return " (frozen, or cut off)"
+    return " (its process has ended, or its host is away)" if "reached" in sign else ""
 
 
 def bundles_text(absence: AbsentBroker) -> str:

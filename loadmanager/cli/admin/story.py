@@ -16,6 +16,7 @@ from loadmanager.cli.admin.archives import (
     since_option,
     until_option,
 )
+from loadmanager.cli.admin.asking import count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.past_decisions import decisions_of, record_as
@@ -110,12 +111,13 @@ def _change(event: ArchivedEvent) -> str:
 def _member(event: ArchivedEvent) -> str:
     change = record_as(event, MemberChange)
     if change.event == "left":
-        return f"{change.of} left: {change.how}; it owned {change.bundles} bundles"
+        return f"{change.of} left: {change.how}; it owned {count_of(change.bundles, 'bundle')}"
+    bundles = count_of(change.bundles, "bundle")
     took = "" if change.took_ms is None else f" after {span(change.took_ms)}"
     if change.event == "back":
         how = "the same process" if change.same_process else "restarted"
         return f"{change.of} is back{took}, {how}"
-    return f"the {change.bundles} bundles that {change.of} had owned are served again{took}"
+    return f"what {change.of} had owned is served again{took}: {bundles}"
 
 
 _SENTENCES: dict[str, Callable[[ArchivedEvent], str]] = {

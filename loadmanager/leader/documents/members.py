@@ -21,7 +21,9 @@ class AbsentBroker(Shape):
     left_at: int
     how: HowLeft
     sign: str = ""
-    """What became of a question to it after its session was lost; empty: none was asked."""
+    """What it did when it was asked after its session was lost, such as `did not answer within 5
+    s`; empty: it was not asked.
+    """
     version: str | None = None
     started_at: int | None = None
     """When its process began."""
