@@ -163,9 +163,8 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
     with parts.feed, events, parts.owners:
         leading = parts.leads.cluster.leading
         leading.quotas, leading.operations, leading.heat = parts.quotas, operations, heat
-        leading.load_manager = parts.load_manager
+        leading.load_manager, leading.members = parts.load_manager, members
         scope.spawn(parts.moves.run(), "moves")
-        leading.members = members
         scope.spawn(every(lambda: STEP_S, members.step, "members", steps), "members")
         scope.spawn(every(heat.interval_s, heat.step, "heat", steps), "heat")
         for name, step in (("drain", operations.step), ("goal", operations.goals.step)):
