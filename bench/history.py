@@ -19,9 +19,11 @@ import time
 import msgspec
 import numpy as np
 
+from loadmanager.engine.history.archived import ARCHIVED
 from loadmanager.engine.history.cycles import ReportWriter
 from loadmanager.engine.history.records import OwnershipStep, bundle_loads
 from loadmanager.engine.load.reports import NamespaceBundleStats, ResourceUsage
+from loadmanager.kit.history.archive import Archive
 from loadmanager.kit.history.history import FLUSH_S, FileHistory
 from loadmanager.kit.history.segment_writer import COMPRESS_LEVEL
 from loadmanager.kit.history.settings import HistorySettings
@@ -82,6 +84,7 @@ async def _run(bundles: int, seconds: int) -> None:
         idle = await _delays(history, seconds // 2, {})
         busy = await _delays(history, seconds, stats)
         await history.close()
+        archived = await _archived(f"{folder}/archived", seconds, stats)
         step = OwnershipStep(
             ts=0,
             broker="b:8080",
@@ -111,12 +114,29 @@ async def _run(bundles: int, seconds: int) -> None:
         for name, delays in (
             ("nothing recorded", idle),
             ("sampled, written, sealed, compressed", busy),
+            ("the same, with an archive", archived),
         ):
             cuts = statistics.quantiles(delays, n=1000)
             print(
                 f"loop late by, {name:37} p50 {cuts[499]:6.2f}  p99 {cuts[989]:6.2f}  p99.9 "
                 f"{cuts[998]:6.2f}  max {max(delays):6.2f} ms"
             )
+
+
+async def _archived(
+    folder: str, seconds: int, stats: dict[str, NamespaceBundleStats]
+) -> list[float]:
+    """The delays with an archive beside the history, and what a sample costs with it."""
+    settings, clock = HistorySettings(directory=folder, segment_bytes_max=1 << 20), SystemClock()
+    archive = Archive(settings, ARCHIVED, cluster="bench", broker="b:8080", clock=clock)
+    history = FileHistory(settings, cluster="bench", broker="b:8080", clock=clock, archive=archive)
+    await history.start()
+    delays = await _delays(history, seconds, stats)
+    await history.close()
+    print(
+        f"records archived                         {archive.written:8}, dropped {archive.dropped}"
+    )
+    return delays
 
 
 async def _delays(

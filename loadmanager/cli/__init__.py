@@ -24,7 +24,7 @@ from loadmanager.kit.system.ending import end_at_once
 from loadmanager.kit.system.parent import stop_with_parent
 
 COMMANDS = {
-    "standalone": "Run ZooKeeper and several brokers on this machine.",
+    "standalone": "Run a metadata store and several brokers on this machine.",
     "demo": "Show a cluster that balances a skewed load, and say what to look at.",
     "broker": "Run one broker in the foreground.",
     "fleet": "Watch Pulsar clusters, say what to move and why, and move it when allowed to.",
