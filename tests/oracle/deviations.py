@@ -531,8 +531,8 @@ DEVIATIONS = (
                 1,
                 "hashes = sorted({topic.hash for topic in topics.values()})",
                 """
-                if found:
-                    return found, ""
+                if places:
+                    return places, ""
                 hashes = sorted({topic.hash for topic in topics.values()})
                 """,
             ),
