@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from broker.admin.serving import ORDERS, Served, serving
 from broker.admin.test_admin_subscriptions import with_messages
+from clusters.running import eventually
 from kit.security.certificates import Authority
 from structlog.testing import capture_logs
 
@@ -458,8 +459,12 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
         names = list((await served.brokers[0].use.namespaces.bundles(ORDERS)).names)
         await served.own(*names, at=1)
         empty = ("goals", "propose", "--empty", served.broker_id(1), "--max-moves", "2")
-        status, out, _ = await shell.run(*empty, "--by", "2h", "--stay", names[0])
-        assert status == 0
+
+        async def proposed() -> tuple[int, str, str]:
+            return await shell.run(*empty, "--by", "2h", "--stay", names[0])
+
+        # until its report has the bundles
+        _, out, _ = await eventually(proposed, lambda answer: answer[0] == 0)
         assert "2 moves; ends at its limits, before the goal" in out
         (goal, _) = (await shell.json("goals", "list"))["goals"]
         assert f"approve with: loadmanager admin goals approve {goal['id']}" in out
@@ -469,7 +474,7 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
         status, out, _ = await shell.run("goals", "show", goal["id"])
         assert "approved" in out
         assert f"stay: {names[0]}" in out
-        stopped = (0, f"goal {goal['id']} is stopped after 0 moves")
+        stopped = (0, f"goal {goal['id']} is stopped; 0 moves arrived until now")
         assert (await shell.run("goals", "stop", goal["id"]))[:2] == stopped
         assert (await shell.run("goals", "stop", goal["id"]))[0] == 1
 

@@ -225,9 +225,9 @@ def _state_lines(order: GoalShown) -> list[str]:
         lines.append(f"stay: {', '.join(limits.stay)}")
     if progress.ordered:
         lines.append(
-            f"so far {count_of(progress.arrived, 'move')} of {order.promise.moves} promised, "
-            f"{progress.failed} failed; {progress.clients:.0f} clients waited "
-            f"{progress.client_seconds:g} s in all"
+            f"{count_of(progress.ordered, 'move')} ordered so far, {order.promise.moves} promised: "
+            f"{progress.arrived} arrived, {progress.failed} failed or were cancelled; "
+            f"{progress.clients:.0f} clients wait {progress.client_seconds:g} s in all"
         )
     if progress.farthest is not None:
         promised = order.promise.curve[-1].farthest
@@ -245,9 +245,11 @@ def goals_approve(admin: AdminClient, goal: str, at: int | None) -> Output:
     """Let a goal be reached: a few moves, a look at fresh figures, the next moves."""
     path = f"{GOALS}/{quote(goal, safe='')}/approve"
     order, raw = admin.ask("POST", path, {"fromMs": at or 0}, GoalShown)
-    when = f"from {clock(order.limits.from_ms)} on" if order.limits.from_ms else "now"
-    by = clock(order.limits.until_ms or 0)
-    return Output(raw, f"goal {order.id} is approved and carried out {when}, by {by}")
+    begins, by = order.limits.from_ms, clock(order.limits.until_ms or 0)
+    late = begins > (order.approved_ms or 0)
+    when = f"from {clock(begins)} on" if late else "from now on"
+    hours = f", in {'; '.join(order.limits.windows)}" if order.limits.windows else ""
+    return Output(raw, f"goal {order.id} is approved and carried out {when}, by {by}{hours}")
 
 
 @group.command("stop")
@@ -255,5 +257,5 @@ def goals_approve(admin: AdminClient, goal: str, at: int | None) -> Output:
 def goals_stop(admin: AdminClient, goal: str) -> Output:
     """End a goal; moves under way end by themselves, the others are not made."""
     order, raw = admin.ask("POST", f"{GOALS}/{quote(goal, safe='')}/stop", None, GoalShown)
-    moves = count_of(order.progress.ordered, "move")
-    return Output(raw, f"goal {order.id} is stopped after {moves}")
+    moves = count_of(order.progress.arrived, "move")
+    return Output(raw, f"goal {order.id} is stopped; {moves} arrived until now")
