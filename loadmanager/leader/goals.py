@@ -73,9 +73,8 @@ class _Work:
     """Bundle → the broker that it left in the last batch."""
     client_seconds: float = 0.0
     """What each of these moves was expected to cost."""
-    failures: int = 0
-    failure: str = ""
-    """Why the last move that failed did."""
+    failures: list[str] = field(default_factory=list)
+    """Why moves failed since one arrived."""
     refused: dict[str, str] = field(default_factory=dict)
     """Bundle → why it is not moved any more for this order."""
 
@@ -86,9 +85,9 @@ class _Work:
         for move in self.batch:
             text = move.outcome.text if move.outcome else move.state.value
             if move.state is MoveState.DONE:
-                self.failures = 0
+                self.failures = []
             elif move.state is MoveState.FAILED:
-                self.failures, self.failure = self.failures + 1, text
+                self.failures.append(text)
             if move.state is not MoveState.DONE and (move.started_at or text == BY_OPERATOR):
                 self.refused[move.bundle] = text
         self.touched = {
@@ -388,8 +387,8 @@ class TermGoals:
             order = self._counted(order)
             await self._store(order)
             work.take()
-        if work.failures >= FAILURES_MAX:
-            text = f"{work.failures} in a row: {work.failure}"
+        if len(work.failures) >= FAILURES_MAX:
+            text = f"{len(work.failures)} in a row: {work.failures[-1]}"
             await self._end(order, Reason("MovesFail", text))
         elif self._is_fresh(work):
             await self._order_next(order, work)
