@@ -20,6 +20,8 @@ from loadmanager.kit.reason import joined
 from loadmanager.leader.documents.goals import GoalShown, GoalsShown
 
 GOALS = f"{OWN}/goals"
+GOAL_WIDTH = 60
+"""Of a goal in a list; names may be long."""
 EXAMPLES = """examples:
   loadmanager admin goals propose --even 5 --by 06:00 --max-moves 40 --stay acme
   loadmanager admin goals propose --fill 10.0.0.9:8080 --window 'Mon-Fri 22:00-06:00 Europe/Berlin'
@@ -188,7 +190,7 @@ def goals_list(admin: AdminClient) -> Output:
     rows = [
         (
             order.id,
-            goal_text(order.goal),
+            _short(goal_text(order.goal)),
             order.state,
             clock(order.made_ms),
             order.progress.arrived,
@@ -200,6 +202,10 @@ def goals_list(admin: AdminClient) -> Output:
         for order in answer.goals
     ]
     return listed(raw, headers, rows, "no goal was proposed yet")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= GOAL_WIDTH else f"{text[: GOAL_WIDTH - 1]}…"
 
 
 def _points(usage: float | None) -> str:
