@@ -26,7 +26,7 @@ from loadmanager.kit.units import DAY_MS, MINUTE_MS
 from loadmanager.lab import fitted
 from loadmanager.lab.days import CPU_OF_A_CORE, DayEvent, DayOfLoad, Kind
 from loadmanager.lab.fitted import DayTraffic, Fit
-from loadmanager.lab.measures import Minute
+from loadmanager.lab.measures import WARM_UP_MINUTES, Minute
 
 SILENT_MINUTES = 3
 """A broker without samples for longer than this was gone."""
@@ -235,12 +235,26 @@ class _Recorder:
             ),
         )
         happened = self._happened(names, start, minutes, events)
-        rows = {name: row for row, name in enumerate(names)}
-        modelled = tuple(
-            replace(minute, usage=fit.used[at, [rows[name] for name in minute.live]])
-            for at, minute in enumerate(happened)
-        )
+        if not any(len(minute.usage) for minute in happened[WARM_UP_MINUTES:]):
+            raise BadInputError("no sensor of a broker could be trusted: its usage is not known")
+        modelled = self._modelled(happened, fit, names, start)
         return Recording(day, start * MINUTE_MS, fit, modelled, happened, self._left_out)
+
+    def _modelled(
+        self, happened: Sequence[Minute], fit: Fit, names: Sequence[str], start: int
+    ) -> tuple[Minute, ...]:
+        """The day by the model: also of the brokers whose sensors could not be trusted, since they
+        are in its replays, too.
+        """
+        rows: list[list[int]] = [[] for _ in happened]
+        for row, name in enumerate(names):
+            for minute in self._brokers[name].minutes:
+                if minute - start < len(rows):
+                    rows[minute - start].append(row)
+        return tuple(
+            replace(minute, usage=fit.used[at, of], live=tuple(names[row] for row in of))
+            for at, (minute, of) in enumerate(zip(happened, rows, strict=True))
+        )
 
     def _cores(self, names: Sequence[str]) -> dict[str, float]:
         """Of each broker the number that it recorded most often."""

@@ -7,6 +7,8 @@ broker that dies, or load that changes, changes the rest of the plan. An order o
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +19,7 @@ from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.usage_model import Learned
 from loadmanager.engine.load.wishes import NOTE_MAX, Cordon
 from loadmanager.engine.moves.move import Author, Move, MoveState
+from loadmanager.engine.moves.queue import BY_OPERATOR
 from loadmanager.engine.plans import goals, planner
 from loadmanager.engine.plans.goals import Apart, Emptied, Goal, PlanLimits
 from loadmanager.engine.plans.order import GoalOrder, Progress, Promise
@@ -24,7 +27,12 @@ from loadmanager.engine.plans.planner import GoalPlan
 from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.shedding import balanced
-from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.kit.errors import (
+    BadInputError,
+    ConflictError,
+    LoadManagerError,
+    NotFoundError,
+)
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.store import Check
 from loadmanager.kit.reason import Reason
@@ -65,18 +73,23 @@ class _Work:
     """Bundle → the broker that it left in the last batch."""
     client_seconds: float = 0.0
     """What each of these moves was expected to cost."""
-    failures: int = 0
+    failures: list[str] = field(default_factory=list)
+    """Why moves failed since one arrived."""
     refused: dict[str, str] = field(default_factory=dict)
     """Bundle → why it is not moved any more for this order."""
 
     def take(self) -> None:
-        """The batch has ended."""
+        """The batch has ended. Bundles whose moves could not begin (they waited too long, their
+        hours were over, the destination was cordoned) may be moved later.
+        """
         for move in self.batch:
+            text = move.outcome.text if move.outcome else move.state.value
             if move.state is MoveState.DONE:
-                self.failures = 0
-            else:
-                self.failures += 1
-                self.refused[move.bundle] = move.outcome.text if move.outcome else move.state.value
+                self.failures = []
+            elif move.state is MoveState.FAILED:
+                self.failures.append(text)
+            if move.state is not MoveState.DONE and (move.started_at or text == BY_OPERATOR):
+                self.refused[move.bundle] = text
         self.touched = {
             name for move in self.batch for name in (move.source, move.destination) if name
         }
@@ -98,6 +111,8 @@ class TermGoals:
     _work: dict[str, _Work] = field(default_factory=dict)
     _waits: dict[str, Reason] = field(default_factory=dict)
     """Order → why it does nothing now."""
+    _changes: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One at a time changes approved orders: what an operator has stopped stays so."""
 
     # Proposing
 
@@ -107,7 +122,8 @@ class TermGoals:
         """Plan the moves to a goal, and keep the order until it is approved; nothing is moved.
 
         With `approve` it is approved at once. Raises `BadInputError`, `NotFoundError` for a broker
-        that does not report, and `ConflictError` when too many orders wait.
+        that does not report, and `ConflictError` when too many orders wait, or the load is not
+        known yet.
         """
         goals.check(goal, limits)
         for text in limits.windows:
@@ -117,7 +133,11 @@ class TermGoals:
         now_ms = self.moves.term.clock.now_ms()
         if limits.until_ms is not None and limits.until_ms <= now_ms:
             raise BadInputError("the time by which it is to be done is over")
+        if (why := self.hold()) is not None:
+            raise ConflictError(f"nothing can be planned yet: {why}")
         made = self._plan(goal, self._within(limits, Progress()))
+        if made.reached and not made.moves and (why := await self._not_reported(goal)):
+            raise ConflictError(f"{why}; try again in a moment")
         self._number += 1
         order = GoalOrder(
             id=f"{self.moves.term.epoch}-g{self._number}",
@@ -170,6 +190,20 @@ class TermGoals:
             self.load_manager.usage.learned = made.learned
         return made
 
+    async def _not_reported(self, goal: Goal) -> Reason | None:
+        """Why a broker that has no bundles by its report is not empty: the report is too old."""
+        address = (
+            self.moves.cluster.brokers.address(goal.broker) if isinstance(goal, Emptied) else None
+        )
+        if address is None:
+            return None
+        try:
+            left = len(await self.moves.orders.mover.served_bundles(address))
+        except LoadManagerError as error:
+            return Reason("NotReported", str(error))
+        text = f"{address.broker_id} serves {left} bundles that its last report does not have"
+        return Reason("NotReported", text) if left else None
+
     def _snapshot(self, goal: Goal) -> ClusterSnapshot:
         """The cluster now. What must leave a broker leaves it also if it came a moment ago."""
         snapshot = self.load_manager.snapshot(self.load_manager.strategies.value)
@@ -221,6 +255,12 @@ class TermGoals:
         """Let an order be carried out, from now or a later time on. A broker that is to be emptied
         is cordoned. Raises `ConflictError` for one that is approved already, or has ended.
         """
+        async with self._changes:
+            await self._approve(order_id, from_ms)
+        log.info("goal approved", goal=order_id)
+        return self.goal(order_id)
+
+    async def _approve(self, order_id: str, from_ms: int | None) -> None:
         order, now_ms = self._order(order_id), self.moves.term.clock.now_ms()
         if order.state != "proposed":
             raise ConflictError(f"goal {order_id} is {order.state} already")
@@ -234,8 +274,6 @@ class TermGoals:
             await self._cordon(order.goal.broker, order_id, now_ms)
         limits = replace(order.limits, from_ms=begins_ms, until_ms=until_ms)
         await self._store(replace(order, state="approved", approved_ms=now_ms, limits=limits))
-        log.info("goal approved", goal=order_id)
-        return self.goal(order_id)
 
     async def _cordon(self, broker: str, order_id: str, now_ms: int) -> None:
         wishes = self.moves.cluster.wishes
@@ -250,14 +288,20 @@ class TermGoals:
         """End an order: its moves that wait are cancelled. Raises `ConflictError` for one that has
         ended.
         """
-        order = self._order(order_id)
-        if order.state == "ended":
-            raise ConflictError(f"goal {order_id} has ended already")
-        for move in self._work.get(order_id, _Work()).batch:
-            if move.state is MoveState.QUEUED:
-                self.moves.cancel(move.id)
-        await self._end(self._counted(order), Reason("Stopped", "by an operator"))
+        async with self._changes:
+            order = self._order(order_id)
+            if order.state == "ended":
+                raise ConflictError(f"goal {order_id} has ended already")
+            self._withdraw(order, f"goal {order_id} was stopped")
+            await self._end(self._counted(order), Reason("Stopped", "by an operator"))
         return self.goal(order_id)
+
+    def _withdraw(self, order: GoalOrder, why: str) -> None:
+        """Cancel the moves of an order that wait."""
+        for move in self._work.get(order.id, _Work()).batch:
+            if move.state is MoveState.QUEUED:
+                with contextlib.suppress(ConflictError):  # it begins at this moment
+                    self.moves.cancel(move.id, why)
 
     def _order(self, order_id: str) -> GoalOrder:
         order = self.moves.cluster.wishes.goals.get(order_id)
@@ -290,12 +334,20 @@ class TermGoals:
 
     async def step(self) -> None:
         """Go on with the orders: one after the other, as they were approved."""
+        async with self._changes:
+            await self._step()
+
+    async def _step(self) -> None:
         at_work = None
         for order in self._approved():
             if order.limits.until_ms is not None and self._now_ms() >= order.limits.until_ms:
+                self._withdraw(order, TIME_IS_UP.text)
                 await self._end(self._counted(order), TIME_IS_UP)
                 continue
-            why = self._why_not(order)
+            why = self._not_now(order)
+            if why is not None:
+                self._withdraw(order, str(why))
+            why = why or self._why_not()
             if why is None and at_work is not None:
                 why = Reason("OneAtATime", f"goal {at_work} is carried out")
             if why is not None:
@@ -308,8 +360,8 @@ class TermGoals:
     def _now_ms(self) -> int:
         return self.moves.term.clock.now_ms()
 
-    def _why_not(self, order: GoalOrder) -> Reason | None:
-        """Why nothing is moved for an order now."""
+    def _not_now(self, order: GoalOrder) -> Reason | None:
+        """Why this is not the time of an order."""
         if self._now_ms() < order.limits.from_ms:
             return Reason("NotYet", "its time has not come")
         try:
@@ -317,6 +369,10 @@ class TermGoals:
                 return Reason("OutsideWindows", ", ".join(order.limits.windows))
         except BadInputError as error:  # another machine knew the zone
             return Reason("OutsideWindows", str(error))
+        return None
+
+    def _why_not(self) -> Reason | None:
+        """Why nothing is moved for any order now."""
         if self.moves.cluster.wishes.pause() is not None:
             return Reason("Paused", "moves are paused")
         if (why := self.hold()) is not None:
@@ -331,9 +387,9 @@ class TermGoals:
             order = self._counted(order)
             await self._store(order)
             work.take()
-        if work.failures >= FAILURES_MAX:
-            text = next(reversed(work.refused.values()))
-            await self._end(order, Reason("MovesFail", f"{work.failures} in a row: {text}"))
+        if len(work.failures) >= FAILURES_MAX:
+            text = f"{len(work.failures)} in a row: {work.failures[-1]}"
+            await self._end(order, Reason("MovesFail", text))
         elif self._is_fresh(work):
             await self._order_next(order, work)
 
@@ -361,6 +417,9 @@ class TermGoals:
         spread, farthest = made.curve[0].spread, made.curve[0].farthest
         progress = replace(order.progress, spread=round(spread, 4), farthest=round(farthest, 4))
         order = replace(order, progress=progress)
+        if made.reached and not made.moves and (why := await self._not_reported(order.goal)):
+            self._waits[order.id] = why
+            return
         if not made.moves:
             ends, refused = made.ends, next(iter(work.refused.values()), None)
             if refused is not None and not made.reached:
@@ -378,6 +437,12 @@ class TermGoals:
             self.load_manager.record_plan(Plan("Goal", skipped=skips))
         if not moves:
             return  # without these bundles, the next plan is another one
+        waiting, queue_max = self.moves.queue.waiting, self.moves.settings.value.queue_max
+        moves = moves[: max(0, queue_max - waiting)]
+        if not moves:
+            text = f"{waiting} moves wait; loadManagerMovesQueueMax allows {queue_max}"
+            self._waits[order.id] = Reason("QueueFull", text)
+            return
         last = [move.bundle for move in made.moves].index(moves[-1].bundle) + 1
         point, progress, pause_s = made.curve[last], order.progress, self.pause_s()
         work.client_seconds = point.clients * pause_s / len(moves)

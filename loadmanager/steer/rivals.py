@@ -8,6 +8,7 @@ it with every reading. A mark of another one that changes is that of a daemon th
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +27,8 @@ LIVES_LOOKS = 3.0
 DEAD_S = 3600.0
 """A mark that has not changed for so long is removed."""
 ID_BYTES = 6
+WRITTEN_MAX = 100
+"""Marks of its own that a daemon remembers, so as to know those of a copy of its folder."""
 
 log = get_logger("fleet")
 
@@ -58,13 +61,20 @@ class Rivals:
     """Key of another daemon → when its mark was seen to change, or was first seen."""
     _living: dict[str, float] = field(default_factory=dict)
     """Key → when its mark was last seen to change."""
+    _written: deque[str] = field(default_factory=lambda: deque(maxlen=WRITTEN_MAX))
+    """The last marks of this daemon: a reading may be old, and a write may fail."""
     _problem: str = ""
 
     async def look(self) -> None:
         """Change this daemon's mark, and look at the others."""
         try:
-            await self.marks.write(PREFIX + self.me, str(self.clock.now_ms()))
             present = await self.marks.read()
+            mine = present.get(PREFIX + self.me)
+            if self._written and mine is not None and mine not in self._written:
+                # a copy of this folder
+                self._living[PREFIX + self.me] = self.clock.monotonic_s()
+            self._written.append(f"{self.clock.now_ms()}-{secrets.token_hex(ID_BYTES)}")
+            await self.marks.write(PREFIX + self.me, self._written[-1])
             self._take(
                 {
                     key: value

@@ -473,7 +473,7 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
         status, out, _ = await shell.run("goals", "show", goal["id"])
         assert "approved" in out
         assert f"stay: {names[0]}" in out
-        stopped = (0, f"goal {goal['id']} is stopped after 0 moves")
+        stopped = (0, f"goal {goal['id']} is stopped; 0 moves arrived until now")
         assert (await shell.run("goals", "stop", goal["id"]))[:2] == stopped
         assert (await shell.run("goals", "stop", goal["id"]))[0] == 1
 

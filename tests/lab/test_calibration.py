@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from loadmanager.engine.history.records import BrokerLoad, BundleLoad
 from loadmanager.engine.load.bundle_traffic import cost_class_of
 from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.units import MINUTE_MS
 from loadmanager.lab.calibration import Calibration
 from loadmanager.lab.closed_loop import ClosedLoop, Costs, changed, run
@@ -79,8 +81,13 @@ def history(day: DayOfLoad, settings: StrategySettings) -> Iterator[BrokerLoad |
 def calibrated(seed: int, settings: StrategySettings) -> tuple[Recording, Calibration]:
     """A recorded day, and how far its replay is off."""
     recording = record(history(a_day(seed), settings))
+    return recording, calibration_of(recording, settings)
+
+
+def calibration_of(recording: Recording, settings: StrategySettings) -> Calibration:
+    """How far its replay is off."""
     replayed = measure(run(recording.day, settings, COSTS))
-    return recording, Calibration(measure(recording.modelled), replayed, recording.fit.error)
+    return Calibration(measure(recording.modelled), replayed, recording.fit.error)
 
 
 BALANCED = StrategySettings(shedder="BalancedShedder", placement="BalancedPlacement")
@@ -121,3 +128,33 @@ def test_what_is_far_off_is_said() -> None:
     far = Calibration(happened, replace(replayed, spread=2 * happened.spread), 0.02)
     assert far.off == pytest.approx(-1)
     assert far.text().endswith("Compare candidates with each other: no figure here holds by itself")
+
+
+def test_a_broker_whose_sensor_lies_is_on_both_sides() -> None:
+    """The replay has it: so has what it is compared with."""
+    day = a_day(1)
+    loads = list(history(day, BALANCED))
+    calm = calibration_of(record(loads), BALANCED)
+    lies = [
+        structs.replace(load, faults=["cpu"])
+        if isinstance(load, BrokerLoad) and load.broker == day.brokers[1]
+        else load
+        for load in loads
+    ]
+    calibration = calibration_of(record(lies), BALANCED)
+    assert calibration.happened.broker_minutes == calm.happened.broker_minutes
+    assert calibration.happened.spread == pytest.approx(calm.happened.spread, rel=0.1)
+
+
+@pytest.mark.parametrize("trusted_minutes", [0, 15])
+def test_a_day_without_trusted_sensors_is_left_out(trusted_minutes: int) -> None:
+    """Instead of figures that are none: the first 20 minutes are not measured."""
+    until_ms = (START + trusted_minutes) * MINUTE_MS
+    loads = [
+        structs.replace(load, faults=["nicSpeed"])
+        if isinstance(load, BrokerLoad) and load.ts > until_ms
+        else load
+        for load in history(a_day(1), BALANCED)
+    ]
+    with pytest.raises(BadInputError, match="no sensor of a broker could be trusted"):
+        record(loads)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -14,9 +14,11 @@ from clusters.members import NS
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.engine.load.wishes import Cordon, Pause
 from loadmanager.engine.moves.move import Author, MoveState
+from loadmanager.engine.moves.settings import MoveSettings
 from loadmanager.engine.plans.goals import Apart, Emptied, Even, Filled, Goal, PlanLimits, Spare
 from loadmanager.engine.plans.order import GoalOrder
 from loadmanager.engine.plans.planner import REACHED
+from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.kit.reason import Reason
@@ -253,6 +255,144 @@ async def test_it_is_paused_and_stopped() -> None:
             await scene.goals.stop(order.id)
         with pytest.raises(ConflictError, match="is ended already"):
             await scene.goals.approve(order.id)
+
+
+def hours(now_ms: int) -> PlanLimits:
+    """The minute in which we are, as the hours of a plan."""
+    begins, ends = (
+        f"{at // 60 % 24:02}:{at % 60:02}" for at in (now_ms // 60_000 + n for n in (0, 1))
+    )
+    return PlanLimits(windows=(f"{begins}-{ends}",))
+
+
+def until(now_ms: int) -> PlanLimits:
+    """A plan that is to be done in a minute."""
+    return PlanLimits(until_ms=now_ms + 60_000)
+
+
+@pytest.mark.parametrize("limits_at", [hours, until])
+async def test_moves_that_wait_are_not_made_when_the_time_is_over(
+    limits_at: Callable[[int], PlanLimits],
+) -> None:
+    """An order with hours goes on in the next ones, with the same bundles."""
+    async with a_scene() as scene:
+        limits = limits_at(scene.led.moves.term.clock.now_ms())
+        order = await scene.goals.propose(Even(7), limits, approve=True)
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0, at_once_max=1, per_minute_max=2))
+        await scene.goals.step()
+        await asyncio.sleep(60)
+        await scene.goals.step()
+        await asyncio.sleep(5)  # one may have begun in the same second
+        made = COUNT - len(scene.owned(1))
+        await asyncio.sleep(600)
+        assert COUNT - len(scene.owned(1)) == made < AT_ONCE
+        shown = scene.goals.goal(order.id)
+        if limits.windows:
+            assert shown.waits == Reason("OutsideWindows", limits.windows[0])
+            scene.led.move_settings.set(MoveSettings(warm_up_s=0, per_minute_max=-1))
+            await asyncio.sleep(86_400 - 665 - 60)
+            await scene.report()
+            assert (await scene.run(order.id)).ended == REACHED
+        else:
+            assert (shown.ended, shown.progress.failed) == (TIME_IS_UP, AT_ONCE - made)
+
+
+async def test_a_long_pause_leaves_no_bundle_behind() -> None:
+    """Moves that waited too long for the end of a pause are planned again."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Emptied("b1:8080"), PlanLimits(), approve=True)
+        await scene.goals.step()
+        until_ms = scene.led.moves.term.clock.now_ms() + 3_600_000
+        await scene.led.wishes.set_pause(Pause(until_ms), ())
+        await asyncio.sleep(3601)
+        await scene.report()
+        assert (await scene.run(order.id)).ended == REACHED
+        assert any(move.state is MoveState.EXPIRED for move in scene.led.ended)
+        assert scene.owned(1) == []
+
+
+async def test_a_destination_that_is_cordoned_meanwhile_leaves_no_bundle_behind() -> None:
+    """Its moves are made to others."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Emptied("b1:8080"), PlanLimits(), approve=True)
+        await scene.goals.step()
+        await scene.led.wishes.cordon("b2:8080", Cordon(1), ())
+        assert (await scene.run(order.id)).ended == REACHED
+        assert any(move.state is MoveState.CANCELLED for move in scene.led.ended)
+        assert scene.owned(1) == []
+
+
+async def test_a_move_that_an_operator_cancelled_is_not_made() -> None:
+    """Nor is it planned again."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Emptied("b1:8080"), PlanLimits(), approve=True)
+        await scene.goals.step()
+        waiting = [move for move in scene.led.moves.queue.open_moves() if move.started_at is None]
+        scene.led.moves.cancel(waiting[-1].id)
+        ended = await scene.run(order.id)
+        assert ended.ended is not None
+        assert "cancelled by an operator" in ended.ended.text
+        assert scene.owned(1) == [waiting[-1].bundle]
+
+
+async def test_a_full_queue_costs_nothing() -> None:
+    """The order waits for room, and nothing counts against its limits."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(moves=12), approve=True)
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0, per_minute_max=0, queue_max=1))
+        other = Unload("another/one/0x00000000_0xffffffff", "b2:8080", "b3:8080", "Drained")
+        scene.led.moves.decide([other], Author.DRAIN)
+        for _ in range(5):
+            await scene.goals.step()
+            await asyncio.sleep(1)
+        shown = scene.goals.goal(order.id)
+        assert shown.waits is not None
+        assert (shown.waits.code, shown.progress.ordered) == ("QueueFull", 0)
+        scene.led.moves.cancel(None)
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0))
+        assert (await scene.run(order.id)).ended == REACHED
+
+
+@pytest.mark.parametrize("stop_first", [True, False])
+async def test_what_is_stopped_stays_so_while_the_leader_looks(*, stop_first: bool) -> None:
+    """Both read and write the order."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Emptied("b1:8080"), PlanLimits(), approve=True)
+        await scene.step()
+        work = [scene.goals.step(), scene.goals.stop(order.id)]
+        await asyncio.gather(*(reversed(work) if stop_first else work))
+        await scene.led.moves.idle()
+        left = len(scene.owned(1))
+        assert left >= COUNT - 2 * AT_ONCE
+        await scene.step()
+        await scene.step()
+        assert scene.goals.goal(order.id).ended == Reason("Stopped", "by an operator")
+        assert len(scene.owned(1)) == left
+
+
+async def test_a_broker_whose_report_is_old_is_not_empty() -> None:
+    """It is asked before anybody says so."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Emptied("b1:8080"), PlanLimits(), approve=True)
+        await asyncio.sleep(0.01)
+        at_ms = scene.led.moves.term.clock.now_ms()
+        await scene.led.report(1, {}, cpu=2, at_ms=at_ms)
+        await scene.goals.step()
+        waits = scene.goals.goal(order.id).waits
+        assert waits is not None
+        assert waits.code == "NotReported"
+        with pytest.raises(ConflictError, match="serves 16 bundles that"):
+            await scene.goals.propose(Emptied("b1:8080"), PlanLimits())
+        await scene.report()
+        assert (await scene.run(order.id)).ended == REACHED
+
+
+async def test_nothing_is_planned_before_the_load_is_known() -> None:
+    """A new leader would say that all is even."""
+    async with a_scene() as scene:
+        scene.goals.hold = lambda: Reason("WarmUp", "1 of 4 brokers have reported")
+        with pytest.raises(ConflictError, match="yet: WarmUp"):
+            await scene.goals.propose(Even(7), PlanLimits())
 
 
 async def test_another_leader_goes_on_within_the_same_limits() -> None:

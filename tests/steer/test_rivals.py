@@ -52,6 +52,22 @@ async def test_neither_of_two_acts(tmp_path: Path) -> None:
         assert pulsar.moved
 
 
+async def test_a_copy_of_the_folder_is_a_second_one(tmp_path: Path) -> None:
+    """Of a cloned machine, say: it has the same id."""
+    async with two(tmp_path) as (pulsar, one, other):
+        original, copy = one.work.hold.rivals, other.work.hold.rivals
+        assert original is not None
+        assert copy is not None
+        copy.me = original.me
+        await read(one, other, one, other, one)
+        for daemon in (one, other):
+            assert "SecondDaemon" in (daemon.work.hold.refusal(Author.CYCLE) or "")
+        await one.work.shed()
+        assert pulsar.moved == []
+        await read(one, one, one, one)
+        assert one.work.hold.refusal(Author.CYCLE) is None
+
+
 async def test_one_that_begins_again_is_no_second_one(tmp_path: Path) -> None:
     """It has the id of its folder; and a mark that nobody changes is nobody's."""
     async with a_pulsar(3) as pulsar:

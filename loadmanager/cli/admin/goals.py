@@ -20,6 +20,8 @@ from loadmanager.kit.reason import joined
 from loadmanager.leader.documents.goals import GoalShown, GoalsShown
 
 GOALS = f"{OWN}/goals"
+GOAL_WIDTH = 60
+"""Of a goal in a list; names may be long."""
 EXAMPLES = """examples:
   loadmanager admin goals propose --even 5 --by 06:00 --max-moves 40 --stay acme
   loadmanager admin goals propose --fill 10.0.0.9:8080 --window 'Mon-Fri 22:00-06:00 Europe/Berlin'
@@ -188,7 +190,7 @@ def goals_list(admin: AdminClient) -> Output:
     rows = [
         (
             order.id,
-            goal_text(order.goal),
+            _short(goal_text(order.goal)),
             order.state,
             clock(order.made_ms),
             order.progress.arrived,
@@ -200,6 +202,10 @@ def goals_list(admin: AdminClient) -> Output:
         for order in answer.goals
     ]
     return listed(raw, headers, rows, "no goal was proposed yet")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= GOAL_WIDTH else f"{text[: GOAL_WIDTH - 1]}…"
 
 
 def _points(usage: float | None) -> str:
@@ -225,9 +231,9 @@ def _state_lines(order: GoalShown) -> list[str]:
         lines.append(f"stay: {', '.join(limits.stay)}")
     if progress.ordered:
         lines.append(
-            f"so far {count_of(progress.arrived, 'move')} of {order.promise.moves} promised, "
-            f"{progress.failed} failed; {progress.clients:.0f} clients waited "
-            f"{progress.client_seconds:g} s in all"
+            f"{count_of(progress.ordered, 'move')} ordered so far, {order.promise.moves} promised: "
+            f"{progress.arrived} arrived, {progress.failed} failed or were cancelled; "
+            f"{progress.clients:.0f} clients wait {progress.client_seconds:g} s in all"
         )
     if progress.farthest is not None:
         promised = order.promise.curve[-1].farthest
@@ -245,9 +251,11 @@ def goals_approve(admin: AdminClient, goal: str, at: int | None) -> Output:
     """Let a goal be reached: a few moves, a look at fresh figures, the next moves."""
     path = f"{GOALS}/{quote(goal, safe='')}/approve"
     order, raw = admin.ask("POST", path, {"fromMs": at or 0}, GoalShown)
-    when = f"from {clock(order.limits.from_ms)} on" if order.limits.from_ms else "now"
-    by = clock(order.limits.until_ms or 0)
-    return Output(raw, f"goal {order.id} is approved and carried out {when}, by {by}")
+    begins, by = order.limits.from_ms, clock(order.limits.until_ms or 0)
+    late = begins > (order.approved_ms or 0)
+    when = f"from {clock(begins)} on" if late else "from now on"
+    hours = f", in {'; '.join(order.limits.windows)}" if order.limits.windows else ""
+    return Output(raw, f"goal {order.id} is approved and carried out {when}, by {by}{hours}")
 
 
 @group.command("stop")
@@ -255,5 +263,5 @@ def goals_approve(admin: AdminClient, goal: str, at: int | None) -> Output:
 def goals_stop(admin: AdminClient, goal: str) -> Output:
     """End a goal; moves under way end by themselves, the others are not made."""
     order, raw = admin.ask("POST", f"{GOALS}/{quote(goal, safe='')}/stop", None, GoalShown)
-    moves = count_of(order.progress.ordered, "move")
-    return Output(raw, f"goal {order.id} is stopped after {moves}")
+    moves = count_of(order.progress.arrived, "move")
+    return Output(raw, f"goal {order.id} is stopped; {moves} arrived until now")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from loadmanager.engine.plans.goals import NO_LIMITS, Goal, PlanLimits
+from loadmanager.engine.plans.goals import Goal, PlanLimits
 from loadmanager.kit.http.answers import shown
 from loadmanager.kit.http.operation import body_as, of_leader
 from loadmanager.kit.model import Model
@@ -16,11 +16,15 @@ GOALS = "/loadmanager/v1/goals"
 UNKNOWN = {404: "there is no such goal"}
 
 
+class LimitsWanted(PlanLimits, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The limits of a goal. Others than these are refused: whoever sent one relies on it."""
+
+
 class GoalWanted(Model):
     """A goal, and what may be spent on it. With `approve`, it is carried out at once."""
 
     goal: Goal
-    limits: PlanLimits = NO_LIMITS
+    limits: LimitsWanted = LimitsWanted()
     note: str = ""
     approve: bool = False
 
