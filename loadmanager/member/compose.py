@@ -201,7 +201,7 @@ class ComposedMember:
             ownership=self.ownership,
             clock=self.base.clock,
             register=self.reporter.register,
-            on_lost=self._election.session_lost,
+            on_lost=self._hosting.fencing(self._election.session_lost),
             end_when_lost=session.session_expired_policy == "shutdown",
         )
         keeper.on_unproven = self.wellness.lost_lease

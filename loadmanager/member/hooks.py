@@ -52,8 +52,8 @@ class Hooks:
         self._hosting, self._limits = hosting, limits
         self.failures: Counter[str] = Counter()
         """Hook → how often it failed or took too long."""
-        self.fence_bundle = hosting.fence_bundle
-        self.fence_all = hosting.fence_all
+        self._opening: dict[tuple[str, int], bool] = {}
+        """Bundle and life that the host opens → whether it was fenced meanwhile."""
         self.split_bundle = hosting.split_bundle
         self.merge_bundles = hosting.merge_bundles
         self.close_topic = hosting.close_topic
@@ -61,10 +61,47 @@ class Hooks:
     async def open_bundle(self, bundle: str, life: int) -> None:
         limit_s = self._limits.open_s
         try:
-            await within(limit_s, self._hosting.open_bundle(bundle, life), f"open {bundle}")
+            await within(limit_s, self._open(bundle, life), f"open {bundle}")
         except Exception as error:
             text = self._failed("open_bundle", bundle, error, limit_s)
             raise OperationalError(text) from error
+
+    async def _open(self, bundle: str, life: int) -> None:
+        """Fence what was fenced while the host opened it, in the same turn of the loop: its caller
+        hears of it a turn later, in which the bundle would be served beside its next owner.
+        """
+        key = bundle, life
+        self._opening[key] = False
+        try:
+            await self._hosting.open_bundle(bundle, life)
+            if self._opening[key]:
+                self._hosting.fence_bundle(bundle, life)
+        finally:
+            del self._opening[key]
+
+    def fence_bundle(self, bundle: str, life: int) -> None:
+        """See the port."""
+        if (bundle, life) in self._opening:
+            self._opening[bundle, life] = True
+        self._hosting.fence_bundle(bundle, life)
+
+    def fence_all(self) -> None:
+        """See the port."""
+        self.fence_openings()
+        self._hosting.fence_all()
+
+    def fence_openings(self) -> None:
+        """What the host opens now is fenced as soon as it is open: its lives are over."""
+        self._opening = dict.fromkeys(self._opening, True)
+
+    def fencing(self, then: Callable[[], None]) -> Callable[[], None]:
+        """A function that does so, and something else after it."""
+
+        def both() -> None:
+            self.fence_openings()
+            then()
+
+        return both
 
     async def settle_bundle(self, bundle: str, life: int) -> None:
         """See the port; fails never."""

@@ -194,3 +194,54 @@ def test_an_answer_that_a_host_cannot_give_is_none() -> None:
         hooks.usage()
     assert [line["hook"] for line in lines] == ["bundle_stats", "topics", "clients", "usage"]
     assert hooks.failures["usage"] == 2
+
+
+class SlowToOpen(Broken):
+    """Takes a while to open a bundle, and serves it from then on, whatever happened meanwhile."""
+
+    def __init__(self) -> None:
+        self.may_open = asyncio.Event()
+        self.serves = False
+
+    async def open_bundle(self, _bundle: str, _life: int) -> None:
+        """Serve it in the end."""
+        await self.may_open.wait()
+        self.serves = True
+
+    def fence_bundle(self, _bundle: str, _life: int) -> None:
+        """Serve it no more."""
+        self.serves = False
+
+    def fence_all(self) -> None:
+        """Serve nothing."""
+        self.serves = False
+
+
+FENCES: list[Callable[[Hooks], None]] = [
+    lambda hooks: hooks.fence_all(),
+    lambda hooks: hooks.fence_bundle(BUNDLE, 7),
+    lambda hooks: hooks.fencing(lambda: None)(),
+]
+
+
+@pytest.mark.parametrize("fence", FENCES, ids=["all", "bundle", "lost"])
+async def test_what_is_fenced_while_it_is_opened_is_not_served_for_one_turn(
+    fence: Callable[[Hooks], None],
+) -> None:
+    """Its next owner may serve it already."""
+    host = SlowToOpen()
+    hooks = Hooks(host, HookLimits())
+    opening = asyncio.create_task(hooks.open_bundle(BUNDLE, 7))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    fence(hooks)
+    host.may_open.set()
+    turns = []
+    while not opening.done():
+        turns.append(host.serves)
+        await asyncio.sleep(0)
+    assert not any(turns)
+    assert not host.serves
+    again = asyncio.create_task(hooks.open_bundle(BUNDLE, 8))
+    await again
+    assert host.serves
