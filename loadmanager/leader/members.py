@@ -63,7 +63,6 @@ class AbsenceSettings:
         7.0,
         "Brokers that left are remembered for so many days",
         minimum=0.01,
-        dynamic=True,
     )
 
 

@@ -93,7 +93,7 @@ async def test_a_recorder() -> None:
     rate; 0 requests. It keeps the counters of the limits that exist.
     """
     async with one_broker() as (broker, store):
-        clock, history = DrivenClock(), Written()
+        clock, history = DrivenClock(), Written(None)
         throttling = a_broker(clock)
         reporter = a_reporter(broker, FixedSampler())
         await reporter._build()

@@ -323,10 +323,10 @@ MUTATIONS = (
         "member/leading/leadership.py",
         3,
         """
-        self._leading.load_manager = None
+        self._leading.load_manager = self._leading.members = None
         scope.cancel()
         """,
-        "self._leading.load_manager = None",
+        "self._leading.load_manager = self._leading.members = None",
     ),
     _one(
         "brokers obey leaders that were deposed",

@@ -526,6 +526,16 @@ def counted(count: Callable[[Running], int], at_least: int) -> Watch:
     return watch
 
 
+async def expected_brokers(cluster: Cluster) -> Observe:
+    """How many brokers the leader's list of members expects."""
+
+    def expected() -> object:
+        members = cluster.brokers[0].parts.member.cluster.leading.members
+        return None if members is None else members.shown().expected
+
+    return _value(expected)
+
+
 async def stored_averages(cluster: Cluster) -> Observe:
     """Of how many bundles the leader stores averages."""
     await reported(cluster, "hot:1", BUNDLES)
@@ -946,6 +956,7 @@ CASES = {
     "loadBalancerTransferEnabled": Case(
         "false", transfer_destination, {"p:1"}, {"p:2"}, {**TRANSFER_NOW, **UNEVEN}, 95
     ),
+    "loadManagerExpectedBrokers": Case("5", expected_brokers, 0, 5),
     "loadManagerBalancedDifferencePercent": Case(
         "1000000",
         shed(),
