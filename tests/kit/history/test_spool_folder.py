@@ -230,7 +230,7 @@ def test_a_missing_runtime_directory_is_told_of(
 
 
 OTHER_USER = """
-import os, sys
+import os, sys, structlog  # while this user may read it
 from pathlib import Path
 from loadmanager.kit.history.spool import Spool
 os.setuid(65534)
