@@ -239,8 +239,6 @@ class ComposedMember:
             version=self._world.version,
         )
 
-    # Life
-
     async def prepare(self, watchers: Sequence[Watcher]) -> None:
         """Fill the caches: from now on, questions can be answered. `watchers`: the host's."""
         store = self.base.store
