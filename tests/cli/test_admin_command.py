@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from broker.admin.serving import ORDERS, Served, serving
 from broker.admin.test_admin_subscriptions import with_messages
-from clusters.running import until
+from clusters.running import eventually, until
 from kit.security.certificates import Authority
 from structlog.testing import capture_logs
 
@@ -449,8 +449,13 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
     async with serving() as served:
         shell = Shell(served, capsys)
         assert (await shell.run("goals", "list", at=1))[1] == "no goal was proposed yet"
-        status, out, _ = await shell.run("goals", "propose", "--even", "99", at=1)
-        assert (status, "is reached already: nothing has to be moved" in out) == (0, True)
+
+        async def proposed(*options: str) -> tuple[int, str, str]:
+            return await shell.run("goals", "propose", *options, at=1)
+
+        # until the leader knows the load
+        _, out, _ = await eventually(lambda: proposed("--even", "99"), lambda done: done[0] == 0)
+        assert "is reached already: nothing has to be moved" in out
         for wrong in ((), ("--even", "5", "--spare"), ("--even", "5", "--by", "noon")):
             assert (await shell.run("goals", "propose", *wrong))[0] == 2
         status, _, err = await shell.run("goals", "propose", "--fill", "nobody:1")
@@ -461,9 +466,11 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
         await served.own(*names, at=1)
         reports = served.brokers[0].use.brokers.reports
         await until(lambda: set(names) <= set(reports[served.broker_id(1)].bundles))
-        empty = ("goals", "propose", "--empty", served.broker_id(1), "--max-moves", "2")
-        status, out, _ = await shell.run(*empty, "--by", "2h", "--stay", names[0])
-        assert status == 0
+        empty = ("--empty", served.broker_id(1), "--max-moves", "2", "--by", "2h")
+        # until its report has the bundles
+        _, out, _ = await eventually(
+            lambda: proposed(*empty, "--stay", names[0]), lambda done: done[0] == 0
+        )
         assert "2 moves; ends at its limits, before the goal" in out
         (goal, _) = (await shell.json("goals", "list"))["goals"]
         assert f"approve with: loadmanager admin goals approve {goal['id']}" in out

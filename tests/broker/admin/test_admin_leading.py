@@ -319,7 +319,12 @@ async def test_a_goal_is_proposed_approved_and_reached() -> None:
 async def test_goals_that_cannot_be_are_refused(body: Any, status: int, text: str) -> None:
     """With what to do about it."""
     async with serving(2) as served:
-        answer = await served.ask("POST", f"{V1}/goals", body)
+
+        async def proposed() -> Any:
+            return await served.ask("POST", f"{V1}/goals", body)
+
+        # until the leader knows the load
+        answer = await eventually(proposed, lambda answer: answer.status != 409)
         assert (answer.status, text in answer.body["reason"]) == (status, True), answer.body
         for request in (("GET", ""), ("POST", "/approve"), ("POST", "/stop")):
             method, path = request
