@@ -55,7 +55,7 @@ class Chat:
         return rooms
 
     async def close(self, shard: Shard[Rooms], rooms: Rooms) -> None:
-        """Every line is stored when it is said."""
+        """Save nothing: `say` stores each line at once."""
 
     async def say(self, shard: Shard[Rooms], name: str, line: str) -> None:
         """Store a line, then tell all in the room. Raises what the store raises: then it is not

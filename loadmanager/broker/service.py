@@ -129,4 +129,4 @@ class Outside(World):
     verifier: Verifier | None = None
     """Checks what clients prove themselves with; None: they need not."""
     archive: Archive | None = None
-    """Answers from the history; None: there is none."""
+    """What answers from the archive; None: this broker keeps no archive."""

@@ -62,7 +62,7 @@ class UseCases:
     """Ends the connections of a role here; returns how many."""
     audit: Audit
     archive: Archive | None
-    """Answers what was; None: there is none."""
+    """What answers from the archive; None: this broker keeps no archive."""
     stop: Callable[[int], None]
     """Begins a graceful stop that unloads at most so many bundles/s (0: any number)."""
 
