@@ -156,7 +156,9 @@ def test_rooms_move_and_survive(zookeeper_server: JavaZooKeeper, tmp_path: Path)
     url = zookeeper_server.url.removeprefix("zk:")
     assert "zk://127.0.0.1:2181/rooms" in text
     script = tmp_path / "rooms.py"
-    script.write_text(text.replace("127.0.0.1:2181/rooms", f"{url}/rooms-{os.getpid()}"))
+    # Whatever runs in the background of a shell ignores SIGINT, and so do its children.
+    heeds = "import signal\n\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    script.write_text(heeds + text.replace("127.0.0.1:2181/rooms", f"{url}/rooms-{os.getpid()}"))
     ports = [free_port() for _ in range(3)]
     members = [
         subprocess.Popen([sys.executable, str(script), str(port)], cwd=tmp_path) for port in ports
