@@ -33,6 +33,7 @@ COMMANDS = {
     "doctor": "Say what is wrong with this host, its cluster and the settings, and what to do.",
     "decide": "Say what a strategy would do with recorded load reports, and why.",
     "replay": "Try strategies on the same days, and compare them.",
+    "what-if": "Say what recorded days would have been with other brokers or other traffic.",
     "tournament": "Try many settings on recorded days, rank them, and recommend what is clearly "
     "better.",
     "tokens": "Make and check keys and tokens.",
@@ -62,7 +63,8 @@ class _Root(CommandGroup):
         """Import the module of a command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"loadmanager.cli.{cmd_name}").command
+        module = f"loadmanager.cli.{cmd_name.replace('-', '_')}"
+        command: click.Command = importlib.import_module(module).command
         command.name = cmd_name
         return command
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,20 +15,17 @@ from click.core import ParameterSource
 
 from loadmanager.broker import settings
 from loadmanager.cli.options import URL, Command, Finite, SvgPath, config
+from loadmanager.cli.recorded import reader, recorded, tried_settings
 from loadmanager.cli.terminal import show, table, track
 from loadmanager.engine.strategies.settings import StrategySettings
-from loadmanager.kit.errors import BadInputError, ConfigError
-from loadmanager.kit.settings import Settings, unknown_text
+from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.text import printable
-from loadmanager.lab import candidates
 from loadmanager.lab.calibration import Calibration
 from loadmanager.lab.closed_loop import Costs, run
 from loadmanager.lab.days import DayOfLoad, DaySize, make_day
 from loadmanager.lab.exact import exactness, lines
 from loadmanager.lab.measures import WARM_UP_MINUTES, Measures, Minute, measure, ratio, settling
 from loadmanager.lab.picture import picture
-from loadmanager.lab.recorded import Recording
-from loadmanager.leader.strategy_keys import strategies_of
 
 EXAMPLES = """examples:
   loadmanager replay --try ThresholdShedder --try BalancedShedder+BalancedPlacement
@@ -76,14 +72,6 @@ CONFIGURED = "configured"
 """What the candidate without a text is called."""
 BARS = "▁▂▃▄▅▆▇█"
 PLOT_WIDTH = 60
-
-
-@dataclass(frozen=True, slots=True)
-class _Recorded:
-    """A recorded day, and the settings that were in force, or else those of --config."""
-
-    recording: Recording
-    in_force: StrategySettings
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
@@ -153,9 +141,9 @@ def command(
         return _exactly(history, cluster, dates, as_json=as_json)
     base = settings.KEYS.load(config, overrides)
     texts = {text or CONFIGURED: text for text in tried or [""]}
-    plans = {name: _settings(base, text, history) for name, text in texts.items()}
+    plans = {name: tried_settings(base, text, history) for name, text in texts.items()}
     costs = Costs(pause_s=pause_s, surge=surge)
-    recordings = {} if history is None else _recorded(history, cluster, dates, base)
+    recordings = {} if history is None else recorded(history, cluster, dates, base)
     days = {date: each.recording.day for date, each in recordings.items()}
     days = days or _synthetic(**synthetic)
     results: dict[str, list[tuple[Measures, Sequence[Minute]]]] = {name: [] for name in plans}
@@ -222,23 +210,13 @@ def _synthetic(
     return {str(number): make_day(number, shape) for number in range(seed, seed + days)}
 
 
-def _reader() -> Any:
-    try:
-        from loadmanager.lab import recorded_days
-    except ImportError as error:
-        raise ConfigError(
-            f"reading a history needs fsspec: pip install 'loadmanager[analysis]' ({error})"
-        ) from None
-    return recorded_days
-
-
 def _exactly(
     history: str | None, cluster: str | None, dates: Sequence[str], *, as_json: bool
 ) -> int:
     """Decide recorded cycles again; 1 if a live move did not come out again, 4 without cycles."""
     if history is None:
         raise BadInputError("--exact: a HISTORY is expected")
-    recorded_days = _reader()
+    recorded_days = reader()
     source = recorded_days.history(history)
     name = source.chosen(cluster)
 
@@ -260,41 +238,6 @@ def _exactly(
     return 0 if all(each.reproduced == each.moves for each in outcomes.values()) else 1
 
 
-def _recorded(
-    history: str, cluster: str | None, dates: Sequence[str], base: Settings
-) -> dict[str, _Recorded]:
-    """Date → day of a history; says how well their usage is understood, and which settings their
-    leaders had instead of `base`.
-    """
-    recorded_days = _reader()
-    source = recorded_days.history(history)
-    name = source.chosen(cluster)
-    made = {}
-    for date in dates or source.dates(name):
-        try:
-            recording = recorded_days.recorded_day(source, name, date)
-        except BadInputError as error:
-            if dates:
-                raise
-            print(f"left out: {error}", file=sys.stderr)
-            continue
-        day = recording.day
-        print(
-            f"{date}: {day.minutes} minutes, {len(day.cores)} brokers, {len(day.bundles)} bundles; "
-            f"the model explains {recording.fit.explained:.0%} of the brokers' usage"
-            f"{recording.left_out_text}",
-            file=sys.stderr,
-        )
-        keys = recorded_days.settings_in_force(source, name, date)
-        strategies = strategies_of(recorded_days.unweighted(base).with_overrides(keys or {}))
-        made[date] = _Recorded(recording, strategies)
-    if not made:
-        raise BadInputError(f"{history}: cluster {name} has no day that can be lived again")
-    for text in recorded_days.other_settings(source, name, made, base):
-        print(text, file=sys.stderr)
-    return made
-
-
 def _calibration_document(date: str, calibration: Calibration) -> dict[str, Any]:
     return {
         "calibration": date,
@@ -304,18 +247,6 @@ def _calibration_document(date: str, calibration: Calibration) -> dict[str, Any]
         "off": calibration.off,
         "farOff": calibration.far_off,
     }
-
-
-def _settings(base: Settings, text: str, history: str | None) -> StrategySettings:
-    """The settings that `--try` names. Raises `BadInputError`, `ConfigError`."""
-    if history is not None:
-        base = _reader().unweighted(base)
-        _reader().check_candidate(text)
-    settings.KEYS.parse_overrides(text.split(",")[1:])  # says what is wrong with a pair
-    loaded = base.with_overrides(candidates.overrides(text))
-    if loaded.unknown:
-        raise BadInputError(f"unknown keys: {unknown_text(loaded.unknown)}")
-    return strategies_of(loaded)
 
 
 def _row(text: str, days: Sequence[Measures]) -> list[str | float | None]:

@@ -13,11 +13,15 @@ from itertools import product
 
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.strategy import Tries
+from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.settings import Settings
 
 LIVE = ""
 """The settings in force."""
 USAGE_PLACEMENT = "LeastResourceUsageWithWeight"
 RATE_PLACEMENT = "LeastLongTermMessageRate"
+WEIGHT = "ResourceWeight"
+"""The end of the keys that weigh resources."""
 ANY_PLACEMENT = (RATE_PLACEMENT, USAGE_PLACEMENT, "BalancedPlacement")
 """The placement rules to try with a shedder that every rule fits."""
 
@@ -78,3 +82,17 @@ def overrides(text: str) -> dict[str, str]:
     if placement:
         keys["loadBalancerLoadPlacementStrategy"] = placement
     return keys | {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
+
+
+def unweighted(base: Settings) -> Settings:
+    """These settings for recorded days, whose usage has the brokers' weights in it already."""
+    return base.with_overrides({"loadBalancerCPUResourceWeight": "1"})
+
+
+def check_candidate(text: str) -> None:
+    """Raises `BadInputError` if a candidate for recorded days changes weights."""
+    for key in overrides(text):
+        if key.endswith(WEIGHT):
+            raise BadInputError(
+                f"--try {text}: recorded usage has the brokers' weights in it; leave out {key}"
+            )

@@ -19,9 +19,6 @@ from loadmanager.lab import candidates
 from loadmanager.lab.exact import when
 from loadmanager.lab.recorded import Recording, record
 
-WEIGHT = "ResourceWeight"
-"""The end of the keys that weigh resources."""
-
 
 def history(url: str) -> HistorySource:
     """The history below a URL. Raises `BadInputError`."""
@@ -67,20 +64,6 @@ def recorded_day(source: HistorySource, cluster: str, date: str, seed: int = 1) 
         raise BadInputError(f"{source.url}: {cluster}, {date}: {error}") from None
 
 
-def unweighted(base: Settings) -> Settings:
-    """These settings for recorded days, whose usage has the brokers' weights in it already."""
-    return base.with_overrides({"loadBalancerCPUResourceWeight": "1"})
-
-
-def check_candidate(text: str) -> None:
-    """Raises `BadInputError` if a candidate for recorded days changes weights."""
-    for key in candidates.overrides(text):
-        if key.endswith(WEIGHT):
-            raise BadInputError(
-                f"--try {text}: recorded usage has the brokers' weights in it; leave out {key}"
-            )
-
-
 def other_settings(
     source: HistorySource, cluster: str, dates: Iterable[str], base: Settings
 ) -> Iterator[str]:
@@ -106,7 +89,7 @@ def other_settings(
 
 
 def _unweighted(keys: Mapping[str, str]) -> dict[str, str]:
-    return {key: text for key, text in keys.items() if not key.endswith(WEIGHT)}
+    return {key: text for key, text in keys.items() if not key.endswith(candidates.WEIGHT)}
 
 
 def settings_in_force(source: HistorySource, cluster: str, date: str) -> dict[str, str] | None:

@@ -36,7 +36,6 @@ from loadmanager.lab.closed_loop import run
 from loadmanager.lab.day_files import dump, load
 from loadmanager.lab.days import DayOfLoad, Pattern
 from loadmanager.lab.measures import Measures, measure
-from loadmanager.lab.recorded_days import check_candidate, unweighted
 from loadmanager.lab.results import Results
 from loadmanager.leader.plugins import modules, register_plugins
 from loadmanager.leader.strategy_keys import STRATEGY_KEYS, strategies_of
@@ -82,7 +81,7 @@ class Tournament:
         self.failed: dict[str, str] = {}
         """Candidate → the error that it raised."""
         self._folder = folder
-        self._base = unweighted(base)
+        self._base = candidates.unweighted(base)
         self._days: dict[str, tuple[Path, float]] = {}
         """Date → the day's file, and the CPU seconds that it will take, about."""
         try:
@@ -105,7 +104,7 @@ class Tournament:
 
     def keys(self, candidate: str) -> dict[str, str]:
         """The candidate's settings. Raises `BadInputError`, `ConfigError`."""
-        check_candidate(candidate)
+        candidates.check_candidate(candidate)
         loaded = self._base.with_overrides(candidates.overrides(candidate))
         return settings_document(strategies_of(loaded))
 

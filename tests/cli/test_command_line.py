@@ -40,7 +40,7 @@ def test_help_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_says_what_each_command_says(name: str) -> None:
     """The program's help is written without their modules."""
-    command = importlib.import_module(f"loadmanager.cli.{name}").command
+    command = importlib.import_module(f"loadmanager.cli.{name.replace('-', '_')}").command
     assert command.get_short_help_str() == COMMANDS[name]
 
 

@@ -29,6 +29,7 @@ from structlog.testing import capture_logs
 
 from loadmanager.cli import main
 from loadmanager.cli.admin import command as admin_command
+from loadmanager.engine.history.archived import BROKER as ARCHIVED_BROKER
 from loadmanager.engine.strategies.sealed import BOUNDS
 from loadmanager.leader.documents.cluster import BundleShown
 from loadmanager.leader.documents.members import AbsentBroker
@@ -172,8 +173,8 @@ LOADS = {
     "broker": BROKER,
     "ts": 1,
     "spanMs": 1,
-    "columns": ["topics"],
-    "figures": {BUNDLE: [1.0]},
+    "columns": list(ARCHIVED_BROKER),
+    "figures": {BUNDLE: [1.0] * len(ARCHIVED_BROKER)},
 }
 ADDRESSES = {
     "webServiceUrl": "http://BROKER",
@@ -346,6 +347,7 @@ COMMANDS: dict[str, Sequence[str]] = {
         (),
     ),
     "use": ("here",),
+    "what-if": ("--add", "1"),
     "top": ("--count", "1"),
     "history": (BUNDLE,),
     "brokers forget": (BROKER,),

@@ -28,6 +28,7 @@ from loadmanager.cli.admin import (
     tenants,
     topics,
     watching,
+    what_if,
 )
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, given_trust, given_url, listed
@@ -48,6 +49,7 @@ EXAMPLES = """examples:
   loadmanager admin isolation set gold --namespaces 'gold/.*' --primary 'big-.*'
   loadmanager admin decisions --bundle acme/orders/0x00000000_0x10000000 --since 2h
   loadmanager admin dry-run --strategy TransferShedder
+  loadmanager admin what-if --without 127.0.0.1:8081 --times 1.5
   loadmanager admin goals propose --even 5 --by 06:00 --max-moves 40
   loadmanager admin watch
   loadmanager admin audit --since 2h
@@ -74,6 +76,7 @@ for subject in (
     settings.group,
     decisions.decisions,
     leader.dry_run,
+    what_if.what_if,
     plans.group,
     goals.group,
     watching.watch,

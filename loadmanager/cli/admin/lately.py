@@ -1,0 +1,115 @@
+"""The loads that the brokers of a running cluster recorded lately, as a day to replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from loadmanager.broker import settings
+from loadmanager.cli.admin.archives import LoadsOfAll, figures, loads_at
+from loadmanager.cli.admin.asking import V2
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.shapes import Texts
+from loadmanager.cli.admin.times import clock
+from loadmanager.cli.recorded import RecordedDay
+from loadmanager.engine.history.archived import RESOURCES, TRAFFIC
+from loadmanager.engine.history.records import BrokerLoad, BundleLoad
+from loadmanager.engine.load.reports import ResourceUsage
+from loadmanager.kit.errors import BadInputError, OperationalError
+from loadmanager.kit.units import MINUTE_MS
+from loadmanager.lab import candidates
+from loadmanager.lab.recorded import MINUTES_MIN, record
+from loadmanager.leader.strategy_keys import strategies_of
+
+LOOKS = 12
+"""Moments that are looked at; until the next one, loads are as they were."""
+COUNTS = ("topics", "producers", "consumers")
+PRESENT_MINUTES = 60
+"""Of a cluster that has recorded less than half an hour, its last loads count for so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lately:
+    """A time of a running cluster, and its settings."""
+
+    day: RecordedDay
+    title: str
+    notes: list[str]
+    missing: dict[str, str]
+    """Broker → why its part is not there."""
+
+
+def recorded_lately(admin: AdminClient, begin_ms: int, end_ms: int) -> Lately:
+    """The loads between two times, and the settings in force. Raises `OperationalError` if nothing
+    was recorded, or too little.
+    """
+    step_ms = max((end_ms - begin_ms) // LOOKS, MINUTE_MS)
+    moments = [*range(end_ms, begin_ms, -step_ms)][:LOOKS]
+    looks = {at: _Look.of(admin, at) for at in moments}
+    there = {at: look for at, look in looks.items() if look.brokers.loads}
+    if not there:
+        raise OperationalError(f"no broker has recorded loads between {_between(begin_ms, end_ms)}")
+    title = _between(min(there) - step_ms, end_ms)
+    if len(there) * step_ms < MINUTES_MIN * MINUTE_MS:
+        latest = max(there)
+        there, step_ms = {latest: there[latest]}, PRESENT_MINUTES * MINUTE_MS
+        title = f"an hour of the load at {clock(latest)}"
+    loads = [load for at, look in there.items() for load in look.records(at, step_ms)]
+    keys = admin.get(f"{V2}/brokers/configuration/runtime", Texts)
+    in_force = strategies_of(candidates.unweighted(settings.KEYS.parse(keys)))
+    try:
+        recording = record(loads)
+    except BadInputError as error:
+        raise OperationalError(f"{title}: {error}") from None
+    last = looks[moments[0]]
+    return Lately(RecordedDay(recording, in_force), title, [], last.missing)
+
+
+def _between(begin_ms: int, end_ms: int) -> str:
+    return f"{clock(begin_ms)} to {clock(end_ms)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The loads at a moment."""
+
+    brokers: LoadsOfAll
+    bundles: LoadsOfAll
+
+    @classmethod
+    def of(cls, admin: AdminClient, at_ms: int) -> _Look:
+        return cls(*(loads_at(admin, at_ms, kind.kind) for kind in (BrokerLoad, BundleLoad)))
+
+    @property
+    def missing(self) -> dict[str, str]:
+        return self.brokers.missing | self.bundles.missing
+
+    def records(self, at_ms: int, interval_ms: int) -> Iterator[BrokerLoad | BundleLoad]:
+        """As the history has them."""
+        both = (self.brokers.loads, _broker_load), (self.bundles.loads, _bundle_load)
+        for recorded, record_of in both:
+            for loads in recorded:
+                head = {"ts": at_ms, "broker": loads.broker, "interval_ms": interval_ms}
+                for name in loads.figures:
+                    shown = figures(loads, name)
+                    try:
+                        fields = {key: shown[key] for key in TRAFFIC}
+                        yield record_of(name, shown, {**head, **fields})
+                    except KeyError as error:
+                        raise OperationalError(
+                            f"{loads.broker} recorded no {error} of {name}: of another version?"
+                        ) from None
+
+
+def _broker_load(_name: str, shown: dict[str, float], fields: dict[str, Any]) -> BrokerLoad:
+    resources: dict[str, Any] = {
+        each: ResourceUsage(usage=shown[f"{each}_usage"], limit=shown[f"{each}_limit"])
+        for each in RESOURCES
+    }
+    return BrokerLoad(usage=shown["usage"], **resources, **fields)
+
+
+def _bundle_load(name: str, shown: dict[str, float], fields: dict[str, Any]) -> BundleLoad:
+    counts: dict[str, Any] = {key: round(shown[key]) for key in COUNTS}
+    return BundleLoad(bundle=name, **counts, **fields)

@@ -1,0 +1,52 @@
+"""`loadmanager admin what-if`: the last hour with other brokers or other traffic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from loadmanager.cli.admin.archives import incomplete, now_ms, until_option
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.command import AdminCommand, Output
+from loadmanager.cli.admin.times import Moment, clock
+from loadmanager.cli.changes import change_options
+from loadmanager.kit.errors import BadInputError
+
+HOUR_MS = 3_600_000
+
+
+@click.command("what-if", cls=AdminCommand)
+@click.option(
+    "--since",
+    type=Moment(),
+    help="go by the loads since then: 2h, 'yesterday 09:00'; default: an hour before --until",
+)
+@until_option
+@change_options
+def what_if(
+    admin: AdminClient,
+    since: int | None,
+    until: int | None,
+    *,
+    fewest: bool,
+    price: float | None,
+    **change: Any,
+) -> Output:
+    """Say how the last hour, or a time before it, would have been with other brokers or other
+    traffic.
+
+    The settings in force decide, in a simulator of the loads that the brokers recorded.
+    """
+    from loadmanager.cli.admin.lately import recorded_lately  # they take time
+    from loadmanager.cli.what_if import LEGEND, WhatIfAnswer, wanted_change
+
+    wanted = wanted_change(with_fewest=fewest, **change)
+    end_ms = now_ms() if until is None else until
+    begin_ms = end_ms - HOUR_MS if since is None else since
+    if begin_ms >= end_ms:
+        raise BadInputError(f"--since {clock(begin_ms)} is not before {clock(end_ms)}")
+    lately = recorded_lately(admin, begin_ms, end_ms)
+    answer = WhatIfAnswer(lately.day, wanted, with_fewest=fewest)
+    shown = (*answer.shown(lately.title, price), LEGEND.splitlines(), *incomplete(lately.notes))
+    return Output(answer.document(price), shown, missing=lately.missing)

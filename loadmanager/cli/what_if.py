@@ -1,0 +1,188 @@
+"""`loadmanager what-if`: recorded days with other brokers or other traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from loadmanager.broker import settings
+from loadmanager.cli.changes import change_options
+from loadmanager.cli.options import URL, Command, config
+from loadmanager.cli.recorded import RecordedDay, recorded, tried_settings
+from loadmanager.cli.terminal import Shown, show, table
+from loadmanager.kit.errors import BadInputError
+from loadmanager.lab.calibration import Calibration
+from loadmanager.lab.closed_loop import run
+from loadmanager.lab.days import DayOfLoad
+from loadmanager.lab.measures import WARM_UP_MINUTES, measure
+from loadmanager.lab.what_if import HIGHEST_PERCENTILE, WhatIf, WhatIfOutcome, fewest, outcome
+
+EXAMPLES = """examples:
+  loadmanager what-if data/history --date 2026-11-20 --without 10.0.0.5:8080
+  loadmanager what-if data/history --times 1.5 --add 2
+  loadmanager what-if data/history --tenant acme=2 --fewest --price 0.4
+  loadmanager what-if data/history --add 1 --try BalancedShedder+BalancedPlacement --json
+
+The recorded settings decide, those of --config and --set where the history has none, or those of
+--try. `loadmanager admin what-if` asks the same of the last hour of a running cluster.
+"""
+LEGEND = f"""The first row is the replay of what was there, the second that of the change, which
+comes after {WARM_UP_MINUTES} minutes; with the fewest brokers it was so from the beginning.
+mean: usage of all brokers; most: that of the most used one, which was more in 5 % of the minutes
+hot min: minutes of brokers above 85 %; undone: work that brokers could not do, in minutes of one
+  broker; spread: standard deviation of usage, in points
+settle min: until the spread is usual again"""
+HEADERS = ("", "brokers", "mean %", "most %", "hot min", "undone", "spread", "moves", "settle min")
+HOURS_OF_A_DAY = 24
+
+
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.argument("history", type=URL)
+@click.option("--date", "dates", multiple=True, metavar="YYYY-MM-DD", help="this day; default: all")
+@click.option("--cluster", help="which cluster, when the history has several")
+@config()
+@change_options
+@click.option("--try", "tried", metavar="STRATEGY", help="with other settings, as in replay")
+@click.option("--json", "as_json", is_flag=True, help="all figures, for programs")
+def command(
+    config: Path | None,
+    overrides: dict[str, str],
+    *,
+    history: str,
+    dates: Sequence[str],
+    cluster: str | None,
+    tried: str | None,
+    as_json: bool,
+    fewest: bool,
+    price: float | None,
+    **change: Any,
+) -> int:
+    """Say what recorded days would have been with other brokers or other traffic.
+
+    The day is replayed as it was and with the change: usage, overload, moves; and whether the
+    brokers would have been enough.
+    """
+    base = settings.KEYS.load(config, overrides)
+    others = tried_settings(base, tried, history) if tried is not None else None
+    wanted = wanted_change(with_fewest=fewest, **change)
+    answers = {}
+    for date, day in recorded(history, cluster, dates, base).items():
+        used = RecordedDay(day.recording, others or day.in_force)
+        answers[date] = WhatIfAnswer(used, wanted, with_fewest=fewest)
+    if as_json:
+        documents = {date: answer.document(price) for date, answer in answers.items()}
+        print(msgspec.json.encode(documents).decode())
+    else:
+        for date, answer in answers.items():
+            show(*answer.shown(date, price))
+        show(LEGEND.splitlines())
+    return 0
+
+
+def wanted_change(*, with_fewest: bool, **change: Any) -> WhatIf:
+    """The change that the options name. Raises `BadInputError` for none."""
+    wanted = WhatIf(**change)
+    if wanted == WhatIf() and not with_fewest:
+        raise BadInputError(
+            "nothing is different: give --without, --add, --times, --tenant or --fewest"
+        )
+    return wanted
+
+
+class WhatIfAnswer:
+    """What a change of a recorded day comes to."""
+
+    def __init__(self, day: RecordedDay, change: WhatIf, *, with_fewest: bool) -> None:
+        self._change, recording, in_force = change, day.recording, day.in_force
+
+        def play(lived: DayOfLoad) -> WhatIfOutcome:
+            return outcome(run(lived, in_force))
+
+        changed = change.of(recording.day)
+        self.was = play(recording.day)
+        self.changed = play(changed)
+        self.fewest = fewest(recording.day, change, play) if with_fewest else None
+        self._with_fewest = with_fewest
+        self._calibration = Calibration(
+            measure(recording.modelled), self.was.measures, recording.fit.error
+        )
+
+    def shown(self, title: str, price: float | None) -> Iterator[Shown]:
+        """For people."""
+        rows = [("as it was", self.was), (text_of(self._change), self.changed)]
+        if self.fewest is not None:
+            rows.append((f"the same with {self.fewest[0]} brokers", self.fewest[1]))
+        yield table((title, *HEADERS[1:]), [_row(name, each) for name, each in rows])
+        yield list(self._sentences(price))
+
+    def _sentences(self, price: float | None) -> Iterator[str]:
+        yield _verdict(self.changed)
+        if self._with_fewest:
+            yield self._fewest_text()
+        if price is not None:
+            yield from self._prices(price)
+        yield self._calibration.text()
+
+    def _fewest_text(self) -> str:
+        if self.fewest is None:
+            return "no number of brokers that was tried is enough: single bundles are too busy"
+        return f"{self.fewest[0]} brokers are the fewest that are enough"
+
+    def _prices(self, price: float) -> Iterator[str]:
+        counts = {"as it was": self.was.brokers, "with the change": self.changed.brokers}
+        if self.fewest is not None:
+            counts["the fewest"] = self.fewest[0]
+        for name, count in counts.items():
+            yield f"{name}: {count} brokers cost {count * price * HOURS_OF_A_DAY:.2f} a day"
+
+    def document(self, price: float | None) -> Mapping[str, Any]:
+        """For programs."""
+        return {
+            "asItWas": _document(self.was, price),
+            "changed": _document(self.changed, price),
+            "fewest": None if self.fewest is None else _document(self.fewest[1], price),
+            "modelError": self._calibration.error,
+            "off": self._calibration.off,
+            "farOff": self._calibration.far_off,
+        }
+
+
+def text_of(change: WhatIf) -> str:
+    """A change in words."""
+    words = [f"without {name}" for name in change.without]
+    words += [f"{change.added} more"] if change.added else []
+    words += [f"{tenant} × {times:g}" for tenant, times in sorted(change.tenants.items())]
+    words += [f"traffic × {change.times:g}"] if change.times != 1 else []
+    return ", ".join(words) or "no change"
+
+
+def _row(name: str, each: WhatIfOutcome) -> tuple[str | float | int | None, ...]:
+    measures = each.measures
+    return (
+        *(name, each.brokers, each.mean, each.highest, measures.hot_minutes, each.undone),
+        *(measures.spread, measures.moves, measures.settle_minutes),
+    )
+
+
+def _verdict(changed: WhatIfOutcome) -> str:
+    enough = f"none is above 85 % in {HIGHEST_PERCENTILE:g} % of the minutes"
+    if changed.enough:
+        return f"{changed.brokers} brokers are enough: {enough}"
+    undone = changed.undone
+    left = f", work of {undone:.1f} broker-minutes not done" if undone >= 0.05 else ""
+    return (
+        f"{changed.brokers} brokers are NOT enough: {changed.measures.hot_minutes} broker-minutes "
+        f"above 85 %{left}; brokers are enough if {enough}"
+    )
+
+
+def _document(each: WhatIfOutcome, price: float | None) -> dict[str, Any]:
+    document: dict[str, Any] = {**asdict(each), "enough": each.enough}
+    if price is not None:
+        document["cost_a_day"] = each.brokers * price * HOURS_OF_A_DAY
+    return document

@@ -1,0 +1,127 @@
+"""`loadmanager what-if` and `loadmanager admin what-if`, as a person asks them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.admin.serving import serving
+from broker.admin.test_archive import MINUTE, in_folder, written
+from cli.test_admin_command import Shell
+
+from bench import _history as history
+from loadmanager import cli
+from loadmanager.cli.admin.times import clock
+from loadmanager.engine.history.records import BrokerLoad, BundleLoad
+from loadmanager.engine.load.reports import ResourceUsage
+from loadmanager.kit.system.clock import SystemClock
+
+BROKERS = ("b0", "b1")
+EDGES = [f"0x{number:x}0000000" for number in range(16)] + ["0xffffffff"]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """40 minutes of two brokers at 40 %, each with eight bundles of one tenant that are alike."""
+    for at, broker in enumerate(BROKERS):
+        minutes = range(1, 41)
+        loads = [history.broker_load(minute, broker, 0.4) for minute in minutes]
+        history.write(tmp_path, "broker_load", broker, loads)
+        bundles = [
+            history.bundle_load(minute, broker, f"t{at}/n/{low}_{high}", 50.0)
+            for minute in minutes
+            for low, high in list(zip(EDGES, EDGES[1:], strict=False))[8 * at : 8 * at + 8]
+        ]
+        history.write(tmp_path, "bundle_load", broker, bundles)
+    return tmp_path
+
+
+def asked(root: Path, *words: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """The answer for programs."""
+    assert cli.main(["what-if", str(root), *words, "--json"]) == 0
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)[history.DATE]
+    return answer
+
+
+def test_a_lost_broker(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One broker does the work of two, at 80 %; of three halves more it cannot."""
+    answer = asked(root, "--without", "b1", capsys=capsys)
+    assert answer["asItWas"]["mean"] == pytest.approx(40, abs=2)
+    assert answer["changed"]["mean"] == pytest.approx(80, abs=4)
+    assert (answer["changed"]["brokers"], answer["changed"]["enough"]) == (1, True)
+    assert answer["fewest"] is None
+    answer = asked(root, "--without", "b1", "--times", "1.5", capsys=capsys)
+    assert answer["changed"]["undone"] > 0
+
+
+def test_the_fewest_and_what_they_cost(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Twice the traffic of one tenant: 120 % of a broker."""
+    words = ["what-if", str(root), "--tenant", "t0=2", "--fewest", "--price", "0.5"]
+    assert cli.main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].startswith("t0 × 2 ")
+    assert "2 brokers are the fewest that are enough" in lines
+    assert "the fewest: 2 brokers cost 24.00 a day" in lines
+    assert "replayed with the settings that were in force" in "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), "nothing is different: give --without, --add, --times, --tenant or --fewest"),
+        (("--without", "b7"), "no broker b7 on this day; there are b0, b1"),
+        (("--tenant", "x=2"), "no tenant x on this day; there are t0, t1"),
+        (("--tenant", "t0"), "t0: TENANT=TIMES is expected"),
+        (("--tenant", "t0=nan"), "t0=nan: TENANT=TIMES is expected"),
+        (("--times", "-1"), "--times"),
+        (("--without", "b0", "--without", "b1"), "no broker is left"),
+        (("--add", "1", "--try", "Nobody"), "one of AvgShedder"),
+    ],
+)
+def test_what_cannot_be_asked(
+    root: Path, words: tuple[str, ...], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is said what is wrong, and what there is."""
+    assert cli.main(["what-if", str(root), *words]) == 2
+    assert expected in capsys.readouterr().err
+
+
+async def test_of_a_running_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the loads that its brokers recorded; of a young one, its last loads count for an hour."""
+    then = SystemClock().now_ms() - 120 * MINUTE
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        status, _, error = await shell.run("what-if", "--add", "1", "--until", "1d")
+        assert (status, "no broker has recorded loads between" in error) == (1, True)
+        for index in range(2):
+            await written(served, index, *_loads(served.broker_id(index), then, index))
+        lost = served.broker_id(1)
+        words = ("what-if", "--without", lost, "--until", clock(then).replace(" ", "T"))
+        status, out, error = await shell.run(*words)
+        assert (status, error) == (0, "")
+        assert out.startswith("AN HOUR OF THE LOAD AT ")
+        assert f"without {lost}" in out
+        answer = await shell.json(*words)
+        assert answer["changed"]["mean"] == pytest.approx(80, abs=4)
+        assert (await shell.run("what-if", "--until", words[-1]))[0] == 2
+        assert (
+            await shell.run("what-if", "--add", "1", "--since", words[-1], "--until", words[-1])
+        )[0] == 2
+
+
+def _loads(broker: str, ts: int, number: int) -> list[BrokerLoad | BundleLoad]:
+    """A broker at 40 % with eight bundles that are alike."""
+    nothing, cpu = ResourceUsage(usage=0, limit=100), ResourceUsage(usage=40, limit=100)
+    resources: dict[str, Any] = dict.fromkeys(
+        ("memory", "direct_memory", "bandwidth_in", "bandwidth_out"), nothing
+    )
+    head: dict[str, Any] = {"ts": ts, "broker": broker, "interval_ms": MINUTE}
+    return [
+        BrokerLoad(usage=0.4, cpu=cpu, **resources, **head),
+        *(
+            BundleLoad(bundle=f"t{number}/n/{low}_{high}", msg_throughput_in=1e6, **head)
+            for low, high in list(zip(EDGES, EDGES[1:], strict=False))[:8]
+        ),
+    ]
