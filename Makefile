@@ -12,6 +12,9 @@ PIP = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constr
 # One more than there are cores: many tests wait for processes that they started.
 WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
+# Tests start hundreds of processes: each of them would compile our modules again, where this is set.
+export PYTHONDONTWRITEBYTECODE :=
+
 # What `make matrix` looks for; each as pythonX.Y or among pyenv's versions.
 PYTHONS := 3.11 3.12 3.13 3.14
 
@@ -99,7 +102,7 @@ lint: install
 	$(BIN)/lint-imports --no-cache
 
 test: lint
-	$(BIN)/pytest --numprocesses $(WORKERS)
+	$(BIN)/pytest --numprocesses $(WORKERS) --durations 20
 
 # Differences are listed in tests/clients/differences.py; any other one fails.
 test-clients: install
