@@ -28,6 +28,7 @@ from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.sampler import OwnTraffic, Sampler
 from loadmanager.kit.tasks import LoopBusy, Scope, every, guarded
+from loadmanager.leader.plugins import warn_of_left_out
 from loadmanager.member import compose
 from loadmanager.member.extensible import ExtensibleManager
 from loadmanager.member.ownership.ownership import OPEN_TIMEOUT_S
@@ -137,6 +138,7 @@ class Member(Generic[State]):
         self, store: Store, clock: Clock, sampler: Callable[[OwnTraffic], Sampler]
     ) -> None:
         self._exits.callback(speak(lines_of_shards))
+        warn_of_left_out()
         self._scope = await self._exits.enter_async_context(Scope("member"))
         self._exits.callback(self._scope.cancel)
         manager = self._compose(store, clock, sampler)

@@ -1,4 +1,6 @@
-"""A shedder and a placement rule with settings and memory of their own, and a split algorithm."""
+"""A shedder and a placement rule with settings and memory of their own, a split algorithm and a
+merge rule.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from loadmanager.engine.bundles.ranges import BundleRange
-from loadmanager.engine.load.reports import BundleData
+from loadmanager.engine.load.reports import BundleData, NamespaceBundleStats
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.selection import sheddable
 from loadmanager.engine.strategies.splitting.algorithms import FlowLimits, HashedTopic
+from loadmanager.engine.strategies.splitting.merging import MergeSettings
+from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.engine.strategies.strategy import PlacementRule, Shed, Shedder, Tries
 from loadmanager.kit.conf import conf
 
 LOADMANAGER_CONTRACT = 1
-"""The version of the contract of strategies that this is written for."""
+"""The version of the contract of plug-ins that this is written for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,3 +126,14 @@ def hottest_alone(
         return ()
     hottest = max(topics.values(), key=lambda topic: (topic.rate, -topic.hash)).hash
     return [place for place in (hottest, hottest + 1) if span.lower < place < span.upper]
+
+
+def few_clients(
+    left: NamespaceBundleStats,
+    right: NamespaceBundleStats,
+    splits: SplitSettings,
+    merges: MergeSettings,
+) -> bool:
+    """Two neighbours are idle while few clients are connected to both together."""
+    clients = sum(each.producer_count + each.consumer_count for each in (left, right))
+    return clients <= merges.fraction * splits.sessions_max
