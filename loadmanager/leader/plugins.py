@@ -290,20 +290,25 @@ def _add_strategy(kind: type[Shedder] | type[PlacementRule], function: str, poin
         strategy = kind(**{"name": point.name, function: loaded})
     if strategy.name != point.name:
         raise ConfigError(f"{point.text} calls itself {strategy.name}")
-    if problem := _problem_of_settings(strategy.settings):
-        raise ConfigError(f"{point.text}: {problem}")
-    if not strategy.tries:
-        strategy = _with_tries(strategy)
     try:
-        registry.register(_checked(strategy))
+        register_strategy(strategy)
     except ConfigError as error:
         raise ConfigError(f"{point.text}: {error}") from None
 
 
-def _checked(strategy: Strategy) -> Strategy:
-    if isinstance(strategy, Shedder):
-        return checked_shedder(strategy)
-    return checked_placement(strategy)
+def register_strategy(strategy: Strategy) -> Strategy:
+    """Register a strategy of a third party; returns it with its answers checked. May be called
+    again. Raises `ConfigError` for keys or a name that others have.
+    """
+    if problem := _problem_of_settings(strategy.settings):
+        raise ConfigError(problem)
+    if not strategy.tries:
+        strategy = _with_tries(strategy)
+    checked = (
+        checked_shedder(strategy) if isinstance(strategy, Shedder) else checked_placement(strategy)
+    )
+    registry.register(checked)
+    return checked
 
 
 def _problem_of_settings(leaf: type | None) -> str:

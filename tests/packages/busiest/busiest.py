@@ -16,7 +16,7 @@ from loadmanager.engine.strategies.shedding.selection import sheddable
 from loadmanager.engine.strategies.splitting.algorithms import FlowLimits, HashedTopic
 from loadmanager.engine.strategies.splitting.merging import MergeSettings
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
-from loadmanager.engine.strategies.strategy import PlacementRule, Shed, Shedder, Tries
+from loadmanager.engine.strategies.strategy import PlacementRule, Shed, Shedder
 from loadmanager.kit.conf import conf
 
 LOADMANAGER_CONTRACT = 1
@@ -32,6 +32,15 @@ class BusiestSettings:
         2,
         "So many cycles in a row a broker must be the busiest",
         minimum=1,
+        maximum=8,
+        dynamic=True,
+    )
+    margin_percent: float = conf(
+        "busiestShedderMarginPercent",
+        20.0,
+        "A broker is too busy with so much more bytes/s than the mean",
+        minimum=5,
+        maximum=100,
         dynamic=True,
     )
 
@@ -46,34 +55,38 @@ class BusiestMemory:
 
 
 def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: BusiestMemory) -> Shed:
-    """Move the largest bundle away from the broker that has been the busiest for long enough."""
-    busiest = min(
-        snapshot.brokers, key=lambda broker: (-snapshot.reports[broker].throughput, broker)
-    )
-    cycles = memory.cycles + 1 if memory.broker == busiest else 1
-    needed = settings.of(BusiestSettings).cycles
-    if cycles < needed:
+    """Move a bundle away from the broker that has been the busiest for long enough: the largest one
+    that does not make another broker the busiest.
+    """
+    own = settings.of(BusiestSettings)
+    loads = {broker: snapshot.reports[broker].throughput for broker in snapshot.brokers}
+    busiest = min(loads, key=lambda broker: (-loads[broker], broker))
+    mean = sum(loads.values()) / len(loads)
+    above = loads[busiest] - mean
+    if above <= mean * own.margin_percent / 100:
+        text = f"{busiest} has {above:.0f} bytes/s more than the mean"
         return Shed(
-            (),
-            (Skip(busiest, "Patience", f"the busiest for {cycles} of {needed} cycles"),),
-            replace(memory, broker=busiest, cycles=cycles),
+            (), (Skip("cluster", "EvenEnough", text),), replace(memory, broker="", cycles=0)
         )
-    largest = list(sheddable(snapshot, busiest, snapshot.by_throughput(busiest)))[:1]
-    unloads = tuple(
-        Unload(
-            bundle,
-            busiest,
-            None,
-            "Busiest",
-            {
-                "cycles": float(cycles),
-                "toPlace": float(len(snapshot.to_place)),
-                "reports": float(memory.reports),
-            },
-        )
-        for bundle, _ in largest
+    cycles = memory.cycles + 1 if memory.broker == busiest else 1
+    waiting = replace(memory, broker=busiest, cycles=cycles)
+    if cycles < own.cycles:
+        text = f"the busiest for {cycles} of {own.cycles} cycles"
+        return Shed((), (Skip(busiest, "Patience", text),), waiting)
+    fitting = (
+        bundle
+        for bundle, load in sheddable(snapshot, busiest, snapshot.by_throughput(busiest))
+        if 0 < load <= above
     )
-    return Shed(unloads, (), BusiestMemory())
+    bundle = next(fitting, None)
+    if bundle is None:
+        return Shed((), (Skip(busiest, "NoBundle", "none is small enough"),), waiting)
+    why = {
+        "cycles": float(cycles),
+        "toPlace": float(len(snapshot.to_place)),
+        "reports": float(memory.reports),
+    }
+    return Shed((Unload(bundle, busiest, None, "Busiest", why),), (), BusiestMemory())
 
 
 def observe(
@@ -112,7 +125,6 @@ SHEDDER = Shedder(
     memory=BusiestMemory,
     settings=BusiestSettings,
     extensible=False,
-    tries=(Tries("busiestShedderCycles", (1, 3), 1, 5, whole=True),),
     fewer_moves="A higher busiestShedderCycles saves such moves.",
 )
 PLACEMENT = PlacementRule(name="FewestBundles", candidates=candidates, memory=int, order=order)
