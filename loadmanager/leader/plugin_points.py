@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ class PlugIn:
     module: str
     text: str
     """The group, the name and the value, for messages."""
-    load: Any
+    load: Callable[[], Any]
     """Imports it. Raises `ConfigError` for whatever that raises, and for another contract."""
 
 

@@ -1,12 +1,13 @@
 """Strategies of third parties: Python entry points in the groups `loadmanager.shedders`,
-`loadmanager.placements`, `loadmanager.splits` and `loadmanager.merges`.
+`loadmanager.placements`, `loadmanager.splits`, `loadmanager.merges` and `loadmanager.load_metrics`.
 
 An entry point's name is the strategy's name in broker.conf. It refers to a `Shedder` or a
 `PlacementRule` of `engine.strategies.strategy`, or to a function, which becomes the `shed` or the
 `candidates` of a strategy without settings and memory; in the group of splits, to a function as in
 `engine.strategies.splitting.algorithms:Algorithm`, in that of merges, as in
-`engine.strategies.splitting.merging:MergeRule`. Strategies may declare keys: whoever reads settings
-reads `own_settings`, which registers them before.
+`engine.strategies.splitting.merging:MergeRule`, and in that of load metrics, to a `LoadMetric`,
+whose name is that of a load which members of a service have a budget for. Strategies may declare
+keys: whoever reads settings reads `own_settings`, which registers them before.
 
 Our own strategies are registered in `engine.strategies.registry`: an entry point exists only in an
 installed package, and `engine` runs in a plain checkout, too.
@@ -19,7 +20,7 @@ choose it, each step that needs it fails with that reason, as if it raised it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any, cast, get_type_hints
@@ -52,8 +53,15 @@ from loadmanager.leader.plugin_points import PlugIn, plug_ins
 
 SHEDDERS_GROUP, PLACEMENTS_GROUP = "loadmanager.shedders", "loadmanager.placements"
 SPLITS_GROUP, MERGES_GROUP = "loadmanager.splits", "loadmanager.merges"
+METRICS_GROUP = "loadmanager.load_metrics"
 log = get_logger("plug-ins")
 
+LoadMetric = Callable[[Any], float]
+"""A `loadmanager.Shard` → how much of this load it is now, 0 or more. Called on the event loop at
+each report, for each shard: it looks at numbers and waits for nothing.
+"""
+LOAD_METRICS: dict[str, LoadMetric] = {}
+"""Name of a load → what measures it."""
 LEFT_OUT: dict[tuple[str, str], str] = {}
 """Group and name → why that plug-in cannot be used."""
 TRIED = 4
@@ -193,6 +201,26 @@ def _add_merge(point: PlugIn) -> None:
     register_merge_rule(point.name, checked_merge(point.name, _function(point)))
 
 
+def _add_metric(point: PlugIn) -> None:
+    if not point.name.isidentifier():
+        raise ConfigError(f"{point.text}: a name has letters, digits and _")
+    if LOAD_METRICS.setdefault(point.name, _checked_metric(point)) is not _checked_metric(point):
+        raise ConfigError(f"{point.text}: there is already another metric with this name")
+
+
+@functools.cache
+def _checked_metric(point: PlugIn) -> LoadMetric:
+    """It, which raises `Exception`s only."""
+    metric = _function(point)
+    return lambda shard: cast(float, _called(point.name, metric, shard))
+
+
+def load_metrics(names: Iterable[str]) -> dict[str, LoadMetric]:
+    """Those of installed packages that measure these loads."""
+    _registered()
+    return {name: LOAD_METRICS[name] for name in sorted(names) if name in LOAD_METRICS}
+
+
 def _function(point: PlugIn) -> Any:
     loaded = point.load()
     if not callable(loaded):
@@ -215,7 +243,7 @@ def _stand_in(point: PlugIn, why: str) -> None:
             registry.register(PlacementRule(name=point.name, candidates=fail))
         elif point.group == SPLITS_GROUP:
             register_algorithm(point.name, fail)
-        else:
+        elif point.group == MERGES_GROUP:
             register_merge_rule(point.name, fail)
 
 
@@ -341,6 +369,7 @@ _GROUPS: dict[str, Callable[[PlugIn], None]] = {
     PLACEMENTS_GROUP: functools.partial(_add_strategy, PlacementRule, "candidates"),
     SPLITS_GROUP: _add_split,
     MERGES_GROUP: _add_merge,
+    METRICS_GROUP: _add_metric,
 }
 """Group → what registers one of its plug-ins. Raises `ConfigError` if that cannot be used."""
 

@@ -295,8 +295,10 @@ def test_workers_of_a_tournament_know_the_strategies(installed: Path, tmp_path: 
     """Each is a process of its own."""
     made = make_day(1, DaySize(brokers=3, bundles=12, minutes=90, events=False))
     day = tmp_path / "day.npz"
-    day.write_bytes(dump(replace(made, carried=np.full((90, 12), 1e8, np.float32))))
+    loads = np.linspace(0, 2e8, 12, dtype=np.float32)
+    day.write_bytes(dump(replace(made, carried=np.tile(loads, (90, 1)))))
     keys = {"loadBalancerLoadSheddingStrategy": "BusiestShedder", "busiestShedderCycles": "1"}
+    keys["busiestShedderMarginPercent"] = "5"
     code = "import sys; from loadmanager.lab.tournament import _played as play, program; "
     code += "print(play(*sys.argv[1:], program()))"
     played = subprocess.run(
@@ -405,6 +407,46 @@ def test_it_may_bring_a_merge_rule(installed: Path) -> None:
     module = installed / "busiest.py"
     module.write_text(module.read_text().replace("return clients <=", "return clients or"))
     assert "a bool is expected" in program(installed, code).stderr
+
+
+METRIC = """
+import asyncio
+from loadmanager.testing import cluster, virtual
+
+class Rooms:
+    async def open(self, shard): return {}
+    async def close(self, shard, state): pass
+
+class Counting(Rooms):
+    def load(self, shard): return {"users": 5.0}
+
+def used(member):
+    usage = member._host.usage()
+    return round(usage.memory_used_bytes / usage.memory_limit_bytes, 3)
+
+@virtual
+async def serve(service):
+    async with cluster(service, members=1, shards=4, budgets={"users": 8}) as members:
+        member = members[0].member
+        with member.own("kitchen"), member.own("garden"):
+            print(used(member), sum(each.msg_throughput_in > 0
+                                    for each in member._host.bundle_stats().values()))
+
+serve(Rooms)
+serve(Counting)
+"""
+
+
+def test_it_may_bring_a_load_metric(installed: Path) -> None:
+    """A member with a budget for it is as busy as it says, unless the service says another thing;
+    where it fails, nothing else does.
+    """
+    assert program(installed, METRIC).stdout.splitlines() == ["0.25 2", "2.5 4"]
+    module = installed / "busiest.py"
+    module.write_text(module.read_text().replace("float(shard.users)", "shard.number_of_users"))
+    done = program(installed, METRIC)
+    assert done.stdout.splitlines() == ["0.0 0", "2.5 4"]
+    assert "the load metric users" in done.stderr
 
 
 def test_another_version_of_the_contract_is_refused(installed: Path) -> None:

@@ -1,12 +1,14 @@
-"""A shedder and a placement rule with settings and memory of their own, a split algorithm and a
-merge rule.
+"""A shedder and a placement rule with settings and memory of their own, a split algorithm, a merge
+rule and a load metric.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from loadmanager import Shard
 from loadmanager.engine.bundles.ranges import BundleRange
 from loadmanager.engine.load.reports import BundleData, NamespaceBundleStats
 from loadmanager.engine.load.snapshot import ClusterSnapshot
@@ -149,3 +151,8 @@ def few_clients(
     """Two neighbours are idle while few clients are connected to both together."""
     clients = sum(each.producer_count + each.consumer_count for each in (left, right))
     return clients <= merges.fraction * splits.sessions_max
+
+
+def users(shard: Shard[Any]) -> float:
+    """How many are inside a shard now."""
+    return float(shard.users)
