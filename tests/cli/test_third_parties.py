@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cli.packaged import PACKAGE, install
 from cli.piped import piped
 
 from loadmanager.engine.strategies import registry
@@ -24,7 +23,6 @@ from loadmanager.lab.day_files import dump
 from loadmanager.lab.days import DaySize, make_day
 from loadmanager.leader import plugins
 
-PACKAGE = Path(__file__).parents[1] / "packages" / "busiest"
 ROOT = PACKAGE.parents[2]
 CHOSEN = (
     "--set",
@@ -55,19 +53,7 @@ def line(minute: int, **fields: object) -> dict[str, Any]:
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """A directory with the package as an installer leaves it there."""
-    project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
-    for module in PACKAGE.glob("*.py"):
-        shutil.copy(module, tmp_path)
-    info = tmp_path / f"{project['name']}-{project['version']}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
-    groups = [
-        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in names.items())
-        for group, names in project["entry-points"].items()
-    ]
-    (info / "entry_points.txt").write_text("\n".join(groups))
+    install(tmp_path)
     return tmp_path
 
 
