@@ -334,7 +334,9 @@ def program(installed: Path, code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_settings_know_it_whoever_reads_them_first(installed: Path) -> None:
-    """A host of its own loads settings before it runs a broker: its keys are no unknown ones."""
+    """A host of its own loads settings before it runs a broker: its keys are no unknown ones. A
+    tournament searches them by their ranges.
+    """
     done = program(
         installed,
         "from loadmanager.broker import settings;"
@@ -342,9 +344,14 @@ def test_settings_know_it_whoever_reads_them_first(installed: Path) -> None:
         "read = settings.KEYS.load(None, {'loadBalancerLoadSheddingStrategy': 'BusiestShedder',"
         " 'busiestShedderCycles': '3', 'defaultNamespaceBundleSplitAlgorithm': 'hottest_alone'});"
         "import busiest;"
-        "print(read.unknown, read.leaf(StrategySettings).of(busiest.BusiestSettings).cycles)",
+        "print(read.unknown, read.leaf(StrategySettings).of(busiest.BusiestSettings).cycles);"
+        "from loadmanager.lab import candidates;"
+        "print(*candidates.grid(['BusiestShedder'])[-1].split(',')[1:])",
     )
-    assert done.stdout.strip() == "() 3", done.stderr
+    assert done.stdout.splitlines() == [
+        "() 3",
+        "busiestShedderCycles=8 busiestShedderMarginPercent=100",
+    ], done.stderr
 
 
 def test_a_member_of_a_service_sheds_by_it(installed: Path) -> None:
