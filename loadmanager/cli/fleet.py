@@ -13,7 +13,6 @@ import click
 
 from loadmanager.cli.options import FILE, Command, CommandGroup, log_format
 from loadmanager.kit.errors import ConfigError
-from loadmanager.leader.plugins import register_plugins
 from loadmanager.steer.commands import one_snapshot, restore, restore_when_silent
 from loadmanager.steer.compose import FleetOptions
 from loadmanager.steer.process import run_fleet
@@ -97,7 +96,6 @@ def command(
     log_format: str | None,
 ) -> int:
     """Watch Pulsar clusters, say what to move and why, and move it when allowed to."""
-    register_plugins()
     given = {"pulsar": pulsar, "tokenFile": token_file, "mode": mode}
     values = {key: text for key, text in given.items() if text is not None}
     for pair in overrides:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from loadmanager.kit.logger import get_logger
+from loadmanager.leader.plugins import LoadMetric
 from loadmanager.sharding.shards import Service, Shard
 
 T = TypeVar("T")
@@ -14,10 +15,17 @@ log = get_logger("member")
 
 
 class ExtraHooks:
-    """Calls them. `served`: whether a bundle is served here now."""
+    """Calls them. `served`: whether a bundle is served here now. `metrics`: name of a load → what
+    measures it, of a plug-in.
+    """
 
-    def __init__(self, service: Service[Any], served: Callable[[str], bool]) -> None:
-        self._service, self._served = service, served
+    def __init__(
+        self,
+        service: Service[Any],
+        served: Callable[[str], bool],
+        metrics: Mapping[str, LoadMetric],
+    ) -> None:
+        self._service, self._served, self._metrics = service, served, metrics
         self._prepared: dict[str, Shard[Any]] = {}
         """Bundle → the shard that may come here."""
         self._failed: set[str] = set()
@@ -52,16 +60,26 @@ class ExtraHooks:
 
     def costs(self, shards: Mapping[str, Shard[Any]]) -> dict[str, float]:
         """Bundle → what it costs to move it now, as the service says; nothing if that fails."""
-        return self._answers("cost", shards, float)
+        return self._answers("cost", getattr(self._service, "cost", None), shards, float)
 
     def loads(self, shards: Mapping[str, Shard[Any]]) -> dict[str, dict[str, float]]:
-        """Bundle → name → load, as the service says; nothing if that fails."""
-        return self._answers("load", shards, _numbers)
+        """Bundle → name → load, as the service says, else as a plug-in measures it; nothing if that
+        fails.
+        """
+        loads = self._answers("load", getattr(self._service, "load", None), shards, _numbers)
+        for name, metric in self._metrics.items():
+            hook = f"the load metric {name}"
+            for bundle, amount in self._answers(hook, metric, shards, _number).items():
+                loads.setdefault(bundle, {}).setdefault(name, amount)
+        return loads
 
     def _answers(
-        self, hook: str, shards: Mapping[str, Shard[Any]], read: Callable[[Any], T]
+        self,
+        hook: str,
+        ask: Callable[[Shard[Any]], Any] | None,
+        shards: Mapping[str, Shard[Any]],
+        read: Callable[[Any], T],
     ) -> dict[str, T]:
-        ask: Callable[[Shard[Any]], object] | None = getattr(self._service, hook, None)
         answers: dict[str, T] = {}
         if ask is None:
             return answers
@@ -76,7 +94,11 @@ class ExtraHooks:
 
 
 def _numbers(said: Mapping[str, float]) -> dict[str, float]:
-    numbers = {str(name): float(value) for name, value in said.items()}
-    if not all(0 <= value < float("inf") for value in numbers.values()):
-        raise ValueError(f"a load is a number of 0 or more: {numbers}")
-    return numbers
+    return {str(name): _number(value) for name, value in said.items()}
+
+
+def _number(said: float) -> float:
+    number = float(said)
+    if not 0 <= number < float("inf"):
+        raise ValueError(f"a load is a number of 0 or more, not {number}")
+    return number

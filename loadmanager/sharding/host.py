@@ -11,6 +11,7 @@ from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.tasks import sleep
+from loadmanager.leader.plugins import load_metrics
 from loadmanager.member.ports.hosting import HostUsage, TopicTraffic
 from loadmanager.sharding.extra_hooks import ExtraHooks
 from loadmanager.sharding.shards import Service, Shard
@@ -48,7 +49,7 @@ class ShardHost:
         self._served, self._proven = served, proven
         self.shards: dict[str, Shard[Any]] = {}
         """Bundle → its open shard."""
-        self.extra = ExtraHooks(service, served)
+        self.extra = ExtraHooks(service, served, load_metrics(budgets))
         self._opening: set[Shard[Any]] = set()
         """Those for which the service's `open` is under way."""
         self._closing: dict[tuple[str, int], Shard[Any]] = {}

@@ -28,6 +28,7 @@ from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.sampler import OwnTraffic, Sampler
 from loadmanager.kit.tasks import LoopBusy, Scope, every, guarded
+from loadmanager.leader.plugins import warn_of_left_out
 from loadmanager.member import compose
 from loadmanager.member.extensible import ExtensibleManager
 from loadmanager.member.ownership.ownership import OPEN_TIMEOUT_S
@@ -68,7 +69,7 @@ class Member(Generic[State]):
       somebody asks for one of its keys. All members must say the same.
     - `budgets`: name of a load → how much of it this member takes. The member is as busy as the
       budget that is used most, or its CPU. `requests` is what `own` counts, a second; others are
-      what the service's `load` says.
+      what the service's `load` says, or an installed package measures (`loadmanager.load_metrics`).
     - `settings`: keys of broker.conf that concern a member.
 
     A hook of the service that takes too long is given up: `open` after 60 s, `close` after 10 s.
@@ -137,6 +138,7 @@ class Member(Generic[State]):
         self, store: Store, clock: Clock, sampler: Callable[[OwnTraffic], Sampler]
     ) -> None:
         self._exits.callback(speak(lines_of_shards))
+        warn_of_left_out()
         self._scope = await self._exits.enter_async_context(Scope("member"))
         self._exits.callback(self._scope.cancel)
         manager = self._compose(store, clock, sampler)

@@ -31,6 +31,7 @@ STRATEGIES = StrategySettings(
     shedder="BalancedShedder", distribute_evenly=False, grace_period_minutes=0
 )
 EACH_BYTES, EACH_CLIENTS = 1e6, 3.0
+LATER_MINUTES = 15
 
 
 class Scene:
@@ -258,11 +259,15 @@ async def test_it_is_paused_and_stopped() -> None:
 
 
 def hours(now_ms: int) -> PlanLimits:
-    """The minute in which we are, as the hours of a plan."""
-    begins, ends = (
-        f"{at // 60 % 24:02}:{at % 60:02}" for at in (now_ms // 60_000 + n for n in (0, 1))
-    )
-    return PlanLimits(windows=(f"{begins}-{ends}",))
+    """The minute in which we are, and one a quarter of an hour later, as the hours of a plan."""
+    minute = now_ms // 60_000
+    begins = (minute, minute + LATER_MINUTES)
+    return PlanLimits(windows=tuple(f"{clock(at)}-{clock(at + 1)}" for at in begins))
+
+
+def clock(minute: int) -> str:
+    """The time of the day, UTC."""
+    return f"{minute // 60 % 24:02}:{minute % 60:02}"
 
 
 def until(now_ms: int) -> PlanLimits:
@@ -288,9 +293,9 @@ async def test_moves_that_wait_are_not_made_when_the_time_is_over(
         assert COUNT - len(scene.owned(1)) == made < AT_ONCE
         shown = scene.goals.goal(order.id)
         if limits.windows:
-            assert shown.waits == Reason("OutsideWindows", limits.windows[0])
+            assert shown.waits == Reason("OutsideWindows", ", ".join(limits.windows))
             scene.led.move_settings.set(MoveSettings(warm_up_s=0, per_minute_max=-1))
-            await asyncio.sleep(86_400 - 665 - 60)
+            await asyncio.sleep(60 * LATER_MINUTES - 665 - 60)
             await scene.report()
             assert (await scene.run(order.id)).ended == REACHED
         else:

@@ -17,6 +17,7 @@ from loadmanager.kit.errors import ConfigError
 from loadmanager.kit.settings import Settings
 from loadmanager.kit.system.settings import SamplerSettings
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
+from loadmanager.leader import plugins
 from loadmanager.member.settings import BrokerSettings
 
 PART = "configuration"
@@ -36,6 +37,7 @@ def check(
             advice = "mend it: no broker starts with it"
             yield problem(PART, ", ".join(bad.names), bad.text, advice)
     yield from _given(settings)
+    yield from _plug_ins(settings)
     access = settings.leaf(AccessSettings)
     if access.open and not access.authentication:
         yield warning(
@@ -69,6 +71,17 @@ def _given(settings: Settings) -> Iterator[Diagnosis]:
         if values.get(name) != defaults.get(name):
             text = f"{values.get(name)} has no effect: {reason}"
             yield warning(PART, name, text, "remove it, so that nobody relies on it")
+
+
+def _plug_ins(settings: Settings) -> Iterator[Diagnosis]:
+    """Those that cannot be used: a problem where settings choose one."""
+    chosen = {registry.short_name(text) for text in settings.given.values()}
+    for (group, name), why in plugins.left_out().items():
+        if name in chosen:
+            advice = "mend it, or choose another one: all that it is to decide fails"
+            yield problem(PART, name, why, advice)
+        else:
+            yield warning(PART, name or group, why, "mend or remove it; nothing else is affected")
 
 
 def _strategies(settings: Settings) -> Iterator[Diagnosis]:
