@@ -12,7 +12,7 @@ PIP = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constr
 # One more than there are cores: many tests wait for processes that they started.
 WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
-# Tests start hundreds of processes. Where this is set, each of them would compile our modules again.
+# Tests start hundreds of processes: where this is set, each would compile our modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
 # What `make matrix` looks for; each as pythonX.Y or among pyenv's versions.
