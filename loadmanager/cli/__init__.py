@@ -20,7 +20,7 @@ from loadmanager import __doc__ as description
 from loadmanager import __version__
 from loadmanager.cli.options import CommandGroup
 from loadmanager.kit.errors import BadInputError, ConfigError, OperationalError
-from loadmanager.kit.system.ending import end_at_once
+from loadmanager.kit.system.first_signals import SERVICES
 from loadmanager.kit.system.parent import stop_with_parent
 
 COMMANDS = {
@@ -45,8 +45,6 @@ when its command runs, because imports take time.
 """
 
 
-SERVICES = ("standalone", "broker", "fleet")
-"""They may run without a standard output."""
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
@@ -93,10 +91,10 @@ def build() -> click.Group:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command, or print the help without one; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if argv is None and arguments[:1] and arguments[0] in SERVICES:
-        end_at_once()
-        if "--stop-with-parent" in arguments:  # before anything that may hang
-            stop_with_parent()
+    service = argv is None and arguments[:1] and arguments[0] in SERVICES
+    if service and "--stop-with-parent" in arguments:  # before anything that may hang
+        stop_with_parent()
+    # A service may run without a standard output.
     if sys.stdout is None and arguments[:1] and arguments[0] not in SERVICES:
         return _unwritable("it is closed")
     root = build()
