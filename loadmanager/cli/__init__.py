@@ -28,6 +28,7 @@ COMMANDS = {
     "demo": "Show a cluster that balances a skewed load, and say what to look at.",
     "broker": "Run one broker in the foreground.",
     "fleet": "Watch Pulsar clusters, say what to move and why, and move it when allowed to.",
+    "initialize-cluster-metadata": "Make the first namespaces of a new cluster.",
     "config": "Check a broker.conf, or print one.",
     "admin": "Look at a running cluster and change it.",
     "doctor": "Say what is wrong with this host, its cluster and the settings, and what to do.",

@@ -11,15 +11,17 @@ import click
 
 from loadmanager.broker.settings import KEYS
 from loadmanager.cli.admin import contexts
+from loadmanager.cli.admin.asking import OWN
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import CREDENTIALS, URL, client
 from loadmanager.cli.doctor import asking, cluster, configuration, here, host, zookeeper
 from loadmanager.cli.doctor.findings import Diagnosis, Severity, ordered, problem
 from loadmanager.cli.options import FILE, Command, overrides
 from loadmanager.cli.terminal import show, table
-from loadmanager.kit.errors import ConfigError
+from loadmanager.kit.errors import ConfigError, LoadManagerError
 from loadmanager.kit.files.properties import read_properties
 from loadmanager.kit.settings import HIDDEN, Settings
+from loadmanager.kit.zookeeper.ensemble import ServerShown, read
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 
 EXAMPLES = """examples:
@@ -133,8 +135,18 @@ def _cluster(admin: AdminClient, machine: host.Host, *, timeout_s: float) -> Ite
         return
     yield from configuration.check(settings, len(answers.brokers), hidden)
     store = settings.leaf(ZooKeeperSettings)
-    servers = zookeeper.read(store.hosts, timeout_s)
+    servers = _servers(admin, store.hosts, timeout_s)
     yield from zookeeper.check(servers, store.session_timeout_ms)
+
+
+def _servers(admin: AdminClient, hosts: str, timeout_s: float) -> list[ServerShown]:
+    """The servers as a broker reaches them: this host may not. Brokers of version 0.3.0 cannot be
+    asked; then this host asks.
+    """
+    try:
+        return admin.get(f"{OWN}/ensemble", list[ServerShown])
+    except LoadManagerError:
+        return read(hosts, timeout_s)
 
 
 def _document(findings: list[Diagnosis]) -> dict[str, object]:
