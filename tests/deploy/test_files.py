@@ -127,7 +127,30 @@ def test_the_commands_of_the_images() -> None:
     exposed = next(rest for name, rest in instructions if name == "EXPOSE")
     assert exposed.split() == [str(broker.broker_port), str(broker.web_port)]
     health = next(rest for name, rest in instructions if name == "HEALTHCHECK")
-    assert f"http://localhost:{broker.web_port}/admin/v2/brokers/ready" in health
+    assert f"/dev/tcp/127.0.0.1/{broker.web_port} " in health
+    assert "GET /admin/v2/brokers/ready" in health
+
+
+def test_sigterm_ends_a_container_from_its_first_moment_on() -> None:
+    """Its first process is an init: the kernel drops a signal that the first one does not heed."""
+    for name, rest in _instructions():
+        if name == "ENTRYPOINT":
+            assert json.loads(rest) == ["tini", "--", "loadmanager"]
+    for pod in (_pod("brokers.yaml"), _pod("analysis.yaml"), _pod("fleet/fleet.yaml")):
+        assert "command" not in pod["containers"][0]
+
+
+def test_health_checks_cost_nothing() -> None:
+    """No Java and no Python starts every few seconds; what starts slowly has the time for it."""
+    checks = [rest for name, rest in _instructions() if name == "HEALTHCHECK"]
+    for service in SERVICES.values():
+        if "start_period" in (check := service.get("healthcheck", {})):
+            checks.append(str(check))
+            assert check["test"][:3] == ["CMD", "bash", "-c"]
+    assert len(checks) == 4
+    for check in checks:
+        assert "python" not in check
+        assert "zkServer" not in check
 
 
 def test_docker_compose_is_valid() -> None:
@@ -167,13 +190,24 @@ def test_the_brokers_of_docker_compose(name: str) -> None:
         re.fullmatch(r"127\.0\.0\.1:(\d+):(\d+)", port).groups() for port in service["ports"]
     )
     outside = [text for text in broker.advertised_listeners if text.startswith("outside:")]
-    ports = {"pulsar": broker.bind_addresses[0].rpartition(":")[2], "http": str(broker.web_port)}
+    bound = [text for text in broker.bind_addresses if text.startswith("outside:")]
+    ports = {text.split(":")[1]: text.rpartition(":")[2] for text in bound}
     assert {text.rpartition(":")[2] for text in outside} == published.keys()
     for text in outside:
         kind, port = text.split(":")[1], text.rpartition(":")[2]
         assert published[port] == ports[kind]
     assert float(service["stop_grace_period"].removesuffix("s")) > broker.shutdown_timeout_ms / 1000
     assert len(BROKERS) == 3
+
+
+def test_a_new_cluster_of_docker_compose_has_a_namespace() -> None:
+    """It is made before the first broker starts, in the store of the brokers."""
+    service = SERVICES["initialize"]
+    options = command_lines.check(service["command"])
+    assert str(options["config"]) == "/etc/loadmanager/broker.conf"
+    assert "./deploy/compose.conf:/etc/loadmanager/broker.conf:ro" in service["volumes"]
+    waits = {"initialize": {"condition": "service_completed_successfully"}}
+    assert all(SERVICES[name]["depends_on"] == waits for name in BROKERS)
 
 
 def test_the_night_of_docker_compose() -> None:

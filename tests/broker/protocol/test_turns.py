@@ -44,7 +44,7 @@ def test_what_is_spawned_is_a_coroutine() -> None:
     async def work() -> None:
         return None
 
-    turns = Busy().server.turns
+    turns = Busy().server.serving.turns
     working = work()
     stepped = turns.in_turns(working, turns.party(None))
     assert inspect.iscoroutine(stepped)
