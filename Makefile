@@ -20,7 +20,7 @@ PYTHONS := 3.11 3.12 3.13 3.14
 
 .PHONY: help install install-run install-analysis run demo analyze page fast test test-clients \
 	test-pulsar test-oracle test-oracle-vectors lint coverage mutants matrix dist sbom docs bench \
-	proto broker-conf clean
+	proto broker-conf manifests clean
 .DEFAULT_GOAL := help
 
 help:
@@ -41,6 +41,8 @@ help:
 	@echo "make mutants      how many edits of engine/strategies its tests notice (a sample)"
 	@echo "make matrix       core tests and a running cluster on each Python of $(PYTHONS) found here"
 	@echo "make broker-conf  write config/broker.conf from the settings in the code"
+	@echo "make manifests    write what deploy/kubernetes/monitoring repeats of deploy/alerts.yml and"
+	@echo "                  the dashboard"
 	@echo "make demo         a cluster under a skewed load that balances itself, and its page;"
 	@echo "                  Ctrl-C ends it"
 	@echo "make page         build the page at /ui from ui/ into the package (needs Node and npm)"
@@ -174,6 +176,10 @@ proto: install
 	$(BIN)/pip install --quiet --disable-pip-version-check grpcio-tools mypy-protobuf
 	cd loadmanager/broker/wire && PATH="$(CURDIR)/$(BIN):$$PATH" \
 		$(CURDIR)/$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --mypy_out=. pulsar.proto
+
+# The PrometheusRule and the dashboard of deploy/kubernetes/monitoring.
+manifests:
+	$(PYTHON) deploy/generate.py
 
 broker-conf: install
 	$(BIN)/loadmanager config template > config/broker.conf

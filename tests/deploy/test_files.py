@@ -35,11 +35,15 @@ KUBERNETES = DEPLOY / "kubernetes"
 SYSTEMD = DEPLOY / "systemd"
 BIN = Path(sys.executable).parent
 EXPOSURE_MAX = 3.0
+FOLDERS = [
+    KUBERNETES,
+    *(KUBERNETES / name for name in ("monitoring", "fleet", "monitoring-fleet")),
+]
 MANIFESTS = sorted(
     path
-    for folder in (KUBERNETES, KUBERNETES / "fleet")
+    for folder in FOLDERS
     for path in folder.glob("*.yaml")
-    if path.name != "kustomization.yaml"
+    if path.name not in ("kustomization.yaml", "pod-monitor.yaml", "rules.yaml")  # not Kubernetes's
 )
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -241,9 +245,9 @@ def test_manifests_are_valid(file: Path) -> None:
 
 def test_kustomizations_name_what_is_there() -> None:
     """Each resource and file exists, and none is left out."""
-    for folder in (KUBERNETES, KUBERNETES / "monitoring", KUBERNETES / "fleet"):
+    for folder in FOLDERS:
         (document,) = _documents(folder / "kustomization.yaml")
-        named = set(document["resources"])
+        named = {each for each in document["resources"] if not each.startswith("..")}
         for generator in document.get("configMapGenerator", []):
             assert all((folder / file).exists() for file in generator["files"])
         there = {path.name for path in folder.glob("*.yaml")} - {"kustomization.yaml"}
@@ -254,7 +258,7 @@ def test_kustomizations_name_what_is_there() -> None:
 def _pod(name: str) -> dict[str, Any]:
     kinds = {document["kind"]: document for document in _documents(KUBERNETES / name)}
     pods = kinds.get("StatefulSet") or kinds.get("Deployment")
-    spec = (pods or kinds["CronJob"]["spec"]["jobTemplate"])["spec"]["template"]
+    spec = (pods or kinds.get("Job") or kinds["CronJob"]["spec"]["jobTemplate"])["spec"]["template"]
     return dict(spec["spec"])
 
 
@@ -290,6 +294,14 @@ def test_the_analysis_of_kubernetes() -> None:
     command_lines.check(container["args"])
 
 
+def test_a_new_cluster_of_kubernetes_has_a_namespace() -> None:
+    """Its job's command is ours, with the file of the brokers."""
+    pod = _pod("initialize.yaml")
+    (container,) = pod["containers"]
+    assert str(command_lines.check(container["args"])["config"]) == "/etc/loadmanager/broker.conf"
+    assert pod["volumes"][0]["configMap"] == {"name": "loadmanager"}
+
+
 def test_the_daemon_of_kubernetes() -> None:
     """Its command and its file are ours; it is asked in its pod, where the image looks, too."""
     (container,) = _pod("fleet/fleet.yaml")["containers"]
@@ -301,7 +313,7 @@ def test_the_daemon_of_kubernetes() -> None:
 
 def test_labels_and_ports_agree() -> None:
     """What services, budgets, policies and the monitor select is there, with these ports."""
-    labels = {"loadmanager-broker", "loadmanager-analysis", "loadmanager-fleet"}
+    labels = {f"loadmanager-{each}" for each in ("broker", "analysis", "fleet", "initialize")}
     ports = {"pulsar", "http", 6650, 8080}
     for file in KUBERNETES.rglob("*.yaml"):
         for document in _documents(file):

@@ -199,7 +199,8 @@ def test_the_overlay_of_kubernetes(credentials: Path, tmp_path: Path) -> None:
     (words,) = command_lines.simple_commands(script)
     assert command_lines.check(words[1:])["until_restart"]
     monitor = subprocess.check_output(["kubectl", "kustomize", folder / "monitoring"], text=True)
-    (endpoint,) = yaml.safe_load(monitor)["spec"]["podMetricsEndpoints"]
+    kinds = {document["kind"]: document for document in yaml.safe_load_all(monitor)}
+    (endpoint,) = kinds["PodMonitor"]["spec"]["podMetricsEndpoints"]
     assert endpoint["scheme"] == "https"
     assert found["Secret loadmanager"]["metadata"]["name"] == "loadmanager-monitoring"
     keys = {
