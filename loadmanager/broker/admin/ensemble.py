@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from aiohttp import web
 
@@ -31,6 +32,16 @@ class EnsembleRoutes:
         """The mode and latencies of each ZooKeeper server in `metadataStoreUrl`, or why it does not
         answer.
         """
-        hosts = ZooKeeperSettings(url=self._use.settings()["metadataStoreUrl"]).hosts
         async with self._asking:  # one after the other: a thread for each server
-            return shown(await asyncio.to_thread(read, hosts, TIMEOUT_S))
+            return shown(await asyncio.to_thread(_read, self._use.settings()))
+
+
+def _read(texts: Mapping[str, str]) -> list[ServerShown]:
+    store = ZooKeeperSettings(
+        url=texts["metadataStoreUrl"],
+        tls=texts["loadManagerZooKeeperTlsEnabled"] == "true",
+        trust=texts["loadManagerZooKeeperTlsTrustCertsFilePath"],
+        certificate=texts["loadManagerZooKeeperTlsCertificateFilePath"],
+        key=texts["loadManagerZooKeeperTlsKeyFilePath"],
+    )
+    return read(store.hosts, TIMEOUT_S, store.tls_context())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
+import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -36,14 +38,16 @@ class ServerShown(Shape):
     """Its `tickTime`; 0 unless it allows the word `conf`."""
 
 
-def read(hosts: str, timeout_s: float) -> list[ServerShown]:
-    """Ask all servers of `host:port,host:port` at the same time; takes 3 × `timeout_s` at most."""
+def read(hosts: str, timeout_s: float, tls: ssl.SSLContext | None = None) -> list[ServerShown]:
+    """Ask all servers of `host:port,host:port` at the same time, with TLS if it is given; takes 4 ×
+    `timeout_s` at most.
+    """
     addresses = [host.strip() for host in hosts.split(",") if host.strip()][:99]
     with ThreadPoolExecutor(max(len(addresses), 1)) as threads:
-        return list(threads.map(lambda address: _ask(address, timeout_s), addresses))
+        return list(threads.map(lambda address: _ask(address, timeout_s, tls), addresses))
 
 
-def _ask(address: str, timeout_s: float) -> ServerShown:
+def _ask(address: str, timeout_s: float, tls: ssl.SSLContext | None) -> ServerShown:
     host, _, port = (
         address.rpartition(":") if re.search(r":[0-9]+$", address) else (address, "", "")
     )
@@ -51,7 +55,7 @@ def _ask(address: str, timeout_s: float) -> ServerShown:
     try:
         for _ in range(TRIES):
             began_s = time.monotonic()
-            text = _word(host.strip("[]"), int(port or PORT), "srvr", timeout_s)
+            text = _word(host.strip("[]"), int(port or PORT), "srvr", timeout_s, tls)
             took_ms = min(took_ms, (time.monotonic() - began_s) * 1000)
     except OSError as error:
         return ServerShown(address=address, failure=said(error))
@@ -60,7 +64,7 @@ def _ask(address: str, timeout_s: float) -> ServerShown:
         return ServerShown(address=address, failure="" if refuses else _not(text), refuses=refuses)
     fields = dict(_FIELD.findall(text))
     try:
-        conf = _word(host.strip("[]"), int(port or PORT), "conf", timeout_s)
+        conf = _word(host.strip("[]"), int(port or PORT), "conf", timeout_s, tls)
     except OSError:
         conf = ""
     tick = re.search(r"^tickTime=(\d{1,9})$", conf, re.MULTILINE)
@@ -79,11 +83,14 @@ def _not(text: str) -> str:
     return f"does not answer as ZooKeeper does: {text[:60]!r}" if text else "closed the connection"
 
 
-def _word(host: str, port: int, word: str, timeout_s: float) -> str:
+def _word(host: str, port: int, word: str, timeout_s: float, tls: ssl.SSLContext | None) -> str:
     """Send a four-letter word; returns the answer. Raises `OSError`."""
     until_s = time.monotonic() + timeout_s
     parts: list[bytes] = []
-    with socket.create_connection((host, port), timeout=timeout_s) as connection:
+    with contextlib.ExitStack() as stack:
+        connection = stack.enter_context(socket.create_connection((host, port), timeout=timeout_s))
+        if tls is not None:
+            connection = stack.enter_context(tls.wrap_socket(connection, server_hostname=host))
         connection.sendall(word.encode())
         while sum(map(len, parts)) < ANSWER_BYTES_MAX:
             connection.settimeout(max(until_s - time.monotonic(), 0.001))
