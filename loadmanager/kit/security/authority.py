@@ -41,6 +41,7 @@ class Authority:
         made = (
             _building(subject, subject, key, now, AUTHORITY_DAYS)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_use(signs_certificates=True), critical=True)
             .sign(key, hashes.SHA256())
         )
         return cls(made.public_bytes(serialization.Encoding.PEM), _pem(key))
@@ -58,6 +59,7 @@ class Authority:
         made = (
             _building(_named(name), self._certificate.subject, key, now, days)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_use(signs_certificates=False), critical=True)
             .add_extension(x509.SubjectAlternativeName(list(map(_place, hosts))), critical=False)
             .add_extension(uses, critical=False)
             .add_extension(
@@ -85,6 +87,20 @@ def _building(
         .not_valid_before(now - BEFORE)
         .not_valid_after(now + dt.timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _use(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
     )
 
 
