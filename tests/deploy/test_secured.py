@@ -126,6 +126,8 @@ def test_a_secured_file_has_what_the_plain_one_has(
     before, after = _keys(plain), _keys(secured)
     assert before.pop(OPEN) == "true"
     assert OPEN not in after
+    stores = before.pop("metadataStoreUrl"), after["metadataStoreUrl"]
+    assert stores[0] == stores[1].replace(":2281", ":2181")
     assert before.items() <= after.items()
     file = _file(credentials, tmp_path, secured)
     loaded, problems = settings.examine(file, {})
@@ -150,7 +152,13 @@ def test_the_overlay_of_docker_compose(credentials: Path, tmp_path: Path) -> Non
         capture_output=True,
     )
     assert OVERLAY["services"].keys() - COMPOSE["services"].keys() == {"credentials"}
-    assert set(BROKERS) <= set(OVERLAY["services"]["credentials"]["command"])
+    (script,) = OVERLAY["services"]["credentials"]["command"]
+    words = next(command_lines.simple_commands(script))
+    options = command_lines.check(words[1:])
+    assert set(BROKERS) <= set(options["names"])  # type: ignore[call-overload]
+    zookeepers = {name for name in OVERLAY["services"] if name.startswith("zookeeper-")}
+    assert set(options["zookeeper"]) == zookeepers  # type: ignore[call-overload]
+    assert options["at"] == SECRETS
     declared = COMPOSE["volumes"].keys() | OVERLAY["volumes"].keys()
     for service in OVERLAY["services"].values():
         for volume in service["volumes"]:
