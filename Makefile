@@ -19,7 +19,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PYTHONS := 3.11 3.12 3.13 3.14
 
 .PHONY: help install install-run install-analysis run demo analyze page fast test test-clients \
-	test-pulsar test-oracle test-oracle-vectors lint coverage mutants matrix dist sbom docs bench \
+	test-pulsar test-oracle test-oracle-vectors lint coverage mutants matrix matrix-bounds dist sbom docs bench \
 	proto broker-conf manifests clean
 .DEFAULT_GOAL := help
 
@@ -39,7 +39,8 @@ help:
 	@echo "make lint         ruff, mypy, import contracts"
 	@echo "make coverage     how much of the product the tests in this process reach"
 	@echo "make mutants      how many edits of engine/strategies its tests notice (a sample)"
-	@echo "make matrix       core tests and a running cluster on each Python of $(PYTHONS) found here"
+	@echo "make matrix       core tests and a running cluster on each Python of $(PYTHONS) found here,"
+	@echo "                  and with the lowest and the newest versions of dependencies"
 	@echo "make broker-conf  write config/broker.conf from the settings in the code"
 	@echo "make manifests    write what deploy/kubernetes/monitoring repeats of deploy/alerts.yml and"
 	@echo "                  the dashboard"
@@ -137,7 +138,12 @@ coverage: install
 mutants: install
 	$(BIN)/python -m bench mutants --sample 400
 
-matrix: $(addprefix matrix-,$(PYTHONS))
+matrix: $(addprefix matrix-,$(PYTHONS)) matrix-bounds
+
+# The bounds of pyproject.toml, at both ends.
+matrix-bounds:
+	@deploy/matrix.sh 3.11 lowest
+	@deploy/matrix.sh 3.13 newest
 
 matrix-%:
 	@deploy/matrix.sh $*
@@ -172,10 +178,14 @@ bench: install
 	$(BIN)/python -m bench cluster
 	$(BIN)/python -m bench protocol
 
+# An old protoc (25, on Python 3.11 or 3.12): later ones write code that wants a runtime as new as
+# they are.
 proto: install
-	$(BIN)/pip install --quiet --disable-pip-version-check grpcio-tools mypy-protobuf
+	$(PYTHON) -m venv --clear .proto
+	.proto/bin/pip install --quiet --disable-pip-version-check 'grpcio-tools==1.62.3' 'setuptools<80'
+	$(BIN)/pip install --quiet --disable-pip-version-check mypy-protobuf
 	cd loadmanager/broker/wire && PATH="$(CURDIR)/$(BIN):$$PATH" \
-		$(CURDIR)/$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --mypy_out=. pulsar.proto
+		$(CURDIR)/.proto/bin/python -m grpc_tools.protoc -I. --python_out=. --mypy_out=. pulsar.proto
 
 # The PrometheusRule and the dashboard of deploy/kubernetes/monitoring.
 manifests:
@@ -185,4 +195,4 @@ broker-conf: install
 	$(BIN)/loadmanager config template > config/broker.conf
 
 clean:
-	rm -rf $(VENV) .matrix .sbom data history build dist docs/_build mutants *.egg-info
+	rm -rf $(VENV) .matrix .proto .sbom data history build dist docs/_build mutants *.egg-info

@@ -51,7 +51,7 @@ _PARTS: dict[int, tuple[str, tuple[str, ...]]] = {
         tuple(
             part.name
             for part in field.message_type.fields
-            if part.type == part.TYPE_STRING and not part.is_repeated
+            if isinstance(part.default_value, str)
         ),
     )
     for field in pb.BaseCommand.DESCRIPTOR.fields
