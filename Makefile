@@ -50,7 +50,7 @@ help:
 	@echo "                  Ctrl-C ends it"
 	@echo "make page         build the page at /ui from ui/ into the package (needs Node and npm)"
 	@echo "make docs         reference pages from the code, then docs/ as HTML in docs/_build"
-	@echo "make dist         sdist and wheel in dist/"
+	@echo "make dist         sdist, wheel and sbom.json in dist/"
 	@echo "make sbom         what a broker installs, as CycloneDX in dist/sbom.json; with"
 	@echo "                  EXTRAS=[analysis] what the nightly job installs"
 	@echo "make bench        measure the cluster and the protocol"
@@ -160,6 +160,7 @@ dist: install
 	rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/twine check --strict dist/*
+	$(MAKE) sbom
 
 # As deploy/Dockerfile installs, by the Python that runs this.
 EXTRAS ?=

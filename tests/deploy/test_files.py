@@ -169,6 +169,15 @@ def test_docker_compose_is_valid() -> None:
     assert {each["build"]["target"] for each in SERVICES.values() if "build" in each} <= targets
 
 
+def test_the_labels_of_the_images() -> None:
+    """Name the version and the licence of the package, and the image below."""
+    labels = next(rest for name, rest in _instructions() if name == "LABEL")
+    assert f'org.opencontainers.image.version="{__version__}"' in labels
+    assert 'org.opencontainers.image.licenses="Apache-2.0"' in labels
+    base = next(rest for name, rest in _instructions() if name == "FROM").split()[0]
+    assert f'base.name="docker.io/library/{base}"' in labels
+
+
 def test_what_docker_compose_mounts() -> None:
     """Each file and folder of this repository exists, each named volume is declared."""
     for service in SERVICES.values():
