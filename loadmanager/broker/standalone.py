@@ -127,7 +127,9 @@ async def _run(options: StandaloneOptions, ending: Ending, *, as_json: bool) -> 
             brokers = [_broker(options, index, notify.path) for index in range(options.brokers)]
             supervisor = Supervisor(store, brokers, restart=options.restart)
             async with store:
-                await initialize_cluster(_settings(options, 0), {NAMESPACE: NAMESPACE_BUNDLES})
+                await initialize_cluster(
+                    KEYS.load(None, _settings(options, 0)), {NAMESPACE: NAMESPACE_BUNDLES}
+                )
                 ending.listen(supervisor.on_signal)
                 return await supervisor.run(
                     notify.ready(),

@@ -22,6 +22,21 @@ from loadmanager.member.settings import BrokerSettings
 
 PART = "configuration"
 SESSION_MS_MIN, SESSION_MS_MAX = 4_000, 60_000
+FILES = frozenset(
+    (
+        "tokenSecretKey",
+        "tokenPublicKey",
+        "tlsCertificateFilePath",
+        "tlsKeyFilePath",
+        "tlsTrustCertsFilePath",
+        "brokerClientAuthenticationParameters",
+        "brokerClientTrustCertsFilePath",
+        "brokerClientCertificateFilePath",
+        "brokerClientKeyFilePath",
+        "loadManagerZooKeeperAuthFile",
+    )
+)
+"""Keys that name files of the brokers' machines: running brokers have read them."""
 GRACE_MINUTES_MAX = 24 * 60.0
 
 
@@ -32,8 +47,9 @@ def check(
 
     `hidden` keys have values that running brokers do not tell, and started with.
     """
+    not_here = {*hidden, *FILES} if brokers is not None else {*hidden}
     for bad in problems(settings):
-        if not any(name in hidden for name in bad.names):
+        if not any(name in not_here for name in bad.names):
             advice = "mend it: no broker starts with it"
             yield problem(PART, ", ".join(bad.names), bad.text, advice)
     yield from _given(settings)
@@ -46,7 +62,7 @@ def check(
             "whoever reaches a port of a broker may do everything",
             "authenticationEnabled=true, or keep the ports within a network that you trust",
         )
-    for key, path in read_by_others(settings):
+    for key, path in read_by_others(settings) if brokers is None else ():
         text = f"every user of this machine can read the secret in {path}"
         yield warning(PART, key, text, f"chmod o-r {path}")
     yield from _strategies(settings)
