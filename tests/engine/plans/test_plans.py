@@ -20,7 +20,7 @@ from loadmanager.engine.plans.goals import (
     Spare,
     check,
 )
-from loadmanager.engine.plans.planner import GoalPlan, plan
+from loadmanager.engine.plans.planner import GoalPlan, plan, planning
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.evening import OVERLOAD
 from loadmanager.kit.errors import BadInputError
@@ -138,6 +138,26 @@ def test_what_stays_stays(goal: Goal) -> None:
     moved = {move.bundle for move in kept.moves}
     assert one not in moved
     assert not [bundle for bundle in moved if bundle.startswith("t/n3/")]
+
+
+@pytest.mark.parametrize("goal", [*GOALS, Spare(), Apart(("t/n1", "t/n2"))], ids=str)
+def test_a_plan_is_made_in_pieces(goal: Goal) -> None:
+    """One for each broker and each move at least; an event loop goes on in between. The plan is the
+    same, also when others are made meanwhile.
+    """
+    loads = loads_of(3)
+    whole = plan(snapshot_of(loads), SETTINGS, goal)
+    work, other = (planning(snapshot_of(loads), SETTINGS, goal) for _ in range(2))
+    pieces, made = 0, None
+    while made is None:
+        next(other, None)
+        try:
+            next(work)
+        except StopIteration as done:
+            made = done.value
+        pieces += 1
+    assert pieces > len(loads) + len(whole.moves)
+    assert (made.moves, made.curve, made.ends) == (whole.moves, whole.curve, whole.ends)
 
 
 def test_an_even_cluster_needs_no_plan() -> None:
