@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import difflib
 from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from loadmanager.engine.plans import planner
 from loadmanager.engine.plans.goals import Apart, Emptied, Goal, PlanLimits
 from loadmanager.engine.plans.order import Progress
 from loadmanager.engine.plans.planner import GoalPlan
+from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.shedding import balanced
 from loadmanager.kit.errors import BadInputError, LoadManagerError, NotFoundError
 from loadmanager.kit.names import NamespaceName
@@ -39,14 +41,20 @@ class GoalPlanning:
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def plan(
-        self, goal: Goal, limits: PlanLimits, leaving: Mapping[str, str] | None = None
+        self,
+        goal: Goal,
+        limits: PlanLimits,
+        leaving: Mapping[str, str] | None = None,
+        *,
+        at_once: bool = False,
     ) -> GoalPlan:
-        """The plan from the figures of now; the event loop goes on while it is made.
+        """The plan from the figures of now; the event loop goes on while it is made. `at_once`: it
+        does not wait until another plan is made.
 
         Raises `BadInputError` under the extensible manager, `NotFoundError` for a broker that does
         not report.
         """
-        async with self._one_at_a_time:
+        async with contextlib.nullcontext() if at_once else self._one_at_a_time:
             settings, snapshot = self.load_manager.strategies.value, self.snapshot(goal)
             if snapshot.extensible:
                 raise BadInputError(
@@ -104,6 +112,15 @@ class GoalPlanning:
             if move.outcome is not None and move.outcome.pause_ms is not None
         ]
         return sum(pauses) / len(pauses) if pauses else PAUSE_S
+
+    def cost_of(self, move: Unload) -> tuple[float, float]:
+        """The bytes/s and the clients of a bundle, by its broker's last report."""
+        report = self.moves.cluster.view.reports.get(move.source)
+        stats = None if report is None else report.last_stats.get(move.bundle)
+        if stats is None:
+            return 0.0, 0.0
+        clients = stats.producer_count + stats.consumer_count
+        return stats.msg_throughput_in + stats.msg_throughput_out, clients
 
     async def not_reported(self, goal: Goal) -> Reason | None:
         """Why a broker that has no bundles by its report is not empty: the report is too old."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -149,13 +149,16 @@ class GoalWork:
             self.waits[order.id] = Reason("OwnersUnknown", str(error))
             return None
         where = list(zip(order.under_way, owners, strict=True))
-        late = any(owner == move.source for move, owner in where)
+        late = any(owner == move.source for move, owner in where) and not order.drain
         if late and now_ms - work.since_ms < LATE_MS:
             text = "moves of the leader before may still be made"
             self.waits[order.id] = Reason("EarlierLeader", text)
             return None
         progress = order.progress
         for move, at in where:
+            if at == move.source and order.drain:  # it is ordered again at once
+                progress = replace(progress, ordered=progress.ordered - 1)
+                continue
             progress = _ended(progress, arrived=at == move.destination)
             if at != move.source:
                 progress = progress.and_moved(move, move.client_seconds)
@@ -242,12 +245,47 @@ class GoalWork:
             text = f"{waiting} moves wait; loadManagerMovesQueueMax allows {queue_max}"
             self.waits[order.id] = Reason("QueueFull", text)
             return
+        await self.order_moves(order, moves, Author.GOAL, made)
+        log.info("moves towards a goal", goal=order.id, moves=len(moves))
+
+    async def order_moves(
+        self, order: GoalOrder, moves: Sequence[Unload], author: Author, made: GoalPlan | None
+    ) -> list[Move]:
+        """Store the moves, with what each costs, and queue them; returns those for which the queue
+        had room. Storing comes first: limits hold in any case, also if this leader dies now.
+        """
         ordered = replace(order.progress, ordered=order.progress.ordered + len(moves))
-        under_way = _ordered(made, moves, planning.pause_s())
-        # First: the limits hold in any case, also if this leader dies now.
+        under_way = self._with_costs(moves, made)
         await self.store(replace(order, progress=ordered, under_way=under_way))
-        work.batch = planning.moves.decide(moves, Author.GOAL)
-        log.info("moves towards a goal", goal=order.id, moves=len(work.batch))
+        batch = self.work_of(order.id).batch = self.planning.moves.decide(moves, author)
+        return batch
+
+    def _with_costs(
+        self, moves: Sequence[Unload], made: GoalPlan | None
+    ) -> tuple[OrderedMove, ...]:
+        """The moves with what each costs: by the plan, or else by its broker's report."""
+        curve = () if made is None else made.curve
+        costs = {
+            move.bundle: (after.traffic - before.traffic, after.clients - before.clients)
+            for move, before, after in zip(
+                () if made is None else made.moves, curve, curve[1:], strict=False
+            )
+        }
+        pause_s, with_costs = self.planning.pause_s(), []
+        for move in moves:
+            traffic, clients = costs.get(move.bundle) or self.planning.cost_of(move)
+            seconds = round(clients * pause_s, 3)
+            with_costs.append(
+                OrderedMove(
+                    move.bundle,
+                    move.source,
+                    move.destination or "",
+                    round(traffic),
+                    round(clients, 3),
+                    seconds,
+                )
+            )
+        return tuple(with_costs)
 
     async def end(self, order: GoalOrder, why: Reason) -> None:
         """An order has ended; moves under way are counted when they have, too."""
@@ -305,23 +343,3 @@ def _client_seconds(ordered: OrderedMove, move: Move) -> float:
     if outcome is None or outcome.pause_ms is None or outcome.clients_closed is None:
         return ordered.client_seconds
     return outcome.clients_closed * outcome.pause_ms / 1000
-
-
-def _ordered(made: GoalPlan, moves: tuple[Unload, ...], pause_s: float) -> tuple[OrderedMove, ...]:
-    """The moves with what each costs by the plan."""
-    costs = {
-        move.bundle: (after.traffic - before.traffic, after.clients - before.clients)
-        for move, before, after in zip(made.moves, made.curve, made.curve[1:], strict=False)
-    }
-    return tuple(
-        OrderedMove(
-            move.bundle,
-            move.source,
-            move.destination or "",
-            round(traffic),
-            round(clients, 3),
-            round(clients * pause_s, 3),
-        )
-        for move in moves
-        for traffic, clients in [costs[move.bundle]]
-    )

@@ -8,6 +8,7 @@ broker that dies, or load that changes, changes the rest of the plan. An order o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 from loadmanager.engine.load.wishes import NOTE_MAX, Cordon
 from loadmanager.engine.moves.move import Author
 from loadmanager.engine.plans import goals
-from loadmanager.engine.plans.goals import Emptied, Goal, PlanLimits
+from loadmanager.engine.plans.goals import NO_LIMITS, Emptied, Goal, PlanLimits
 from loadmanager.engine.plans.order import GoalOrder, Progress, Promise
 from loadmanager.engine.plans.planner import GoalPlan
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
@@ -51,16 +52,16 @@ class TermGoals:
     moves: Moves
     hold: Callable[[], Reason | None] = lambda: None
     """Why nothing is decided now: a new leader does not know the load yet, say."""
-    _planning: GoalPlanning = field(init=False)
-    _work: GoalWork = field(init=False)
+    planning: GoalPlanning = field(init=False)
+    work: GoalWork = field(init=False)
     _number: int = 0
     _changes: asyncio.Lock = field(default_factory=asyncio.Lock)
     """One at a time changes approved orders: what an operator has stopped stays so."""
 
     def __post_init__(self) -> None:
         """Nothing is under way yet."""
-        self._planning = GoalPlanning(load_manager=self.load_manager, moves=self.moves)
-        self._work = GoalWork(planning=self._planning, store=self._store)
+        self.planning = GoalPlanning(load_manager=self.load_manager, moves=self.moves)
+        self.work = GoalWork(planning=self.planning, store=self._store)
 
     # Proposing
 
@@ -83,9 +84,9 @@ class TermGoals:
             raise BadInputError("the time by which it is to be done is over")
         if (why := self.hold()) is not None:
             raise ConflictError(f"nothing can be planned yet: {why}")
-        await self._planning.check_names(goal, limits)
-        made = await self._planning.plan(goal, self._planning.within(limits, Progress()))
-        if made.reached and not made.moves and (why := await self._planning.not_reported(goal)):
+        await self.planning.check_names(goal, limits)
+        made = await self.planning.plan(goal, self.planning.within(limits, Progress()))
+        if made.reached and not made.moves and (why := await self.planning.not_reported(goal)):
             raise ConflictError(f"{why}; try again in a moment")
         self._number += 1
         order = GoalOrder(
@@ -96,7 +97,8 @@ class TermGoals:
             note=note,
             promise=Promise.of(made),
         )
-        await self._make_room()
+        if not await self._make_room():
+            raise ConflictError(f"{ORDERS_MAX} goals are approved; stop some first")
         if made.reached and not made.moves:
             order = replace(order, state="ended", ended_ms=now_ms, ended=made.ends)
         await self._store(order)
@@ -105,16 +107,48 @@ class TermGoals:
             await self.approve(order.id)
         return self._shown(self._order(order.id), made)
 
-    async def _make_room(self) -> None:
+    async def _make_room(self) -> bool:
+        """Forget the order that ended first, if there are too many; False if none can go."""
         orders = self.moves.cluster.wishes.goals
         if len(orders) < ORDERS_MAX:
-            return
+            return True
         ended = [order for order in orders.values() if order.state == "ended"]
         ended = ended or [order for order in orders.values() if order.state == "proposed"]
         if not ended:
-            raise ConflictError(f"{ORDERS_MAX} goals are approved; stop some first")
+            return False
         oldest = min(ended, key=lambda order: (order.ended_ms or order.made_ms, order.id))
         await self.moves.cluster.wishes.set_goal(oldest.id, None, self.checks)
+        return True
+
+    def drain_of(self, broker: str) -> GoalOrder | None:
+        """The order that goes with the drain of a cordoned broker."""
+        orders = self.moves.cluster.wishes.goals.values()
+        return next((order for order in orders if order.drains == broker), None)
+
+    async def order_drain(self, broker: str, note: str) -> GoalOrder:
+        """Order what goes with the drain of a cordoned broker, with the plan for it where the load
+        is known. There are as many as there are cordons.
+        """
+        goal, now_ms = Emptied(broker), self._now_ms()
+        promise = Promise.nothing(Reason("ByPlacement", "the load is not known beforehand"))
+        if self.hold() is None:
+            with contextlib.suppress(BadInputError, NotFoundError):
+                promise = Promise.of(await self.planning.plan(goal, NO_LIMITS))
+        self._number += 1
+        order = GoalOrder(
+            id=f"{self.moves.term.epoch}-g{self._number}",
+            goal=goal,
+            limits=NO_LIMITS,
+            state="approved",
+            made_ms=now_ms,
+            approved_ms=now_ms,
+            note=note,
+            drain=True,
+            promise=promise,
+        )
+        await self._make_room()
+        await self._store(order)
+        return order
 
     # What operators ask
 
@@ -170,13 +204,17 @@ class TermGoals:
             order = self._order(order_id)
             if order.state == "ended":
                 raise ConflictError(f"goal {order_id} has ended already")
-            await self._end_early(order, STOPPED, f"goal {order_id} was stopped")
+            cordon = self.moves.cluster.wishes.cordons.get(order.drains)
+            if cordon is not None:
+                stays = replace(cordon, drain=False)
+                await self.moves.cluster.wishes.cordon(order.drains, stays, self.checks)
+            await self.end_early(order, STOPPED, f"goal {order_id} was stopped")
         return self.goal(order_id)
 
-    async def _end_early(self, order: GoalOrder, why: Reason, cancelled: str) -> None:
+    async def end_early(self, order: GoalOrder, why: Reason, cancelled: str) -> None:
         """End an order whose moves may be under way."""
-        self._work.withdraw(order, cancelled)
-        await self._work.end(await self._work.settled(order) or order, why)
+        self.work.withdraw(order, cancelled)
+        await self.work.end(await self.work.settled(order) or order, why)
 
     def _order(self, order_id: str) -> GoalOrder:
         order = self.moves.cluster.wishes.goals.get(order_id)
@@ -187,15 +225,14 @@ class TermGoals:
     def _shown(self, order: GoalOrder, made: GoalPlan | None = None) -> GoalShown:
         fields = {name: getattr(order, name) for name in order.__struct_fields__}
         del fields["under_way"]
-        empties = order.goal.broker if isinstance(order.goal, Emptied) else None
-        stays = order.state == "ended" and empties in self.moves.cluster.wishes.cordons
+        stays = order.state == "ended" and order.empties in self.moves.cluster.wishes.cordons
         return GoalShown(
             **fields,
-            waits=self._work.waits.get(order.id) if order.state == "approved" else None,
-            pause_seconds=round(self._planning.pause_s(), 3),
+            waits=self.work.waits.get(order.id) if order.state == "approved" else None,
+            pause_seconds=round(self.planning.pause_s(), 3),
             moves=[PlannedMove.of(move) for move in made.moves[:MOVES_SHOWN]] if made else [],
             under_way=len(order.under_way),
-            stays_cordoned=empties if stays else None,
+            stays_cordoned=order.empties if stays else None,
         )
 
     # Carrying out
@@ -203,13 +240,15 @@ class TermGoals:
     def at_work(self) -> Reason | None:
         """Why the leader's own cycles wait: an order is being carried out."""
         for order in self._approved():
-            if order.id in self._work.works and order.id not in self._work.waits:
+            if order.id in self.work.works and order.id not in self.work.waits:
                 return Reason("GoalAtWork", f"goal {order.id} is carried out")
         return None
 
     def _approved(self) -> Sequence[GoalOrder]:
         orders = [
-            order for order in self.moves.cluster.wishes.goals.values() if order.state == "approved"
+            order
+            for order in self.moves.cluster.wishes.goals.values()
+            if order.state == "approved" and not order.drain
         ]
         return sorted(orders, key=lambda order: (order.approved_ms or 0, order.id))
 
@@ -218,30 +257,30 @@ class TermGoals:
         async with self._changes:
             for order in list(self.moves.cluster.wishes.goals.values()):
                 late = order.state == "ended" and bool(order.under_way)
-                if late and (settled := await self._work.settled(order)) is not None:
-                    self._work.forget(settled)
+                if late and (settled := await self.work.settled(order)) is not None:
+                    self.work.forget(settled)
             await self._step()
 
     async def _step(self) -> None:
         at_work = None
         for order in self._approved():
             if order.limits.until_ms is not None and self._now_ms() >= order.limits.until_ms:
-                await self._end_early(order, TIME_IS_UP, TIME_IS_UP.text)
+                await self.end_early(order, TIME_IS_UP, TIME_IS_UP.text)
                 continue
             why = self._not_now(order)
             if why is not None and order.under_way:
-                self._work.withdraw(order, str(why))
-            settled = await self._work.settled(order)
+                self.work.withdraw(order, str(why))
+            settled = await self.work.settled(order)
             why = why or self._why_not()
             if why is None and at_work is not None:
                 why = Reason("OneAtATime", f"goal {at_work} is carried out")
             if why is not None:
-                self._work.waits[order.id] = why
+                self.work.waits[order.id] = why
                 continue
             at_work = order.id
             if settled is not None:
-                self._work.waits.pop(order.id, None)
-                await self._work.go_on(settled)
+                self.work.waits.pop(order.id, None)
+                await self.work.go_on(settled)
 
     def _now_ms(self) -> int:
         return self.moves.term.clock.now_ms()

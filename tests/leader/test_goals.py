@@ -22,6 +22,7 @@ from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.kit.reason import Reason
+from loadmanager.leader.draining import Draining
 from loadmanager.leader.goal_work import AT_ONCE, LATE_MS
 from loadmanager.leader.goals import DAY_MS, ORDERS_MAX, TIME_IS_UP, TermGoals
 
@@ -229,6 +230,90 @@ async def test_names_of_nothing_are_refused(goal: Goal, stay: str, text: str) ->
     async with a_scene() as scene:
         with pytest.raises(BadInputError, match=text):
             await scene.goals.propose(goal, PlanLimits(stay=(stay,)))
+
+
+async def drain_step(scene: Scene) -> None:
+    """A look of the drain, and its moves."""
+    await asyncio.sleep(5)
+    await scene.led.operations.step()
+    await scene.led.moves.idle()
+
+
+async def test_a_drain_is_an_order_to_empty_a_broker() -> None:
+    """With what was promised beside what came; bundles go where the plan says. It waits for no
+    other goal, and ends with the cordon.
+    """
+    async with a_scene() as scene:
+        later = scene.led.moves.term.clock.now_ms() + 10_000_000
+        await scene.goals.propose(Even(7), PlanLimits(from_ms=later), approve=True)
+        await scene.led.operations.cordon("b1:8080", drain=True, note="disk")
+        await drain_step(scene)
+        (order,) = [order for order in scene.goals.list().goals if order.drain]
+        assert (order.goal, order.note, order.state) == (Emptied("b1:8080"), "disk", "approved")
+        assert (order.promise.moves, order.promise.reached) == (COUNT, True)
+        assert len(scene.owned(2)) == len(scene.owned(3)) == COUNT / 2
+        assert all("usageAfter" in move.why for move in scene.led.ended)
+        assert not scene.goals.at_work()
+        await drain_step(scene)
+        shown = scene.goals.goal(order.id)
+        assert (shown.progress.arrived, shown.progress.failed, shown.under_way) == (COUNT, 0, 0)
+        assert shown.waits is not None
+        assert shown.waits.code == "Drained"
+        await scene.led.operations.uncordon("b1:8080")
+        assert scene.goals.goal(order.id).ended == REACHED
+
+
+async def test_a_stopped_drain_leaves_the_cordon() -> None:
+    """And says so; a lifted cordon ends the order, too."""
+    async with a_scene() as scene:
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0, per_minute_max=2))
+        for lifted in (False, True):
+            await scene.led.operations.cordon("b1:8080", drain=True)
+            await scene.led.operations.step()
+            await asyncio.sleep(5)
+            (order,) = [order for order in scene.goals.list().goals if order.state == "approved"]
+            if lifted:
+                await scene.led.operations.uncordon("b1:8080")
+            else:
+                stopped = await scene.goals.stop(order.id)
+                assert stopped.stays_cordoned == "b1:8080"
+            await scene.led.moves.idle()
+            ended = scene.goals.goal(order.id).ended
+            assert ended is not None
+            assert ended.code == "Stopped"
+            assert [cordon.state for cordon in scene.led.operations.cordons()][1:] == (
+                [] if lifted else ["cordoned"]
+            )
+        assert COUNT - len(scene.owned(1)) == 2
+
+
+async def test_the_next_leader_counts_a_drain_on() -> None:
+    """It knows how many have left before."""
+    async with a_scene() as scene:
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0, per_minute_max=2))
+        await scene.led.operations.cordon("b1:8080", drain=True)
+        await scene.led.operations.step()
+        await asyncio.sleep(5)
+        another_leader(scene)
+        scene.led.moves.cancel(None, "the leader died")
+        draining = Draining(goals=scene.goals, leads=lambda broker: True)
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0))
+        await draining.step()
+        await scene.led.moves.idle()
+        told = draining.shown("b1:8080", scene.led.wishes.cordons["b1:8080"])
+        assert (told.moved, told.failed, told.left) == (COUNT, 0, 0)
+        assert scene.owned(1) == []
+
+
+async def test_a_drain_without_a_plan_goes_by_the_placement_rule() -> None:
+    """While a new leader does not know the load, say: the broker cannot wait."""
+    async with a_scene() as scene:
+        scene.goals.hold = lambda: Reason("WarmUp", "1 of 4 brokers have reported")
+        await scene.led.operations.cordon("b1:8080", drain=True)
+        await drain_step(scene)
+        assert scene.owned(1) == []
+        (order,) = scene.goals.list().goals
+        assert (order.promise.ends.code, order.promise.moves) == ("ByPlacement", 0)
 
 
 async def test_hours_begins_and_ends_are_kept() -> None:

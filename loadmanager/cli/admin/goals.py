@@ -149,7 +149,8 @@ def _headline(order: GoalShown) -> str:
     if order.state == "ended" and not order.promise.moves:
         return f"the goal ({goal_text(order.goal)}) is reached already: nothing has to be moved"
     count = count_of(order.promise.moves, "move")
-    return f"goal {order.id} ({goal_text(order.goal)}): {count}; {ENDS[order.promise.ends.code]}"
+    ends = ENDS.get(order.promise.ends.code, order.promise.ends.text)
+    return f"goal {order.id} ({goal_text(order.goal)}): {count}; {ends}"
 
 
 def goal_text(goal: Goal) -> str:

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from loadmanager.engine.plans.goals import Goal, PlanLimits
+from loadmanager.engine.plans.goals import Emptied, Goal, PlanLimits
 from loadmanager.engine.plans.planner import GoalPlan, Point
 from loadmanager.kit.reason import Reason
 
@@ -58,6 +58,11 @@ class Promise(msgspec.Struct, frozen=True, rename="camel"):
         points = [plan.curve[at] for at in (*range(0, last, step), last)]
         curve = tuple(CurvePoint.of(point) for point in points)
         return cls(curve, plan.reached, plan.ends, round(plan.error, 4))
+
+    @classmethod
+    def nothing(cls, why: Reason) -> Promise:
+        """Where no plan could be made beforehand."""
+        return cls((CurvePoint(0, 0, 0, 0, 0),), False, why, 0.0)
 
     @property
     def moves(self) -> int:
@@ -119,9 +124,23 @@ class GoalOrder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ended: Reason | None = None
     """Why it ended."""
     note: str = ""
+    drain: bool = False
+    """Whether it goes with the drain of a cordoned broker: it is carried out at once, beside
+    others, without limits, until the cordon is over.
+    """
     promise: Promise
     progress: Progress = Progress()
     under_way: tuple[OrderedMove, ...] = ()
     """The moves that were ordered last, until it is known what came of them: the next leader looks
     where their bundles are.
     """
+
+    @property
+    def empties(self) -> str:
+        """The broker that is to be emptied; empty for another goal."""
+        return self.goal.broker if isinstance(self.goal, Emptied) else ""
+
+    @property
+    def drains(self) -> str:
+        """The broker that it drains now; empty if it drains none."""
+        return self.empties if self.drain and self.state == "approved" else ""
