@@ -25,7 +25,7 @@ from loadmanager.engine.plans.planner import REACHED, GoalPlan
 from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.errors import BadInputError, LoadManagerError, NotFoundError
+from loadmanager.kit.errors import LoadManagerError, NotFoundError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.reason import Reason
 from loadmanager.leader.documents.moves import CordonShown
@@ -198,7 +198,7 @@ class Draining:
         limits = PlanLimits(moves=BATCH)
         try:
             made = await planning.plan(order.goal, limits, work.left, at_once=True)
-        except (BadInputError, NotFoundError):
+        except NotFoundError:
             return (), None
         wanted = [
             replace(move, reason="Drained", why={**move.why, "goal": order.id})

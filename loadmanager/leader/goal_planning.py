@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import difflib
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.usage_model import Learned
-from loadmanager.engine.plans import planner
+from loadmanager.engine.plans import planner, published
 from loadmanager.engine.plans.goals import Apart, Emptied, Goal, PlanLimits
 from loadmanager.engine.plans.order import Progress
 from loadmanager.engine.plans.planner import GoalPlan
@@ -32,12 +32,18 @@ NAMED_MAX = 8
 COMPARED_MAX = 1_000
 
 
+async def nothing_to_read() -> None:
+    """Reports come by themselves."""
+
+
 @dataclass(slots=True, kw_only=True)
 class GoalPlanning:
     """Makes the plans of a term, one at a time."""
 
     load_manager: LoadManager
     moves: Moves
+    refresh: Callable[[], Awaitable[object]] = nothing_to_read
+    """Reads what brokers publish, where it is not fed as it comes."""
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def plan(
@@ -51,16 +57,15 @@ class GoalPlanning:
         """The plan from the figures of now; the event loop goes on while it is made. `at_once`: it
         does not wait until another plan is made.
 
-        Raises `BadInputError` under the extensible manager, `NotFoundError` for a broker that does
-        not report.
+        Raises `NotFoundError` for a broker that does not report.
         """
         async with contextlib.nullcontext() if at_once else self._one_at_a_time:
-            settings, snapshot = self.load_manager.strategies.value, self.snapshot(goal)
+            settings = self.load_manager.strategies.value
+            await self.refresh()
+            snapshot = self.snapshot(goal)
             if snapshot.extensible:
-                raise BadInputError(
-                    "plans need the load of every bundle, which brokers report in the modular load "
-                    "manager alone (loadManagerClassName)"
-                )
+                owners = self.moves.cluster.view.owners
+                snapshot = await in_pieces(published.as_reported(snapshot, dict(owners)))
             remembered: Learned = self.load_manager.memories.of(balanced.SHEDDER).model
             usage = self.load_manager.usage
             before = usage.learned
@@ -82,6 +87,8 @@ class GoalPlanning:
     def snapshot(self, goal: Goal) -> ClusterSnapshot:
         """The cluster now. What must leave a broker leaves it also if it came a moment ago."""
         snapshot = self.load_manager.snapshot(self.load_manager.strategies.value)
+        if snapshot.extensible:
+            snapshot = snapshot.having(owners=dict(self.moves.cluster.view.owners))
         if isinstance(goal, Emptied | Apart):
             return snapshot.having(recently_unloaded_ms={})
         return snapshot
@@ -115,8 +122,11 @@ class GoalPlanning:
 
     def cost_of(self, move: Unload) -> tuple[float, float]:
         """The bytes/s and the clients of a bundle, by its broker's last report."""
-        report = self.moves.cluster.view.reports.get(move.source)
+        view = self.moves.cluster.view
+        report, top = view.reports.get(move.source), view.top_bundles.get(move.source)
         stats = None if report is None else report.last_stats.get(move.bundle)
+        for bundle in top.top_bundles_load_data if top else ():
+            stats = bundle.stats if bundle.bundle_name == move.bundle else stats
         if stats is None:
             return 0.0, 0.0
         clients = stats.producer_count + stats.consumer_count
@@ -156,7 +166,7 @@ class GoalPlanning:
     def _served(self) -> Generator[None, None, set[str]]:
         """The bundles that brokers serve, or that are on their way there."""
         view = self.moves.cluster.view
-        bundles = set(view.coming())
+        bundles = {*view.coming(), *view.owners}
         for report in list(view.reports.values()):
             bundles.update(report.bundles, report.last_stats)
             yield

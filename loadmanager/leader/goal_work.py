@@ -187,12 +187,14 @@ class GoalWork:
         now_ms = self.planning.moves.term.clock.now_ms()
         if (now_ms - work.ended_ms) / 1000 >= FRESH_MAX_S:
             return True
-        reports = self.planning.moves.cluster.brokers.reports
-        return all(
-            reports[broker].last_update >= work.ended_ms
-            for broker in work.touched
-            if broker in reports
+        view, reports = (
+            self.planning.moves.cluster.view,
+            self.planning.moves.cluster.brokers.reports,
         )
+        updated_ms = {name: load.updated_at for name, load in view.load_data.items()} or {
+            name: reports[name].last_update for name in work.touched & reports.keys()
+        }
+        return all(updated_ms[name] >= work.ended_ms for name in work.touched & updated_ms.keys())
 
     async def _order_next(self, order: GoalOrder, work: OrderWork) -> None:
         left = self.planning.within(order.limits, order.progress)

@@ -132,7 +132,7 @@ class TermGoals:
         goal, now_ms = Emptied(broker), self._now_ms()
         promise = Promise.nothing(Reason("ByPlacement", "the load is not known beforehand"))
         if self.hold() is None:
-            with contextlib.suppress(BadInputError, NotFoundError):
+            with contextlib.suppress(NotFoundError):
                 promise = Promise.of(await self.planning.plan(goal, NO_LIMITS))
         self._number += 1
         order = GoalOrder(

@@ -673,8 +673,48 @@ async def test_orders_are_bounded() -> None:
         assert len(scene.goals.list().goals) == ORDERS_MAX
 
 
-async def test_the_extensible_manager_says_that_it_cannot() -> None:
-    """Its brokers publish their busiest bundles alone."""
-    async with led_fleet(3, extensible=True) as led:
-        with pytest.raises(BadInputError, match="modular load manager alone"):
-            await led.operations.goals.propose(Even(5), PlanLimits())
+class PublishedScene(Scene):
+    """The same in the extensible manager: brokers publish their load, and three bundles each."""
+
+    async def report(self, idle: int | None = None) -> None:
+        """All brokers publish."""
+        await asyncio.sleep(0.01)
+        at_ms = self.led.moves.term.clock.now_ms()
+        for index in range(4):
+            stats = dict.fromkeys(self.owned(index), EACH)
+            await self.led.publish(index, stats, cpu=2 + 5 * len(stats), at_ms=at_ms)
+
+
+@asynccontextmanager
+async def a_published_scene() -> AsyncIterator[Scene]:
+    """As `a_scene`."""
+    strategies = replace(STRATEGIES, bundles_in_report_max=3)
+    async with led_fleet(4, bundles=COUNT, strategies=strategies, extensible=True) as led:
+        for name in BUNDLES:
+            await led.fleet.brokers[1].acquire(name)
+        scene = PublishedScene(led)
+        await led.wishes.cordon("b0:8080", Cordon(1), ())
+        await scene.report()
+        yield scene
+
+
+@pytest.mark.parametrize("goal", [Even(7), Filled("b2:8080"), Emptied("b1:8080")], ids=str)
+async def test_goals_are_reached_in_the_extensible_manager(goal: Goal) -> None:
+    """Although only the busiest bundles are published: the others carry the rest."""
+    async with a_published_scene() as scene:
+        order = await scene.goals.propose(goal, PlanLimits(), approve=True)
+        assert order.promise.reached
+        ended = await scene.run(order.id)
+        assert (ended.ended, ended.progress.failed) == (REACHED, 0)
+        assert ended.progress.arrived >= order.promise.moves > 0
+        if isinstance(goal, Even):
+            assert {len(scene.owned(index)) for index in (1, 2, 3)} <= {4, 5, 6, 7}
+
+
+async def test_a_drain_in_the_extensible_manager() -> None:
+    """It goes by the plan, too."""
+    async with a_published_scene() as scene:
+        await scene.led.operations.cordon("b1:8080", drain=True)
+        await drain_step(scene)
+        assert scene.owned(1) == []
+        assert len(scene.owned(2)) == len(scene.owned(3)) == COUNT / 2

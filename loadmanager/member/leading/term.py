@@ -124,7 +124,7 @@ async def build(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> Ter
         clock=base.clock,
         began_s=began_s,
     )
-    operations.goals.hold = warm_up.reason
+    operations.goals.hold, operations.goals.planning.refresh = warm_up.reason, feed.refresh
     await _restore(base, quotas, feed)
     if load_manager.records.log is not None:
         load_manager.records.log.begin(view)
