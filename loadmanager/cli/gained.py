@@ -56,19 +56,19 @@ def report(cluster: ClusterSettings, data_dir: Path, days: int, *, as_json: bool
     strategies = dataclasses.replace(  # recorded usage has the weights in it
         cluster.strategies, cpu_weight=1.0, shedding_enabled=True
     )
-    told: list[GainedDay] = []
+    lived: list[GainedDay] = []
     for date in track(dates, "replaying"):
         try:
             recording = recorded_days.recorded_day(source, cluster.name, date)
         except BadInputError as error:
             print(f"left out: {error}", file=sys.stderr)
             continue
-        told.append(gained(date, recording, strategies, Costs()))
+        lived.append(gained(date, recording, strategies, Costs()))
     if as_json:
-        print(msgspec.json.encode([_document(day) for day in told]).decode())
+        print(msgspec.json.encode([_document(day) for day in lived]).decode())
     else:
-        show(table(HEADERS, [_row(day) for day in told]), LEGEND.splitlines(), [_sum(told)])
-    return 0 if any(day.silent is None for day in told) else NOTHING_TOLD
+        show(table(HEADERS, [_row(day) for day in lived]), LEGEND.splitlines(), [_sum(lived)])
+    return 0 if any(day.silent is None for day in lived) else NOTHING_TOLD
 
 
 def _row(day: GainedDay) -> list[str | float]:
