@@ -14,7 +14,7 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -53,6 +53,7 @@ DIFFERENCE = 0.01
 """The difference, as a part of the mean usage, that is worth a move of an average bundle: a goal is
 what says when it is enough.
 """
+NO_GAIN = 1e-12
 REACHED = Reason("Reached", "the goal is reached")
 LIMITS = Reason("Limits", "another move would pass a limit")
 NOTHING_HELPS = Reason("NothingHelps", "no other move would help")
@@ -206,10 +207,23 @@ class _Planning:
             best = search.best()
             if best is None or (best.net <= 0 and not must):
                 return None
+            if must and abs(best.gain) <= NO_GAIN:
+                best = self._spread_out(search, best)
             if may_go(self._snapshot, search.bundle(best), self._cluster.names[best.destination]):
                 return best
             search.refuse(best)
         return None
+
+    def _spread_out(self, search: MoveSearch, move: BestMove) -> BestMove:
+        """A move of a bundle without load, which is as good anywhere: to the broker that has the
+        fewest bundles, or as it is if it may not go there.
+        """
+        bundle = search.bundle(move)
+        for row in sorted(search.takers, key=lambda row: (len(self._owners.bundles[row]), row)):
+            refused = (row, bundle) in search.refused
+            if not refused and may_go(self._snapshot, bundle, self._cluster.names[row]):
+                return replace(move, destination=row)
+        return move
 
     def _after(self, search: MoveSearch, move: BestMove) -> tuple[float, float] | None:
         """Bytes/s and clients that have moved after this move; None if those are too many."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 from clusters.views import a_report, a_view, without_policies
@@ -104,6 +105,17 @@ def test_a_broker_is_emptied(seed: int) -> None:
         assert usages[busiest] == pytest.approx(0)
     for name, usage in usages.items():
         assert usage <= max(OVERLOAD + 0.01, before[name])
+
+
+def test_bundles_without_load_are_spread() -> None:
+    """They are as good anywhere, so that each broker gets as many; one that has more gets fewer."""
+    idle = {f"t/n/0x{at:08x}_0x{at + 1:08x}": 0.0 for at in range(30)}
+    more = {f"t/m/0x{at:08x}_0x{at + 1:08x}": 0.0 for at in range(6)}
+    loads: Loads = {"b0:8080": idle, "b1:8080": {}, "b2:8080": more, "b3:8080": {}}
+    made = plan(snapshot_of(loads), SETTINGS, Emptied("b0:8080"))
+    assert made.reached
+    counts = Counter(move.destination for move in made.moves)
+    assert counts == {"b1:8080": 12, "b2:8080": 6, "b3:8080": 12}
 
 
 GOALS: list[Goal] = [Even(2), Filled("b00:8080"), Emptied("b01:8080")]

@@ -436,6 +436,11 @@ class MoveSearch:
         count = int(np.searchsorted(np.cumsum(brings[order]), room, side="right"))
         return (order[:count], gains[order[:count]], prices[order[:count]]) if count > 1 else alone
 
+    @property
+    def takers(self) -> Sequence[int]:
+        """The brokers that bundles may go to, if the scope says which."""
+        return self._scope.takers or ()
+
     def _offer(self, source: int) -> Movable:
         offer = self._offered(source)
         if source not in self._best:
