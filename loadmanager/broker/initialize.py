@@ -13,7 +13,7 @@ from loadmanager.kit.metadata.documents import write_object
 from loadmanager.kit.metadata.store import Store
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.settings import Settings
-from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
+from loadmanager.kit.zookeeper.settings import ZooKeeperSettings, ZooKeeperTlsSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore
 from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.settings import BrokerSettings
@@ -29,7 +29,8 @@ async def initialize_cluster(
     Raises `ConfigError` as `record_cluster` does.
     """
     broker, made = loaded.leaf(BrokerSettings), set()
-    async with ZooKeeperStore(loaded.leaf(ZooKeeperSettings)) as store:
+    tls = loaded.leaf(ZooKeeperTlsSettings)
+    async with ZooKeeperStore(loaded.leaf(ZooKeeperSettings), tls=tls) as store:
         await record_cluster(store, broker.cluster_name)
         catalogue = Namespaces(store, Live(broker))
         for name, bundles in namespaces.items():

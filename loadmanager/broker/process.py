@@ -68,7 +68,7 @@ from loadmanager.kit.system.settings import SamplerSettings
 from loadmanager.kit.system.watchdog import Watchdog
 from loadmanager.kit.tasks import LoopBusy, Scope, every
 from loadmanager.kit.telemetry import Telemetry
-from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
+from loadmanager.kit.zookeeper.settings import ZooKeeperSettings, ZooKeeperTlsSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore
 from loadmanager.leader.plugins import warn_of_left_out
 from loadmanager.member.settings import BrokerSettings
@@ -195,7 +195,9 @@ class _Broker:
                     key=key,
                     file=str(path),
                 )
-            async with ZooKeeperStore(self._settings.leaf(ZooKeeperSettings)) as store:
+            zookeeper = self._settings.leaf(ZooKeeperSettings)
+            zookeeper_tls = self._settings.leaf(ZooKeeperTlsSettings)
+            async with ZooKeeperStore(zookeeper, tls=zookeeper_tls) as store:
                 try:
                     await self._serve(store, me, ports, tls)
                 except* OperationalError as errors:

@@ -11,7 +11,7 @@ from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.kit.http.answers import shown
 from loadmanager.kit.http.operation import operation
 from loadmanager.kit.zookeeper.ensemble import ServerShown, read
-from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
+from loadmanager.kit.zookeeper.settings import ZooKeeperSettings, ZooKeeperTlsSettings
 
 TIMEOUT_S = 1.0
 """For each of the few answers of a server."""
@@ -37,11 +37,11 @@ class EnsembleRoutes:
 
 
 def _read(texts: Mapping[str, str]) -> list[ServerShown]:
-    store = ZooKeeperSettings(
-        url=texts["metadataStoreUrl"],
-        tls=texts["loadManagerZooKeeperTlsEnabled"] == "true",
+    hosts = ZooKeeperSettings(url=texts["metadataStoreUrl"]).hosts
+    tls = ZooKeeperTlsSettings(
+        enabled=texts["loadManagerZooKeeperTlsEnabled"] == "true",
         trust=texts["loadManagerZooKeeperTlsTrustCertsFilePath"],
         certificate=texts["loadManagerZooKeeperTlsCertificateFilePath"],
         key=texts["loadManagerZooKeeperTlsKeyFilePath"],
     )
-    return read(store.hosts, TIMEOUT_S, store.tls_context())
+    return read(hosts, TIMEOUT_S, tls.context())

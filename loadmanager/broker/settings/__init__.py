@@ -30,7 +30,7 @@ from loadmanager.kit.security.settings import (
 )
 from loadmanager.kit.settings import Keys, Problem, Settings, raise_if
 from loadmanager.kit.system.settings import SamplerSettings
-from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
+from loadmanager.kit.zookeeper.settings import ZooKeeperSettings, ZooKeeperTlsSettings
 from loadmanager.leader import plugins
 from loadmanager.leader.members import AbsenceSettings
 from loadmanager.leader.strategy_keys import refusal, strategy_problems, with_own
@@ -43,6 +43,7 @@ LEAVES: tuple[type, ...] = (
     AdminSettings,
     MetricsSettings,
     ZooKeeperSettings,
+    ZooKeeperTlsSettings,
     SamplerSettings,
     StrategySettings,
     SplitSettings,

@@ -13,7 +13,7 @@ from loadmanager.kit.security.settings import (
     TokenSettings,
 )
 from loadmanager.kit.settings import Settings
-from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
+from loadmanager.kit.zookeeper.settings import ZooKeeperSettings, ZooKeeperTlsSettings
 
 
 def read_by_others(settings: Settings) -> Iterator[tuple[str, Path]]:
@@ -24,6 +24,7 @@ def read_by_others(settings: Settings) -> Iterator[tuple[str, Path]]:
         ("tlsKeyFilePath", settings.leaf(TlsSettings).key),
         ("brokerClientKeyFilePath", settings.leaf(BrokerClientTlsSettings).key),
         ("loadManagerZooKeeperAuthFile", settings.leaf(ZooKeeperSettings).auth_file),
+        ("loadManagerZooKeeperTlsKeyFilePath", settings.leaf(ZooKeeperTlsSettings).key),
     ):
         kind, colon, rest = name.partition(":")
         if colon and kind != "file":

@@ -220,19 +220,19 @@ class AdminClient:
 
     def _may_pass_on(self, broker_id: str) -> bool:
         """Whether this broker asks another one: a request that changes nothing tells."""
-        known = self._passes_on
-        with known.asking:  # of several threads, one
-            if known.value is None:
+        passing = self._passes_on
+        with passing.asking:  # of several threads, one
+            if passing.value is None:
                 url, headers = f"{self.url}{VERSION}", self._to_broker(broker_id)
                 try:
-                    known.value = self._once("GET", url, None, headers, _passed_on)
+                    passing.value = self._once("GET", url, None, headers, _passed_on)
                 except _RedirectedError:
-                    known.value = False
+                    passing.value = False
                 except AnsweredError as error:
                     if error.status in ADVICE:
                         raise
-                    known.value = error.passed_on
-            return known.value
+                    passing.value = error.passed_on
+            return passing.value
 
     def _to_broker(self, broker_id: str) -> dict[str, str]:
         return {BROKER: broker_id, WITHIN: f"{self._timeout_s * WITHIN_SHARE:.3f}"}

@@ -199,16 +199,16 @@ def given_token() -> str:
     return _given("token")
 
 
-def client(url: str, *, timeout_s: float, trust: str, known: bool = True) -> AdminClient:
+def client(url: str, *, timeout_s: float, trust: str, anonymous: bool = False) -> AdminClient:
     """A client with the `CREDENTIALS` of the running command; `trust` stands in for a missing one.
-    `known`: it says who it is.
+    `anonymous`: it does not say who it is.
 
     Raises `BadInputError` as `AdminClient` does.
     """
     files = TlsFiles(given_trust() or trust)
-    if known:
+    if not anonymous:
         files = TlsFiles(files.trust, _given("tls_cert"), _given("tls_key"))
-    token = given_token() if known else ""
+    token = "" if anonymous else given_token()
     return AdminClient(url, timeout_s=timeout_s, token=token, tls=files)
 
 

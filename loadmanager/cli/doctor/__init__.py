@@ -88,7 +88,7 @@ def command(
         asks = partial(
             client, url or stored.url or URL, timeout_s=timeout, trust=stored.trust_of(url)
         )
-        stranger = asks(known=False) if secure else None
+        stranger = asks(anonymous=True) if secure else None
         findings += _cluster(asks(), machine, stranger, timeout_s=timeout)
     findings = ordered(findings)
     worst = findings[0].level if findings else Severity.FINE

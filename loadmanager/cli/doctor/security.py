@@ -23,7 +23,7 @@ Make = Callable[[str, str, str, str], Diagnosis]
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SecurityPoint:
     """One point: whether it is so, what is so then, what else, and what to do about that."""
 
     subject: str
@@ -60,27 +60,34 @@ def score(findings: list[Diagnosis]) -> str:
     return f"security: {good} of {len(points)} points are as they should be"
 
 
-def _of_settings(values: Mapping[str, str]) -> Iterator[Point]:
-    def on(key: str) -> bool:
-        return values.get(key, "") == "true"
+def _of_settings(values: Mapping[str, str]) -> Iterator[SecurityPoint]:
+    yield from _of_roles(values)
+    yield from _of_ports(values)
+    yield from _of_stores(values)
 
-    yield Point(
+
+def _on(values: Mapping[str, str], key: str) -> bool:
+    return values.get(key, "") == "true"
+
+
+def _of_roles(values: Mapping[str, str]) -> Iterator[SecurityPoint]:
+    yield SecurityPoint(
         "authenticationEnabled",
-        on("authenticationEnabled"),
+        _on(values, "authenticationEnabled"),
         "who comes must prove who he is",
         "whoever reaches a port may do everything",
         "`loadmanager tokens bootstrap` makes what it needs",
         problem,
     )
-    yield Point(
+    yield SecurityPoint(
         "authorizationEnabled",
-        on("authorizationEnabled"),
+        _on(values, "authorizationEnabled"),
         "roles may do what they are permitted to do",
         "every role may do everything",
         "authorizationEnabled=true, and grants for clients",
         problem,
     )
-    yield Point(
+    yield SecurityPoint(
         "anonymousUserRole",
         not values.get("anonymousUserRole"),
         "nobody comes without a token",
@@ -88,22 +95,25 @@ def _of_settings(values: Mapping[str, str]) -> Iterator[Point]:
         "remove it, unless that role may do nothing that matters",
     )
     roles = [role for role in values.get("superUserRoles", "").split(",") if role]
-    yield Point(
+    yield SecurityPoint(
         "superUserRoles",
         len(roles) > 1,
         "brokers and operators have roles of their own",
         "brokers and operators cannot be told apart",
         "give each a role and a token: the audit log names roles",
     )
-    yield Point(
+    yield SecurityPoint(
         "tokenPublicKey",
         bool(values.get("tokenPublicKey")),
         "brokers cannot make tokens",
         "whoever reads a broker's key can make a token for anybody",
         "sign tokens with a private key that brokers do not have",
     )
+
+
+def _of_ports(values: Mapping[str, str]) -> Iterator[SecurityPoint]:
     for key, what in (("brokerServicePort", "clients"), ("webServicePort", "operators")):
-        yield Point(
+        yield SecurityPoint(
             key,
             not values.get(key),
             f"{what} come over TLS only",
@@ -111,38 +121,43 @@ def _of_settings(values: Mapping[str, str]) -> Iterator[Point]:
             f"set {key}= (empty), and {key}Tls",
             problem,
         )
-    yield Point(
+    yield SecurityPoint(
         "brokerClientTlsEnabled",
-        on("brokerClientTlsEnabled"),
+        _on(values, "brokerClientTlsEnabled"),
         "brokers ask each other over TLS",
         "the brokers' own token can be read between them",
         "brokerClientTlsEnabled=true, and brokerClientTrustCertsFilePath",
         problem,
     )
-    yield Point(
+    yield SecurityPoint(
         "authenticateMetricsEndpoint",
-        on("authenticateMetricsEndpoint"),
+        _on(values, "authenticateMetricsEndpoint"),
         "/metrics needs a token",
         "/metrics names every tenant, namespace and topic to everybody",
         "authenticateMetricsEndpoint=true, and a token for Prometheus",
     )
-    yield Point(
+
+
+def _of_stores(values: Mapping[str, str]) -> Iterator[SecurityPoint]:
+    yield SecurityPoint(
         "loadManagerZooKeeperTlsEnabled",
-        on("loadManagerZooKeeperTlsEnabled"),
+        _on(values, "loadManagerZooKeeperTlsEnabled"),
         "brokers speak TLS to ZooKeeper",
         "what brokers tell ZooKeeper can be read and changed on the way",
         "loadManagerZooKeeperTlsEnabled=true, with ZooKeeper's secureClientPort",
     )
-    known = bool(values.get("loadManagerZooKeeperAuthFile"))
-    yield Point(
+    yield SecurityPoint(
         "loadManagerZooKeeperAuthFile",
-        known or bool(values.get("loadManagerZooKeeperTlsCertificateFilePath")),
+        any(
+            values.get(f"loadManagerZooKeeper{key}")
+            for key in ("AuthFile", "TlsCertificateFilePath")
+        ),
         "ZooKeeper knows the brokers",
         "whoever reaches ZooKeeper can do everything with the cluster",
         "a user for the brokers, or their certificate; keep others away from its port",
         problem,
     )
-    yield Point(
+    yield SecurityPoint(
         "backlogQuotaDefaultLimitGB",
         float(values.get("backlogQuotaDefaultLimitGB") or -1) > 0,
         "a namespace fills the disk up to a limit only",
@@ -151,13 +166,13 @@ def _of_settings(values: Mapping[str, str]) -> Iterator[Point]:
     )
 
 
-def _of_certificates(brokers: Mapping[str, BrokerFacts]) -> Iterator[Point]:
+def _of_certificates(brokers: Mapping[str, BrokerFacts]) -> Iterator[SecurityPoint]:
     for name, broker in sorted(brokers.items()):
         ends = broker.metrics.get("loadmanager_tls_certificate_ends_seconds", {})
         now_s = broker.value("loadmanager_time_seconds")
         if ends and now_s is not None:
             left_days = (min(ends.values()) - now_s) / DAY_S
-            yield Point(
+            yield SecurityPoint(
                 name,
                 left_days > ENDS_DAYS_MIN,
                 f"its certificates count for {left_days:.0f} days",
@@ -166,7 +181,7 @@ def _of_certificates(brokers: Mapping[str, BrokerFacts]) -> Iterator[Point]:
             )
 
 
-def _of_token(token: str) -> Point:
+def _of_token(token: str) -> SecurityPoint:
     claims: dict[str, Any] = {}
     parts = token.split(".")
     if len(parts) == 3:
@@ -175,7 +190,7 @@ def _of_token(token: str) -> Point:
             claims = read if isinstance(read, dict) else {}
         except (ValueError, binascii.Error):
             claims = {}
-    return Point(
+    return SecurityPoint(
         "your token",
         "exp" in claims,
         "it has an end",
@@ -184,7 +199,7 @@ def _of_token(token: str) -> Point:
     )
 
 
-def _of_stranger(stranger: AdminClient, path: str) -> Point:
+def _of_stranger(stranger: AdminClient, path: str) -> SecurityPoint:
     try:
         stranger.send("GET", path)
         answer = "answers"
@@ -193,7 +208,7 @@ def _of_stranger(stranger: AdminClient, path: str) -> Point:
         answer, closed = f"answers {error.status}", error.status in CLOSED
     except OperationalError:  # it hangs up on who has no certificate
         answer, closed = "does not answer", True
-    return Point(
+    return SecurityPoint(
         f"GET {path}",
         closed,
         f"{answer} without a token",

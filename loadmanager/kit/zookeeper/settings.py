@@ -79,39 +79,6 @@ class ZooKeeperSettings:
         "creates then is for that user only; all brokers of a cluster need the same. Empty: nobody",
     )
 
-    tls: bool = conf(
-        "loadManagerZooKeeperTlsEnabled",
-        False,
-        "Speak TLS to ZooKeeper: metadataStoreUrl has its secureClientPort then. A server needs a "
-        "certificate for its name there",
-    )
-    trust: str = conf(
-        "loadManagerZooKeeperTlsTrustCertsFilePath",
-        "",
-        "Who vouches for the servers' certificates, as PEM. Empty: whom the system trusts",
-    )
-    certificate: str = conf(
-        "loadManagerZooKeeperTlsCertificateFilePath",
-        "",
-        "This broker's own certificate for ZooKeeper, as PEM: servers want one by default",
-    )
-    key: str = conf("loadManagerZooKeeperTlsKeyFilePath", "", "Its private key, as PEM")
-
-    def tls_context(self) -> ssl.SSLContext | None:
-        """How the servers are spoken to; None without TLS. Raises `ConfigError`."""
-        if not self.tls:
-            return None
-        try:
-            context = ssl.create_default_context(cafile=self.trust or None)
-            if self.certificate:
-                context.load_cert_chain(self.certificate, self.key or None)
-        except OSError as error:
-            files = ", ".join(file for file in (self.trust, self.certificate, self.key) if file)
-            raise ConfigError(
-                f"loadManagerZooKeeperTls…: {files}: {error.strerror or 'no PEM'}"
-            ) from None
-        return context
-
     def credentials(self) -> str:
         """`user:password`; empty without a file. Raises `ConfigError`."""
         if not self.auth_file:
@@ -138,3 +105,41 @@ class ZooKeeperSettings:
     def chroot(self) -> str:
         """The path of the root of all nodes, without slashes at its ends; empty for ZooKeeper's."""
         return _address(self.url).partition("/")[2].strip("/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperTlsSettings:
+    """TLS to the metadata store."""
+
+    enabled: bool = conf(
+        "loadManagerZooKeeperTlsEnabled",
+        False,
+        "Speak TLS to ZooKeeper: metadataStoreUrl has its secureClientPort then. A server needs a "
+        "certificate for its name there",
+    )
+    trust: str = conf(
+        "loadManagerZooKeeperTlsTrustCertsFilePath",
+        "",
+        "Who vouches for the servers' certificates, as PEM. Empty: whom the system trusts",
+    )
+    certificate: str = conf(
+        "loadManagerZooKeeperTlsCertificateFilePath",
+        "",
+        "This broker's own certificate for ZooKeeper, as PEM: servers want one by default",
+    )
+    key: str = conf("loadManagerZooKeeperTlsKeyFilePath", "", "Its private key, as PEM")
+
+    def context(self) -> ssl.SSLContext | None:
+        """How the servers are spoken to; None without TLS. Raises `ConfigError`."""
+        if not self.enabled:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.trust or None)
+            if self.certificate:
+                context.load_cert_chain(self.certificate, self.key or None)
+        except OSError as error:
+            files = ", ".join(file for file in (self.trust, self.certificate, self.key) if file)
+            raise ConfigError(
+                f"loadManagerZooKeeperTls…: {files}: {error.strerror or 'no PEM'}"
+            ) from None
+        return context

@@ -52,7 +52,7 @@ from loadmanager.kit.metadata.store import (
 from loadmanager.kit.zookeeper.client import TreeWatchingClient
 from loadmanager.kit.zookeeper.heartbeat import Heartbeat
 from loadmanager.kit.zookeeper.outage import OutageLog
-from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
+from loadmanager.kit.zookeeper.settings import ZooKeeperSettings, ZooKeeperTlsSettings
 
 REQUESTS_AT_ONCE_MAX = 32
 """Further requests wait for their turn; heartbeats do not. kazoo sends requests in order and needs
@@ -91,12 +91,18 @@ class ZooKeeperStore:
     An asynchronous context manager: entering connects, leaving ends the session.
     """
 
-    def __init__(self, settings: ZooKeeperSettings, url_key: str = "metadataStoreUrl") -> None:
+    def __init__(
+        self,
+        settings: ZooKeeperSettings,
+        url_key: str = "metadataStoreUrl",
+        tls: ZooKeeperTlsSettings | None = None,
+    ) -> None:
         """`url_key`: the setting that says where the servers are, for messages.
 
         Raises `ConfigError` for files that cannot be used.
         """
-        settings.tls_context()
+        secure = tls or ZooKeeperTlsSettings()
+        secure.context()
         self._settings = settings
         self._url_key = url_key
         self._loop = asyncio.get_running_loop()
@@ -112,7 +118,7 @@ class ZooKeeperStore:
             hosts=settings.hosts + (f"/{settings.chroot}" if settings.chroot else ""),
             timeout=settings.session_timeout_ms / 1000,
             **_login_of(settings.credentials()),
-            tls=settings.tls_context,
+            tls=secure.context,
             # Retries are frequent, because the lease runs out meanwhile.
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0),
         )

@@ -7,7 +7,6 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kit.security.certificates import Authority
@@ -15,7 +14,7 @@ from kit.security.certificates import Authority
 from loadmanager.kit.errors import ConfigError, OperationalError
 from loadmanager.kit.zookeeper.embedded.server import EmbeddedStore
 from loadmanager.kit.zookeeper.ensemble import read
-from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
+from loadmanager.kit.zookeeper.settings import ZooKeeperSettings, ZooKeeperTlsSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore
 
 BIG = b"x" * 40_000
@@ -60,15 +59,17 @@ def _server(authority: Authority) -> ssl.SSLContext:
     return context
 
 
-def _settings(port: int, host: str = "localhost", **files: Any) -> ZooKeeperSettings:
-    texts = {name: str(file) for name, file in files.items()}
-    return ZooKeeperSettings(
-        url=f"zk:{host}:{port}/x",
-        tls=True,
-        operation_timeout_s=20,
-        session_timeout_ms=20_000,
-        **texts,
+def _store(
+    port: int, host: str = "localhost", *, patience_s: float = 20, **files: Path
+) -> ZooKeeperStore:
+    settings = ZooKeeperSettings(
+        url=f"zk:{host}:{port}/x", operation_timeout_s=patience_s, session_timeout_ms=20_000
     )
+    return ZooKeeperStore(settings, tls=_tls(**files))
+
+
+def _tls(**files: Path) -> ZooKeeperTlsSettings:
+    return ZooKeeperTlsSettings(enabled=True, **{name: str(file) for name, file in files.items()})
 
 
 async def test_a_session_over_tls(tmp_path: Path) -> None:
@@ -79,8 +80,7 @@ async def test_a_session_over_tls(tmp_path: Path) -> None:
     own = authority.issue("broker")
     files = {"trust": authority.trust, "certificate": own.certificate, "key": own.key}
     async with a_store(_server(authority)) as port:
-        settings = _settings(port, **files)
-        async with ZooKeeperStore(settings) as store:
+        async with _store(port, **files) as store:
             names = [f"/n{number}" for number in range(30)]
             assert all(await asyncio.gather(*(store.create(name, BIG) for name in names)))
             nodes = await asyncio.gather(*(store.get(name) for name in names))
@@ -89,9 +89,10 @@ async def test_a_session_over_tls(tmp_path: Path) -> None:
             async with asyncio.timeout(60):
                 while not await _reads(store):
                     await asyncio.sleep(0.05)
-        (server,) = await asyncio.to_thread(read, settings.hosts, 5.0, settings.tls_context())
+        hosts = f"localhost:{port}"
+        (server,) = await asyncio.to_thread(read, hosts, 5.0, _tls(**files).context())
         assert server.mode == "standalone"
-        (server,) = await asyncio.to_thread(read, settings.hosts, 5.0)
+        (server,) = await asyncio.to_thread(read, hosts, 5.0)
         assert server.failure
 
 
@@ -99,21 +100,11 @@ async def test_a_server_that_is_not_the_one(tmp_path: Path) -> None:
     """A stranger's certificate, one for another name, and files that are none."""
     authority, stranger = Authority(tmp_path), Authority(tmp_path / "x", "stranger")
     own = authority.issue("broker")
-    pair = {"certificate": own.certificate, "key": own.key}
     async with a_store(_server(authority)) as port:
-        for settings in (
-            _settings(port, trust=stranger.trust, **pair),
-            _settings(port, "127.0.0.2", trust=authority.trust, **pair),
-        ):
-            quick = ZooKeeperSettings(
-                **{
-                    name: getattr(settings, name)
-                    for name in ("url", "tls", "trust", "certificate", "key")
-                },
-                operation_timeout_s=0.5,
-            )
+        for trust, host in ((stranger.trust, "localhost"), (authority.trust, "127.0.0.2")):
+            files = {"trust": trust, "certificate": own.certificate, "key": own.key}
             with pytest.raises(OperationalError, match="does not answer"):
-                async with ZooKeeperStore(quick):
+                async with _store(port, host, patience_s=0.5, **files):
                     pass
     with pytest.raises(ConfigError, match="No such file"):
-        ZooKeeperStore(_settings(1, trust=tmp_path / "nowhere.pem"))
+        _store(1, trust=tmp_path / "nowhere.pem")
