@@ -19,8 +19,8 @@ export PYTHONDONTWRITEBYTECODE :=
 PYTHONS := 3.11 3.12 3.13 3.14
 
 .PHONY: help install install-run install-analysis run demo analyze page fast test test-clients \
-	test-pulsar test-deploy test-oracle test-oracle-vectors lint coverage mutants matrix matrix-bounds dist sbom docs bench \
-	proto broker-conf manifests clean
+	test-pulsar test-deploy test-oracle test-oracle-vectors lint coverage mutants matrix \
+	matrix-bounds dist sbom docs bench proto broker-conf manifests clean
 .DEFAULT_GOAL := help
 
 help:
@@ -34,8 +34,8 @@ help:
 	@echo "make test-pulsar  loadmanager fleet beside a real Pulsar 4.0 of three brokers, with both of"
 	@echo "                  its load managers (needs Java 17 and Maven; else skipped with the"
 	@echo "                  reason); BROKERS: the version of its brokers"
-	@echo "make test-deploy  the images and docker-compose.yml: from the host, killed, restarted, secured"
-	@echo "                  (needs Docker; makes images with debootstrap where none can be pulled)"
+	@echo "make test-deploy  the images and docker-compose.yml: from the host, killed, restarted,"
+	@echo "                  secured (needs Docker; makes images with debootstrap where none can be pulled)"
 	@echo "make test-oracle  our decisions beside Pulsar's own classes (needs Java 17 and Maven);"
 	@echo "                  SEED, CASES of each family, PULSAR: the version"
 	@echo "make lint         ruff, mypy, import contracts"

@@ -37,6 +37,6 @@ case $which in
     newest) $pip --upgrade --upgrade-strategy eager --editable '.[dev]' ;;
     *) $pip --constraint constraints.txt --editable '.[dev]' ;;
 esac
-"$venv/bin/pytest" --quiet -p no:cacheprovider --numprocesses 2 -m "not slow" tests/engine tests/limits tests/scenarios \
-    tests/broker/wire tests/system/test_over_http.py
+"$venv/bin/pytest" --quiet -p no:cacheprovider --numprocesses 2 -m "not slow" \
+    tests/engine tests/limits tests/scenarios tests/broker/wire tests/system/test_over_http.py
 echo "Python $version: passed"
