@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
+from loadmanager.engine.load.wishes import Wishes
 from loadmanager.engine.ownership.states import BundleState
 from loadmanager.engine.strategies.plan import Placement
 from loadmanager.kit.errors import LoadManagerError
@@ -13,13 +14,14 @@ from loadmanager.kit.tasks import for_each
 from loadmanager.member import compose
 from loadmanager.member.extensible import ExtensibleManager
 from loadmanager.sharding.costs import NOT_NOW, MoveCosts
+from loadmanager.sharding.standbys import Owned, Standbys
 
 EVERY_S = 0.5
 AT_ONCE_MAX = 32
 
 
 class EagerOwnership:
-    """`place`, `fill` and `open_again` are called each `EVERY_S`. It is the `Placer` of the leader,
+    """Its steps are called each `EVERY_S`. It is the `Placer` of the leader,
     too: what a member leaves that dies goes to the others evenly.
     """
 
@@ -29,8 +31,10 @@ class EagerOwnership:
         manager: ExtensibleManager,
         bundles: Sequence[str],
         costs: MoveCosts,
+        standbys: Standbys,
     ) -> None:
-        self._member, self._manager, self._all, self._costs = member, manager, bundles, costs
+        self._member, self._manager, self._all = member, manager, bundles
+        self._costs, self._standbys = costs, standbys
         self._holder = manager.claims.openings.holder
         self._filling: set[str] = set()
         """Members that have joined, or come back, and are getting their share."""
@@ -50,14 +54,17 @@ class EagerOwnership:
             await self._manager.assign(placed.bundle, placed.broker or "")
 
     def choose_all(self, bundles: Sequence[str]) -> list[Placement]:
-        """Choose for each the member with the fewest, of those that may get it."""
-        lost, counts = set(bundles), self._counts()
+        """Choose for each the member with the fewest, of those that may get it and have a copy of
+        it, or else of all that may get it.
+        """
+        lost, counts, ready = set(bundles), self._counts(), self._standbys.ready()
         for bundle in lost:
             counts[self._holder(bundle) or ""] -= 1
-        choices = []
+        choices, wishes = [], self._member.cluster.wishes.now()
         for bundle in bundles:
-            able = self._able(bundle)
-            broker = min(able, key=lambda name: (counts[name], name), default=None)
+            able = self._able(bundle, wishes)
+            copied = ready.get(bundle, frozenset()).intersection(able)
+            broker = min(copied or able, key=lambda name: (counts[name], name), default=None)
             choices.append(Placement(bundle, broker, able, {}))
             counts[broker or ""] += 1
         return choices
@@ -67,14 +74,14 @@ class EagerOwnership:
         return Counter(self._holder(bundle) or "" for bundle in self._all)
 
     async def fill(self) -> None:
-        """Move one shard, the cheapest, to a member that has less than half of its share, until it
-        has all of it; on the member that leads. Members with a little less or more are the
-        shedder's, which goes by load.
+        """Move one shard to a member that has less than half of its share, until it
+        has all of it; on the member that leads. First those of which it has a copy, then the
+        cheapest. Members with a little less or more are the shedder's, which goes by load.
         """
         operations = self._member.cluster.leading.operations
         if self._member.cluster.leading.load_manager is None or operations is None:
             return
-        members, counts = self._able(""), self._counts()
+        members, counts = self._able("", self._member.cluster.wishes.now()), self._counts()
         if counts[""]:
             return
         share = len(self._all) // max(len(members), 1)
@@ -87,9 +94,15 @@ class EagerOwnership:
             return
         poorest = min(self._filling, key=lambda name: (counts[name], name))
         richest = max(members, key=lambda name: (counts[name], name))
+        ready, nobody = self._standbys.ready(), frozenset[str]()
         served = [bundle for bundle in self._all if self._owner(bundle) == richest]
-        cost, bundle = min(
-            ((self._costs.of(richest, name), name) for name in served), default=(NOT_NOW, "")
+        _, cost, bundle = min(
+            (
+                (poorest not in ready.get(name, nobody), cost, name)
+                for name in served
+                if (cost := self._costs.of(name)) < NOT_NOW
+            ),
+            default=(True, NOT_NOW, ""),
         )
         if counts[richest] > share and cost < NOT_NOW:
             with suppress(LoadManagerError):  # the next step tries again
@@ -118,9 +131,17 @@ class EagerOwnership:
         with suppress(LoadManagerError):  # the next step tries again, or places it
             await self._member.ownership.acquire(bundle, "claimed by this session")
 
-    def _able(self, bundle: str) -> list[str]:
+    async def stand_by(self) -> None:
+        """Have copies made of all shards, and make those that are this member's to make."""
+        await self._standbys.tend(self._holder)
+        if self._member.cluster.leading.load_manager is not None:
+            members = self._able("", self._member.cluster.wishes.now())
+            owned = Owned(self._holder, lambda bundle: self._owner(bundle) is not None)
+            await self._standbys.arrange(self._all, owned, members)
+
+    def _able(self, bundle: str, wishes: Wishes) -> list[str]:
         """The members that may get a shard."""
-        wishes, brokers = self._member.cluster.wishes.now(), self._member.cluster.brokers
+        brokers = self._member.cluster.brokers
         return sorted(
             name
             for name in brokers.registered

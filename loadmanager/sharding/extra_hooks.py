@@ -1,73 +1,48 @@
-"""The hooks that a service may have, and need not: `prepare`, `cost` and `load`."""
+"""The hooks with which a service says figures, and need not: `cost` and `load`."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from loadmanager.kit.logger import get_logger
-from loadmanager.sharding.shards import Service, Shard
+from loadmanager.sharding.shards import NotNow, Service, Shard
 
 T = TypeVar("T")
+Ask = Callable[[Shard[Any]], Any]
 
 log = get_logger("member")
 
 
 class ExtraHooks:
-    """Calls them. `served`: whether a bundle is served here now."""
+    """Calls those that are asked for figures: `cost` and `load`."""
 
-    def __init__(self, service: Service[Any], served: Callable[[str], bool]) -> None:
-        self._service, self._served = service, served
-        self._prepared: dict[str, Shard[Any]] = {}
-        """Bundle → the shard that may come here."""
+    def __init__(self, service: Service[Any]) -> None:
+        self._service = service
         self._failed: set[str] = set()
         """Hooks whose failure is logged."""
 
-    @property
-    def prepares(self) -> bool:
-        """Whether the service has a `prepare`."""
-        return hasattr(self._service, "prepare")
-
-    async def prepare(self, bundle: str) -> None:
-        """Have the service prepare for a bundle that is to come here. Raises what that raises."""
-        self.forget(bundle)
-        shard: Shard[Any] = Shard(bundle, 0, self._served)
-        self._prepared[bundle] = shard
-        shard.prepared = await self._service.prepare(shard)  # type: ignore[attr-defined]
-
-    def take(self, bundle: str) -> Shard[Any] | None:
-        """What is prepared for a bundle, which is opened now."""
-        return self._prepared.pop(bundle, None)
-
-    def forget(self, bundle: str) -> None:
-        """It does not come, or has come."""
-        shard = self._prepared.pop(bundle, None)
-        if shard is not None:
-            shard.ended.set()
-
-    def forget_all(self) -> None:
-        """Nothing comes."""
-        for bundle in list(self._prepared):
-            self.forget(bundle)
-
-    def costs(self, shards: Mapping[str, Shard[Any]]) -> dict[str, float]:
-        """Bundle → what it costs to move it now, as the service says; nothing if that fails."""
-        return self._answers("cost", shards, float)
+    def costs(self, shards: Mapping[str, Shard[Any]]) -> dict[str, float | str]:
+        """Bundle → what it costs to move it now, or why it is not to be moved, as the service says;
+        nothing if that fails.
+        """
+        return self._answers("cost", shards, _cost)
 
     def loads(self, shards: Mapping[str, Shard[Any]]) -> dict[str, dict[str, float]]:
         """Bundle → name → load, as the service says; nothing if that fails."""
         return self._answers("load", shards, _numbers)
 
     def _answers(
-        self, hook: str, shards: Mapping[str, Shard[Any]], read: Callable[[Any], T]
+        self, hook: str, shards: Mapping[str, Shard[Any]], read: Callable[[Ask, Shard[Any]], T]
     ) -> dict[str, T]:
-        ask: Callable[[Shard[Any]], object] | None = getattr(self._service, hook, None)
+        ask: Ask | None = getattr(self._service, hook, None)
         answers: dict[str, T] = {}
         if ask is None:
             return answers
         for bundle, shard in shards.items():
             try:
-                answers[bundle] = read(ask(shard))
+                answers[bundle] = read(ask, shard)
             except Exception:  # foreign code
                 if hook not in self._failed:
                     log.exception("a hook of the service failed", hook=hook, bundle=bundle)
@@ -75,8 +50,18 @@ class ExtraHooks:
         return answers
 
 
-def _numbers(said: Mapping[str, float]) -> dict[str, float]:
-    numbers = {str(name): float(value) for name, value in said.items()}
+def _cost(ask: Ask, shard: Shard[Any]) -> float | str:
+    try:
+        cost = float(ask(shard))
+    except NotNow as not_now:
+        return str(not_now)
+    if not cost >= 0:
+        raise ValueError(f"a cost is a number of 0 or more: {cost}")
+    return "" if cost == math.inf else cost
+
+
+def _numbers(ask: Ask, shard: Shard[Any]) -> dict[str, float]:
+    numbers = {str(name): float(value) for name, value in ask(shard).items()}
     if not all(0 <= value < float("inf") for value in numbers.values()):
         raise ValueError(f"a load is a number of 0 or more: {numbers}")
     return numbers

@@ -12,8 +12,10 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlsplit
+
+import msgspec
 
 from loadmanager import __version__
 from loadmanager.engine.load.manager import Manager
@@ -33,6 +35,7 @@ from loadmanager.member.extensible import ExtensibleManager
 from loadmanager.member.ownership.ownership import OPEN_TIMEOUT_S
 from loadmanager.member.world import World, base_of
 from loadmanager.sharding.alone import NoPeers
+from loadmanager.sharding.copies import Copies
 from loadmanager.sharding.costs import EVERY_S as COSTS_EVERY_S
 from loadmanager.sharding.costs import MoveCosts
 from loadmanager.sharding.eager import EVERY_S, EagerOwnership
@@ -42,10 +45,11 @@ from loadmanager.sharding.roll import Roll
 from loadmanager.sharding.settings import MemberSettings
 from loadmanager.sharding.shard_owners import ShardOwners
 from loadmanager.sharding.shards import Moved, Service, Shard
+from loadmanager.sharding.standbys import Standbys, wanted
 from loadmanager.sharding.stores import brought, zookeeper_url
 from loadmanager.sharding.system_time import SystemTime
 from loadmanager.sharding.table import Table
-from loadmanager.sharding.words import NAMESPACE, lines_of_shards, words_of_shards
+from loadmanager.sharding.words import NAMESPACE, lines_of_shards, of_shards, words_of_shards
 
 log = get_logger("member")
 
@@ -53,6 +57,7 @@ State = TypeVar("State")
 SHARDS = NamespaceName.parse(NAMESPACE)
 SHARDS_MAX = 10_000
 CLOSE_S = 10.0
+DECISIONS_MAX = 100
 
 
 class Member(Generic[State]):
@@ -91,6 +96,7 @@ class Member(Generic[State]):
             raise BadInputError(f"1 to {SHARDS_MAX} shards are possible, not {shards}")
         self._url, self._service, self._shards, self._eager = store, service, shards, eager
         self._connect = brought(store)
+        self._standbys_wanted = wanted(service, eager=eager)
         self._budgets = dict(budgets or {})
         if not all(0 < budget < math.inf for budget in self._budgets.values()):
             raise BadInputError(f"budgets are numbers above 0, not {self._budgets}")
@@ -143,7 +149,13 @@ class Member(Generic[State]):
         parts, namespaces = self._parts, self._parts.cluster.namespaces
         roll = Roll(store, self._address, eager=self._eager, begin_anew=self._begin_service)
         await roll.ask()
-        readers = (roll.on_change, self._preparations.on_change, self._costs.on_change)
+        readers = (
+            roll.on_change,
+            self._preparations.on_change,
+            self._costs.said.on_change,
+            self._standbys.on_change,
+            self._standbys.said.on_change,
+        )
         await parts.prepare(
             [
                 Watcher(store, paths.ADMIN, namespaces.on_change, parts.ownership.on_boundaries),
@@ -163,12 +175,15 @@ class Member(Generic[State]):
         self._shard_owners = ShardOwners(self._bundles.boundaries, self._bundles.names, self._owner)
         manager.records.append(self._shard_owners.on_record)
         parts.cluster.brokers.listeners.append(self._shard_owners.on_members)
-        self._repeat(self._costs.tell, COSTS_EVERY_S)
+        self._repeat(self._costs.said.tell, COSTS_EVERY_S, "tell-costs")
         if self._eager:
-            eager = EagerOwnership(parts, manager, self._bundles.names, self._costs)
+            eager = EagerOwnership(parts, manager, self._bundles.names, self._costs, self._standbys)
             manager.placer = eager
-            for step in (eager.place, eager.fill, eager.open_again):
-                self._repeat(step, EVERY_S)
+            steps = [eager.place, eager.fill, eager.open_again]
+            if self._standbys.count:
+                steps += [eager.stand_by, self._standbys.said.tell]
+            for step in steps:
+                self._repeat(step, EVERY_S, step.__name__.replace("_", "-"))
         await guarded(parts.join(), roll.keep_asking())
         self._running = roll.running = True
 
@@ -187,12 +202,14 @@ class Member(Generic[State]):
             busy=busy,
         )
         base = base_of(world, self._settings, self._scope)
+        copies = Copies(self._service, self._scope, self._is_served)
         self._host = host = ShardHost(
             self._service,
             clock,
-            self._is_served,
-            lambda: store.lease.held(clock.monotonic_s()),
-            self._budgets,
+            copies=copies,
+            served=self._is_served,
+            proven=lambda: store.lease.held(clock.monotonic_s()),
+            budgets=self._budgets,
         )
         self._exits.callback(self._fence)  # before the session ends, however it ends
         self._parts = compose.ComposedMember(
@@ -206,16 +223,19 @@ class Member(Generic[State]):
             self._scope,
             base.broker_id,
             registered=lambda: brokers.registered,
-            prepare=host.extra.prepare if host.extra.prepares else None,
-            forget=host.extra.forget,
+            copies=copies,
         )
         manager.preparation = self._preparations.of
         self._costs = MoveCosts(store, clock, base.broker_id, lambda: host.extra.costs(host.shards))
-        self._parts.cluster.wishes.stays = self._costs.stays
+        self._standbys = Standbys(
+            store, clock, base.broker_id, copies, self._scope, count=self._standbys_wanted
+        )
+        wishes = self._parts.cluster.wishes
+        wishes.stays, wishes.costs = self._costs.stays, self._costs.all
+        wishes.copies = self._standbys.ready
         return manager
 
-    def _repeat(self, step: Callable[[], Awaitable[None]], interval_s: float) -> None:
-        name = step.__name__.replace("_", "-")
+    def _repeat(self, step: Callable[[], Awaitable[None]], interval_s: float, name: str) -> None:
         self._scope.spawn(every(lambda: interval_s, step, name, self._parts.base.steps), name)
 
     async def _begin_service(self) -> None:
@@ -292,6 +312,15 @@ class Member(Generic[State]):
     def address(self) -> str:
         """Where others reach this member."""
         return _url(self._address)
+
+    def decisions(self) -> list[dict[str, Any]]:
+        """What this member has decided while it led, the newest first: which shards it moved, and
+        why each other one stays. At most 100; none at a member that has not led.
+        """
+        shown = self._parts.manager.decisions().last(DECISIONS_MAX)
+        text = of_shards(msgspec.json.encode(shown).decode())
+        decisions: list[dict[str, Any]] = msgspec.json.decode(text)
+        return decisions
 
     async def move(self, shard: Shard[State], destination: str) -> None:
         """Give a shard of this member to another one, by its address, and wait until it has it;

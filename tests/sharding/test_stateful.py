@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loadmanager import Moved, Shard
+from loadmanager import Moved, NotNow, Shard
 from loadmanager.kit.errors import OperationalError
 from loadmanager.testing import LocalMember, Members, cluster, virtual
 
@@ -42,10 +42,13 @@ class Prepares(Loads):
         self.prepared: list[Shard[Any]] = []
         self.costs: dict[str, float] = {}
         self.fails = False
+        self.not_now = ""
 
     async def prepare(self, shard: Shard[Any]) -> dict[str, int]:
         """Load everything."""
         assert shard.token == 0
+        if self.not_now:
+            raise NotNow(self.not_now)
         self.prepared.append(shard)
         await asyncio.sleep(LOAD_S)
         if self.fails:
@@ -63,6 +66,8 @@ class Prepares(Loads):
 
     def cost(self, shard: Shard[Any]) -> float:
         """What a move costs now."""
+        if self.not_now:
+            raise NotNow(self.not_now)
         return self.costs.get(shard.name, 0.0)
 
 
@@ -201,14 +206,14 @@ async def test_a_busy_member_keeps_what_is_not_to_be_moved() -> None:
         service(busy).costs = {shard.name: math.inf for shard in busy.member.shards}
         before = list(busy.member.shards)
         keys = [key_of(shard) for shard in before]
-        for _ in range(15 * 60):
-            await asyncio.sleep(1)
+        for _ in range(7 * 12):
+            await asyncio.sleep(5)
             for key in keys:
                 busy.member.own(key)
         assert busy.member.shards == before
         service(busy).costs.clear()
-        for _ in range(15 * 60):
-            await asyncio.sleep(1)
+        for _ in range(15 * 12):
+            await asyncio.sleep(5)
             for key in keys:
                 try:
                     busy.member.own(key)
@@ -218,10 +223,32 @@ async def test_a_busy_member_keeps_what_is_not_to_be_moved() -> None:
 
 
 @virtual
+async def test_a_service_says_why_not_now() -> None:
+    """The leader's decisions repeat it; whoever asks for a move to such a member gets it."""
+    async with cluster(Prepares, members=2, shards=8) as members:
+        busy = members[0]
+        busy.cpu_percent = 95.0
+        service(busy).not_now = "a call is on"
+        shards = list(busy.member.shards)
+        keys = [key_of(shard) for shard in shards]
+        for _ in range(7 * 12):
+            await asyncio.sleep(5)
+            for key in keys:
+                busy.member.own(key)
+        assert busy.member.shards == shards
+        decisions = [each for member in members.all for each in member.member.decisions()]
+        why = {skip["reason"] for each in decisions for skip in each.get("skipped", ())}
+        assert any(text.endswith("the service says: not now: a call is on") for text in why), why
+        other = members[1].member
+        with pytest.raises(OperationalError, match="not now: a call is on"):
+            await other.move(other.shards[0], busy.member.address)
+
+
+@virtual
 async def test_a_cost_that_fails_is_none() -> None:
     """It costs neither the member nor the other answers."""
     async with cluster(Prepares, members=2, shards=4) as members:
         service(members[0]).costs = {members[0].member.shards[0].name: "a lot"}  # type: ignore[dict-item]
         await asyncio.sleep(60)
-        assert members[0].member._costs.of("member-0", members[0].member.shards[0].name) == 0.0
+        assert members[0].member._costs.of(members[0].member.shards[0].name) == 0.0
         assert len(members[0].member.shards) == 2
