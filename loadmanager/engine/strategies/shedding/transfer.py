@@ -241,9 +241,7 @@ class _Cycle:
         published them, but those first of which the other has a copy. A bundle that is too large is
         swapped for others. Returns whether any bundle moves.
         """
-        bundles, stats = _published(self._snapshot, most), self._stats
-        if copies := self._snapshot.wishes.copies:
-            bundles = sorted(bundles, key=lambda each: least not in copies.get(each.bundle_name, ()))
+        bundles, stats = _copied_first(self._snapshot, most, least), self._stats
         if len(bundles) <= 1:
             single = Skip(most, "NoBundles", "it published one bundle only")
             none = Skip(most, "NoLoadData", "it published no bundles")
@@ -342,6 +340,13 @@ class _Cycle:
 def _published(snapshot: ClusterSnapshot, broker: str) -> list[TopBundle]:
     top = snapshot.top_bundles.get(broker)
     return top.top_bundles_load_data if top else []
+
+
+def _copied_first(snapshot: ClusterSnapshot, broker: str, to: str) -> list[TopBundle]:
+    bundles, copies = _published(snapshot, broker), snapshot.wishes.copies
+    if not copies:
+        return bundles
+    return sorted(bundles, key=lambda bundle: to not in copies.get(bundle.bundle_name, ()))
 
 
 def _throughput(snapshot: ClusterSnapshot, broker: str) -> float:
