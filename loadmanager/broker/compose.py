@@ -12,6 +12,7 @@ from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.broker.auditing import Telling, build_audit
 from loadmanager.broker.hosting import (
     access_watchers,
+    announce_openings,
     build_access,
     build_hosting,
     connect,
@@ -66,6 +67,7 @@ class Parts:
             documents=noting,
             stats_interval_s=lambda: messaging.value.stats_interval_s,
         )
+        announce_openings(self.member.manager, self.hosting)
         cluster = self.member.cluster
         self._telling = Telling(outside, cluster, self.member.events)
         self.audit = build_audit(outside, self._telling)

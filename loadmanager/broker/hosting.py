@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from loadmanager.broker.messaging.settings import MessagingSettings, StorageSettings
+from loadmanager.broker.protocol.server import BrokerServer
 from loadmanager.broker.service import (
     AuthenticatesClients,
     BrokerService,
@@ -31,7 +32,10 @@ from loadmanager.kit.metrics.settings import MetricsSettings
 from loadmanager.kit.tasks import Scope
 from loadmanager.kit.telemetry import Sample
 from loadmanager.limits.broker import BrokerThrottling
+from loadmanager.member.extensible import ExtensibleManager
+from loadmanager.member.leading.manager import RunningManager
 from loadmanager.member.namespaces import Namespaces
+from loadmanager.member.ownership.ownership import OPEN_TIMEOUT_S
 
 log = get_logger("hosting")
 
@@ -85,6 +89,15 @@ def build_hosting(
     if outside.storage is not None and isinstance(hosting, StoresTopics):
         hosting.store_in(outside.storage, settings.live(StorageSettings))
     return hosting
+
+
+def announce_openings(manager: RunningManager, hosting: BrokerService) -> None:
+    """Have state records say that a bundle is being opened, unless our own server opens it, which
+    takes no time: then nobody is told of an owner that does not serve yet, and a move ends once
+    the next owner serves, as in the modular manager.
+    """
+    if isinstance(manager, ExtensibleManager) and type(hosting) is not BrokerServer:
+        manager.claims.openings.limit_s = OPEN_TIMEOUT_S
 
 
 def connect(hosting: BrokerService, access: BrokerAccess | None, audit: Audit) -> None:

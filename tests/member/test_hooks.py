@@ -24,6 +24,7 @@ from loadmanager.member.not_opened import FIRST_S
 
 BUNDLE = "public/default/0x00000000_0x40000000"
 EXTENSIBLE = {"loadManagerClassName": "ExtensibleLoadManagerImpl"}
+LOADS_S = 40.0
 TOPICS = [TopicName("persistent", NS, f"t{number}") for number in range(40)]
 
 
@@ -171,6 +172,70 @@ async def test_a_settle_that_hangs_gives_the_bundle_up() -> None:
         assert (line["hook"], line["bundle"]) == ("settle_bundle", BUNDLE)
         assert line["error"] == "the service's settle_bundle took longer than 10 s"
         woken.set()
+
+
+class SlowServer(BrokerServer):
+    """Loads for a while before it serves a bundle."""
+
+    def __init__(self, *arguments: Any, **fields: Any) -> None:
+        super().__init__(*arguments, **fields)
+        self.closed_s: list[tuple[float, str]] = []
+        """When bundles were closed, and where they are."""
+        self.opened_s: list[float] = []
+
+    async def open_bundle(self, bundle: str, life: int) -> None:
+        """Load it."""
+        await asyncio.sleep(LOADS_S)
+        await super().open_bundle(bundle, life)
+        self.opened_s.append(asyncio.get_running_loop().time())
+
+    async def close_bundle(
+        self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float
+    ) -> int:
+        """Write down when, and where clients are sent."""
+        now_s = asyncio.get_running_loop().time()
+        self.closed_s.append((now_s, destination.broker_id if destination else ""))
+        return await super().close_bundle(
+            bundle, life, destination=destination, timeout_s=timeout_s
+        )
+
+
+@pytest.mark.parametrize("values", [{}, EXTENSIBLE], ids=["modular", "extensible"])
+async def test_a_move_pauses_until_the_next_owner_serves(values: dict[str, str]) -> None:
+    """Log and histogram say how long that took; until then nobody is told of the next owner, and
+    the bundle's clients are not sent there.
+    """
+    async with a_cluster_of(values, *[SlowServer] * 3) as cluster:
+        (topic,) = TOPICS[:1]
+        while (owner := await owner_of(cluster, topic)) is None:
+            await asyncio.sleep(1)
+        source = cluster.at(owner)
+        target = next(broker for broker in cluster.brokers if broker is not source)
+        assert source is not None
+        bundle = await source.use.namespaces.bundle_of(topic)
+        with capture_logs() as lines:
+            moving = asyncio.ensure_future(
+                source.parts.member.ownership.release(
+                    bundle, reason="test", destination=target.address, timeout_s=5
+                )
+            )
+            await asyncio.sleep(LOADS_S / 2)
+            for broker in cluster.brokers:
+                assert broker.parts.member.ownership.cached_owner(bundle) in (None, source.address)
+            assert source.parts.hosting.closed_s == []
+            await moving
+        (pause_ms,) = (line["pause_ms"] for line in lines if line.get("pause_ms"))
+        assert pause_ms == pytest.approx(LOADS_S * 1000, rel=0.1)
+        ((closed_s, sent_to),) = source.parts.hosting.closed_s
+        assert closed_s >= target.parts.hosting.opened_s[-1]
+        assert sent_to == target.address.broker_id
+        assert await owner_of(cluster, topic) == target.address
+        (sum_s,) = (
+            sample.value
+            for sample in source.parts.member.telemetry.samples()
+            if (sample.name, sample.suffix) == ("loadmanager_move_pause_seconds", "_sum")
+        )
+        assert sum_s == pytest.approx(LOADS_S, rel=0.1)
 
 
 class Broken:
