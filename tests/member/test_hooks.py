@@ -146,9 +146,10 @@ async def test_a_bundle_that_nobody_can_open_is_tried_again_and_again() -> None:
         assert await served_after(cluster, [topic]) < 2
 
 
-async def test_a_settle_that_hangs_gives_the_bundle_up() -> None:
+@pytest.mark.parametrize("extensible", [(), (0, 1)], ids=["modular", "extensible"])
+async def test_a_settle_that_hangs_gives_the_bundle_up(extensible: tuple[int, ...]) -> None:
     """After its limit, fenced; even if the host pays no heed to being cancelled."""
-    async with a_fleet(2) as fleet:
+    async with a_fleet(2, extensible=extensible) as fleet:
         source, target = fleet.brokers
         await source.acquire(BUNDLE)
         woken = asyncio.Event()

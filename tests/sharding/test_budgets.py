@@ -67,12 +67,12 @@ async def test_requests_are_a_load_like_others() -> None:
         for _ in range(300):
             await asyncio.sleep(0.1)
             member.own("key", weight=0.5)
-        member._host.bundle_stats()
-        used = member._host.usage()
+        member._joined.host.bundle_stats()
+        used = member._joined.host.usage()
         assert used.memory_used_bytes / used.memory_limit_bytes == pytest.approx(0.5, abs=0.05)
         members[0].service.fails = True  # type: ignore[attr-defined]
         Models.gpu_mb = {}
-        used = member._host.usage()
+        used = member._joined.host.usage()
         assert used.memory_used_bytes / used.memory_limit_bytes == pytest.approx(0.5, abs=0.05)
 
 

@@ -117,7 +117,7 @@ def test_names_stay() -> None:
         ("from loadmanager import AsyncLimiter", {"numpy", "structlog", "kazoo", "aiohttp"}),
         (
             "from loadmanager import Member",
-            {"structlog", "kazoo", "aiohttp", "psutil", "google", "click"},
+            {"numpy", "structlog", "kazoo", "aiohttp", "psutil", "google", "click"},
         ),
         (
             "import loadmanager.client",
