@@ -8,6 +8,8 @@ from contextlib import suppress
 from loadmanager import __version__
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import ConflictError
+from loadmanager.kit.history.history import FLUSH_S, FileHistory
+from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.store import Store
@@ -18,6 +20,7 @@ from loadmanager.kit.tasks import LoopBusy, Scope, every, guarded
 from loadmanager.member import compose
 from loadmanager.member.extensible import ExtensibleManager
 from loadmanager.member.ownership.ownership import OPEN_TIMEOUT_S
+from loadmanager.member.settings import BrokerSettings
 from loadmanager.member.world import World, base_of
 from loadmanager.sharding.alone import NoPeers
 from loadmanager.sharding.copies import Copies
@@ -50,6 +53,7 @@ class Joined:
     ) -> None:
         self._options, self._store, self._scope = options, store, scope
         self._shards = options.shards
+        self._history = _history(options, clock)
         busy = LoopBusy()
         scope.spawn(busy.run(), "loop-busy")
         world = World(
@@ -59,6 +63,7 @@ class Joined:
             peers=NoPeers(),
             sampler=sampler,
             version=__version__,
+            history=self._history,
             busy=busy,
         )
         base = base_of(world, options.settings, scope)
@@ -133,6 +138,9 @@ class Joined:
 
     async def register(self) -> None:
         """From now on, this member gets shards."""
+        if self._history is not None:
+            await self._history.start()
+            self._repeat(self._history.flush, FLUSH_S, "history")
         self._repeat(self.costs.said.tell, COSTS_EVERY_S, "tell-costs")
         if self._options.eager:
             eager = EagerOwnership(
@@ -146,6 +154,11 @@ class Joined:
                 self._repeat(step, EVERY_S, step.__name__.replace("_", "-"))
         await guarded(self.parts.join(), self._roll.keep_asking())
         self._roll.running = True
+
+    async def close(self) -> None:
+        """Write what is recorded."""
+        if self._history is not None:
+            await self._history.close()
 
     def _repeat(self, step: Callable[[], Awaitable[None]], interval_s: float, name: str) -> None:
         self._scope.spawn(every(lambda: interval_s, step, name, self.parts.base.steps), name)
@@ -166,3 +179,11 @@ class Joined:
         """Where it is served, as far as this member knows; empty: nowhere."""
         owner = self.parts.ownership.cached_owner(bundle)
         return "" if owner is None else owner.web_url or owner.web_url_tls
+
+
+def _history(options: Options, clock: Clock) -> FileHistory | None:
+    settings = options.settings.live(HistorySettings).value
+    cluster = options.settings.live(BrokerSettings).value.cluster_name
+    if not settings.enabled:
+        return None
+    return FileHistory(settings, cluster=cluster, broker=options.address.broker_id, clock=clock)

@@ -128,6 +128,7 @@ class Member(Generic[State]):
         self._scope = await self._exits.enter_async_context(Scope("member"))
         self._exits.callback(self._scope.cancel)
         joined = self._joins(self._options, store, clock, sampler, self._scope)
+        self._exits.push_async_callback(joined.close)
         self._exits.callback(self._fence, joined)  # before the session ends, however it ends
         await joined.begin()
         self._joined = joined

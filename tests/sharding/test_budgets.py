@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,3 +84,34 @@ def test_a_budget_is_a_number_above_0(budget: float) -> None:
     """Nothing else can be a part of it."""
     with pytest.raises(BadInputError, match="above 0"):
         Member("zk://h/x", Models(), address="http://h:1", budgets={"gpu_mb": budget})
+
+
+def test_what_members_record_can_be_replayed(tmp_path: Path) -> None:
+    """How much of its budget each uses, and why nothing moves: as brokers do."""
+    Models.gpu_mb = {}
+    settings = {
+        "loadManagerHistoryEnabled": "true",
+        "loadManagerHistoryDirectory": str(tmp_path),
+        "loadManagerHistoryIntervalSeconds": "60",
+    }
+    budgets = {"gpu_mb": 1_000.0}
+
+    @virtual
+    async def run() -> None:
+        async with cluster(
+            Models, members=2, shards=4, budgets=budgets, settings=settings
+        ) as members:
+            Models.gpu_mb = {
+                shard.name: 150.0 for each in members.all for shard in each.member.shards
+            }
+            await asyncio.sleep(5 * MINUTE_S)
+
+    run()
+    records: dict[str, list[dict[str, Any]]] = {}
+    for file in tmp_path.rglob("*.jsonl.gz"):
+        kind = file.parent.parent.name.removeprefix("kind=")
+        lines = gzip.decompress(file.read_bytes()).splitlines()
+        records.setdefault(kind, []).extend(json.loads(line) for line in lines)
+    assert max(each["usage"] for each in records["broker_load"]) == pytest.approx(0.3, abs=1e-4)
+    assert {each["code"] for each in records["decision"]} & {"Balanced", "HitCount"}
+    assert records.keys() >= {"bundle_load", "ownership"}
