@@ -1,13 +1,19 @@
-"""The parts of a member while it runs: how they are built, and started."""
+"""The parts of a member while it runs: how they are built, and started. To import this, with all
+that a member consists of, takes long: it is done when a `Member` is made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from loadmanager import __version__
+from loadmanager.engine.load.manager import Manager
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
-from loadmanager.kit.errors import ConflictError
+from loadmanager.kit.errors import BadInputError, ConflictError
 from loadmanager.kit.history.history import FLUSH_S, FileHistory
 from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.kit.logger import get_logger
@@ -28,16 +34,41 @@ from loadmanager.sharding.costs import EVERY_S as COSTS_EVERY_S
 from loadmanager.sharding.costs import MoveCosts
 from loadmanager.sharding.eager import EVERY_S, EagerOwnership
 from loadmanager.sharding.host import ShardHost
-from loadmanager.sharding.options import Options
 from loadmanager.sharding.preparing import Preparations
 from loadmanager.sharding.roll import Roll
+from loadmanager.sharding.settings import MemberSettings
 from loadmanager.sharding.shard_owners import ShardOwners
-from loadmanager.sharding.standbys import Standbys
+from loadmanager.sharding.shards import Service
+from loadmanager.sharding.standbys import Standbys, wanted
 from loadmanager.sharding.words import NAMESPACE
 
 log = get_logger("member")
 
 SHARDS = NamespaceName.parse(NAMESPACE)
+
+
+class Options:
+    """What a member is to do, as its program says. Raises `BadInputError` and `ConfigError`."""
+
+    def __init__(
+        self,
+        *,
+        service: Service[Any],
+        address: BrokerAddress,
+        shards: int,
+        eager: bool,
+        budgets: Mapping[str, float],
+        settings: Mapping[str, str],
+    ) -> None:
+        self.service, self.address, self.shards, self.eager = service, address, shards, eager
+        self.budgets, self.settings = budgets, MemberSettings(settings)
+        self.standbys = wanted(service, eager=eager)
+        manager = self.settings.live(StrategySettings).value.load_manager_class
+        if Manager.of(manager) is not Manager.EXTENSIBLE:
+            raise BadInputError(
+                f"with loadManagerClassName={manager} no shard is moved, and nothing is eager: "
+                "leave it out"
+            )
 
 
 class Joined:
@@ -50,10 +81,12 @@ class Joined:
         clock: Clock,
         sampler: Callable[[OwnTraffic], Sampler],
         scope: Scope,
+        *,
+        history: FileHistory | None,
     ) -> None:
         self._options, self._store, self._scope = options, store, scope
         self._shards = options.shards
-        self._history = _history(options, clock)
+        self._history = history
         busy = LoopBusy()
         scope.spawn(busy.run(), "loop-busy")
         world = World(
@@ -155,11 +188,6 @@ class Joined:
         await guarded(self.parts.join(), self._roll.keep_asking())
         self._roll.running = True
 
-    async def close(self) -> None:
-        """Write what is recorded."""
-        if self._history is not None:
-            await self._history.close()
-
     def _repeat(self, step: Callable[[], Awaitable[None]], interval_s: float, name: str) -> None:
         self._scope.spawn(every(lambda: interval_s, step, name, self.parts.base.steps), name)
 
@@ -181,7 +209,8 @@ class Joined:
         return "" if owner is None else owner.web_url or owner.web_url_tls
 
 
-def _history(options: Options, clock: Clock) -> FileHistory | None:
+def history_of(options: Options, clock: Clock) -> FileHistory | None:
+    """What a member records into, if it is to. It is closed when all of the member has ended."""
     settings = options.settings.live(HistorySettings).value
     cluster = options.settings.live(BrokerSettings).value.cluster_name
     if not settings.enabled:

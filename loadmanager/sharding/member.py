@@ -79,10 +79,8 @@ class Member(Generic[State]):
         if not all(0 < budget < math.inf for budget in budgets.values()):
             raise BadInputError(f"budgets are numbers above 0, not {budgets}")
         of_store = {} if self._connect else {"metadataStoreUrl": zookeeper_url(store)}
-        from loadmanager.sharding.joining import Joined  # with all that a member consists of
-        from loadmanager.sharding.options import Options
+        from loadmanager.sharding.joining import Options
 
-        self._joins = Joined
         self._options = Options(
             service=service,
             address=_address(address),
@@ -124,11 +122,15 @@ class Member(Generic[State]):
     async def _join(
         self, store: Store, clock: Clock, sampler: Callable[[OwnTraffic], Sampler]
     ) -> None:
+        from loadmanager.sharding.joining import Joined, history_of
+
         self._exits.callback(speak(lines_of_shards))
+        history = history_of(self._options, clock)
+        if history is not None:
+            self._exits.push_async_callback(history.close)
         self._scope = await self._exits.enter_async_context(Scope("member"))
         self._exits.callback(self._scope.cancel)
-        joined = self._joins(self._options, store, clock, sampler, self._scope)
-        self._exits.push_async_callback(joined.close)
+        joined = Joined(self._options, store, clock, sampler, self._scope, history=history)
         self._exits.callback(self._fence, joined)  # before the session ends, however it ends
         await joined.begin()
         self._joined = joined
