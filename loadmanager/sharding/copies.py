@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -52,6 +53,8 @@ class Copies:
         self._all: dict[str, Copy] = {}
         self.standing: frozenset[str] = frozenset()
         """The bundles for which this member stands by: copies of those stay."""
+        self.failures: Counter[str] = Counter()
+        """Hook → how often it failed or took too long."""
 
     @property
     def possible(self) -> bool:
@@ -125,6 +128,7 @@ class Copies:
         else:
             text = f"the service's {hook} failed: {type(error).__name__}: {error}"
         if not isinstance(error, NotNow):
+            self.failures[hook] += 1
             log.error(
                 "a hook of the service failed",
                 hook=hook,

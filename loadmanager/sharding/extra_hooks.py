@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -20,8 +21,8 @@ class ExtraHooks:
 
     def __init__(self, service: Service[Any]) -> None:
         self._service = service
-        self._failed: set[str] = set()
-        """Hooks whose failure is logged."""
+        self.failures: Counter[str] = Counter()
+        """Hook → how often it failed; the first time is logged."""
 
     def costs(self, shards: Mapping[str, Shard[Any]]) -> dict[str, float | str]:
         """Bundle → what it costs to move it now, or why it is not to be moved, as the service says;
@@ -44,9 +45,9 @@ class ExtraHooks:
             try:
                 answers[bundle] = read(ask, shard)
             except Exception:  # foreign code
-                if hook not in self._failed:
+                if not self.failures[hook]:
                     log.exception("a hook of the service failed", hook=hook, bundle=bundle)
-                self._failed.add(hook)
+                self.failures[hook] += 1
         return answers
 
 

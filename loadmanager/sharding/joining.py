@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from loadmanager import __version__
 from loadmanager.engine.load.manager import Manager
@@ -23,6 +24,7 @@ from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.sampler import OwnTraffic, Sampler
 from loadmanager.kit.tasks import LoopBusy, Scope, every, guarded
+from loadmanager.kit.telemetry import Telemetry
 from loadmanager.member import compose
 from loadmanager.member.extensible import ExtensibleManager
 from loadmanager.member.ownership.ownership import OPEN_TIMEOUT_S
@@ -41,6 +43,9 @@ from loadmanager.sharding.shard_owners import ShardOwners
 from loadmanager.sharding.shards import Service
 from loadmanager.sharding.standbys import Standbys, wanted
 from loadmanager.sharding.words import NAMESPACE
+
+if TYPE_CHECKING:
+    from loadmanager.kit.metrics.page import MetricsPage
 
 log = get_logger("member")
 
@@ -112,6 +117,7 @@ class Joined:
         self.parts = compose.ComposedMember(
             base, world, host, None, documents=store, stats_interval_s=lambda: 5.0
         )
+        copies.failures = host.extra.failures = self.parts.telemetry.hosting.failures
         manager, brokers = self.parts.manager, self.parts.cluster.brokers
         assert isinstance(manager, ExtensibleManager), "the options take no other one"
         self._manager = manager
@@ -187,6 +193,15 @@ class Joined:
                 self._repeat(step, EVERY_S, step.__name__.replace("_", "-"))
         await guarded(self.parts.join(), self._roll.keep_asking())
         self._roll.running = True
+
+    @cached_property
+    def metrics(self) -> MetricsPage:
+        """The page of its metrics."""
+        cluster = self._options.settings.live(BrokerSettings).value.cluster_name
+        from loadmanager.kit.metrics.page import MetricsPage  # prometheus-client
+
+        telemetry = Telemetry([self.parts.telemetry.samples])
+        return MetricsPage(telemetry, cluster=cluster, broker=self.parts.base.broker_id)
 
     def _repeat(self, step: Callable[[], Awaitable[None]], interval_s: float, name: str) -> None:
         self._scope.spawn(every(lambda: interval_s, step, name, self.parts.base.steps), name)

@@ -218,6 +218,14 @@ class Member(Generic[State]):
         decisions: list[dict[str, Any]] = msgspec.json.decode(text)
         return decisions
 
+    async def metrics(self) -> str:
+        """The metrics of this member and its process, in Prometheus' text format, for a route of
+        the program: how long moves paused, how often each hook failed (`hook="open_bundle"` is
+        `open`), what the leader did.
+        """
+        page, _ = await self._joined.metrics.render()
+        return page.decode()
+
     async def move(self, shard: Shard[State], destination: str) -> None:
         """Give a shard of this member to another one, by its address, and wait until it has it;
         whatever that costs. The destination prepares before.

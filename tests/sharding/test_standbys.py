@@ -175,6 +175,10 @@ async def test_a_copy_that_fails_is_tried_again_and_costs_nothing_else() -> None
             shard.prepared = None  # `follow` raises
         await asyncio.sleep(20)
         assert failing.following == set()
+        page = await members[1].member.metrics()
+        assert [
+            line.rpartition(" ")[2] for line in page.split("\n") if 'hook="follow"' in line
+        ] == ["2.0"]
         await members.kill(0)
         await members.settled()
         assert sum(not from_copy for _, from_copy in failing.opened) == 4
