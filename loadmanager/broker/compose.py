@@ -100,7 +100,8 @@ class Parts:
         )
         self.use_cases = self._build_use_cases()
         metrics = settings.live(MetricsSettings)
-        others = hosting_samples(self.hosting, self._throttling, outside.clock, metrics)
+        hooks = self.member.telemetry.hosting
+        others = hosting_samples(self.hosting, hooks, self._throttling, outside.clock, metrics)
         leading = cluster.leading
         ours = (self.member.telemetry.samples, self.audit.samples)
         self.telemetry = Telemetry([*ours, lambda: member_samples(leading.members), *others])

@@ -33,6 +33,7 @@ from loadmanager.kit.tasks import Scope
 from loadmanager.kit.telemetry import Sample
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.member.extensible import ExtensibleManager
+from loadmanager.member.hooks import Hooks
 from loadmanager.member.leading.manager import RunningManager
 from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.ownership.ownership import OPEN_TIMEOUT_S
@@ -123,12 +124,13 @@ def share_topics(topics: Topics, hosting: BrokerService) -> None:
 
 def hosting_samples(
     hosting: BrokerService,
+    hooks: Hooks,
     throttling: BrokerThrottling,
     clock: Clock,
     metrics: Live[MetricsSettings],
 ) -> list[Callable[[], Iterable[Sample]]]:
-    """Return what measures the hosted service and its limits."""
+    """Return what measures the hosted service and its limits. `hooks` contains its failures."""
     return [
-        lambda: hosting.samples(metrics.value.detail),
+        lambda: hooks.contained("samples", lambda: hosting.samples(metrics.value.detail)),
         lambda: limit_samples(throttling, clock.monotonic_ns(), metrics.value.detail.topics),
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -13,14 +13,18 @@ from clusters.members import NS, a_fleet
 from clusters.running import Cluster, Running, an_address, until
 from structlog.testing import capture_logs
 
+from loadmanager.broker.hosting import hosting_samples
 from loadmanager.broker.protocol.server import BrokerServer
 from loadmanager.broker.service import BrokerService
 from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import LoadManagerError, OperationalError
+from loadmanager.kit.metrics.settings import MetricsSettings
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.tasks import Scope
 from loadmanager.member.hooks import HookLimits, Hooks
 from loadmanager.member.not_opened import FIRST_S
+from loadmanager.testing.cluster import LoopTime
 
 BUNDLE = "public/default/0x00000000_0x40000000"
 EXTENSIBLE = {"loadManagerClassName": "ExtensibleLoadManagerImpl"}
@@ -260,6 +264,22 @@ def test_an_answer_that_a_host_cannot_give_is_none() -> None:
         hooks.usage()
     assert [line["hook"] for line in lines] == ["bundle_stats", "topics", "clients", "usage"]
     assert hooks.failures["usage"] == 2
+
+
+def test_metrics_that_a_host_cannot_give_take_out_no_others() -> None:
+    """Those before the failure are there; it is counted beside them."""
+
+    def samples() -> Iterator[int]:
+        yield 1
+        raise ZeroDivisionError
+
+    hooks = Hooks(Broken(), HookLimits())
+    assert list(hooks.contained("samples", samples)) == [1]
+    assert hooks.failures == {"samples": 1}
+    detail = Live(MetricsSettings())
+    of_service, _ = hosting_samples(Broken(), hooks, Broken(), LoopTime(), detail)
+    assert list(of_service()) == []
+    assert hooks.failures == {"samples": 2}
 
 
 class SlowToOpen(Broken):
