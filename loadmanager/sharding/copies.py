@@ -108,6 +108,11 @@ class Copies:
         for bundle in self.bundles:
             self.forget_move(bundle)
 
+    def forget_all(self) -> None:
+        """This member ends."""
+        for bundle in self.bundles:
+            self.forget(bundle)
+
     async def _work(self, copy: Copy) -> None:
         shard, hook = copy.shard, "prepare"
         try:

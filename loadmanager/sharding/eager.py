@@ -18,6 +18,8 @@ from loadmanager.sharding.standbys import Owned, Standbys
 
 EVERY_S = 0.5
 AT_ONCE_MAX = 32
+FILL_AGAIN_S = 10.0
+"""A member that did not get a shard, because it could not prepare it, gets the next one later."""
 
 
 class EagerOwnership:
@@ -38,6 +40,8 @@ class EagerOwnership:
         self._holder = manager.claims.openings.holder
         self._filling: set[str] = set()
         """Members that have joined, or come back, and are getting their share."""
+        self._refused_s: dict[str, float] = {}
+        """Member → when a shard could not be moved to it."""
 
     async def place(self) -> None:
         """Assign what nobody has, evenly; on the member that leads. Does not wait until it is
@@ -81,6 +85,10 @@ class EagerOwnership:
         operations = self._member.cluster.leading.operations
         if self._member.cluster.leading.load_manager is None or operations is None:
             return
+        now_s = self._member.base.clock.monotonic_s()
+        self._refused_s = {
+            name: at_s for name, at_s in self._refused_s.items() if now_s - at_s < FILL_AGAIN_S
+        }
         members, counts = self._able("", self._member.cluster.wishes.now()), self._counts()
         if counts[""]:
             return
@@ -88,7 +96,8 @@ class EagerOwnership:
         self._filling = {
             name
             for name in members
-            if counts[name] < (share if name in self._filling else share / 2)
+            if name not in self._refused_s
+            and counts[name] < (share if name in self._filling else share / 2)
         }
         if not self._filling:
             return
@@ -105,8 +114,10 @@ class EagerOwnership:
             default=(True, NOT_NOW, ""),
         )
         if counts[richest] > share and cost < NOT_NOW:
-            with suppress(LoadManagerError):  # the next step tries again
+            try:
                 await operations.move(bundle, poorest)
+            except LoadManagerError:
+                self._refused_s[poorest] = self._member.base.clock.monotonic_s()
 
     def _owner(self, bundle: str) -> str | None:
         owner = self._member.ownership.cached_owner(bundle)

@@ -105,7 +105,7 @@ class Joined:
             busy=busy,
         )
         base = base_of(world, options.settings, scope)
-        copies = Copies(options.service, scope, self.is_served)
+        self._copies = copies = Copies(options.service, scope, self.is_served)
         self.host = host = ShardHost(
             options.service,
             clock,
@@ -193,6 +193,11 @@ class Joined:
                 self._repeat(step, EVERY_S, step.__name__.replace("_", "-"))
         await guarded(self.parts.join(), self._roll.keep_asking())
         self._roll.running = True
+
+    def fence(self) -> None:
+        """Serve nothing, save nothing, and let go of all copies: this member ends."""
+        self.host.fence_all()
+        self._copies.forget_all()
 
     @cached_property
     def metrics(self) -> MetricsPage:

@@ -250,7 +250,7 @@ class Member(Generic[State]):
 
     def _fence(self, joined: Joined) -> None:
         self._running = False
-        joined.host.fence_all()
+        joined.fence()
 
     async def _seek(self, bundle: str) -> None:
         try:

@@ -154,7 +154,11 @@ async def test_a_move_goes_to_the_copy_without_another_one() -> None:
         assert len(rooms(members[1]).copies) == before
         await copied(members)
         leaving = {each.name for each in members[0].member.shards}
+        copies = list(rooms(members[0]).following)
         await members[0].stop()
+        assert copies
+        assert all(copy.ended.is_set() for copy in copies)
+        assert rooms(members[0]).following == set()
         await members.settled()
         for each in members.all[1:]:
             assert all(

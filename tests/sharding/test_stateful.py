@@ -43,10 +43,12 @@ class Prepares(Loads):
         self.costs: dict[str, float] = {}
         self.fails = False
         self.not_now = ""
+        self.asked = 0
 
     async def prepare(self, shard: Shard[Any]) -> dict[str, int]:
         """Load everything."""
         assert shard.token == 0
+        self.asked += 1
         if self.not_now:
             raise NotNow(self.not_now)
         self.prepared.append(shard)
@@ -131,6 +133,20 @@ async def test_a_shard_stays_when_its_destination_cannot_prepare() -> None:
         assert source.own(key_of(shard)) is shard
         (left,) = service(target).prepared
         assert left.ended.is_set()
+
+
+@virtual
+async def test_a_member_that_cannot_prepare_is_not_asked_all_the_time() -> None:
+    """It gets its share when it can."""
+    async with cluster(Prepares, members=2, shards=8) as members:
+        joined = await members.start()
+        service(joined).not_now = "no room"
+        await asyncio.sleep(60)
+        assert joined.member.shards == []
+        assert 5 <= service(joined).asked <= 7
+        service(joined).not_now = ""
+        await asyncio.sleep(60)
+        assert len(joined.member.shards) == 2
 
 
 @virtual
