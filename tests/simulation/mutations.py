@@ -506,8 +506,7 @@ MUTATIONS = (
         3,
         "if self._opening[key]:",
         "if False:",
-        "member/test_hooks.py::"
-        "test_what_is_fenced_while_it_is_opened_is_not_served_for_one_turn",
+        "member/test_hooks.py::test_what_is_fenced_while_it_is_opened_is_not_served_for_one_turn",
     ),
     _in_test(
         "a failed commit is brought to its segments while its journal may lose its name",
