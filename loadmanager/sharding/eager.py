@@ -18,13 +18,33 @@ from loadmanager.sharding.standbys import Owned, Standbys
 
 EVERY_S = 0.5
 AT_ONCE_MAX = 32
+RESTS_MAX = 10
 FILL_AGAIN_S = 10.0
 """A member that did not get a shard, because it could not prepare it, gets the next one later."""
 
 
+class Rest:
+    """Whether a step that had nothing to do may be left out, because what it goes by is the same.
+    Every few seconds it looks all the same.
+    """
+
+    def __init__(self) -> None:
+        self._turns = 0
+        self._key: object = None
+
+    def goes_on(self, key: object) -> bool:
+        """True: leave it out. Otherwise it may call `begin` with what it has looked at."""
+        self._turns -= 1
+        return self._turns >= 0 and key == self._key
+
+    def begin(self, key: object) -> None:
+        """There was nothing to do."""
+        self._key, self._turns = key, RESTS_MAX
+
+
 class EagerOwnership:
-    """Its steps are called each `EVERY_S`. It is the `Placer` of the leader,
-    too: what a member leaves that dies goes to the others evenly.
+    """Its steps are called each `EVERY_S`. It is the `Placer` of the leader, too: what a member
+    leaves that dies goes to the others evenly.
     """
 
     def __init__(
@@ -42,6 +62,14 @@ class EagerOwnership:
         """Members that have joined, or come back, and are getting their share."""
         self._refused_s: dict[str, float] = {}
         """Member → when a shard could not be moved to it."""
+        self._changes = 0
+        """Of records and members."""
+        self._rests = {step: Rest() for step in ("place", "fill", "open-again", "stand-by")}
+        manager.records.append(self._on_change)
+        member.cluster.brokers.listeners.append(self._on_change)
+
+    def _on_change(self, *_: object) -> None:
+        self._changes += 1
 
     async def place(self) -> None:
         """Assign what nobody has, evenly; on the member that leads. Does not wait until it is
@@ -49,7 +77,12 @@ class EagerOwnership:
         """
         if self._member.cluster.leading.load_manager is None:
             return
+        rest, key = self._rests["place"], self._changes
+        if rest.goes_on(key):
+            return
         free = [bundle for bundle in self._all if self._holder(bundle) is None]
+        if not free:
+            rest.begin(key)
         chosen = [placed for placed in self.choose_all(free) if placed.broker is not None]
         await for_each(chosen, self._assign, AT_ONCE_MAX, "place")
 
@@ -89,7 +122,11 @@ class EagerOwnership:
         self._refused_s = {
             name: at_s for name, at_s in self._refused_s.items() if now_s - at_s < FILL_AGAIN_S
         }
-        members, counts = self._able("", self._member.cluster.wishes.now()), self._counts()
+        members = self._able("", self._member.cluster.wishes.now())
+        rest, key = self._rests["fill"], (self._changes, members, list(self._refused_s))
+        if rest.goes_on(key):
+            return
+        counts = self._counts()
         if counts[""]:
             return
         share = len(self._all) // max(len(members), 1)
@@ -100,6 +137,7 @@ class EagerOwnership:
             and counts[name] < (share if name in self._filling else share / 2)
         }
         if not self._filling:
+            rest.begin(key)
             return
         poorest = min(self._filling, key=lambda name: (counts[name], name))
         richest = max(members, key=lambda name: (counts[name], name))
@@ -129,6 +167,9 @@ class EagerOwnership:
         """
         ownership, base = self._member.ownership, self._member.base
         me = (base.broker_id, base.store.session_id)
+        rest, key = self._rests["open-again"], (self._changes, me, len(ownership.owned()))
+        if rest.goes_on(key):
+            return
         idle = [
             bundle
             for bundle in self._all
@@ -136,6 +177,8 @@ class EagerOwnership:
             and (record := self._manager.claims.cache.record(bundle)) is not None
             and record.owner == me
         ]
+        if not idle:
+            rest.begin(key)
         await for_each(idle, self._open_again, AT_ONCE_MAX, "open-again")
 
     async def _open_again(self, bundle: str) -> None:
@@ -147,6 +190,10 @@ class EagerOwnership:
         await self._standbys.tend(self._holder)
         if self._member.cluster.leading.load_manager is not None:
             members = self._able("", self._member.cluster.wishes.now())
+            rest, key = self._rests["stand-by"], (self._changes, members, self._standbys.changes)
+            if rest.goes_on(key):
+                return
+            rest.begin(key)
             owned = Owned(self._holder, lambda bundle: self._owner(bundle) is not None)
             await self._standbys.arrange(self._all, owned, members)
 

@@ -152,13 +152,14 @@ class Standbys:
         self._failed: dict[str, _Failure] = {}
         self._merged_at = -1
         self._ready: dict[str, frozenset[str]] = {}
-        self._arranged: object = None
+        self._orders_changed = 0
 
     async def on_change(self, change: Change) -> None:
         """Read the orders. What is damaged counts as none."""
         if change.kind is ChangeKind.RESYNC:
             names = await self._store.children(paths.SERVICE_STANDBYS)
             self._orders.clear()
+            self._orders_changed += 1
             for name in names:
                 await self._read(paths.decode(name))
         elif change.path.startswith(f"{paths.SERVICE_STANDBYS}/"):
@@ -166,10 +167,16 @@ class Standbys:
 
     async def _read(self, member: str) -> None:
         node = await self._store.get(_path(member))
+        self._orders_changed += 1
         self._orders.pop(member, None)
         if node is not None:
             with suppress(msgspec.MsgspecError):
                 self._orders[member] = msgspec.json.decode(node.value, type=list[str])
+
+    @property
+    def changes(self) -> int:
+        """Grows with each change of the orders, and of what is ready."""
+        return self._orders_changed + self.said.changes
 
     def ready(self) -> Mapping[str, frozenset[str]]:
         """Bundle → the members that have a copy of it."""
@@ -185,16 +192,7 @@ class Standbys:
     # On the member that leads
 
     async def arrange(self, bundles: Sequence[str], owned: Owned, members: Sequence[str]) -> None:
-        """Write down who stands by for what, if anything has changed."""
-        state = (
-            [(owned.holder(bundle), owned.served(bundle)) for bundle in bundles],
-            list(members),
-            dict(self._orders),
-            self.said.changes,
-        )
-        if state == self._arranged:
-            return
-        self._arranged = state
+        """Write down who stands by for what."""
         ready = {member: set(self.said.of.get(member, ())) for member in members}
         calm = all(ready.get(member, set()).issuperset(of) for member, of in self._orders.items())
         plan = StandbyPlan(bundles, owned, members)
