@@ -12,15 +12,15 @@ PIP = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constr
 # One more than there are cores: many tests wait for processes that they started.
 WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
-# Tests start hundreds of processes: each of them would compile our modules again, where this is set.
+# Tests start hundreds of processes: where this is set, each would compile our modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
 # What `make matrix` looks for; each as pythonX.Y or among pyenv's versions.
 PYTHONS := 3.11 3.12 3.13 3.14
 
 .PHONY: help install install-run install-analysis run demo analyze page fast test test-clients \
-	test-pulsar test-oracle test-oracle-vectors lint coverage mutants matrix dist sbom docs bench \
-	proto broker-conf clean
+	test-pulsar test-deploy test-oracle test-oracle-vectors lint coverage mutants matrix matrix-bounds dist sbom docs bench \
+	proto broker-conf manifests clean
 .DEFAULT_GOAL := help
 
 help:
@@ -34,18 +34,23 @@ help:
 	@echo "make test-pulsar  loadmanager fleet beside a real Pulsar 4.0 of three brokers, with both of"
 	@echo "                  its load managers (needs Java 17 and Maven; else skipped with the"
 	@echo "                  reason); BROKERS: the version of its brokers"
+	@echo "make test-deploy  the images and docker-compose.yml: from the host, killed, restarted, secured"
+	@echo "                  (needs Docker; makes images with debootstrap where none can be pulled)"
 	@echo "make test-oracle  our decisions beside Pulsar's own classes (needs Java 17 and Maven);"
 	@echo "                  SEED, CASES of each family, PULSAR: the version"
 	@echo "make lint         ruff, mypy, import contracts"
 	@echo "make coverage     how much of the product the tests in this process reach"
 	@echo "make mutants      how many edits of engine/strategies its tests notice (a sample)"
-	@echo "make matrix       core tests and a running cluster on each Python of $(PYTHONS) found here"
+	@echo "make matrix       core tests and a running cluster on each Python of $(PYTHONS) found here,"
+	@echo "                  and with the lowest and the newest versions of dependencies"
 	@echo "make broker-conf  write config/broker.conf from the settings in the code"
+	@echo "make manifests    write what deploy/kubernetes/monitoring repeats of deploy/alerts.yml and"
+	@echo "                  the dashboard"
 	@echo "make demo         a cluster under a skewed load that balances itself, and its page;"
 	@echo "                  Ctrl-C ends it"
 	@echo "make page         build the page at /ui from ui/ into the package (needs Node and npm)"
 	@echo "make docs         reference pages from the code, then docs/ as HTML in docs/_build"
-	@echo "make dist         sdist and wheel in dist/"
+	@echo "make dist         sdist, wheel and sbom.json in dist/"
 	@echo "make sbom         what a broker installs, as CycloneDX in dist/sbom.json; with"
 	@echo "                  EXTRAS=[analysis] what the nightly job installs"
 	@echo "make bench        measure the cluster and the protocol"
@@ -113,6 +118,10 @@ BROKERS ?= 4.0.4
 test-pulsar: install
 	$(BIN)/pytest -m pulsar tests/steer --pulsar $(BROKERS)
 
+# It needs Docker with Compose, and the ports of docker-compose.yml.
+test-deploy: install
+	$(BIN)/pytest -m deploy tests/deploy
+
 SEED ?= 1
 CASES ?= 100
 PULSAR ?= 4.2.4
@@ -135,7 +144,12 @@ coverage: install
 mutants: install
 	$(BIN)/python -m bench mutants --sample 400
 
-matrix: $(addprefix matrix-,$(PYTHONS))
+matrix: $(addprefix matrix-,$(PYTHONS)) matrix-bounds
+
+# The bounds of pyproject.toml, at both ends.
+matrix-bounds:
+	@deploy/matrix.sh 3.11 lowest
+	@deploy/matrix.sh 3.13 newest
 
 matrix-%:
 	@deploy/matrix.sh $*
@@ -146,6 +160,7 @@ dist: install
 	rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/twine check --strict dist/*
+	$(MAKE) sbom
 
 # As deploy/Dockerfile installs, by the Python that runs this.
 EXTRAS ?=
@@ -170,13 +185,21 @@ bench: install
 	$(BIN)/python -m bench cluster
 	$(BIN)/python -m bench protocol
 
+# An old protoc (25, on Python 3.11 or 3.12): later ones write code that wants a runtime as new as
+# they are.
 proto: install
-	$(BIN)/pip install --quiet --disable-pip-version-check grpcio-tools mypy-protobuf
+	$(PYTHON) -m venv --clear .proto
+	.proto/bin/pip install --quiet --disable-pip-version-check 'grpcio-tools==1.62.3' 'setuptools<80'
+	$(BIN)/pip install --quiet --disable-pip-version-check mypy-protobuf
 	cd loadmanager/broker/wire && PATH="$(CURDIR)/$(BIN):$$PATH" \
-		$(CURDIR)/$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --mypy_out=. pulsar.proto
+		$(CURDIR)/.proto/bin/python -m grpc_tools.protoc -I. --python_out=. --mypy_out=. pulsar.proto
+
+# The PrometheusRule and the dashboard of deploy/kubernetes/monitoring.
+manifests:
+	$(PYTHON) deploy/generate.py
 
 broker-conf: install
 	$(BIN)/loadmanager config template > config/broker.conf
 
 clean:
-	rm -rf $(VENV) .matrix .sbom data history build dist docs/_build mutants *.egg-info
+	rm -rf $(VENV) .matrix .proto .sbom data history build dist docs/_build mutants *.egg-info

@@ -12,16 +12,29 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
-from pathlib import Path
 
+from loadmanager.engine.strategies import registry
+from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.units import MIB
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-
-from properties.steady import BROKERS, BUNDLES, Phase, resized, run, strategies
+from loadmanager.testing.steady_load import (
+    BROKERS,
+    BUNDLES,
+    Phase,
+    resized,
+    skewed_then_joined,
+)
 
 HEADERS = ("cycles", "moves", "MiB/s", "gap", "still")
+
+
+def strategies() -> list[StrategySettings]:
+    """Each shedder with its defaults, and with the placement rule that it needs."""
+    rules = {rule.follows: rule.name for rule in registry.PLACEMENTS.values() if rule.follows}
+    default = StrategySettings().placement
+    return [
+        StrategySettings(shedder=name, placement=rules.get(name, default))
+        for name in sorted(registry.SHEDDERS)
+    ]
 
 
 def main(argv: list[str]) -> int:
@@ -34,7 +47,7 @@ def main(argv: list[str]) -> int:
     head = "".join(f"{header:>7}" for header in HEADERS)
     print(f"{'shedder':20}|{head}    |{head}  share")
     for settings in strategies():
-        outcomes = [run(settings, seed) for seed in range(1, args.seeds + 1)]
+        outcomes = [skewed_then_joined(settings, seed) for seed in range(1, args.seeds + 1)]
         share = statistics.median(outcome.share for outcome in outcomes)
         skewed = _row([outcome.skewed for outcome in outcomes])
         joined = _row([outcome.joined for outcome in outcomes])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from loadmanager.broker import settings
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import ConfigError, ConflictError
@@ -13,19 +12,23 @@ from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import write_object
 from loadmanager.kit.metadata.store import Store
 from loadmanager.kit.names import NamespaceName
+from loadmanager.kit.settings import Settings
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore
 from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.settings import BrokerSettings
 
 
-async def initialize_cluster(values: Mapping[str, str], namespaces: Mapping[str, int]) -> None:
-    """Create the cluster's record, and `namespaces` (name → number of bundles) with their tenants.
+async def initialize_cluster(
+    loaded: Settings, namespaces: Mapping[str, int | None]
+) -> frozenset[str]:
+    """Create the cluster's record, and `namespaces` (name → number of bundles; None: as many as
+    defaultNumberOfNamespaceBundles says) with their tenants. Returns the names of those that were
+    not there.
 
-    What exists stays as it is. Raises `ConfigError` as `record_cluster` does.
+    Raises `ConfigError` as `record_cluster` does.
     """
-    loaded = settings.KEYS.load(None, values)
-    broker = loaded.leaf(BrokerSettings)
+    broker, made = loaded.leaf(BrokerSettings), set()
     async with ZooKeeperStore(loaded.leaf(ZooKeeperSettings)) as store:
         await record_cluster(store, broker.cluster_name)
         catalogue = Namespaces(store, Live(broker))
@@ -35,8 +38,11 @@ async def initialize_cluster(values: Mapping[str, str], namespaces: Mapping[str,
                 await catalogue.create_tenant(
                     namespace.tenant, {"allowedClusters": [broker.cluster_name]}
                 )
+            policies = {} if bundles is None else {"bundles": {"numBundles": bundles}}
             with suppress(ConflictError):
-                await catalogue.create_namespace(namespace, {"bundles": {"numBundles": bundles}})
+                await catalogue.create_namespace(namespace, policies)
+                made.add(name)
+    return frozenset(made)
 
 
 async def record_cluster(store: Store, cluster: str, at: BrokerAddress | None = None) -> None:

@@ -126,7 +126,7 @@ def warn_if_restricted(asked: BrokerSettings, broker: BrokerSettings) -> None:
 
 def address_of(broker: BrokerSettings, ports: list[Port]) -> BrokerAddress:
     """The address at which others reach the broker of these ports."""
-    host = broker.advertised_address or socket.getfqdn()
+    host = bracketed(broker.advertised_address or socket.getfqdn())
     urls = {
         port.scheme: f"{port.scheme}://{host}:{port.number}" for port in ports if not port.listener
     }

@@ -70,7 +70,7 @@ from loadmanager.kit.tasks import LoopBusy, Scope, every
 from loadmanager.kit.telemetry import Telemetry
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore
-from loadmanager.leader.plugins import register_plugins
+from loadmanager.leader.plugins import warn_of_left_out
 from loadmanager.member.settings import BrokerSettings
 
 CERTIFICATES_S_MIN = 1.0
@@ -106,7 +106,6 @@ def run_broker(settings: Settings, options: BrokerOptions) -> int:
         stop_with_parent()
     open_files.raise_limit()
     broker = settings.leaf(BrokerSettings)
-    register_plugins()
     check(settings)
     within_s = broker.shutdown_timeout_ms / 1000 + STOP_MARGIN_S
     with (
@@ -184,6 +183,7 @@ class _Broker:
             json = None if self._options.log_format is None else self._options.log_format == "json"
             configure(self._broker.log_level, json=json, broker=me.broker_id)
             warn_if_restricted(self._broker, restricted_broker)
+            warn_of_left_out()
             if self._settings.unknown:
                 log.warning(
                     "settings are ignored; loadmanager config check FILE lists them",

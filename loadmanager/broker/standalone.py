@@ -23,7 +23,6 @@ from loadmanager.kit.system.ending import Ending
 from loadmanager.kit.system.folder_lock import locked
 from loadmanager.kit.system.notify import NotifySocket
 from loadmanager.kit.zookeeper.local import LocalStore, local_store
-from loadmanager.leader.plugins import register_plugins
 from loadmanager.member.settings import BrokerSettings
 
 STOP_MARGIN_S = 5.0
@@ -88,7 +87,6 @@ def run_standalone(options: StandaloneOptions) -> int:
         not sys.stderr.isatty() if options.log_format is None else options.log_format == "json"
     )
     _require_ports(options)
-    register_plugins()
     loaded = KEYS.load(None, _settings(options, 0))
     check(loaded)
     if options.brokers > 1 and loaded.leaf(BrokerSettings).advertised_listeners:
@@ -129,7 +127,9 @@ async def _run(options: StandaloneOptions, ending: Ending, *, as_json: bool) -> 
             brokers = [_broker(options, index, notify.path) for index in range(options.brokers)]
             supervisor = Supervisor(store, brokers, restart=options.restart)
             async with store:
-                await initialize_cluster(_settings(options, 0), {NAMESPACE: NAMESPACE_BUNDLES})
+                await initialize_cluster(
+                    KEYS.load(None, _settings(options, 0)), {NAMESPACE: NAMESPACE_BUNDLES}
+                )
                 ending.listen(supervisor.on_signal)
                 return await supervisor.run(
                     notify.ready(),

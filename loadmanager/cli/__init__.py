@@ -20,7 +20,7 @@ from loadmanager import __doc__ as description
 from loadmanager import __version__
 from loadmanager.cli.options import CommandGroup
 from loadmanager.kit.errors import BadInputError, ConfigError, OperationalError
-from loadmanager.kit.system.ending import end_at_once
+from loadmanager.kit.system.first_signals import SERVICES
 from loadmanager.kit.system.parent import stop_with_parent
 
 COMMANDS = {
@@ -28,6 +28,7 @@ COMMANDS = {
     "demo": "Show a cluster that balances a skewed load, and say what to look at.",
     "broker": "Run one broker in the foreground.",
     "fleet": "Watch Pulsar clusters, say what to move and why, and move it when allowed to.",
+    "initialize-cluster-metadata": "Make the first namespaces of a new cluster.",
     "config": "Check a broker.conf, or print one.",
     "admin": "Look at a running cluster and change it.",
     "doctor": "Say what is wrong with this host, its cluster and the settings, and what to do.",
@@ -45,8 +46,6 @@ when its command runs, because imports take time.
 """
 
 
-SERVICES = ("standalone", "broker", "fleet")
-"""They may run without a standard output."""
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
@@ -93,10 +92,10 @@ def build() -> click.Group:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command, or print the help without one; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if argv is None and arguments[:1] and arguments[0] in SERVICES:
-        end_at_once()
-        if "--stop-with-parent" in arguments:  # before anything that may hang
-            stop_with_parent()
+    service = argv is None and arguments[:1] and arguments[0] in SERVICES
+    if service and "--stop-with-parent" in arguments:  # before anything that may hang
+        stop_with_parent()
+    # A service may run without a standard output.
     if sys.stdout is None and arguments[:1] and arguments[0] not in SERVICES:
         return _unwritable("it is closed")
     root = build()

@@ -13,9 +13,10 @@ import click
 from loadmanager.broker import settings
 from loadmanager.cli.doctor import configuration
 from loadmanager.cli.doctor.findings import ordered
-from loadmanager.cli.options import FILE, CommandGroup, overrides
+from loadmanager.cli.options import FILE, CommandGroup, overrides, tell_left_out
 from loadmanager.kit.errors import ConfigError
 from loadmanager.kit.settings import HIDDEN, Settings
+from loadmanager.leader import plugins
 
 EXAMPLES = """examples:
   loadmanager config check /etc/pulsar/broker.conf
@@ -54,12 +55,15 @@ def check(file: Path, overrides: dict[str, str], as_json: bool) -> int:
             "problems": texts,
             "set": loaded.given_shown(),
             "unknown": {key.name: key.nearest for key in loaded.unknown if not key.of_others},
+            "plugInsLeftOut": list(plugins.left_out().values()),
             "withoutEffect": loaded.without_effect(),
             "ignored": sorted(key.name for key in loaded.unknown if key.of_others),
         }
         print(json.dumps(document, indent=2))
     else:
         _print_problems(file, texts)
+        if texts:
+            tell_left_out()
         if not texts:
             _print_changes(file, loaded)
             _print_advice(loaded)

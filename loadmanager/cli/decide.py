@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from loadmanager.broker import settings
-from loadmanager.cli.options import Command, config
+from loadmanager.cli.options import Command, config, tell_left_out
 from loadmanager.engine.strategies.plan_document import PlanShown
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.errors import BadInputError, ConfigError
@@ -54,6 +54,7 @@ def command(
     Reads FILE, or standard input without one.
     """
     base = settings.KEYS.load(config, overrides)
+    tell_left_out()
     deciding = Deciding(random.Random(seed))  # noqa: S311 - reproducible, not secret
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # question marks on a terminal without these characters
     loaded, warned = base, set[str]()

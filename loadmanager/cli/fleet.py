@@ -13,7 +13,6 @@ import click
 
 from loadmanager.cli.options import FILE, Command, CommandGroup, log_format
 from loadmanager.kit.errors import ConfigError
-from loadmanager.leader.plugins import register_plugins
 from loadmanager.steer.commands import one_snapshot, restore, restore_when_silent
 from loadmanager.steer.compose import FleetOptions
 from loadmanager.steer.process import run_fleet
@@ -24,6 +23,7 @@ EXAMPLES = """examples:
   loadmanager fleet --pulsar http://broker-1:8080 --mode advise --set shadowStrategies=AvgShedder
   loadmanager fleet --config /etc/loadmanager/fleet.conf
   loadmanager fleet --pulsar http://broker-1:8080 snapshot | loadmanager decide --explain
+  loadmanager fleet --config /etc/loadmanager/fleet.conf gained --cluster east --days 7
   loadmanager fleet --config /etc/loadmanager/fleet.conf restore --cluster east
   loadmanager fleet --config /etc/loadmanager/fleet.conf restore --when-silent 180
 
@@ -97,7 +97,6 @@ def command(
     log_format: str | None,
 ) -> int:
     """Watch Pulsar clusters, say what to move and why, and move it when allowed to."""
-    register_plugins()
     given = {"pulsar": pulsar, "tokenFile": token_file, "mode": mode}
     values = {key: text for key, text in given.items() if text is not None}
     for pair in overrides:
@@ -126,6 +125,22 @@ def snapshot(load_clusters: LoadClusters, cluster: str | None) -> int:
     """Read a cluster once, and print one line for `loadmanager decide`."""
     click.echo(json.dumps(asyncio.run(one_snapshot(_chosen(load_clusters(), cluster)))))
     return 0
+
+
+@command.command("gained", cls=Command)
+@click.option("--cluster", help="which one, if the configuration has several")
+@click.option("--days", default=7, type=click.IntRange(1, 366), help="the last recorded ones")
+@click.option("--json", "as_json", is_flag=True, help="every figure of every day, for programs")
+@click.pass_context
+def gained_(ctx: click.Context, cluster: str | None, days: int, *, as_json: bool) -> int:
+    """Say what mode act would have gained on the days that this daemon recorded, as it only
+    watched. Exit status 4: none of them tells.
+    """
+    from loadmanager.cli.gained import report  # numpy: not for the help of other commands
+
+    assert ctx.parent is not None
+    chosen = _chosen(ctx.obj(), cluster)
+    return report(chosen, ctx.parent.params["data_dir"], days, as_json=as_json)
 
 
 @command.command("restore", cls=Command)

@@ -82,9 +82,7 @@ def config(text: str = "broker.conf") -> Decorator:
 
 def _parsed(_ctx: click.Context, _option: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
     from loadmanager.broker import settings
-    from loadmanager.leader.plugins import register_plugins
 
-    register_plugins()  # they may declare keys
     return settings.KEYS.parse_overrides(list(texts))
 
 
@@ -96,6 +94,16 @@ overrides: Decorator = click.option(
     callback=_parsed,
     help="override a key of broker.conf; may be repeated",
 )
+
+
+def tell_left_out() -> None:
+    """Name the plug-ins that cannot be used, on standard error."""
+    from loadmanager.leader.plugins import left_out
+
+    for why in left_out().values():
+        click.echo(f"left out: {why}", err=True)
+
+
 log_format: Decorator = click.option(
     "--log-format",
     type=click.Choice(("console", "json")),

@@ -14,7 +14,7 @@ import numpy as np
 from click.core import ParameterSource
 
 from loadmanager.broker import settings
-from loadmanager.cli.options import URL, Command, Finite, SvgPath, config
+from loadmanager.cli.options import URL, Command, Finite, SvgPath, config, tell_left_out
 from loadmanager.cli.recorded import reader, recorded, tried_settings
 from loadmanager.cli.terminal import show, table, track
 from loadmanager.engine.strategies.settings import StrategySettings
@@ -140,6 +140,7 @@ def command(
     if exact:
         return _exactly(history, cluster, dates, as_json=as_json)
     base = settings.KEYS.load(config, overrides)
+    tell_left_out()
     texts = {text or CONFIGURED: text for text in tried or [""]}
     plans = {name: tried_settings(base, text, history) for name, text in texts.items()}
     costs = Costs(pause_s=pause_s, surge=surge)

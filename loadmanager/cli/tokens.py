@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from loadmanager.cli.bootstrap import bootstrap
 from loadmanager.cli.options import CommandGroup
 from loadmanager.engine.policies.permissions import check_role
 from loadmanager.kit.errors import BadInputError, NotAuthenticatedError, OperationalError
@@ -28,6 +29,7 @@ from loadmanager.kit.security.tokens import (
 from loadmanager.kit.system.clock import SystemClock
 
 EXAMPLES = """examples:
+  loadmanager tokens bootstrap /etc/loadmanager/secure broker-1.example.org broker-2.example.org
   loadmanager tokens create-key secret.key
   loadmanager tokens create --subject admin --secret-key file://$PWD/secret.key --expires 30d
   loadmanager tokens create-key private.key public.key --algorithm ES256
@@ -44,6 +46,7 @@ TOKEN_CHARACTERS_MAX = 100_000
 FILE = click.Path(path_type=Path)
 
 command = CommandGroup("tokens", help="Make and check keys and tokens.", epilog=EXAMPLES)
+command.add_command(bootstrap)
 
 
 def _write(path: Path, content: bytes) -> None:

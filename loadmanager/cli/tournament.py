@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from loadmanager.broker import settings
-from loadmanager.cli.options import FILE, URL, Command, Finite, SvgPath, config
+from loadmanager.cli.options import FILE, URL, Command, Finite, SvgPath, config, tell_left_out
 from loadmanager.cli.terminal import show, table
 from loadmanager.kit.errors import BadInputError, ConfigError, OperationalError
 from loadmanager.kit.settings import Settings
@@ -86,6 +86,7 @@ def command(
 
     Exit status: 0 a recommendation, 4 none.
     """
+    tell_left_out()
     tournament = _prepared(history, cluster, dates, output, settings.KEYS.load(config, overrides))
     parts = {name: options.pop(name) for name in ("balance", "headroom", "calm")}
     weights = ObjectiveWeights(**parts)

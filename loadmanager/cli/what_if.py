@@ -12,7 +12,7 @@ import msgspec
 
 from loadmanager.broker import settings
 from loadmanager.cli.changes import change_options
-from loadmanager.cli.options import URL, Command, config
+from loadmanager.cli.options import URL, Command, config, tell_left_out
 from loadmanager.cli.recorded import RecordedDay, recorded, tried_settings
 from loadmanager.cli.terminal import Shown, show, table
 from loadmanager.kit.errors import BadInputError
@@ -68,6 +68,7 @@ def command(
     brokers would have been enough.
     """
     base = settings.KEYS.load(config, overrides)
+    tell_left_out()
     others = tried_settings(base, tried, history) if tried is not None else None
     wanted = wanted_change(with_fewest=fewest, **change)
     answers = {}

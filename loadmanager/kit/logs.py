@@ -25,6 +25,8 @@ LIBRARIES = {
 }
 """Libraries that log too much at the level of the broker → their least level."""
 
+PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
+"""Least level → the journal's number; 7 is for what is below all."""
 FOR_PROGRAMS = ("logger", "monotonic_s", "scope", "session", "state_before")
 """Fields that lines on a terminal leave out."""
 
@@ -53,8 +55,9 @@ def configure(level: str = "info", *, json: bool | None = None, **bound: Any) ->
     )
     last = [structlog.processors.format_exc_info, renderer] if as_json else [_short, renderer]
     handler = logging.StreamHandler(sys.stderr)
+    formatter = _Prioritised if _goes_to_the_journal() else structlog.stdlib.ProcessorFormatter
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
+        formatter(
             foreign_pre_chain=shared,
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
         )
@@ -74,6 +77,23 @@ def configure(level: str = "info", *, json: bool | None = None, **bound: Any) ->
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
+
+
+class _Prioritised(structlog.stdlib.ProcessorFormatter):
+    """Begins each line with its priority, which the journal takes off (sd-daemon(3))."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        number = next((it for least, it in PRIORITIES if record.levelno >= least), 7)
+        return "\n".join(f"<{number}>{line}" for line in super().format(record).splitlines())
+
+
+def _goes_to_the_journal() -> bool:
+    """Whether systemd has connected standard error to the journal, and nobody has changed that."""
+    try:
+        there = os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError, AttributeError):  # a stream of a test has no file
+        return False
+    return os.environ.get("JOURNAL_STREAM", "") == f"{there.st_dev}:{there.st_ino}"
 
 
 def _bind(values: dict[str, Any]) -> Any:

@@ -85,7 +85,7 @@ class Keys:
     others: frozenset[str] = frozenset()
     """Keys that others honour: not typos."""
     added: Callable[[], tuple[type, ...]] = _no_leaves
-    """The leaves of plug-ins, which must have been registered before."""
+    """The leaves of plug-ins; registers these."""
     joined: Callable[[Mapping[type, Any]], Mapping[type, Any]] = _as_it_is
     """Puts the values of plug-ins where the product looks for them."""
 

@@ -267,7 +267,15 @@ def stored(spark: SparkSession, schema: StructType, path: str) -> DataFrame:
 
 
 def java_home(java: Path, folder: Path) -> Path:
-    """The JAVA_HOME for Spark's launcher, in `folder`."""
+    """The JAVA_HOME for Spark's launcher, in `folder`.
+
+    Raises `ConfigError` where no program may run.
+    """
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        raise ConfigError(
+            f"no program may run from {folder.parent} (it is mounted with noexec), and the "
+            "analysis starts its Java there: TMPDIR names another folder"
+        )
     shim = folder / "java" / "bin" / "java"
     shim.parent.mkdir(parents=True)
     shim.write_text(_SHIM.format(java=java.resolve()))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Generic, TypeVar
@@ -344,6 +344,17 @@ async def for_each(
     if errors:
         raise errors[min(errors)]
     return [results[number] for number in sorted(results)]
+
+
+async def in_pieces(work: Generator[None, None, T]) -> T:
+    """Do work that yields every few milliseconds; the event loop does other things in between."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        await asyncio.sleep(0)
 
 
 async def both(first: Awaitable[T], second: Awaitable[R]) -> tuple[T, R]:

@@ -23,7 +23,9 @@ RATE_PLACEMENT = "LeastLongTermMessageRate"
 WEIGHT = "ResourceWeight"
 """The end of the keys that weigh resources."""
 ANY_PLACEMENT = (RATE_PLACEMENT, USAGE_PLACEMENT, "BalancedPlacement")
-"""The placement rules to try with a shedder that every rule fits."""
+"""The placement rules of ours to try with a shedder that every rule fits; those of third parties
+that say which values to try are added.
+"""
 
 
 def grid(shedders: Sequence[str] | None = None) -> list[str]:
@@ -32,14 +34,24 @@ def grid(shedders: Sequence[str] | None = None) -> list[str]:
         spell(shedder, placement, dict(zip((each.key for each in tries), values, strict=True)))
         for shedder in (sorted(registry.SHEDDERS) if shedders is None else shedders)
         for placement in _placements(shedder)
-        for tries in [registry.SHEDDERS[shedder].tries]
+        for tries in [_tries(shedder, placement)]
         for values in product(*(each.grid for each in tries))
     ]
 
 
 def _placements(shedder: str) -> Sequence[str]:
     fitting = registry.SHEDDERS[shedder].goes_with
-    return ANY_PLACEMENT if fitting is None else (fitting,)
+    if fitting is not None:
+        return (fitting,)
+    theirs = (name for name, rule in registry.PLACEMENTS.items() if rule.tries and not rule.follows)
+    return (*ANY_PLACEMENT, *sorted(theirs))
+
+
+def _tries(shedder: str, placement: str) -> tuple[Tries, ...]:
+    """The keys to try of both, each once: they may share their settings."""
+    rule = registry.PLACEMENTS.get(placement)
+    both = (*registry.SHEDDERS[shedder].tries, *(rule.tries if rule is not None else ()))
+    return tuple({each.key: each for each in both}.values())
 
 
 def searched() -> list[str]:
@@ -57,7 +69,7 @@ def drawn(count: int, seed: int, shedders: Sequence[str] | None = None) -> list[
     for number in range(count):
         shedder = shedders[number % len(shedders)]
         placement = rng.choice(_placements(shedder))
-        values = {tries.key: _value(rng, tries) for tries in registry.SHEDDERS[shedder].tries}
+        values = {tries.key: _value(rng, tries) for tries in _tries(shedder, placement)}
         made.append(spell(shedder, placement, values))
     return made
 

@@ -37,7 +37,8 @@ from loadmanager.lab.day_files import dump, load
 from loadmanager.lab.days import DayOfLoad, Pattern
 from loadmanager.lab.measures import Measures, measure
 from loadmanager.lab.results import Results
-from loadmanager.leader.plugins import modules, register_plugins
+from loadmanager.leader import plugins
+from loadmanager.leader.plugin_points import sources
 from loadmanager.leader.strategy_keys import STRATEGY_KEYS, strategies_of
 
 MS_PER_CYCLE, MS_PER_BROKER, MS_PER_BUNDLE = 1.0, 0.03, 0.001
@@ -48,6 +49,10 @@ TASKS_PER_CORE = 4
 """In one batch: after each one, progress is shown and results are kept."""
 PATIENCE = 100
 """A task that takes so many times what it should, and a minute, is given up."""
+OTHER_CODE = (
+    "a worker of Spark has another version of loadmanager, or other plug-ins: install the same on "
+    "all machines, or name them in --py-files"
+)
 ERROR_MAX = 500
 """Characters of an error that are told."""
 Tell = Callable[[int, int], None]
@@ -82,6 +87,7 @@ class Tournament:
         """Candidate → the error that it raised."""
         self._folder = folder
         self._base = candidates.unweighted(base)
+        self._program = program()
         self._days: dict[str, tuple[Path, float]] = {}
         """Date → the day's file, and the CPU seconds that it will take, about."""
         try:
@@ -136,7 +142,7 @@ class Tournament:
 
     def _result(self, task: Task) -> Path:
         content = msgspec.json.encode(
-            [_program(), Path(task.day_file).stem, sorted(task.keys.items())]
+            [self._program, Path(task.day_file).stem, sorted(task.keys.items())]
         )
         return self._folder / "results" / f"{hashlib.sha256(content).hexdigest()[:32]}.json"
 
@@ -148,7 +154,7 @@ class Tournament:
         Raises `OperationalError` if the settings in force fail.
         """
         left, results = self.tasks(tried)
-        answers = _here(left) if spark is None else _on_spark(spark, left)
+        answers = _here(left) if spark is None else _on_spark(spark, left, self._program)
         for done, (task, answer) in enumerate(answers, start=1):
             if answer.measures is None:
                 self.failed[task.candidate] = f"{task.date}: {answer.error}"
@@ -182,7 +188,7 @@ def _here(tasks: Sequence[Task]) -> Iterator[tuple[Task, _Answer]]:
         yield task, _measured(task.day_file, task.keys)
 
 
-def _on_spark(spark: Any, tasks: Sequence[Task]) -> Iterator[tuple[Task, _Answer]]:
+def _on_spark(spark: Any, tasks: Sequence[Task], ours: str) -> Iterator[tuple[Task, _Answer]]:
     """In batches that fill the cluster. Raises `OperationalError` if Spark fails."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -191,23 +197,29 @@ def _on_spark(spark: Any, tasks: Sequence[Task]) -> Iterator[tuple[Task, _Answer
     for start in range(0, len(tasks), size):
         batch = tasks[start : start + size]
         rows = [
-            (number, msgspec.json.encode(task.keys).decode(), task.day_file)
+            (number, msgspec.json.encode(task.keys).decode(), task.day_file, ours)
             for number, task in enumerate(batch)
         ]
         try:
             one_each = spark.sparkContext.parallelize(rows, len(rows))  # a partition is a task
-            frame = spark.createDataFrame(one_each, "number int, keys string, day string")
-            played = frame.select("number", play("keys", "day").alias("told")).collect()
+            frame = spark.createDataFrame(
+                one_each, "number int, keys string, day string, ours string"
+            )
+            played = frame.select("number", play("keys", "day", "ours").alias("told")).collect()
         except FAILURES as error:
             raise OperationalError(f"Spark: {first_line(error)}") from None
         for row in played:
             yield batch[row["number"]], msgspec.json.decode(row["told"], type=_Answer)
 
 
-def _played(keys: str, day_file: str) -> str:
-    """On a worker, which reads the day from where all machines see it, in a process of its own."""
-    register_plugins()
-    answer = _measured(day_file, msgspec.json.decode(keys, type=dict[str, str]))
+def _played(keys: str, day_file: str, ours: str) -> str:
+    """On a worker, which reads the day from where all machines see it, in a process of its own.
+    With other code than whoever asks (`ours`), its answer would say nothing.
+    """
+    if _program_here() != ours:
+        answer = _Answer(error=OTHER_CODE)
+    else:
+        answer = _measured(day_file, msgspec.json.decode(keys, type=dict[str, str]))
     return msgspec.json.encode(answer).decode()
 
 
@@ -244,16 +256,18 @@ def _at_most(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, handler)
 
 
-@functools.cache
-def _program() -> str:
-    """A hash of the code that decides and measures: after a change, no result is known."""
-    root, code = Path(loadmanager.__file__).parent, hashlib.sha256(loadmanager.__version__.encode())
-    ours = [
-        path for part in ("engine", "lab", "kit") for path in sorted((root / part).rglob("*.py"))
-    ]
-    for path in (*ours, *modules()):
-        code.update(_content(path) or b"")
+def program() -> str:
+    """A hash of the code that decides and measures, that of plug-ins included: after a change, no
+    result is known.
+    """
+    code = hashlib.sha256(loadmanager.__version__.encode())
+    ours = {f"loadmanager.{part}" for part in ("engine", "lab", "kit")}
+    for source in sources(ours | plugins.packages()):
+        code.update(source.encode())
     return code.hexdigest()
+
+
+_program_here = functools.cache(program)
 
 
 def _content(path: Path) -> bytes | None:

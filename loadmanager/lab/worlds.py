@@ -6,6 +6,7 @@ clients that go away, brokers that come, machines that are slow. `BROKER` is the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -51,6 +52,8 @@ class TrialFigures:
     """Standard deviation of the brokers' usage in points, mean over the minutes."""
     hot_minutes: int
     """Broker-minutes above 85 %."""
+    hot_p99: float
+    """Minutes above 85 % of the broker that has more of them than 99 % of all."""
     undone: float
     """Work that brokers could not do, in minutes of one broker."""
     moves: int
@@ -284,12 +287,21 @@ def figures(world: Trial, day: DayOfLoad, minutes: Sequence[Minute]) -> TrialFig
     return TrialFigures(
         spread=float(np.mean([usage.std() * 100 for usage in usages])),
         hot_minutes=sum(int((usage > HOT).sum()) for usage in usages),
+        hot_p99=_hot_p99(measured),
         undone=float(sum(np.maximum(usage - 1, 0).sum() for usage in usages)),
         moves=sum(minute.moves for minute in measured),
         moved=sum(minute.moved_bytes_s / max(minute.carried, 1e-9) for minute in measured),
         pause_s=sum(minute.pause_s for minute in measured),
         settle_minutes=_settling(day, minutes) if world.settles else None,
     )
+
+
+def _hot_p99(minutes: Sequence[Minute]) -> float:
+    hot: Counter[str] = Counter()
+    for minute in minutes:
+        for broker, usage in zip(minute.live, minute.usage.tolist(), strict=True):
+            hot[broker] += usage > HOT
+    return float(np.percentile(list(hot.values()), 99)) if hot else 0.0
 
 
 def _settling(day: DayOfLoad, minutes: Sequence[Minute]) -> float:

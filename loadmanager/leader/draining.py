@@ -1,9 +1,17 @@
-"""Drains cordoned brokers through the queue of moves, and says how far it is."""
+"""Drains cordoned brokers: each is an order to empty it, which lasts as long as the cordon.
+
+A drain is stored, counted, shown and, after the death of a leader, taken up again as any order to
+reach a goal (`leader.goal_work`). It differs in what it waits for. A broker that is about to stop
+cannot wait for others, for fresh reports or for room: the broker itself is asked what it serves,
+many moves are ordered at once, and bundles for which the plan has no place go where the placement
+rule says. Failures are tried again. So it is where the load is not known, too: in the extensible
+load manager, and before brokers have reported to a new leader.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,11 +19,17 @@ from msgspec.structs import replace
 
 from loadmanager.engine.load.wishes import Cordon
 from loadmanager.engine.moves.move import Author, Move, MoveState
+from loadmanager.engine.plans.goals import PlanLimits
+from loadmanager.engine.plans.order import GoalOrder
+from loadmanager.engine.plans.planner import REACHED, GoalPlan
+from loadmanager.engine.strategies import cycle
+from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.errors import LoadManagerError
+from loadmanager.kit.errors import LoadManagerError, NotFoundError
 from loadmanager.kit.logger import get_logger
+from loadmanager.kit.reason import Reason
 from loadmanager.leader.documents.moves import CordonShown
-from loadmanager.leader.load_manager import LoadManager
+from loadmanager.leader.goals import TermGoals
 from loadmanager.leader.moves import Moves
 
 BATCH = 50
@@ -37,6 +51,7 @@ class Drain:
     """Bundles that the broker served when it was last asked; None: it has not answered yet."""
     problem: str = ""
     moved: int = 0
+    """Moves of the last batch that arrived; those before are in the order."""
     failed: int = 0
     next_s: float = 0.0
     moved_s: deque[float] = field(default_factory=lambda: deque(maxlen=10_000))
@@ -47,15 +62,16 @@ class Drain:
 class Draining:
     """The drains of one term."""
 
-    moves: Moves
-    load_manager: LoadManager
+    goals: TermGoals
     leads: Callable[[str], bool]
     """Whether a broker runs this leader's load manager: it refuses the orders of another leader."""
     drains: dict[str, Drain] = field(default_factory=dict)
     """brokerId → its drain."""
+    moves: Moves = field(init=False)
 
     def __post_init__(self) -> None:
         """Hear of the moves that end."""
+        self.moves = self.goals.moves
         self.moves.on_end.append(self._moved)
 
     async def step(self) -> None:
@@ -63,10 +79,34 @@ class Draining:
         wanted = {
             broker for broker, cordon in self.moves.cluster.wishes.cordons.items() if cordon.drain
         }
+        for order in list(self.moves.cluster.wishes.goals.values()):
+            if order.drains and order.drains not in wanted:
+                await self.over(order.drains)
         for broker in self.drains.keys() - wanted:
             del self.drains[broker]
         for broker in sorted(wanted):
-            await self._drain(broker, self.drains.setdefault(broker, Drain()))
+            drain = self.drains.setdefault(broker, Drain())
+            await self._drain(broker, drain)
+            if (drains := self.goals.drain_of(broker)) is not None:
+                self._say(drains, drain)
+
+    def _say(self, order: GoalOrder, drain: Drain) -> None:
+        """Why the order waits."""
+        waits = self.goals.work.waits
+        if drain.problem:
+            waits[order.id] = Reason("DrainWaits", drain.problem)
+        elif drain.left == 0:
+            waits[order.id] = Reason("Drained", "it has no bundles, and gets none")
+        else:
+            waits.pop(order.id, None)
+
+    async def over(self, broker: str) -> None:
+        """The drain of a broker is over: its cordon has ended, or no longer drains."""
+        order, drain = self.goals.drain_of(broker), self.drains.pop(broker, Drain())
+        if order is not None:
+            done = drain.left == 0
+            why = REACHED if done else Reason("Stopped", "the cordon was lifted")
+            await self.goals.end_early(order, why, "no longer wanted")
 
     async def _drain(self, broker: str, drain: Drain) -> None:
         now_s = self.moves.term.clock.monotonic_s()
@@ -90,27 +130,84 @@ class Draining:
         except LoadManagerError as error:
             drain.problem = str(error)
             return
+        await self._go_on(broker, drain, served, now_s)
+
+    async def _go_on(
+        self, broker: str, drain: Drain, served: Mapping[str, int], now_s: float
+    ) -> None:
         before, drain.left, drain.problem = drain.left, len(served), ""
-        if not served:
-            drain.next_s = now_s + LOOK_AGAIN_S
-            if before != 0:
-                log.info("broker drained", peer=broker, moved=drain.moved)
-            return
-        if not self.leads(broker):
+        if served and not self.leads(broker):
             drain.problem = "it runs the other load manager, whose leader drains it"
             return
-        self._queue(broker, drain, served, now_s)
+        order = self.goals.drain_of(broker)
+        if order is None and served:
+            note = self.moves.cluster.wishes.cordons[broker].note
+            order = await self.goals.order_drain(broker, note)
+        if order is not None:
+            order = await self.goals.work.settled(order) or replace(order, under_way=())
+            drain.moved = drain.failed = 0
+        if served and order is not None:
+            await self._queue(order, broker, drain, served)
+            return
+        drain.next_s = now_s + LOOK_AGAIN_S
+        if before != 0:
+            log.info("broker drained", peer=broker, moved=order.progress.arrived if order else 0)
 
-    def _queue(self, broker: str, drain: Drain, served: Mapping[str, int], now_s: float) -> None:
-        """The bundles with the fewest clients first: the estimate gets better meanwhile."""
-        order = sorted(served, key=lambda bundle: (served[bundle], bundle))
-        batch = [bundle for bundle in order if self.moves.queue.move_of(bundle) is None][:BATCH]
-        unloads, stay = self.load_manager.destinations(broker, batch, "Drained")
+    async def _queue(
+        self, order: GoalOrder, broker: str, drain: Drain, served: Mapping[str, int]
+    ) -> None:
+        """The bundles with the fewest clients first, where the plan does not say: the estimate gets
+        better meanwhile.
+        """
+        free = [bundle for bundle in served if self.moves.queue.move_of(bundle) is None]
+        moves, made = await self._planned(order, frozenset(free))
+        planned = {move.bundle for move in moves}
+        rest = sorted(set(free) - planned, key=lambda bundle: (served[bundle], bundle))
+        stay: Sequence[Skip] = ()
+        if len(moves) < BATCH and rest:
+            by_rule, stay = self.goals.load_manager.destinations(
+                broker, rest[: BATCH - len(moves)], "Drained"
+            )
+            moves = (*moves, *by_rule)
         if stay:
             drain.problem = f"{len(stay)} bundles have nowhere to go: {stay[0].reason}"
-        queued = self.moves.decide(unloads, Author.DRAIN)
-        if len(queued) < len(unloads) or stay:
-            drain.next_s = now_s + AFTER_FAILURE_S
+        if not moves:
+            drain.next_s = self.moves.term.clock.monotonic_s() + AFTER_FAILURE_S * bool(stay)
+            return
+        if made is not None:
+            spread, farthest = made.curve[0].spread, made.curve[0].farthest
+            looked_at = replace(
+                order.progress, spread=round(spread, 4), farthest=round(farthest, 4)
+            )
+            order = replace(order, progress=looked_at)
+        try:
+            queued = await self.goals.work.order_moves(order, moves, Author.DRAIN, made)
+        except LoadManagerError as error:  # what is only counted does not keep a broker from going
+            drain.problem = f"the drain is not written down: {error}"
+            queued = self.moves.decide(moves, Author.DRAIN)
+        if len(queued) < len(moves) or stay:
+            drain.next_s = self.moves.term.clock.monotonic_s() + AFTER_FAILURE_S
+
+    async def _planned(
+        self, order: GoalOrder, free: frozenset[str]
+    ) -> tuple[tuple[Unload, ...], GoalPlan | None]:
+        """The next moves by the plan, where the load is known and the guards let them go."""
+        planning, work = self.goals.planning, self.goals.work.work_of(order.id)
+        if self.goals.hold() is not None:
+            return (), None
+        limits = PlanLimits(moves=BATCH)
+        try:
+            made = await planning.plan(order.goal, limits, work.left, at_once=True)
+        except NotFoundError:
+            return (), None
+        wanted = [
+            replace(move, reason="Drained", why={**move.why, "goal": order.id})
+            for move in made.moves
+            if move.bundle in free
+        ]
+        settings = self.goals.load_manager.strategies.value
+        moves, _ = cycle.admitted(planning.snapshot(order.goal), settings, wanted)
+        return moves, made
 
     def _moved(self, move: Move) -> None:
         drain = self.drains.get(move.source)
@@ -156,12 +253,13 @@ class Draining:
             if left != 0 and self.moves.cluster.wishes.pause() is not None
             else ""
         )
+        order = self.goals.drain_of(broker)
         return replace(
             shown,
             total=cordon.total,
             left=left,
-            moved=drain.moved,
-            failed=drain.failed,
+            moved=drain.moved + (order.progress.arrived if order else 0),
+            failed=drain.failed + (order.progress.failed if order else 0),
             moves_per_minute=round(per_s * 60, 1),
             seconds_left=0 if left == 0 else left_s and round(left_s),
             problem=drain.problem or paused,

@@ -218,6 +218,7 @@ class Operations:
         """
         await self.moves.cluster.wishes.cordon(broker, None, self.checks)
         cancelled = self.moves.cancel_of(broker, Author.DRAIN)
+        await self.draining.over(broker)
         log.info("broker no longer cordoned", peer=broker, cancelled_moves=cancelled)
 
     async def step(self) -> None:

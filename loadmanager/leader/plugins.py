@@ -1,32 +1,34 @@
 """Strategies of third parties: Python entry points in the groups `loadmanager.shedders`,
-`loadmanager.placements` and `loadmanager.splits`.
+`loadmanager.placements`, `loadmanager.splits`, `loadmanager.merges` and `loadmanager.load_metrics`.
 
 An entry point's name is the strategy's name in broker.conf. It refers to a `Shedder` or a
 `PlacementRule` of `engine.strategies.strategy`, or to a function, which becomes the `shed` or the
 `candidates` of a strategy without settings and memory; in the group of splits, to a function as in
-`engine.strategies.splitting.algorithms:Algorithm`. Strategies may declare keys: whoever reads
-settings reads `own_settings`, which registers them before. A module that has
-`LOADMANAGER_CONTRACT` says for which version of all this it was written.
+`engine.strategies.splitting.algorithms:Algorithm`, in that of merges, as in
+`engine.strategies.splitting.merging:MergeRule`, and in that of load metrics, to a `LoadMetric`,
+whose name is that of a load which members of a service have a budget for. Strategies may declare
+keys: whoever reads settings reads `own_settings`, which registers them before.
 
 Our own strategies are registered in `engine.strategies.registry`: an entry point exists only in an
 installed package, and `engine` runs in a plain checkout, too.
 
 Answers of these strategies are checked. Whatever they raise is an error of one step, even
-`SystemExit` and `CancelledError`.
+`SystemExit` and `CancelledError`. One that cannot be used is left out, and named: if settings
+choose it, each step that needs it fails with that reason, as if it raised it.
 """
 
 from __future__ import annotations
 
 import functools
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast, get_type_hints
 
 import msgspec
 
 from loadmanager.engine.bundles.ranges import BundleRange
+from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.splitting.algorithms import (
@@ -35,17 +37,33 @@ from loadmanager.engine.strategies.splitting.algorithms import (
     HashedTopic,
     register_algorithm,
 )
+from loadmanager.engine.strategies.splitting.merging import (
+    MergeRule,
+    MergeSettings,
+    register_merge_rule,
+)
+from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.engine.strategies.strategy import PlacementRule, Shed, Shedder, Strategy, Tries
-from loadmanager.kit.conf import Key
 from loadmanager.kit.errors import ConfigError
+from loadmanager.kit.key_names import OURS, PULSAR
+from loadmanager.kit.logger import get_logger
 from loadmanager.kit.reason import from_sentence
+from loadmanager.kit.settings import KnownKey, keys_of, parse_value, spell
+from loadmanager.leader.plugin_points import PlugIn, plug_ins
 
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint, EntryPoints
+SHEDDERS_GROUP, PLACEMENTS_GROUP = "loadmanager.shedders", "loadmanager.placements"
+SPLITS_GROUP, MERGES_GROUP = "loadmanager.splits", "loadmanager.merges"
+METRICS_GROUP = "loadmanager.load_metrics"
+log = get_logger("plug-ins")
 
-GROUPS = ("loadmanager.shedders", "loadmanager.placements", "loadmanager.splits")
-CONTRACT = 1
-"""Grows when a strategy that is written for it does not run any more."""
+LoadMetric = Callable[[Any], float]
+"""A `loadmanager.Shard` → how much of this load it is now, 0 or more. Called on the event loop at
+each report, for each shard: it looks at numbers and waits for nothing.
+"""
+LOAD_METRICS: dict[str, LoadMetric] = {}
+"""Name of a load → what measures it."""
+LEFT_OUT: dict[tuple[str, str], str] = {}
+"""Group and name → why that plug-in cannot be used."""
 TRIED = 4
 """So many values of a key are tried in a grid, if its strategy does not say which."""
 ENTRIES_MAX = 100_000
@@ -123,13 +141,36 @@ def checked_placement(strategy: PlacementRule) -> PlacementRule:
 def register_plugins() -> list[str]:
     """Register installed third-party strategies; returns their names. May be called again.
 
-    Raises `ConfigError` for one that cannot be loaded, or has the name of another strategy.
+    One that cannot be used is left out, and `left_out` says why.
     """
-    return [
-        *_register(GROUPS[0], Shedder, "shed", checked_shedder),
-        *_register(GROUPS[1], PlacementRule, "candidates", checked_placement),
-        *_register_splits(),
-    ]
+    LEFT_OUT.clear()
+    names = []
+    for group, add in _GROUPS.items():
+        try:
+            points = plug_ins(group)
+        except ConfigError as error:
+            LEFT_OUT[group, ""] = str(error)
+            continue
+        for point in points:
+            try:
+                add(point)
+                names.append(point.name)
+            except ConfigError as error:
+                LEFT_OUT[group, point.name] = str(error)
+                _stand_in(point, str(error))
+    return names
+
+
+def left_out() -> Mapping[tuple[str, str], str]:
+    """Group and name of each plug-in that cannot be used → why; in order."""
+    _registered()
+    return LEFT_OUT
+
+
+def warn_of_left_out() -> None:
+    """Name them in the log, once it is configured."""
+    for why in left_out().values():
+        log.warning("a plug-in is left out; everything else goes on", why=why)
 
 
 @functools.cache
@@ -138,59 +179,72 @@ def _registered() -> None:
 
 
 def own_settings() -> tuple[type, ...]:
-    """The settings that single strategies declare, those of installed packages included. Raises
-    `ConfigError` as `register_plugins` does.
-    """
+    """The settings that single strategies declare, those of installed packages included."""
     _registered()
     return registry.own_settings()
 
 
-def modules() -> list[Path]:
-    """The files of registered third-party strategies' packages, in order."""
-    files: set[Path] = set()
-    for group in GROUPS:
-        for entry in _entry_points(group):
-            file = getattr(sys.modules.get(entry.module.partition(".")[0]), "__file__", None)
-            if file is not None:
-                path = Path(file)
-                files.update(path.parent.rglob("*.py") if path.stem == "__init__" else [path])
-    return sorted(files)
+def packages() -> set[str]:
+    """The packages of third-party strategies, on which a decision may depend."""
+    points: list[PlugIn] = []
+    for group in _GROUPS:
+        with suppress(ConfigError):
+            points += plug_ins(group)
+    return {point.module.partition(".")[0] for point in points}
 
 
-def _entry_points(group: str) -> EntryPoints:
-    from importlib.metadata import entry_points  # takes long, and only who reads settings needs it
-
-    return entry_points(group=group)
+def _add_split(point: PlugIn) -> None:
+    register_algorithm(point.name, checked_split(point.name, _function(point)))
 
 
-def _loaded(group: str) -> Iterator[tuple[EntryPoint, str, Any]]:
-    """Each entry point, its name for messages, and what it refers to."""
-    for entry in _entry_points(group):
-        what = f"{group}: {entry.name} = {entry.value}"
-        try:
-            loaded = entry.load()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a third party's import raises
-            raise ConfigError(f"{what} cannot be loaded: {error}") from None
-        written_for = getattr(sys.modules.get(entry.module), "LOADMANAGER_CONTRACT", CONTRACT)
-        if written_for != CONTRACT:
-            raise ConfigError(
-                f"{what} is written for version {written_for!r} of the contract of strategies; "
-                f"this is {CONTRACT}: install another version of it"
-            )
-        yield entry, what, loaded
+def _add_merge(point: PlugIn) -> None:
+    register_merge_rule(point.name, checked_merge(point.name, _function(point)))
 
 
-def _register_splits() -> list[str]:
-    names = []
-    for entry, what, loaded in _loaded(GROUPS[2]):
-        if not callable(loaded):
-            raise ConfigError(f"{what} is no function")
-        try:
-            register_algorithm(entry.name, checked_split(entry.name, loaded))
-        except ConfigError as error:
-            raise ConfigError(f"{what}: {error}") from None
-        names.append(entry.name)
-    return names
+def _add_metric(point: PlugIn) -> None:
+    if not point.name.isidentifier():
+        raise ConfigError(f"{point.text}: a name has letters, digits and _")
+    if LOAD_METRICS.setdefault(point.name, _checked_metric(point)) is not _checked_metric(point):
+        raise ConfigError(f"{point.text}: there is already another metric with this name")
+
+
+@functools.cache
+def _checked_metric(point: PlugIn) -> LoadMetric:
+    """It, which raises `Exception`s only."""
+    metric = _function(point)
+    return lambda shard: cast(float, _called(point.name, metric, shard))
+
+
+def load_metrics(names: Iterable[str]) -> dict[str, LoadMetric]:
+    """Those of installed packages that measure these loads."""
+    _registered()
+    return {name: LOAD_METRICS[name] for name in sorted(names) if name in LOAD_METRICS}
+
+
+def _function(point: PlugIn) -> Any:
+    loaded = point.load()
+    if not callable(loaded):
+        raise ConfigError(f"{point.text} is no function")
+    return loaded
+
+
+def _stand_in(point: PlugIn, why: str) -> None:
+    """Have the steps that need a plug-in which cannot be used fail with the reason: a broker whose
+    settings choose it starts. A name that another one has stays that one's.
+    """
+
+    def fail(*_: object) -> Any:
+        raise ConfigError(why)
+
+    with suppress(ConfigError):
+        if point.group == SHEDDERS_GROUP:
+            registry.register(Shedder(name=point.name, shed=fail))
+        elif point.group == PLACEMENTS_GROUP:
+            registry.register(PlacementRule(name=point.name, candidates=fail))
+        elif point.group == SPLITS_GROUP:
+            register_algorithm(point.name, fail)
+        elif point.group == MERGES_GROUP:
+            register_merge_rule(point.name, fail)
 
 
 @functools.cache
@@ -215,16 +269,33 @@ def checked_split(name: str, function: Algorithm) -> Algorithm:
 
 
 @functools.cache
-def _with_tries(shedder: Shedder) -> Shedder:
-    """The shedder, of whose keys a tournament tries values. The same object for the same one."""
-    return replace(shedder, tries=_tries(shedder.settings))
+def checked_merge(name: str, rule: MergeRule) -> MergeRule:
+    """The rule of merges, which raises `Exception`s only. The same object for the same rule."""
+
+    def idle(
+        left: NamespaceBundleStats,
+        right: NamespaceBundleStats,
+        splits: SplitSettings,
+        merges: MergeSettings,
+    ) -> bool:
+        answer: object = _called(name, rule, left, right, splits, merges)
+        if not isinstance(answer, bool):
+            raise TypeError(f"the merge rule {name} answered {answer!r:.200}; a bool is expected")
+        return answer
+
+    return idle
+
+
+@functools.cache
+def _with_tries(strategy: Strategy) -> Strategy:
+    """The strategy, of whose keys a tournament tries values. The same object for the same one."""
+    return replace(strategy, tries=_tries(strategy.settings))
 
 
 def _tries(settings: type | None) -> tuple[Tries, ...]:
     """The values of a strategy's keys that a tournament tries, by the ranges that they declare."""
     made = []
-    for each in fields(settings) if settings is not None else ():
-        key: Key = each.metadata["key"]
+    for each, key in keys_of(settings) if settings is not None else ():
         whole = isinstance(each.default, int) and not isinstance(each.default, bool)
         if key.minimum is None or key.maximum is None or not (whole or type(each.default) is float):
             continue
@@ -238,27 +309,69 @@ def _tries(settings: type | None) -> tuple[Tries, ...]:
     return tuple(made)
 
 
-def _register(
-    group: str, kind: type[Strategy], function: str, check: Callable[[Any], Strategy]
-) -> list[str]:
-    names = []
-    for entry, what, loaded in _loaded(group):
-        if not isinstance(loaded, kind):
-            if not callable(loaded):
-                raise ConfigError(f"{what} is neither a {kind.__name__} nor a function")
-            strategy: Any = kind(**{"name": entry.name, function: loaded})
-        else:
-            strategy = loaded
-        if strategy.name != entry.name:
-            raise ConfigError(f"{what} calls itself {strategy.name}")
-        if isinstance(strategy, Shedder) and not strategy.tries:
-            strategy = _with_tries(strategy)
-        try:
-            registry.register(check(strategy))
-        except ConfigError as error:
-            raise ConfigError(f"{what}: {error}") from None
-        names.append(entry.name)
-    return names
+def _add_strategy(kind: type[Shedder] | type[PlacementRule], function: str, point: PlugIn) -> None:
+    loaded = point.load()
+    strategy: Any = loaded
+    if not isinstance(loaded, kind):
+        if not callable(loaded):
+            raise ConfigError(f"{point.text} is neither a {kind.__name__} nor a function")
+        strategy = kind(**{"name": point.name, function: loaded})
+    if strategy.name != point.name:
+        raise ConfigError(f"{point.text} calls itself {strategy.name}")
+    try:
+        register_strategy(strategy)
+    except ConfigError as error:
+        raise ConfigError(f"{point.text}: {error}") from None
+
+
+def register_strategy(strategy: Strategy) -> Strategy:
+    """Register a strategy of a third party; returns it with its answers checked. May be called
+    again. Raises `ConfigError` for keys or a name that others have.
+    """
+    if problem := _problem_of_settings(strategy.settings):
+        raise ConfigError(problem)
+    if not strategy.tries:
+        strategy = _with_tries(strategy)
+    checked = (
+        checked_shedder(strategy) if isinstance(strategy, Shedder) else checked_placement(strategy)
+    )
+    registry.register(checked)
+    return checked
+
+
+def _problem_of_settings(leaf: type | None) -> str:
+    """Why the keys of a strategy cannot be read; empty if they can."""
+    if leaf is None or leaf in registry.own_settings():
+        return ""
+    others = {name: other for other in registry.own_settings() for name in _names(other)}
+    try:
+        leaf()
+        hints = get_type_hints(leaf)
+        for field, key in keys_of(leaf):
+            target = KnownKey(key, leaf, field.name, hints[field.name], field.default)
+            parse_value(target, spell(field.default))
+        names = _names(leaf)
+    except Exception as error:  # noqa: BLE001 - whatever a third party's class raises
+        return f"{getattr(leaf, '__name__', leaf)} is no dataclass of keys: {error!r}"
+    for name in names:
+        if name in PULSAR or name in OURS or name in others:
+            owner = others[name].__name__ if name in others else "loadmanager"
+            return f"the key {name} is {owner}'s, too: give yours a name of its own"
+    return ""
+
+
+def _names(leaf: type) -> list[str]:
+    return [name for _, key in keys_of(leaf) for name in (key.name, *key.aliases)]
+
+
+_GROUPS: dict[str, Callable[[PlugIn], None]] = {
+    SHEDDERS_GROUP: functools.partial(_add_strategy, Shedder, "shed"),
+    PLACEMENTS_GROUP: functools.partial(_add_strategy, PlacementRule, "candidates"),
+    SPLITS_GROUP: _add_split,
+    MERGES_GROUP: _add_merge,
+    METRICS_GROUP: _add_metric,
+}
+"""Group → what registers one of its plug-ins. Raises `ConfigError` if that cannot be used."""
 
 
 def _contained(strategy: Strategy) -> dict[str, Any]:

@@ -8,13 +8,18 @@ from datetime import UTC, datetime, time, tzinfo
 from zoneinfo import ZoneInfo
 
 from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.text import printable
 
-DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+SHORT = 3
+"""Letters that a day has at least."""
 EXPECTED = (
     "a window such as `Mon-Fri 22:00-06:00 Europe/Berlin` or `Sat,Sun 08:00-20:00` is expected"
 )
 ZONE_MAX = 64
-_FORM = re.compile(r"(?:([A-Za-z,-]+) +)?(\d\d:\d\d)-(\d\d:\d\d)(?: +(\S+))?")
+_FORM = re.compile(
+    r"(?:([A-Za-z,-]+) +)?([0-9]{2}:[0-9]{2})-([0-9]{2}:[0-9]{2})(?: +(\S+))?", re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +41,13 @@ class Window:
         """
         form = _FORM.fullmatch(text.strip())
         if form is None:
-            raise BadInputError(f"{text[:80]}: {EXPECTED}")
+            raise _odd(text)
         days, begins, ends, zone = form.groups()
         try:
             hours = time.fromisoformat(begins), time.fromisoformat(ends)
-        except ValueError:
-            raise BadInputError(f"{text[:80]}: {EXPECTED}") from None
-        return cls(_days(days or "mon-sun", text), *hours, _zone(zone or "UTC"))
+            return cls(_days(days or "mon-sun"), *hours, _zone(zone or "UTC"))
+        except ValueError as error:
+            raise _odd(text, str(error)) from None
 
     def is_open(self, now_ms: int) -> bool:
         """Whether a time (ms since the epoch) is in it."""
@@ -59,19 +64,31 @@ def any_open(windows: tuple[str, ...], now_ms: int) -> bool:
     return not windows or any(Window.parse(text).is_open(now_ms) for text in windows)
 
 
-def _days(text: str, window: str) -> frozenset[int]:
+def _odd(text: str, why: str = "") -> BadInputError:
+    shown = printable(text[:80]) or "nothing"
+    return BadInputError(": ".join(part for part in (shown, why, EXPECTED) if part))
+
+
+def _days(text: str) -> frozenset[int]:
+    """Raises `ValueError`."""
     days: set[int] = set()
     for part in text.lower().split(","):
-        first, _, last = part.partition("-")
-        try:
-            begin, end = DAYS.index(first[:3]), DAYS.index((last or first)[:3])
-        except ValueError:
-            raise BadInputError(f"{window[:80]}: {EXPECTED}") from None
+        first, dash, last = part.partition("-")
+        begin = _day(first)
+        end = _day(last) if dash else begin
         days |= {(begin + at) % 7 for at in range((end - begin) % 7 + 1)}
     return frozenset(days)
 
 
+def _day(text: str) -> int:
+    for at, day in enumerate(DAYS):
+        if len(text) >= SHORT and day.startswith(text):
+            return at
+    raise ValueError(f"there is no day {text[:40] or 'without a name'}")
+
+
 def _zone(name: str) -> tzinfo:
+    """Raises `ValueError`."""
     if name.upper() in {"UTC", "Z"}:
         return UTC
     try:
@@ -79,6 +96,6 @@ def _zone(name: str) -> tzinfo:
             return ZoneInfo(name)
     except (OSError, ValueError, KeyError):  # no such file, a name that leaves the folder, no data
         pass
-    raise BadInputError(
-        f"{name[:ZONE_MAX]}: this machine knows no such time zone; UTC always works"
+    raise ValueError(
+        f"this machine knows no time zone {printable(name[:ZONE_MAX])}; UTC always works"
     )

@@ -102,5 +102,5 @@ def _entry(key: str, text: str) -> tuple[str, str, str, int]:
 
 
 def bracketed(host: str) -> str:
-    """A host as URLs have it."""
-    return f"[{host}]" if ":" in host else host
+    """A host as URLs have it: a literal IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -178,7 +178,7 @@ class Namespaces:
         node = None if self.names.lacks_tenant(name) else await self._store.get(path)
         if node is None:
             await self.names.learn(name)
-            raise NotFoundError(f"Tenant {name} does not exist")
+            raise _no_tenant(name)
         return {
             "adminRoles": [],
             "allowedClusters": [],
@@ -201,7 +201,7 @@ class Namespaces:
         for _ in range(ATTEMPTS_MAX):
             node = await self._store.get(path)
             if node is None:
-                raise NotFoundError(f"Tenant {name} does not exist")
+                raise _no_tenant(name)
             with suppress(VersionConflictError):
                 await self._store.put(path, _tenant(info), version=node.version)
                 return
@@ -220,7 +220,7 @@ class Namespaces:
         """Full names of a tenant's namespaces; raises `NotFoundError`."""
         root = f"{paths.POLICIES}/{check_part(tenant, 'tenant')}"
         if await self._store.get(root) is None:
-            raise NotFoundError(f"Tenant {tenant} does not exist")
+            raise _no_tenant(tenant)
         return [f"{tenant}/{name}" for name in await self._store.children(root)]
 
     async def create_namespace(self, namespace: NamespaceName, policies: Mapping[str, Any]) -> None:
@@ -301,7 +301,7 @@ class Namespaces:
         bundles = await self.bundles(namespace)
         node = await self._store.get(paths.policies(namespace))
         if node is None:
-            raise NotFoundError(f"Namespace {namespace} does not exist")
+            raise _absent(namespace)
         return {
             **read_object(node.value, paths.policies(namespace)),
             "bundles": bundles_data(bundles.boundaries),
@@ -321,7 +321,7 @@ class Namespaces:
 
         def changed(policies: dict[str, Any]) -> dict[str, Any]:
             if not policies or policies.get(DELETED):
-                raise NotFoundError(f"Namespace {namespace} does not exist")
+                raise _absent(namespace)
             return {field: value for field, value in change(policies).items() if value is not None}
 
         await update(self._store, paths.policies(namespace), changed, also=also)
@@ -337,7 +337,7 @@ class Namespaces:
         for _ in range(SPLIT_ATTEMPTS_MAX):
             policies, local = await self._store.get_many([path, local_path])
             if policies is None:
-                raise NotFoundError(f"Namespace {namespace} does not exist")
+                raise _absent(namespace)
             marked = write_object({**read_object(policies.value, path), DELETED: True})
             boundaries = (
                 Put(local_path, local.value, local.version) if local else Create(local_path, b"")
@@ -406,7 +406,7 @@ class Namespaces:
         local_path, path = paths.local_policies(after.namespace), paths.policies(after.namespace)
         local, policies = await self._store.get_many([local_path, path])
         if policies is None or local is None:
-            raise NotFoundError(f"Namespace {after.namespace} does not exist")
+            raise _absent(after.namespace)
         bundles = bundles_data(after.boundaries)
         return [
             Put(
@@ -458,8 +458,17 @@ def _tenant(info: Mapping[str, Any]) -> bytes:
     )
 
 
+def _no_tenant(name: str) -> NotFoundError:
+    return NotFoundError(
+        f"Tenant {name} does not exist: `loadmanager admin tenants create {name}` makes it"
+    )
+
+
 def _absent(namespace: NamespaceName) -> NotFoundError:
-    return NotFoundError(f"Namespace {namespace} does not exist")
+    return NotFoundError(
+        f"Namespace {namespace} does not exist: `loadmanager admin namespaces create {namespace} "
+        "--create-tenant` makes it"
+    )
 
 
 def _stored_boundaries(document: Mapping[str, Any]) -> tuple[int, ...] | None:

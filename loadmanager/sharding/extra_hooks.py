@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from loadmanager.kit.logger import get_logger
+from loadmanager.leader.plugins import LoadMetric
 from loadmanager.sharding.shards import NotNow, Service, Shard
 
 T = TypeVar("T")
@@ -19,8 +20,9 @@ log = get_logger("member")
 class ExtraHooks:
     """Calls those that are asked for figures: `cost` and `load`."""
 
-    def __init__(self, service: Service[Any]) -> None:
-        self._service = service
+    def __init__(self, service: Service[Any], metrics: Mapping[str, LoadMetric]) -> None:
+        """`metrics`: name of a load → what measures it, of a plug-in."""
+        self._service, self._metrics = service, metrics
         self.failures: Counter[str] = Counter()
         """Hook → how often it failed; the first time is logged."""
 
@@ -28,16 +30,26 @@ class ExtraHooks:
         """Bundle → what it costs to move it now, or why it is not to be moved, as the service says;
         nothing if that fails.
         """
-        return self._answers("cost", shards, _cost)
+        return self._answers("cost", getattr(self._service, "cost", None), shards, _cost)
 
     def loads(self, shards: Mapping[str, Shard[Any]]) -> dict[str, dict[str, float]]:
-        """Bundle → name → load, as the service says; nothing if that fails."""
-        return self._answers("load", shards, _numbers)
+        """Bundle → name → load, as the service says, else as a plug-in measures it; nothing if that
+        fails.
+        """
+        loads = self._answers("load", getattr(self._service, "load", None), shards, _numbers)
+        for name, metric in self._metrics.items():
+            hook = f"the load metric {name}"
+            for bundle, amount in self._answers(hook, metric, shards, _number).items():
+                loads.setdefault(bundle, {}).setdefault(name, amount)
+        return loads
 
     def _answers(
-        self, hook: str, shards: Mapping[str, Shard[Any]], read: Callable[[Ask, Shard[Any]], T]
+        self,
+        hook: str,
+        ask: Ask | None,
+        shards: Mapping[str, Shard[Any]],
+        read: Callable[[Ask, Shard[Any]], T],
     ) -> dict[str, T]:
-        ask: Ask | None = getattr(self._service, hook, None)
         answers: dict[str, T] = {}
         if ask is None:
             return answers
@@ -62,7 +74,15 @@ def _cost(ask: Ask, shard: Shard[Any]) -> float | str:
 
 
 def _numbers(ask: Ask, shard: Shard[Any]) -> dict[str, float]:
-    numbers = {str(name): float(value) for name, value in ask(shard).items()}
-    if not all(0 <= value < float("inf") for value in numbers.values()):
-        raise ValueError(f"a load is a number of 0 or more: {numbers}")
-    return numbers
+    return {str(name): _of_load(value) for name, value in ask(shard).items()}
+
+
+def _number(ask: Ask, shard: Shard[Any]) -> float:
+    return _of_load(ask(shard))
+
+
+def _of_load(said: float) -> float:
+    number = float(said)
+    if not 0 <= number < float("inf"):
+        raise ValueError(f"a load is a number of 0 or more, not {number}")
+    return number

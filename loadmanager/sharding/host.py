@@ -11,6 +11,7 @@ from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.tasks import sleep
+from loadmanager.leader.plugins import load_metrics
 from loadmanager.member.ports.hosting import HostUsage, TopicTraffic
 from loadmanager.sharding.copies import Copies
 from loadmanager.sharding.extra_hooks import ExtraHooks
@@ -51,7 +52,7 @@ class ShardHost:
         self._copies, self._served, self._proven = copies, served, proven
         self.shards: dict[str, Shard[Any]] = {}
         """Bundle → its open shard."""
-        self.extra = ExtraHooks(service)
+        self.extra = ExtraHooks(service, load_metrics(budgets))
         self._opening: set[Shard[Any]] = set()
         """Those for which the service's `open` is under way."""
         self._closing: dict[tuple[str, int], Shard[Any]] = {}

@@ -53,7 +53,7 @@ class Member(Generic[State]):
       somebody asks for one of its keys. All members must say the same.
     - `budgets`: name of a load → how much of it this member takes. The member is as busy as the
       budget that is used most, or its CPU. `requests` is what `own` counts, a second; others are
-      what the service's `load` says.
+      what the service's `load` says, or an installed package measures (`loadmanager.load_metrics`).
     - `settings`: keys of broker.conf that concern a member.
 
     A hook of the service that takes too long is given up: `open` after 60 s, `close` after 10 s.
@@ -122,9 +122,11 @@ class Member(Generic[State]):
     async def _join(
         self, store: Store, clock: Clock, sampler: Callable[[OwnTraffic], Sampler]
     ) -> None:
+        from loadmanager.leader.plugins import warn_of_left_out
         from loadmanager.sharding.joining import Joined, history_of
 
         self._exits.callback(speak(lines_of_shards))
+        warn_of_left_out()
         history = history_of(self._options, clock)
         if history is not None:
             self._exits.push_async_callback(history.close)

@@ -14,12 +14,12 @@ from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import BadInputError, ConfigError
 from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.kit.metrics.settings import MetricsSettings
-from loadmanager.kit.settings import Keys
+from loadmanager.kit.settings import Keys, raise_if
 from loadmanager.kit.system.settings import SamplerSettings
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.leader import plugins
 from loadmanager.leader.members import AbsenceSettings
-from loadmanager.leader.strategy_keys import with_own
+from loadmanager.leader.strategy_keys import strategy_problems, with_own
 from loadmanager.member.settings import BrokerSettings, StateSettings
 
 KEYS = Keys(
@@ -66,16 +66,17 @@ class MemberSettings:
     rejected: Mapping[str, str] = {}
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        """Raises `ConfigError` for values that are no text or out of range, and for keys that
-        nobody knows.
+        """Raises `ConfigError` for values that are no text or out of range, for strategies that
+        nobody has, and for keys that nobody knows, unless a plug-in that has them is left out.
         """
         for name, value in values.items():
             if not isinstance(value, str):
                 raise ConfigError(f"{name} = {value!r}: text is expected, as in a file")
         self._settings = KEYS.parse({**OF_SHARDS, **values})
-        if self._settings.unknown:
-            names = ", ".join(unknown.name for unknown in self._settings.unknown)
+        names = ", ".join(unknown.name for unknown in self._settings.unknown)
+        if names and not plugins.left_out():  # whose keys they may be
             raise ConfigError(f"nothing goes by these settings: {names}")
+        raise_if(list(strategy_problems(self._settings.leaf(StrategySettings))))
         self._lives: dict[type, Live[Any]] = {
             kind: Live(leaf) for kind, leaf in self._settings.by_leaf.items()
         }

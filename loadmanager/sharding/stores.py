@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.metadata.store import Store
+from loadmanager.leader.plugin_points import plug_ins
 
 GROUP = "loadmanager.stores"
 ZOOKEEPER = "zk"
@@ -22,15 +23,14 @@ Connect = Callable[[str, float], AbstractAsyncContextManager[Store]]
 
 def brought(url: str) -> Connect | None:
     """What connects to the store of a URL; None: it is ZooKeeper. Raises `BadInputError` for what
-    is no URL of a store, and for a scheme that nobody brings.
+    is no URL of a store, and for a scheme that nobody brings; `ConfigError` if what brings it
+    cannot be loaded.
     """
     scheme, separator, rest = url.partition("://")
     if separator and rest:
         if scheme == ZOOKEEPER:
             return None
-        from importlib.metadata import entry_points
-
-        for point in entry_points(group=GROUP, name=scheme):
+        for point in plug_ins(GROUP, scheme):
             connect: Connect = point.load()
             return connect
     raise BadInputError(

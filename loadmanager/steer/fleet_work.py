@@ -262,11 +262,13 @@ class _Built:
         )
 
     def _operations(self, plans: FleetPlans, owners: OwnerTracker) -> FleetOperations:
-        draining = Draining(
-            moves=self.moves,
+        goals = FleetGoals(
+            checks=self.outside.checks,
             load_manager=self.load_manager,
-            leads=lambda broker: True,
+            moves=self.moves,
+            fleet_hold=self.hold,
         )
+        draining = Draining(goals=goals, leads=lambda broker: True)
         overview = TermOverview(
             leader=self.outside.me,
             since_ms=self.outside.clock.now_ms(),
@@ -283,12 +285,7 @@ class _Built:
             merging=NoMerging(),
             overview=overview,
             plans=plans,
-            goals=FleetGoals(
-                checks=self.outside.checks,
-                load_manager=self.load_manager,
-                moves=self.moves,
-                fleet_hold=self.hold,
-            ),
+            goals=goals,
             hold=self.hold,
             acting=self.acting,
         )

@@ -48,7 +48,9 @@ class Notices:
                 progress = order.progress
                 self.tell(
                     GOAL,
-                    f"goal {order_id} has ended: {order.ended}; {progress.arrived} of "
-                    f"{order.promise.moves} promised moves, {progress.failed} failed",
+                    f"goal {order_id} has ended: {order.ended}; {progress.arrived} moves made, "
+                    f"{order.promise.moves} promised, {progress.failed} failed",
                 )
-        self._open_goals = {name for name, order in goals.items() if order.state != "ended"}
+        self._open_goals = {
+            name for name, order in goals.items() if order.state != "ended" and not order.drain
+        }

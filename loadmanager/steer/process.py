@@ -12,6 +12,7 @@ from loadmanager.kit.system import open_files
 from loadmanager.kit.system.ending import Ending
 from loadmanager.kit.system.notify import notify
 from loadmanager.kit.tasks import Scope, Steps, every
+from loadmanager.leader.plugins import warn_of_left_out
 from loadmanager.steer.compose import AGAIN_S, ClusterDaemon, FleetOptions
 from loadmanager.steer.settings_file import ClusterSettings
 
@@ -28,6 +29,7 @@ def run_fleet(clusters: Sequence[ClusterSettings], options: FleetOptions) -> int
     """
     json = None if options.log_format is None else options.log_format == "json"
     configure(options.log_level, json=json, broker="fleet")
+    warn_of_left_out()
     open_files.raise_limit()
     with Ending(lambda: STOP_S) as ending:
         return asyncio.run(_Daemon(clusters, options).run(ending))

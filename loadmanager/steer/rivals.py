@@ -2,7 +2,9 @@
 
 Daemons with a lock in a metadata store take turns, and those of one folder lock it. Others know
 nothing of each other. So each that may move something leaves a mark with the cluster, and changes
-it with every reading. A mark of another one that changes is that of a daemon that lives.
+it with every reading. A mark of another one that is new, or changes, is that of a daemon that
+lives. A daemon moves nothing before its second look, nor once its looks have failed for a while:
+in that time another one sees a mark that stands still for a live one's, too.
 """
 
 from __future__ import annotations
@@ -24,6 +26,10 @@ from loadmanager.steer.settings import FleetSettings
 PREFIX = "loadmanager-fleet-"
 LIVES_LOOKS = 3.0
 """A daemon whose mark has not changed for so many readings does not live."""
+FRESH_LOOKS = 2.5
+"""A look counts for so many readings: less than `LIVES_LOOKS`, so that of two daemons that see no
+marks any more, one has stopped before the other goes on.
+"""
 DEAD_S = 3600.0
 """A mark that has not changed for so long is removed."""
 ID_BYTES = 6
@@ -57,10 +63,14 @@ class Rivals:
     clock: Clock
     settings: Live[FleetSettings]
     _values: dict[str, str] = field(default_factory=dict)
+    _looks: int = 0
+    """How often the marks were read and this daemon's own was written."""
+    _looked_s: float = 0.0
+    """When that was done last."""
     _changed_s: dict[str, float] = field(default_factory=dict)
     """Key of another daemon → when its mark was seen to change, or was first seen."""
     _living: dict[str, float] = field(default_factory=dict)
-    """Key → when its mark was last seen to change."""
+    """Key → when its mark was last seen to change, or was first seen."""
     _written: deque[str] = field(default_factory=lambda: deque(maxlen=WRITTEN_MAX))
     """The last marks of this daemon: a reading may be old, and a write may fail."""
     _problem: str = ""
@@ -91,16 +101,15 @@ class Rivals:
                 log.warning("another daemon on this cluster would not be noticed", why=str(error))
             self._problem = str(error)
             return
-        self._problem = ""
+        self._problem, self._looked_s = "", self.clock.monotonic_s()
+        self._looks += 1
 
     def _take(self, others: dict[str, str]) -> None:
         now_s = self.clock.monotonic_s()
         for key, value in others.items():
             before = self._values.get(key)
             if before != value:
-                self._changed_s[key] = now_s
-                if before is not None:
-                    self._living[key] = now_s
+                self._changed_s[key] = self._living[key] = now_s
         self._values = others
         self._changed_s = {key: at_s for key, at_s in self._changed_s.items() if key in others}
 
@@ -112,14 +121,25 @@ class Rivals:
             log.debug("the mark was not removed", error=str(error))
 
     def reason(self) -> Reason | None:
-        """Why nothing may move: another daemon lives."""
-        oldest_s = self.clock.monotonic_s() - LIVES_LOOKS * self.settings.value.read_interval_s
-        living = sorted(key for key, at_s in self._living.items() if at_s >= oldest_s)
-        if not living:
-            return None
-        names = ", ".join(key.removeprefix(PREFIX) for key in living[:5])
-        return Reason(
-            "SecondDaemon",
-            f"{len(living)} more daemons steer this cluster ({names}; this one is {self.me}): stop "
-            "all but one, or give them one lock (metadataStoreUrl)",
+        """Why nothing may move: another daemon lives, or that is not known."""
+        now_s, interval_s = self.clock.monotonic_s(), self.settings.value.read_interval_s
+        living = sorted(
+            key for key, at_s in self._living.items() if now_s - at_s <= LIVES_LOOKS * interval_s
         )
+        if living:
+            names = ", ".join(key.removeprefix(PREFIX) for key in living[:5])
+            return Reason(
+                "SecondDaemon",
+                f"{len(living)} more daemons steer this cluster, or did a moment ago ({names}; "
+                f"this one is {self.me}): stop all but one, or give them one lock "
+                "(metadataStoreUrl)",
+            )
+        if self._looks > 1 and now_s - self._looked_s <= FRESH_LOOKS * interval_s:
+            return None
+        text = "other daemons on this cluster are looked for: this takes two readings"
+        if self._problem:
+            text = (
+                f"other daemons on this cluster would not be noticed: {self._problem}; let this "
+                "one change the properties of pulsar/system, or give it a lock (metadataStoreUrl)"
+            )
+        return Reason("RivalsUnknown", text)

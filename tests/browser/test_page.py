@@ -233,6 +233,43 @@ async def test_the_story_of_a_bundle_that_was_split() -> None:
         assert page.errors == []
 
 
+async def test_whatever_has_a_name_is_found_and_has_an_address() -> None:
+    """A topic leads to its bundle, a part of a name to a broker; what is open is in the address,
+    which a reload and the way back follow.
+    """
+    async with hot_broker() as served, browser() as page:
+        home = f"http://{served.broker_id(0)}/ui"
+        await page.size(1200, 800)
+        await page.go(home)
+        await page.wait_text("acme/orders", "#heat")
+        await page.click(".top button", "Find…")
+        await page.command("Input.insertText", text="acme/orders/t1")
+        await page.wait_text("persistent://acme/orders/t1", "#found [aria-selected=true]")
+        await page.key("Enter")
+        await page.wait_text("acme/orders", "aside")
+        bundle = await page.value("decodeURI(location.hash)")
+        assert bundle.startswith("#bundle=acme/orders/0x")
+        await page.go(f"{home}{bundle}")
+        await page.command("Page.reload")
+        await page.wait_text(bundle.rpartition("/")[2], "aside .mono")
+        await page.key("f")
+        await page.command("Input.insertText", text=served.broker_id(1))
+        await page.wait_text(served.broker_id(1), "#found [aria-selected=true]")
+        await page.key("Enter")
+        await page.wait_text(served.broker_id(1), "aside h2")
+        await page.value("history.back()")
+        await page.wait_text(bundle.rpartition("/")[2], "aside .mono")
+        await page.key("Escape")
+        await page.wait("location.hash === ''")
+        await page.key("f")
+        await page.command("Input.insertText", text="no/such/topic")
+        await page.wait_text("no/such", ".find [role=status]")
+        await page.key("Escape")
+        await page.wait("!document.querySelector('dialog')")
+        # the browser's own word on the namespace that is not there
+        assert [error for error in page.errors if "404" not in error] == []
+
+
 async def test_questions_and_keys_are_open_at_once() -> None:
     """A key that is pressed as soon as they are there finds them open."""
     async with serving(1) as served, browser() as page:

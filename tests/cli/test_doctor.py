@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import theirs
 from leader.documents import a_broker_shown, a_cluster_shown, resources
@@ -26,9 +27,10 @@ from loadmanager.cli.doctor import asking, cluster, configuration, here, host, z
 from loadmanager.cli.doctor.asking import BrokerFacts, ClusterFacts
 from loadmanager.cli.doctor.findings import Diagnosis, Severity
 from loadmanager.cli.doctor.host import GIB, Host
-from loadmanager.cli.doctor.zookeeper import Server
 from loadmanager.engine.strategies.never_sheds import NeverSheds
 from loadmanager.kit.security.settings import PROVIDER
+from loadmanager.kit.zookeeper import ensemble
+from loadmanager.kit.zookeeper.ensemble import ServerShown
 from loadmanager.leader.documents.cluster import ClusterShown
 from loadmanager.leader.documents.moves import PauseShown
 
@@ -118,9 +120,11 @@ def test_brokers_here_report_what_is_here() -> None:
 # ZooKeeper
 
 
-def _server(number: int, mode: str, **changed: Any) -> Server:
-    server = Server(f"zk{number}:2181", mode=mode, answer_ms=1.0, latency_ms=(0, 0.5, 20))
-    return replace(server, **changed)
+def _server(number: int, mode: str, **changed: Any) -> ServerShown:
+    server = ServerShown(
+        address=f"zk{number}:2181", mode=mode, answer_ms=1.0, latency_ms=(0, 0.5, 20)
+    )
+    return msgspec.structs.replace(server, **changed)
 
 
 THREE = [_server(1, "leader"), _server(2, "follower"), _server(3, "follower")]
@@ -130,9 +134,13 @@ THREE = [_server(1, "leader"), _server(2, "follower"), _server(3, "follower")]
     ("servers", "expected"),
     [
         (THREE, {}),
-        ([*THREE[:2], Server("zk3:2181", failure="refused")], {"zk3:2181": WARNING}),
+        ([*THREE[:2], ServerShown(address="zk3:2181", failure="refused")], {"zk3:2181": WARNING}),
         (
-            [THREE[0], Server("zk2:2181", failure="no"), Server("zk3:2181", failure="no")],
+            [
+                THREE[0],
+                ServerShown(address="zk2:2181", failure="no"),
+                ServerShown(address="zk3:2181", failure="no"),
+            ],
             {"zk2:2181": PROBLEM, "zk3:2181": PROBLEM},
         ),
         ([_server(1, "follower"), *THREE[1:]], {"leader": PROBLEM}),
@@ -147,7 +155,7 @@ THREE = [_server(1, "leader"), _server(2, "follower"), _server(3, "follower")]
         ([*THREE, _server(4, "follower")], {"ensemble": WARNING}),
     ],
 )
-def test_ensembles(servers: list[Server], expected: dict[str, Severity]) -> None:
+def test_ensembles(servers: list[ServerShown], expected: dict[str, Severity]) -> None:
     """Quorum, leader, latency against the session timeout, number of servers."""
     assert _said(zookeeper.check(servers, 30_000)) == expected
 
@@ -200,7 +208,7 @@ def test_servers_are_asked_in_bounded_time() -> None:
         _answering(b"HTTP/1.1 400 Bad Request\r\n") as other,
         _answering(b"Zookeeper", hang=True) as hangs,
     ):
-        servers = zookeeper.read(f"{well},{quiet},{other},{hangs},{dead}", timeout_s=1.0)
+        servers = ensemble.read(f"{well},{quiet},{other},{hangs},{dead}", timeout_s=1.0)
     assert time.monotonic() - began_s < 30
     assert [bool(server.failure) for server in servers] == [False, False, True, True, True]
     assert servers[0].mode == "follower"

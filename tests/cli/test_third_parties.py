@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cli.packaged import PACKAGE, install
 from cli.piped import piped
 
+from loadmanager.engine.strategies import registry
+from loadmanager.engine.strategies.strategy import PlacementRule
 from loadmanager.kit.conf import conf
+from loadmanager.lab import candidates
 from loadmanager.lab.day_files import dump
 from loadmanager.lab.days import DaySize, make_day
 from loadmanager.leader import plugins
 
-PACKAGE = Path(__file__).parents[1] / "packages" / "busiest"
 ROOT = PACKAGE.parents[2]
 CHOSEN = (
     "--set",
@@ -52,19 +53,7 @@ def line(minute: int, **fields: object) -> dict[str, Any]:
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """A directory with the package as an installer leaves it there."""
-    project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
-    for module in PACKAGE.glob("*.py"):
-        shutil.copy(module, tmp_path)
-    info = tmp_path / f"{project['name']}-{project['version']}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
-    groups = [
-        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in names.items())
-        for group, names in project["entry-points"].items()
-    ]
-    (info / "entry_points.txt").write_text("\n".join(groups))
+    install(tmp_path)
     return tmp_path
 
 
@@ -191,7 +180,7 @@ def test_its_keys_are_checked(installed: Path, tmp_path: Path) -> None:
     bad = run(installed, "decide", *CHOSEN, "--set", "busiestShedderCycles=0", lines=[line(0)])
     assert (
         bad.returncode,
-        "busiestShedderCycles = '0': a whole number of at least 1 is allowed" in bad.stderr,
+        "busiestShedderCycles = '0': a whole number from 1 to 8 is allowed" in bad.stderr,
     ) == (2, True)
     conf = tmp_path / "broker.conf"
     conf.write_text("busiestShedderCycles=5\n")
@@ -203,31 +192,101 @@ def test_its_keys_are_checked(installed: Path, tmp_path: Path) -> None:
 
 
 def test_a_name_must_be_its_own(installed: Path) -> None:
-    """An entry point whose name is not the strategy's, or a key that is declared twice, ends the
-    command with one line.
+    """A package is left out, and named, whose entry point is not called as its strategy, or that
+    declares a key which others have.
     """
     (points,) = installed.glob("*.dist-info/entry_points.txt")
     text = points.read_text()
     points.write_text(text.replace("BusiestShedder =", "LaziestShedder ="))
-    assert "calls itself BusiestShedder" in run(installed, "decide", lines=[line(0)]).stderr
+    result = run(installed, "decide", lines=[line(0)])
+    assert (result.returncode, "calls itself BusiestShedder" in result.stderr) == (0, True)
     points.write_text(text)
     module = installed / "busiest.py"
     module.write_text(module.read_text().replace("busiestShedderCycles", "minUnloadMessage"))
     result = run(installed, "decide", lines=[line(0)])
-    assert (
-        result.returncode,
-        "minUnloadMessage is declared by StrategySettings and by BusiestSettings" in result.stderr,
-    ) == (2, True)
+    assert (result.returncode, "the key minUnloadMessage is" in result.stderr) == (0, True)
+
+
+BROKEN = """
+import asyncio, json, sys
+from pathlib import Path
+sys.path.insert(0, "TESTS")
+from cli.piped import here
+from loadmanager.testing import cluster, virtual
+
+chosen = "--set=loadBalancerLoadSheddingStrategy=BrokenShedder"
+conf = Path("CONF")
+conf.write_text("loadBalancerLoadSheddingStrategy=BrokenShedder\\nbrokenShedderKey=1\\n"
+                "defaultNamespaceBundleSplitAlgorithm=broken_split\\n")
+lines = json.loads('LINES')
+said = {
+    "others": here("decide", lines=lines),
+    "decide": here("decide", chosen, lines=lines),
+    "replay": here("replay", "--days", "1", "--hours", "0.5", chosen),
+    "check": here("config", "check", str(conf)),
+    "json": here("config", "check", str(conf), "--json"),
+    "doctor": here("doctor", "--config", str(conf)),
+}
+
+class Rooms:
+    async def open(self, shard): return {}
+    async def close(self, shard, state): pass
+
+@virtual
+async def serve():
+    settings = {"loadBalancerLoadSheddingStrategy": "BrokenShedder", "brokenShedderKey": "1"}
+    async with cluster(Rooms, members=2, settings=settings) as members:
+        await asyncio.sleep(300)
+        said["owner"] = (await members.owner("kitchen")).member.address
+
+serve()
+for name, each in said.items():
+    rest = [each] if isinstance(each, str) else [each.returncode, each.stdout, each.stderr]
+    print(json.dumps([name, *rest]), file=sys.__stdout__)
+"""
+
+
+def test_one_that_cannot_be_loaded_costs_itself(installed: Path, tmp_path: Path) -> None:
+    """It is named wherever plug-ins count; a broker or member whose settings choose it starts and
+    serves, and what it was to decide fails with the reason.
+    """
+    (installed / "broken.py").write_text('raise SystemExit("no GPU here")\n')
+    info = installed / "broken-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(
+        "[loadmanager.shedders]\nBrokenShedder = broken:SHEDDER\n"
+        "[loadmanager.splits]\nbroken_split = broken:split\n"
+    )
+    code = BROKEN.replace("TESTS", str(ROOT / "tests")).replace("CONF", str(tmp_path / "conf"))
+    done = program(installed, code.replace("LINES", json.dumps([line(0)])))
+    assert done.returncode == 0, done.stderr
+    said = {name: rest for name, *rest in map(json.loads, done.stdout.splitlines())}
+    why = "loadmanager.shedders: BrokenShedder = broken:SHEDDER cannot be loaded: no GPU here"
+    status, out, err = said["others"]
+    assert (status, f"left out: {why}" in err, bool(out)) == (0, True, True)
+    status, _, err = said["decide"]
+    assert (status, f"line 1: {why}" in err) == (2, True)
+    assert (said["replay"][0], why in said["replay"][2]) == (2, True), said["replay"]
+    status, out, _ = said["check"]
+    assert (status, f"problem: BrokenShedder: {why}" in out) == (0, True)
+    assert "problem: broken_split: loadmanager.splits: broken_split" in out
+    assert json.loads(said["json"][1])["plugInsLeftOut"][0] == why
+    assert (said["doctor"][0], "no GPU here" in said["doctor"][1]) == (1, True)
+    assert said["owner"][0].startswith("http://member-")
+    assert "a plug-in is left out" in done.stderr
 
 
 def test_workers_of_a_tournament_know_the_strategies(installed: Path, tmp_path: Path) -> None:
     """Each is a process of its own."""
     made = make_day(1, DaySize(brokers=3, bundles=12, minutes=90, events=False))
     day = tmp_path / "day.npz"
-    day.write_bytes(dump(replace(made, carried=np.full((90, 12), 1e8, np.float32))))
+    loads = np.linspace(0, 2e8, 12, dtype=np.float32)
+    day.write_bytes(dump(replace(made, carried=np.tile(loads, (90, 1)))))
     keys = {"loadBalancerLoadSheddingStrategy": "BusiestShedder", "busiestShedderCycles": "1"}
-    code = "import sys; from loadmanager.lab.tournament import _played as play; "
-    code += "print(play(*sys.argv[1:]))"
+    keys["busiestShedderMarginPercent"] = "5"
+    code = "import sys; from loadmanager.lab.tournament import _played as play, program; "
+    code += "print(play(*sys.argv[1:], program()))"
     played = subprocess.run(
         [sys.executable, "-c", code, json.dumps(keys), str(day)],
         capture_output=True,
@@ -244,9 +303,7 @@ def test_results_of_other_code_are_not_known(installed: Path) -> None:
     """A result is kept under a name that changes with the code of third parties."""
 
     def program() -> str:
-        code = "from loadmanager.lab import tournament; from loadmanager.leader import plugins; "
-        code += "plugins.register_plugins(); "
-        code += "print(tournament._program())"
+        code = "from loadmanager.lab import tournament; print(tournament.program())"
         done = subprocess.run(
             [sys.executable, "-c", code],
             capture_output=True,
@@ -260,7 +317,7 @@ def test_results_of_other_code_are_not_known(installed: Path) -> None:
     before = program()
     assert program() == before
     module = installed / "busiest.py"
-    module.write_text(module.read_text().replace("[:1]", "[:2]"))
+    module.write_text(module.read_text().replace("<= above", "< above"))
     assert program() != before
 
 
@@ -277,7 +334,9 @@ def program(installed: Path, code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_settings_know_it_whoever_reads_them_first(installed: Path) -> None:
-    """A host of its own loads settings before it runs a broker: its keys are no unknown ones."""
+    """A host of its own loads settings before it runs a broker: its keys are no unknown ones. A
+    tournament searches them by their ranges.
+    """
     done = program(
         installed,
         "from loadmanager.broker import settings;"
@@ -285,9 +344,14 @@ def test_settings_know_it_whoever_reads_them_first(installed: Path) -> None:
         "read = settings.KEYS.load(None, {'loadBalancerLoadSheddingStrategy': 'BusiestShedder',"
         " 'busiestShedderCycles': '3', 'defaultNamespaceBundleSplitAlgorithm': 'hottest_alone'});"
         "import busiest;"
-        "print(read.unknown, read.leaf(StrategySettings).of(busiest.BusiestSettings).cycles)",
+        "print(read.unknown, read.leaf(StrategySettings).of(busiest.BusiestSettings).cycles);"
+        "from loadmanager.lab import candidates;"
+        "print(*candidates.grid(['BusiestShedder'])[-1].split(',')[1:])",
     )
-    assert done.stdout.strip() == "() 3", done.stderr
+    assert done.stdout.splitlines() == [
+        "() 3",
+        "busiestShedderCycles=8 busiestShedderMarginPercent=100",
+    ], done.stderr
 
 
 def test_a_member_of_a_service_sheds_by_it(installed: Path) -> None:
@@ -318,13 +382,73 @@ def test_it_may_bring_a_split_algorithm(installed: Path) -> None:
     assert "whole numbers inside" in program(installed, code).stderr
 
 
+def test_it_may_bring_a_merge_rule(installed: Path) -> None:
+    """Whose answers are checked, and which is in force where settings name it."""
+    code = (
+        "from loadmanager.broker import settings;"
+        "from loadmanager.engine.load.reports import NamespaceBundleStats as Stats;"
+        "from loadmanager.engine.strategies.splitting.merging import *;"
+        "read = settings.KEYS.load(None, {'loadManagerBundleMergeRule': 'few_clients'});"
+        "limits = SplitSettings(), read.leaf(MergeSettings);"
+        "spans = ['t/n/0x00000000_0x80000000', 't/n/0x80000000_0xffffffff'];"
+        "pairs = lambda clients: sorted(choose("
+        "dict.fromkeys(spans, Stats(msg_rate_in=9e9, producer_count=clients)),"
+        " {}, 0, limits, MergeMemory())[1].idle_since_ms);"
+        "print(len(pairs(50)), len(pairs(51)))"
+    )
+    assert program(installed, code).stdout.strip() == "1 0"
+    module = installed / "busiest.py"
+    module.write_text(module.read_text().replace("return clients <=", "return clients or"))
+    assert "a bool is expected" in program(installed, code).stderr
+
+
+METRIC = """
+import asyncio
+from loadmanager.testing import cluster, virtual
+
+class Rooms:
+    async def open(self, shard): return {}
+    async def close(self, shard, state): pass
+
+class Counting(Rooms):
+    def load(self, shard): return {"users": 5.0}
+
+def used(member):
+    usage = member._host.usage()
+    return round(usage.memory_used_bytes / usage.memory_limit_bytes, 3)
+
+@virtual
+async def serve(service):
+    async with cluster(service, members=1, shards=4, budgets={"users": 8}) as members:
+        member = members[0].member
+        with member.own("kitchen"), member.own("garden"):
+            print(used(member), sum(each.msg_throughput_in > 0
+                                    for each in member._host.bundle_stats().values()))
+
+serve(Rooms)
+serve(Counting)
+"""
+
+
+def test_it_may_bring_a_load_metric(installed: Path) -> None:
+    """A member with a budget for it is as busy as it says, unless the service says another thing;
+    where it fails, nothing else does.
+    """
+    assert program(installed, METRIC).stdout.splitlines() == ["0.25 2", "2.5 4"]
+    module = installed / "busiest.py"
+    module.write_text(module.read_text().replace("float(shard.users)", "shard.number_of_users"))
+    done = program(installed, METRIC)
+    assert done.stdout.splitlines() == ["0.0 0", "2.5 4"]
+    assert "the load metric users" in done.stderr
+
+
 def test_another_version_of_the_contract_is_refused(installed: Path) -> None:
-    """With words that say what to do, instead of a failure in some cycle."""
+    """With words that say what to do."""
     module = installed / "busiest.py"
     module.write_text(module.read_text().replace("CONTRACT = 1", "CONTRACT = 2"))
     done = run(installed, "decide", *CHOSEN, lines=[line(0)])
-    assert done.returncode != 0
-    assert "written for version 2 of the contract of strategies; this is 1" in done.stderr
+    assert done.returncode == 2
+    assert "written for version 2 of the contract of plug-ins; this is 1" in done.stderr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,3 +471,22 @@ def test_a_tournament_searches_its_keys_by_their_ranges() -> None:
     assert tries["c"].whole
     assert tries["c"].grid == (1, 2, 4, 8)
     assert (tries["c"].low, tries["c"].high) == (0, 8)
+
+
+def test_a_tournament_searches_the_keys_of_a_placement_rule() -> None:
+    """With each shedder that any rule goes with, together with the keys of that."""
+    rule: Any = plugins._with_tries(
+        PlacementRule(name="Ranged", candidates=lambda *_: ([], None), settings=RangedSettings)
+    )
+    before = candidates.grid(["OverloadShedder"])
+    registry.register(rule)
+    try:
+        added = [each for each in candidates.grid(["OverloadShedder"]) if each not in before]
+        assert len(added) == 4 * 4 * 4 * len(registry.SHEDDERS["OverloadShedder"].tries[0].grid)
+        text = "OverloadShedder+Ranged,loadBalancerBrokerOverloadedThresholdPercentage=85"
+        assert added[-1] == f"{text},p=1000,s=1,c=8"
+        drawn = [each for each in candidates.drawn(40, 1, ["OverloadShedder"]) if "+Ranged" in each]
+        assert drawn
+        assert all(",p=" in each and ",c=" in each for each in drawn)
+    finally:
+        del registry.PLACEMENTS["Ranged"]

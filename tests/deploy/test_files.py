@@ -35,11 +35,15 @@ KUBERNETES = DEPLOY / "kubernetes"
 SYSTEMD = DEPLOY / "systemd"
 BIN = Path(sys.executable).parent
 EXPOSURE_MAX = 3.0
+FOLDERS = [
+    KUBERNETES,
+    *(KUBERNETES / name for name in ("monitoring", "fleet", "monitoring-fleet")),
+]
 MANIFESTS = sorted(
     path
-    for folder in (KUBERNETES, KUBERNETES / "fleet")
+    for folder in FOLDERS
     for path in folder.glob("*.yaml")
-    if path.name != "kustomization.yaml"
+    if path.name not in ("kustomization.yaml", "pod-monitor.yaml", "rules.yaml")  # not Kubernetes's
 )
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -127,7 +131,30 @@ def test_the_commands_of_the_images() -> None:
     exposed = next(rest for name, rest in instructions if name == "EXPOSE")
     assert exposed.split() == [str(broker.broker_port), str(broker.web_port)]
     health = next(rest for name, rest in instructions if name == "HEALTHCHECK")
-    assert f"http://localhost:{broker.web_port}/admin/v2/brokers/ready" in health
+    assert f"/dev/tcp/127.0.0.1/{broker.web_port} " in health
+    assert "GET /admin/v2/brokers/ready" in health
+
+
+def test_sigterm_ends_a_container_from_its_first_moment_on() -> None:
+    """Its first process is an init: the kernel drops a signal that the first one does not heed."""
+    for name, rest in _instructions():
+        if name == "ENTRYPOINT":
+            assert json.loads(rest) == ["tini", "--", "loadmanager"]
+    for pod in (_pod("brokers.yaml"), _pod("analysis.yaml"), _pod("fleet/fleet.yaml")):
+        assert "command" not in pod["containers"][0]
+
+
+def test_health_checks_cost_nothing() -> None:
+    """No Java and no Python starts every few seconds; what starts slowly has the time for it."""
+    checks = [rest for name, rest in _instructions() if name == "HEALTHCHECK"]
+    for service in SERVICES.values():
+        if "start_period" in (check := service.get("healthcheck", {})):
+            checks.append(str(check))
+            assert check["test"][:3] == ["CMD", "bash", "-c"]
+    assert len(checks) == 4
+    for check in checks:
+        assert "python" not in check
+        assert "zkServer" not in check
 
 
 def test_docker_compose_is_valid() -> None:
@@ -140,6 +167,15 @@ def test_docker_compose_is_valid() -> None:
     assert own == {f"loadmanager:{__version__}", f"loadmanager-analysis:{__version__}"}
     targets = {rest.split()[-1] for name, rest in _instructions() if name == "FROM"}
     assert {each["build"]["target"] for each in SERVICES.values() if "build" in each} <= targets
+
+
+def test_the_labels_of_the_images() -> None:
+    """Name the version and the licence of the package, and the image below."""
+    labels = next(rest for name, rest in _instructions() if name == "LABEL")
+    assert f'org.opencontainers.image.version="{__version__}"' in labels
+    assert 'org.opencontainers.image.licenses="Apache-2.0"' in labels
+    base = next(rest for name, rest in _instructions() if name == "FROM").split()[0]
+    assert f'base.name="docker.io/library/{base}"' in labels
 
 
 def test_what_docker_compose_mounts() -> None:
@@ -167,13 +203,24 @@ def test_the_brokers_of_docker_compose(name: str) -> None:
         re.fullmatch(r"127\.0\.0\.1:(\d+):(\d+)", port).groups() for port in service["ports"]
     )
     outside = [text for text in broker.advertised_listeners if text.startswith("outside:")]
-    ports = {"pulsar": broker.bind_addresses[0].rpartition(":")[2], "http": str(broker.web_port)}
+    bound = [text for text in broker.bind_addresses if text.startswith("outside:")]
+    ports = {text.split(":")[1]: text.rpartition(":")[2] for text in bound}
     assert {text.rpartition(":")[2] for text in outside} == published.keys()
     for text in outside:
         kind, port = text.split(":")[1], text.rpartition(":")[2]
         assert published[port] == ports[kind]
     assert float(service["stop_grace_period"].removesuffix("s")) > broker.shutdown_timeout_ms / 1000
     assert len(BROKERS) == 3
+
+
+def test_a_new_cluster_of_docker_compose_has_a_namespace() -> None:
+    """It is made before the first broker starts, in the store of the brokers."""
+    service = SERVICES["initialize"]
+    options = command_lines.check(service["command"])
+    assert str(options["config"]) == "/etc/loadmanager/broker.conf"
+    assert "./deploy/compose.conf:/etc/loadmanager/broker.conf:ro" in service["volumes"]
+    waits = {"initialize": {"condition": "service_completed_successfully"}}
+    assert all(SERVICES[name]["depends_on"] == waits for name in BROKERS)
 
 
 def test_the_night_of_docker_compose() -> None:
@@ -207,9 +254,9 @@ def test_manifests_are_valid(file: Path) -> None:
 
 def test_kustomizations_name_what_is_there() -> None:
     """Each resource and file exists, and none is left out."""
-    for folder in (KUBERNETES, KUBERNETES / "monitoring", KUBERNETES / "fleet"):
+    for folder in FOLDERS:
         (document,) = _documents(folder / "kustomization.yaml")
-        named = set(document["resources"])
+        named = {each for each in document["resources"] if not each.startswith("..")}
         for generator in document.get("configMapGenerator", []):
             assert all((folder / file).exists() for file in generator["files"])
         there = {path.name for path in folder.glob("*.yaml")} - {"kustomization.yaml"}
@@ -220,7 +267,7 @@ def test_kustomizations_name_what_is_there() -> None:
 def _pod(name: str) -> dict[str, Any]:
     kinds = {document["kind"]: document for document in _documents(KUBERNETES / name)}
     pods = kinds.get("StatefulSet") or kinds.get("Deployment")
-    spec = (pods or kinds["CronJob"]["spec"]["jobTemplate"])["spec"]["template"]
+    spec = (pods or kinds.get("Job") or kinds["CronJob"]["spec"]["jobTemplate"])["spec"]["template"]
     return dict(spec["spec"])
 
 
@@ -256,6 +303,14 @@ def test_the_analysis_of_kubernetes() -> None:
     command_lines.check(container["args"])
 
 
+def test_a_new_cluster_of_kubernetes_has_a_namespace() -> None:
+    """Its job's command is ours, with the file of the brokers."""
+    pod = _pod("initialize.yaml")
+    (container,) = pod["containers"]
+    assert str(command_lines.check(container["args"])["config"]) == "/etc/loadmanager/broker.conf"
+    assert pod["volumes"][0]["configMap"] == {"name": "loadmanager"}
+
+
 def test_the_daemon_of_kubernetes() -> None:
     """Its command and its file are ours; it is asked in its pod, where the image looks, too."""
     (container,) = _pod("fleet/fleet.yaml")["containers"]
@@ -267,7 +322,7 @@ def test_the_daemon_of_kubernetes() -> None:
 
 def test_labels_and_ports_agree() -> None:
     """What services, budgets, policies and the monitor select is there, with these ports."""
-    labels = {"loadmanager-broker", "loadmanager-analysis", "loadmanager-fleet"}
+    labels = {f"loadmanager-{each}" for each in ("broker", "analysis", "fleet", "initialize")}
     ports = {"pulsar", "http", 6650, 8080}
     for file in KUBERNETES.rglob("*.yaml"):
         for document in _documents(file):

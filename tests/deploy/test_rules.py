@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,52 @@ def test_panels_have_texts_and_places() -> None:
     assert len(taken) == 24 * (1 + max(y for _, y in taken))
 
 
+def test_the_jobs_of_kubernetes() -> None:
+    """Are those that the rules and the dashboard select: a PodMonitor takes them from a label of
+    the pods.
+    """
+    folders = ("", "monitoring", "monitoring-fleet")
+    documents = [
+        document
+        for folder in folders
+        for document in yaml.safe_load_all(_kustomized(DEPLOY / "kubernetes" / folder))
+    ]
+    pods = [
+        each["spec"]["template"]["metadata"]["labels"]
+        for each in documents
+        if each["kind"] in ("StatefulSet", "Deployment")
+    ]
+    jobs = set()
+    for monitor in (each["spec"] for each in documents if each["kind"] == "PodMonitor"):
+        wanted = monitor["selector"]["matchLabels"].items()
+        (labels,) = [each for each in pods if wanted <= each.items()]
+        jobs.add(labels[monitor["jobLabel"]])
+    selected = re.findall(r'job="([^"]+)"', (DEPLOY / "alerts.yml").read_text())
+    assert jobs == set(selected)
+    assert set(re.findall(r'job=\\"([^"\\]+)', json.dumps(DASHBOARD))) <= jobs
+
+
+def test_the_rules_of_kubernetes_are_current() -> None:
+    """The PrometheusRule and the dashboard's map are made of the files here."""
+    done = subprocess.run(
+        [sys.executable, DEPLOY / "generate.py", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    (rule,) = yaml.safe_load_all((DEPLOY / "kubernetes/monitoring/rules.yaml").read_text())
+    assert rule["spec"]["groups"] == GROUPS
+    (board,) = yaml.safe_load_all((DEPLOY / "kubernetes/monitoring/dashboard.yaml").read_text())
+    assert json.loads(board["data"]["loadmanager.json"]) == DASHBOARD
+
+
+def _kustomized(folder: Path) -> str:
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed")
+    return subprocess.check_output(["kubectl", "kustomize", folder], text=True)
+
+
 # When alerts fire
 
 
@@ -195,7 +242,7 @@ def _bad_cluster() -> list[dict[str, str]]:
         _series(f"loadmanager_history_dropped_records_total{b1}}}", "0+1x360"),
         _series(f'loadmanager_corrupt_data_total{b1},kind="wish"}}', "0+1x360"),
         _series(f"loadmanager_rejected_dynamic_values{b1}}}", "1x360"),
-        _series(f'loadmanager_sensor_trusted{b1},sensor="nicSpeed"}}', "0x360"),
+        _series(f'loadmanager_sensor_trusted{b1},sensor="cpu"}}', "0x360"),
         _series(f"loadmanager_sensors_mistrusted{b1}}}", "1x360"),
         _series(f'loadmanager_throttled_connections{b1},cause="topic publish rate"}}', "2x360"),
         _series(f"loadmanager_time_seconds{b1}}}", "0+60x360"),
@@ -239,7 +286,8 @@ def _good_cluster() -> list[dict[str, str]]:
         _series(f'pulsar_lb_resource_usage{b2},metric="lb",feature="max_ema"}}', "0.1x360"),
         _series(f'loadmanager_disk_free_bytes{b1},folder="topics"}}', "50x360"),
         _series(f'loadmanager_disk_size_bytes{b1},folder="topics"}}', "100x360"),
-        _series(f'loadmanager_sensor_trusted{b1},sensor="nicSpeed"}}', "1x360"),
+        _series(f'loadmanager_sensor_trusted{b1},sensor="cpu"}}', "1x360"),
+        _series(f'loadmanager_sensor_trusted{b1},sensor="nicSpeed"}}', "0x360"),
         _series(f"loadmanager_sensors_mistrusted{b1}}}", "1x5 0 " * 60),
         _series(f'loadmanager_throttled_connections{b1},cause="x"}}', "2x40 0 " * 8),
         _series(f"loadmanager_time_seconds{b1}}}", "0+60x360"),

@@ -1,5 +1,5 @@
-"""deploy/secure: the same clusters with authentication and TLS, from credentials that the script
-makes.
+"""deploy/secure: the same clusters with authentication and TLS, from the credentials that
+`loadmanager tokens bootstrap` makes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _environment() -> dict[str, str]:
 
 def _make(folder: Path, *names: str) -> str:
     done = subprocess.run(
-        ["sh", SECURE / "credentials.sh", folder, *names],
+        [BIN / "loadmanager", "tokens", "bootstrap", folder, *names],
         capture_output=True,
         text=True,
         check=False,
@@ -75,16 +75,15 @@ def _file(credentials: Path, folder: Path, secured: Path = SECURE / "compose.con
 
 @pytest.fixture(scope="module")
 def credentials(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the script makes."""
+    """What the command makes."""
     folder = tmp_path_factory.mktemp("secure") / "credentials"
     assert f"made {folder}/authority" in _make(folder, "localhost", "127.0.0.1", "*.example.org")
     return folder
 
 
-def test_what_the_script_makes(credentials: Path) -> None:
+def test_what_the_command_makes(credentials: Path) -> None:
     """Nothing that another user can read, but for what Prometheus reads; the names are in the
-    certificate; a second run changes nothing; without its last file, all but the authority is made
-    anew.
+    certificate; a second run changes nothing; all but the authority is made anew on demand.
     """
     for path in credentials.rglob("*"):
         others = path.stat().st_mode & 0o077
@@ -98,12 +97,25 @@ def test_what_the_script_makes(credentials: Path) -> None:
     assert {path: path.read_bytes() for path in before} == before
     copied = credentials.parent / "renewed"
     shutil.copytree(credentials, copied)
-    (copied / "broker/broker.token").unlink()
-    _make(copied, "localhost")
+    _make(copied, "localhost", "--renew", "--zookeeper", "zk-1")
     for name in ("authority/ca.pem", "authority/private.key", "broker/ca.pem", "broker/public.key"):
         assert (copied / name).read_bytes() == (credentials / name).read_bytes()
     for name in ("broker/broker.pem", "broker/broker.token", "authority/admin.token"):
         assert (copied / name).read_bytes() != (credentials / name).read_bytes()
+    for name, host in (("broker/broker.pem", "localhost"), ("zookeeper/zookeeper.pem", "zk-1")):
+        # As strictly as Python does from 3.13 on.
+        command = ["openssl", "verify", "-x509_strict", "-CAfile", copied / "authority/ca.pem"]
+        subprocess.run([*command, "-verify_hostname", host, copied / name], check=True)
+
+
+def test_the_settings_that_the_command_makes(credentials: Path) -> None:
+    """Are those of the overlays, where the files are."""
+    made = (credentials / "broker/secure.conf").read_text()
+    texts = made.replace(str(credentials / "broker"), SECRETS)
+    for _, secured in PAIRS:
+        assert texts in secured.read_text(), secured
+    loaded, problems = settings.examine(credentials / "broker/secure.conf", {})
+    assert (problems, loaded.unknown) == ([], ())
 
 
 @pytest.mark.parametrize(("plain", "secured"), PAIRS, ids=["compose", "kubernetes"])
@@ -114,6 +126,8 @@ def test_a_secured_file_has_what_the_plain_one_has(
     before, after = _keys(plain), _keys(secured)
     assert before.pop(OPEN) == "true"
     assert OPEN not in after
+    stores = before.pop("metadataStoreUrl"), after["metadataStoreUrl"]
+    assert stores[0] == stores[1].replace(":2281", ":2181")
     assert before.items() <= after.items()
     file = _file(credentials, tmp_path, secured)
     loaded, problems = settings.examine(file, {})
@@ -138,7 +152,13 @@ def test_the_overlay_of_docker_compose(credentials: Path, tmp_path: Path) -> Non
         capture_output=True,
     )
     assert OVERLAY["services"].keys() - COMPOSE["services"].keys() == {"credentials"}
-    assert set(BROKERS) <= set(OVERLAY["services"]["credentials"]["command"])
+    (script,) = OVERLAY["services"]["credentials"]["command"]
+    words = next(command_lines.simple_commands(script))
+    options = command_lines.check(words[1:])
+    assert set(BROKERS) <= set(options["names"])  # type: ignore[call-overload]
+    zookeepers = {name for name in OVERLAY["services"] if name.startswith("zookeeper-")}
+    assert set(options["zookeeper"]) == zookeepers  # type: ignore[call-overload]
+    assert options["at"] == SECRETS
     declared = COMPOSE["volumes"].keys() | OVERLAY["volumes"].keys()
     for service in OVERLAY["services"].values():
         for volume in service["volumes"]:
@@ -199,7 +219,8 @@ def test_the_overlay_of_kubernetes(credentials: Path, tmp_path: Path) -> None:
     (words,) = command_lines.simple_commands(script)
     assert command_lines.check(words[1:])["until_restart"]
     monitor = subprocess.check_output(["kubectl", "kustomize", folder / "monitoring"], text=True)
-    (endpoint,) = yaml.safe_load(monitor)["spec"]["podMetricsEndpoints"]
+    kinds = {document["kind"]: document for document in yaml.safe_load_all(monitor)}
+    (endpoint,) = kinds["PodMonitor"]["spec"]["podMetricsEndpoints"]
     assert endpoint["scheme"] == "https"
     assert found["Secret loadmanager"]["metadata"]["name"] == "loadmanager-monitoring"
     keys = {

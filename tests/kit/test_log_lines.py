@@ -146,3 +146,18 @@ def test_tracebacks_on_a_terminal() -> None:
     assert traceback[0].strip() == "Traceback (most recent call last):"
     assert traceback[-2:] == ["    ValueError: bad", "    12:00:00 [info] all is well\\x1b[2J"]
     assert "secret" not in "".join(lines)
+
+
+@pytest.mark.parametrize(("other", "prefixes"), [("", ["<6>", "<4>", "<3>", "<7>"]), ("1", [""])])
+def test_priorities_in_the_journal(other: str, prefixes: list[str]) -> None:
+    """Each line begins with its own where systemd has connected standard error to the journal; not
+    if somebody has redirected it since.
+    """
+    code = (
+        "import os; at = os.fstat(2); os.environ['JOURNAL_STREAM'] = "
+        f"f'{{at.st_dev}}:{{at.st_ino}}{other}'; configure('debug'); "
+        "log.info('a'); log.warning('b'); log.error('c'); log.debug('d')"
+    )
+    lines = _run(code)
+    found = [line.partition("{")[0] for line in lines]
+    assert found == prefixes * (4 // len(prefixes))

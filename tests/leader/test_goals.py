@@ -22,7 +22,9 @@ from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.kit.reason import Reason
-from loadmanager.leader.goals import AT_ONCE, DAY_MS, ORDERS_MAX, TIME_IS_UP, TermGoals
+from loadmanager.leader.draining import Draining
+from loadmanager.leader.goal_work import AT_ONCE, LATE_MS
+from loadmanager.leader.goals import DAY_MS, ORDERS_MAX, TIME_IS_UP, TermGoals
 
 COUNT = 16
 SPAN = 0x100000000 // COUNT
@@ -31,6 +33,8 @@ STRATEGIES = StrategySettings(
     shedder="BalancedShedder", distribute_evenly=False, grace_period_minutes=0
 )
 EACH_BYTES, EACH_CLIENTS = 1e6, 3.0
+LATER_MINUTES = 15
+EACH = NamespaceBundleStats(msg_throughput_in=EACH_BYTES, msg_rate_in=10, producer_count=3)
 
 
 class Scene:
@@ -45,19 +49,17 @@ class Scene:
         """The bundles of a broker."""
         return [name for name in BUNDLES if self.led.fleet.owners(name) == [f"b{index}:8080"]]
 
-    async def report(self) -> None:
-        """All brokers report what they have: 5 % of CPU for each bundle, 2 % beside."""
+    async def report(self, idle: int | None = None) -> None:
+        """All brokers report what they have: 5 % of CPU for each bundle, 2 % beside; the bundles of
+        an `idle` one have no traffic.
+        """
         await asyncio.sleep(0.01)
         at_ms = self.led.moves.term.clock.now_ms()
         for index in {0, 1, 2, 3} - self.lost:
-            bundles = self.owned(index)
-            stats = {
-                name: NamespaceBundleStats(
-                    msg_throughput_in=EACH_BYTES, msg_rate_in=10, producer_count=3
-                )
-                for name in bundles
-            }
-            await self.led.report(index, stats, cpu=2 + 5 * len(bundles), at_ms=at_ms)
+            each = NamespaceBundleStats() if index == idle else EACH
+            stats = dict.fromkeys(self.owned(index), each)
+            cpu = 2 + 5 * len(stats) * (index != idle)
+            await self.led.report(index, stats, cpu=cpu, at_ms=at_ms)
 
     async def step(self) -> None:
         """The leader looks, makes the moves of that look, and all report."""
@@ -196,6 +198,124 @@ async def test_what_must_leave_leaves_although_it_came_a_moment_ago(goal: Goal) 
         assert (scene.owned(2) == moved) is (goal == Even(7))
 
 
+async def test_a_broker_whose_emptying_is_stopped_stays_cordoned() -> None:
+    """Else all that left would come back; the answer says so, until somebody lifts it. A move that
+    was under way counts when it has ended.
+    """
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Emptied("b1:8080"), PlanLimits(), approve=True)
+        assert order.stays_cordoned is None
+        await scene.goals.step()
+        stopped = await scene.goals.stop(order.id)
+        assert stopped.stays_cordoned == "b1:8080"
+        await scene.led.moves.idle()
+        await scene.goals.step()
+        shown = scene.goals.goal(order.id)
+        assert (shown.progress.arrived, shown.under_way) == (COUNT - len(scene.owned(1)), 0)
+        await scene.led.operations.uncordon("b1:8080")
+        assert scene.goals.goal(order.id).stays_cordoned is None
+
+
+@pytest.mark.parametrize(
+    ("goal", "stay", "text"),
+    [
+        (Even(7), "publik", "publik is not there: the tenants are public"),
+        (Even(7), f"{NS.tenant}/nobody", f"the namespaces are {NS}"),
+        (Even(7), f"{NS}/0x00000000_0x00000001", f"the bundles are {NS}/0x"),
+        (Apart((NS.tenant, "acme")), NS.tenant, "acme is not there"),
+    ],
+)
+async def test_names_of_nothing_are_refused(goal: Goal, stay: str, text: str) -> None:
+    """What was meant would not be left alone; the text has what is there."""
+    async with a_scene() as scene:
+        with pytest.raises(BadInputError, match=text):
+            await scene.goals.propose(goal, PlanLimits(stay=(stay,)))
+
+
+async def drain_step(scene: Scene) -> None:
+    """A look of the drain, and its moves."""
+    await asyncio.sleep(5)
+    await scene.led.operations.step()
+    await scene.led.moves.idle()
+
+
+async def test_a_drain_is_an_order_to_empty_a_broker() -> None:
+    """With what was promised beside what came; bundles go where the plan says. It waits for no
+    other goal, and ends with the cordon.
+    """
+    async with a_scene() as scene:
+        later = scene.led.moves.term.clock.now_ms() + 10_000_000
+        await scene.goals.propose(Even(7), PlanLimits(from_ms=later), approve=True)
+        await scene.led.operations.cordon("b1:8080", drain=True, note="disk")
+        await drain_step(scene)
+        (order,) = [order for order in scene.goals.list().goals if order.drain]
+        assert (order.goal, order.note, order.state) == (Emptied("b1:8080"), "disk", "approved")
+        assert (order.promise.moves, order.promise.reached) == (COUNT, True)
+        assert len(scene.owned(2)) == len(scene.owned(3)) == COUNT / 2
+        assert all("usageAfter" in move.why for move in scene.led.ended)
+        assert not scene.goals.at_work()
+        await drain_step(scene)
+        shown = scene.goals.goal(order.id)
+        assert (shown.progress.arrived, shown.progress.failed, shown.under_way) == (COUNT, 0, 0)
+        assert shown.waits is not None
+        assert shown.waits.code == "Drained"
+        await scene.led.operations.uncordon("b1:8080")
+        assert scene.goals.goal(order.id).ended == REACHED
+
+
+async def test_a_stopped_drain_leaves_the_cordon() -> None:
+    """And says so; a lifted cordon ends the order, too."""
+    async with a_scene() as scene:
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0, per_minute_max=2))
+        for lifted in (False, True):
+            await scene.led.operations.cordon("b1:8080", drain=True)
+            await scene.led.operations.step()
+            await asyncio.sleep(5)
+            (order,) = [order for order in scene.goals.list().goals if order.state == "approved"]
+            if lifted:
+                await scene.led.operations.uncordon("b1:8080")
+            else:
+                stopped = await scene.goals.stop(order.id)
+                assert stopped.stays_cordoned == "b1:8080"
+            await scene.led.moves.idle()
+            ended = scene.goals.goal(order.id).ended
+            assert ended is not None
+            assert ended.code == "Stopped"
+            assert [cordon.state for cordon in scene.led.operations.cordons()][1:] == (
+                [] if lifted else ["cordoned"]
+            )
+        assert COUNT - len(scene.owned(1)) == 2
+
+
+async def test_the_next_leader_counts_a_drain_on() -> None:
+    """It knows how many have left before."""
+    async with a_scene() as scene:
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0, per_minute_max=2))
+        await scene.led.operations.cordon("b1:8080", drain=True)
+        await scene.led.operations.step()
+        await asyncio.sleep(5)
+        another_leader(scene)
+        scene.led.moves.cancel(None, "the leader died")
+        draining = Draining(goals=scene.goals, leads=lambda broker: True)
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0))
+        await draining.step()
+        await scene.led.moves.idle()
+        told = draining.shown("b1:8080", scene.led.wishes.cordons["b1:8080"])
+        assert (told.moved, told.failed, told.left) == (COUNT, 0, 0)
+        assert scene.owned(1) == []
+
+
+async def test_a_drain_without_a_plan_goes_by_the_placement_rule() -> None:
+    """While a new leader does not know the load, say: the broker cannot wait."""
+    async with a_scene() as scene:
+        scene.goals.hold = lambda: Reason("WarmUp", "1 of 4 brokers have reported")
+        await scene.led.operations.cordon("b1:8080", drain=True)
+        await drain_step(scene)
+        assert scene.owned(1) == []
+        (order,) = scene.goals.list().goals
+        assert (order.promise.ends.code, order.promise.moves) == ("ByPlacement", 0)
+
+
 async def test_hours_begins_and_ends_are_kept() -> None:
     """A plan waits for its time and its hours, and says so; it ends when its time is up."""
     async with a_scene() as scene:
@@ -258,11 +378,15 @@ async def test_it_is_paused_and_stopped() -> None:
 
 
 def hours(now_ms: int) -> PlanLimits:
-    """The minute in which we are, as the hours of a plan."""
-    begins, ends = (
-        f"{at // 60 % 24:02}:{at % 60:02}" for at in (now_ms // 60_000 + n for n in (0, 1))
-    )
-    return PlanLimits(windows=(f"{begins}-{ends}",))
+    """The minute in which we are, and one a quarter of an hour later, as the hours of a plan."""
+    minute = now_ms // 60_000
+    begins = (minute, minute + LATER_MINUTES)
+    return PlanLimits(windows=tuple(f"{clock(at)}-{clock(at + 1)}" for at in begins))
+
+
+def clock(minute: int) -> str:
+    """The time of the day, UTC."""
+    return f"{minute // 60 % 24:02}:{minute % 60:02}"
 
 
 def until(now_ms: int) -> PlanLimits:
@@ -285,12 +409,13 @@ async def test_moves_that_wait_are_not_made_when_the_time_is_over(
         await asyncio.sleep(5)  # one may have begun in the same second
         made = COUNT - len(scene.owned(1))
         await asyncio.sleep(600)
+        await scene.goals.step()
         assert COUNT - len(scene.owned(1)) == made < AT_ONCE
         shown = scene.goals.goal(order.id)
         if limits.windows:
-            assert shown.waits == Reason("OutsideWindows", limits.windows[0])
+            assert shown.waits == Reason("OutsideWindows", ", ".join(limits.windows))
             scene.led.move_settings.set(MoveSettings(warm_up_s=0, per_minute_max=-1))
-            await asyncio.sleep(86_400 - 665 - 60)
+            await asyncio.sleep(60 * LATER_MINUTES - 665 - 60)
             await scene.report()
             assert (await scene.run(order.id)).ended == REACHED
         else:
@@ -395,21 +520,76 @@ async def test_nothing_is_planned_before_the_load_is_known() -> None:
             await scene.goals.propose(Even(7), PlanLimits())
 
 
-async def test_another_leader_goes_on_within_the_same_limits() -> None:
-    """Moves that the last one ordered count, whatever became of them."""
+def another_leader(scene: Scene) -> None:
+    """It knows nothing but what is stored."""
+    scene.goals = TermGoals(checks=(), load_manager=scene.led.load_manager, moves=scene.led.moves)
+
+
+async def test_another_leader_counts_what_really_moved() -> None:
+    """Queued moves died with the leader before; no limit is passed, and none is wasted."""
     async with a_scene() as scene:
         order = await scene.goals.propose(Even(7), PlanLimits(moves=8), approve=True)
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0, per_minute_max=2))
         await scene.goals.step()
-        assert scene.led.wishes.goals[order.id].progress.ordered == AT_ONCE
-        scene.goals = TermGoals(
-            checks=(), load_manager=scene.led.load_manager, moves=scene.led.moves
-        )
-        await scene.led.moves.idle()
+        await asyncio.sleep(5)
+        another_leader(scene)
+        scene.led.moves.cancel(None, "the leader died")
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0))
         await scene.report()
+        await scene.goals.step()
+        shown = scene.goals.goal(order.id)
+        assert (shown.waits and shown.waits.code, shown.under_way) == ("EarlierLeader", AT_ONCE)
+        await asyncio.sleep(LATE_MS / 1000)
+        await scene.goals.step()
+        progress = scene.led.wishes.goals[order.id].progress
+        assert (progress.arrived, progress.failed) == (2, AT_ONCE - 2)
+        assert progress.clients == 2 * EACH_CLIENTS
         ended = await scene.run(order.id)
         assert ended.ended is not None
         assert ended.ended.code == "Limits"
-        assert ended.progress.ordered == len(scene.led.ended) == 8
+        assert (ended.progress.arrived, ended.under_way) == (8, ())
+        assert len(scene.owned(1)) == COUNT - 8
+
+
+async def test_a_move_that_a_dead_leader_ordered_may_still_be_made() -> None:
+    """It counts; owners that cannot be read count as nothing yet."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Even(7), PlanLimits(moves=AT_ONCE), approve=True)
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0, per_minute_max=2))
+        await scene.goals.step()
+        await asyncio.sleep(5)
+        another_leader(scene)
+        await scene.goals.step()
+        scene.led.move_settings.set(MoveSettings(warm_up_s=0))
+        await scene.led.moves.idle()
+        await scene.goals.step()
+        progress = scene.led.wishes.goals[order.id].progress
+        assert (progress.arrived, progress.moved) == (AT_ONCE, AT_ONCE)
+        assert len(scene.led.ended) == AT_ONCE
+
+
+@pytest.mark.parametrize("said", [False, True])
+async def test_figures_that_are_never_still_do_not_move_for_ever(*, said: bool) -> None:
+    """Bundles that lose their clients as they arrive: nobody approved more than twice what was
+    promised, unless a limit was said.
+    """
+    async with a_scene() as scene:
+        limits = PlanLimits(moves=12) if said else PlanLimits()
+        order = await scene.goals.propose(Filled("b2:8080", 0.3), limits, approve=True)
+        assert 0 < order.promise.moves < AT_ONCE
+        for _ in range(16):
+            await scene.goals.step()
+            await scene.led.moves.idle()
+            for _ in range(8):
+                await asyncio.sleep(61)
+                await scene.report(idle=2)
+        ended = scene.led.wishes.goals[order.id]
+        assert ended.ended is not None
+        moved = COUNT - len(scene.owned(1))
+        if said:
+            assert moved > AT_ONCE
+        else:
+            assert (moved, ended.ended.code) == (AT_ONCE, "BeyondPromise")
 
 
 async def test_a_broker_is_lost_in_the_middle() -> None:
@@ -493,8 +673,48 @@ async def test_orders_are_bounded() -> None:
         assert len(scene.goals.list().goals) == ORDERS_MAX
 
 
-async def test_the_extensible_manager_says_that_it_cannot() -> None:
-    """Its brokers publish their busiest bundles alone."""
-    async with led_fleet(3, extensible=True) as led:
-        with pytest.raises(BadInputError, match="modular load manager alone"):
-            await led.operations.goals.propose(Even(5), PlanLimits())
+class PublishedScene(Scene):
+    """The same in the extensible manager: brokers publish their load, and three bundles each."""
+
+    async def report(self, idle: int | None = None) -> None:
+        """All brokers publish."""
+        await asyncio.sleep(0.01)
+        at_ms = self.led.moves.term.clock.now_ms()
+        for index in range(4):
+            stats = dict.fromkeys(self.owned(index), EACH)
+            await self.led.publish(index, stats, cpu=2 + 5 * len(stats), at_ms=at_ms)
+
+
+@asynccontextmanager
+async def a_published_scene() -> AsyncIterator[Scene]:
+    """As `a_scene`."""
+    strategies = replace(STRATEGIES, bundles_in_report_max=3)
+    async with led_fleet(4, bundles=COUNT, strategies=strategies, extensible=True) as led:
+        for name in BUNDLES:
+            await led.fleet.brokers[1].acquire(name)
+        scene = PublishedScene(led)
+        await led.wishes.cordon("b0:8080", Cordon(1), ())
+        await scene.report()
+        yield scene
+
+
+@pytest.mark.parametrize("goal", [Even(7), Filled("b2:8080"), Emptied("b1:8080")], ids=str)
+async def test_goals_are_reached_in_the_extensible_manager(goal: Goal) -> None:
+    """Although only the busiest bundles are published: the others carry the rest."""
+    async with a_published_scene() as scene:
+        order = await scene.goals.propose(goal, PlanLimits(), approve=True)
+        assert order.promise.reached
+        ended = await scene.run(order.id)
+        assert (ended.ended, ended.progress.failed) == (REACHED, 0)
+        assert ended.progress.arrived >= order.promise.moves > 0
+        if isinstance(goal, Even):
+            assert {len(scene.owned(index)) for index in (1, 2, 3)} <= {4, 5, 6, 7}
+
+
+async def test_a_drain_in_the_extensible_manager() -> None:
+    """It goes by the plan, too."""
+    async with a_published_scene() as scene:
+        await scene.led.operations.cordon("b1:8080", drain=True)
+        await drain_step(scene)
+        assert scene.owned(1) == []
+        assert len(scene.owned(2)) == len(scene.owned(3)) == COUNT / 2

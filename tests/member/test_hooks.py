@@ -56,7 +56,10 @@ class Unable(BrokerServer):
 async def a_cluster_of(
     values: dict[str, str], *services: Callable[..., BrokerService]
 ) -> AsyncIterator[Cluster]:
-    """Complete brokers, one with each service; the first one reports the least load."""
+    """Complete brokers, one with each service; the first one reports the least load, and none more
+    than once a second: the tests take minutes of virtual time.
+    """
+    values = {"loadBalancerReportUpdateMinIntervalMillis": "1000", **values}
     async with Scope("cluster") as scope, Cluster(scope) as cluster:
         for index, service in enumerate(services):
             cpu = 10.0 + 20 * min(index, 1)

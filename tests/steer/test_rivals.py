@@ -11,6 +11,7 @@ from steer.fake_pulsar import FakePulsar, a_pulsar, failed
 from steer.watched import ACT, Watching, beside
 
 from loadmanager.engine.moves.move import Author
+from loadmanager.kit.errors import ConflictError
 from loadmanager.steer.rivals import DEAD_S, PREFIX, id_in
 
 READ_S = 30
@@ -69,15 +70,36 @@ async def test_a_copy_of_the_folder_is_a_second_one(tmp_path: Path) -> None:
 
 
 async def test_one_that_begins_again_is_no_second_one(tmp_path: Path) -> None:
-    """It has the id of its folder; and a mark that nobody changes is nobody's."""
+    """It has the id of its folder; and a mark that nobody changes is nobody's after a while."""
     async with a_pulsar(3) as pulsar:
         pulsar.switch_off()
         pulsar.properties[PREFIX + "0123456789ab"] = "1"
         for _ in range(3):
             async with beside(pulsar, tmp_path, ACT, marks=True) as daemon:
                 await read(daemon, daemon, daemon)
+                assert "SecondDaemon" in (daemon.work.hold.refusal(Author.CYCLE) or "")
+                await read(daemon, daemon)
                 assert daemon.work.hold.refusal(Author.CYCLE) is None
         assert pulsar.properties.keys() == {PREFIX + "0123456789ab", PREFIX + id_in(tmp_path)}
+
+
+async def test_nothing_moves_before_the_second_look(tmp_path: Path) -> None:
+    """Nobody else's mark can have changed before; what operators order and drains wait, too."""
+    async with a_pulsar(3) as pulsar:
+        pulsar.spread([12, 2, 2])
+        pulsar.switch_off()
+        async with beside(pulsar, tmp_path, ACT, marks=True) as daemon:
+            await read(daemon)
+            for author in Author:
+                assert "RivalsUnknown" in (daemon.work.hold.refusal(author) or "")
+            with pytest.raises(ConflictError, match="RivalsUnknown"):
+                await daemon.work.operations.cordon(pulsar.brokers[0], drain=True)
+            await daemon.work.shed()
+            await daemon.work.operations.step()
+            await daemon.work.moves.idle()
+            assert pulsar.moved == []
+            await read(daemon)
+            assert daemon.work.hold.refusal(Author.DRAIN) is None
 
 
 async def test_marks_are_cleaned_up(tmp_path: Path) -> None:
@@ -106,15 +128,22 @@ async def test_one_that_moves_nothing_leaves_no_mark(tmp_path: Path, mode: str) 
         assert pulsar.properties == {}
 
 
-async def test_without_properties_it_goes_on(
+async def test_while_marks_cannot_be_read_nothing_moves(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And says once that it would notice nobody."""
+    """Once the last look is old; the log says it once, and the reason says what helps."""
     async with a_pulsar(3) as pulsar:
         pulsar.switch_off()
-        pulsar.nonsense["/properties"] = failed
         async with beside(pulsar, tmp_path, ACT, marks=True) as daemon:
-            await read(daemon, daemon, daemon)
+            await read(daemon, daemon)
+            pulsar.nonsense["/properties"] = failed
+            await read(daemon, daemon)
+            assert daemon.work.hold.refusal(Author.CYCLE) is None
+            await read(daemon)
+            for author in Author:
+                assert "metadataStoreUrl" in (daemon.work.hold.refusal(author) or "")
+            del pulsar.nonsense["/properties"]
+            await read(daemon)
             assert daemon.work.hold.refusal(Author.CYCLE) is None
     assert capsys.readouterr().out.count("another daemon on this cluster would not be noticed") == 1
 

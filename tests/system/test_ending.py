@@ -113,6 +113,21 @@ def test_during_imports(tmp_path: Path, pipe: Path) -> None:
         assert process.wait(LONG_S) == -signal.SIGTERM
 
 
+def test_at_any_moment_after_its_exec(tmp_path: Path, silent: str) -> None:
+    """Before its first line, during its imports, and while it waits for ZooKeeper."""
+    moments_s = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 1.5)
+    first = free_ports(2 * len(moments_s))
+    for number, after_s in enumerate(moments_s):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with started(broker(first + 2 * number, silent), folder) as (process, log):
+            time.sleep(after_s)
+            process.terminate()
+            status = process.wait(LONG_S)
+            assert status in (-signal.SIGTERM, 0), (after_s, status, log.read_text())
+            assert "Traceback" not in log.read_text(), (after_s, log.read_text())
+
+
 def test_as_the_first_process_of_a_container(tmp_path: Path, pipe: Path) -> None:
     """The kernel ends such a process only if it has a handler."""
     tried = UNSHARE and subprocess.run(

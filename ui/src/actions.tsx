@@ -413,11 +413,17 @@ export function stopGoal(goal: GoalShown): void {
   question.set({
     title: `Stop goal ${goal.id}`,
     label: "Stop",
-    plan: () => ["Moves that wait are cancelled; those under way end by themselves."],
+    plan: () => [
+      "Moves that wait are cancelled; those under way end by themselves.",
+      ...(goal.goal.kind === "emptied" && goal.state === "approved"
+        ? [`${goal.goal.broker} stays cordoned until you end that.`]
+        : []),
+    ],
     command: () => admin(`goals stop ${goal.id}`),
     run: async () => {
-      await call("POST", `${V1}/goals/${goal.id}/stop`, {});
-      return `Goal ${goal.id} is stopped.`;
+      const stopped = (await call("POST", `${V1}/goals/${goal.id}/stop`, {})) as GoalShown;
+      const cordoned = stopped.staysCordoned;
+      return `Goal ${goal.id} is stopped.${cordoned ? ` ${cordoned} stays cordoned.` : ""}`;
     },
   });
 }

@@ -22,6 +22,17 @@ export function clock(ms: number): string {
   return new Date(ms).toLocaleTimeString("en-GB");
 }
 
+// A time that may be on another day, for people in other zones, too: 28 Nov, 06:00 UTC
+export function moment(ms: number): string {
+  return new Date(ms).toLocaleString("en-GB", {
+    day: "numeric",
+    month: "short",
+    hour: "2-digit",
+    minute: "2-digit",
+    timeZoneName: "short",
+  });
+}
+
 export function duration(ms: number): string {
   const s = Math.max(0, ms) / 1000;
   if (s < 1) return `${Math.round(ms)} ms`;

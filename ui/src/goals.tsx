@@ -1,7 +1,7 @@
 // Plans towards goals: what was promised, what has come of it, and what they wait for.
 import type { JSX } from "preact";
 import { approveGoal, stopGoal } from "./actions";
-import { clock, plural } from "./format";
+import { moment, plural } from "./format";
 import type { GoalShown } from "../generated/openapi";
 import { goals } from "./state";
 import { use } from "./store";
@@ -29,7 +29,7 @@ function progress({ state, promise, progress: done, waits, ended }: GoalShown): 
   const before = promise.curve[0];
   const planned = `${plural(last?.moves ?? 0, "move")}, ${points(before?.farthest)} → ${points(last?.farthest)}`;
   if (state === "proposed") return `proposed: ${planned}`;
-  const so = `${done.arrived} of ${plural(last?.moves ?? 0, "move")}, now ${points(done.farthest)} (${points(last?.farthest)} promised)`;
+  const so = `${plural(done.arrived, "move")} made (${last?.moves ?? 0} promised), now ${points(done.farthest)} (${points(last?.farthest)} promised)`;
   const why = ended ?? waits;
   return why ? `${so}; ${why.code}${why.text ? `: ${why.text}` : ""}` : so;
 }
@@ -42,8 +42,13 @@ function Row({ goal }: { goal: GoalShown }): JSX.Element {
       </b>
       <span class="result">{progress(goal)}</span>
       {goal.limits?.untilMs && goal.state !== "ended" && (
-        <span class="small">by {clock(goal.limits.untilMs)}</span>
+        <span class="small">by {moment(goal.limits.untilMs)}</span>
       )}
+      {goal.state === "approved" && (goal.limits?.fromMs ?? 0) > (goal.approvedMs ?? 0) && (
+        <span class="small">from {moment(goal.limits?.fromMs ?? 0)}</span>
+      )}
+      {goal.endedMs && <span class="small">ended {moment(goal.endedMs)}</span>}
+      {goal.staysCordoned && <span class="small">{goal.staysCordoned} stays cordoned</span>}
       {goal.state === "proposed" && (
         <button class="quiet" onClick={() => approveGoal(goal)}>
           Approve…

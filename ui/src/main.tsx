@@ -6,7 +6,9 @@ import { Dialog, dryRun, pauseMoves, resumeMoves } from "./actions";
 import { token } from "./api";
 import { Brokers, isStale, runs } from "./brokers";
 import { Changes } from "./changes";
+import { followAddress } from "./address";
 import { Decisions } from "./decisions";
+import { Find, finding } from "./find";
 import { bytes, clock, count, duration, messages, percent, plural } from "./format";
 import { Heat } from "./heat";
 import type { Broker, Cluster } from "./state";
@@ -19,6 +21,7 @@ import { switchTheme, theme } from "./theme";
 import { Throttled } from "./throttled";
 
 const KEYS: [string, string, () => void][] = [
+  ["f", "find a broker, bundle, namespace, topic or decision", () => finding.set(true)],
   ["b", "go to the brokers", () => focus("broker-rows")],
   ["h", "go to the heat of bundles", () => focus("heat-rows")],
   ["d", "go to the decisions", () => focusIn("decisions")],
@@ -199,6 +202,7 @@ function Help({ close }: { close: () => void }): JSX.Element {
             ["↑ ↓", "choose a row"],
             ["Enter", "open it"],
             ["Esc", "close"],
+            ["Ctrl K", "find, as f does"],
             ["?", "these keys"],
           ].map(([key, text]) => (
             <div key={key}>
@@ -221,8 +225,12 @@ function useKeys(help: () => void): void {
   useEffect(() => {
     const onKey = (event: KeyboardEvent): void => {
       const at = event.target as HTMLElement;
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
       if (document.querySelector("dialog[open]")) return;
+      if ((event.ctrlKey || event.metaKey) && event.key === "k" && cluster.value) {
+        event.preventDefault();
+        finding.set(true);
+      }
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
       if (event.key === "Escape") {
         if (panel.value) panel.set(null);
         else at.blur();
@@ -257,6 +265,7 @@ function Top({ help }: { help: () => void }): JSX.Element {
       <span class={state === "ok" ? "live" : "live off"}>
         {now ? (state === "ok" ? clock(now.at) : `as of ${clock(now.at)}`) : ""}
       </span>
+      {now && <button onClick={() => finding.set(true)}>Find…</button>}
       {now && <button onClick={() => void dryRun()}>What would move?</button>}
       <button onClick={switchTheme} aria-label={`Colours: ${chosen}. Switch.`}>
         {{ auto: "Auto", light: "Light", dark: "Dark" }[chosen]}
@@ -309,6 +318,7 @@ function Page(): JSX.Element {
       </main>
       <Side />
       <Dialog />
+      <Find />
       {helping && <Help close={() => setHelping(false)} />}
       {message && (
         <div class={message.bad ? "toast bad" : "toast"} role={message.bad ? "alert" : "status"}>
@@ -321,4 +331,5 @@ function Page(): JSX.Element {
 
 const root = document.getElementById("app");
 if (root) render(<Page />, root);
+followAddress();
 begin();

@@ -21,7 +21,7 @@ import type {
   DecisionShown as Decision,
 } from "../generated/openapi";
 import { isPartOf, shortBundle } from "./sentences";
-import { cluster, decisions, heat, panel } from "./state";
+import { cluster, decisions, heat, panel, tell } from "./state";
 import { use } from "./store";
 
 const AGAIN_MS = 3_000;
@@ -55,6 +55,15 @@ function useAgain<T>(path: string): { document: T | null; problem: string } {
   return state.path === path ? state : { document: null, problem: "" };
 }
 
+async function copy(name: string): Promise<void> {
+  try {
+    await navigator.clipboard.writeText(name);
+    tell(`Copied: ${name}`);
+  } catch {
+    tell("This browser lets the page copy nothing.", true);
+  }
+}
+
 export function Side(): JSX.Element | null {
   const shown = use(panel);
   const box = useRef<HTMLElement>(null);
@@ -65,6 +74,11 @@ export function Side(): JSX.Element | null {
       <button class="close" aria-label="Close" onClick={() => panel.set(null)}>
         ×
       </button>
+      {navigator.clipboard && (
+        <button class="copy" onClick={() => void copy(shown.name)}>
+          Copy name
+        </button>
+      )}
       {shown.kind === "bundle" ? (
         <OfBundle key={shown.name} name={shown.name} />
       ) : (

@@ -92,7 +92,7 @@ class BrokerRoutes:
         media=TEXT,
         query=(BROKER_ID,),
         elsewhere="the broker that is named",
-        also={404: "that broker is not active", 500: "the metadata store does not answer"},
+        also={404: "that broker is not active", 503: "the metadata store does not answer"},
     )
     async def health(self, request: web.Request) -> web.Response:
         """Check that the broker can use the metadata store; `?brokerId=` names another broker."""
@@ -103,7 +103,7 @@ class BrokerRoutes:
             async with asyncio.timeout(HEALTH_TIMEOUT_S):
                 await self._use.health.check()
         except TimeoutError:
-            return failed(500, f"no answer of the metadata store within {HEALTH_TIMEOUT_S:g} s")
+            return failed(503, f"no answer of the metadata store within {HEALTH_TIMEOUT_S:g} s")
         return web.Response(text="ok")
 
     def _at_broker(self, broker_id: str, request: web.Request) -> web.Response | None:
@@ -115,13 +115,13 @@ class BrokerRoutes:
             raise NotFoundError(f"Broker {broker_id} is not active")
         return redirect_to(address, request)
 
-    @operation(str, media=TEXT, also={500: "not yet, or the broker has no session; as in Pulsar"})
+    @operation(str, media=TEXT, also={503: "not yet, or the broker has no session"})
     async def ready(self, _request: web.Request) -> web.Response:
         """Check that the broker is registered, knows a leader and takes bundles."""
         return (
             web.Response(text="ok")
             if self._use.health.ready()
-            else failed(500, "the broker is not ready")
+            else failed(503, "the broker is not ready")
         )
 
     @operation(str, media=TEXT)

@@ -1,15 +1,18 @@
-"""Follows redirects for a page in a browser.
+"""Asks other brokers for whoever reaches this one only: a page in a browser, or a command outside
+the cluster's network.
 
-What only the leader or an owner answers is redirected there (307). A browser does not follow a
-redirect to another host for a page, and may not reach that host at all. So a request with the
-header `Loadmanager-Follow: true` is repeated by this broker at the one that it would be sent to,
-with the same credentials, and gets that answer. A stream of events is passed on as it comes.
+What only the leader or an owner answers is redirected there (307). So a request with the header
+`Loadmanager-Follow: true` is repeated by this broker at the one that it would be sent to, with the
+same credentials, and gets that answer. One with `Loadmanager-Broker: host:port` is repeated at the
+broker of that id, once it may be asked here; the answer has the same header, by which a client
+tells it from that of a broker that passes nothing on. A stream of events is passed on as it comes.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Mapping
 
 import aiohttp
 from aiohttp import web
@@ -21,10 +24,10 @@ from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError, said
 from loadmanager.kit.http.answers import failed, raw_body
+from loadmanager.kit.http.passing_on import BROKER, FOLLOW, MISDIRECTED, WITHIN
 from loadmanager.kit.http.streams import Streams, write
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-FOLLOW = "Loadmanager-Follow"
 HOPS_MAX = 3
 TIMEOUT_S = 60.0
 """A move that an operator waits for may take so long."""
@@ -64,17 +67,51 @@ class Following:
 
         return follow
 
+    def to_named(self) -> Middleware:
+        """Repeats a request at the broker that it names; comes after the check of rights."""
+
+        @web.middleware
+        async def pass_on(request: web.Request, handler: Handler) -> web.StreamResponse:
+            broker_id = request.headers.get(BROKER)
+            if broker_id is None:
+                return await handler(request)
+            if broker_id == self._use.self_address.broker_id:
+                answer = await handler(request)
+            else:
+                broker = self._use.brokers.address(broker_id)
+                if broker is None:
+                    answer = failed(502, f"{broker_id} is not active")
+                else:
+                    answer = await self._asked(request, broker, request.rel_url)
+            if not answer.prepared and answer.status != MISDIRECTED:
+                answer.headers[BROKER] = broker_id
+            return answer
+
+        return pass_on
+
     async def _repeated(self, request: web.Request, url: URL) -> web.StreamResponse:
         where = url.origin()
         broker = self._broker_at(str(where))
         if broker is None:
             return failed(502, f"{where} is not a broker of this cluster")
+        return await self._asked(request, broker, url.relative())
+
+    async def _asked(
+        self, request: web.Request, broker: BrokerAddress, path: URL
+    ) -> web.StreamResponse:
         body = await raw_body(request)
         passed = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
+        within_s = _within_s(request.headers)
         try:
-            url = URL(self._calls.url(broker)).join(url.relative())
+            url = URL(self._calls.url(broker)).join(path)
+            if request.secure and url.scheme == "http" and "Authorization" in passed:
+                return failed(
+                    MISDIRECTED,
+                    f"{broker.broker_id} would be asked without TLS, and the request came with it: "
+                    "brokerClientTlsEnabled lets brokers ask each other over TLS",
+                )
             repeated = self._calls.repeated(
-                broker, request.method, url, passed, body, timeout_s=TIMEOUT_S
+                broker, request.method, url, passed, body, timeout_s=within_s
             )
             async with repeated as answer:
                 if answer.content_type == EVENTS:
@@ -86,16 +123,16 @@ class Following:
         except OperationalError as error:
             return failed(502, str(error))
         except TimeoutError:
-            return failed(504, f"{where} did not answer within {TIMEOUT_S:g} s")
+            return failed(504, f"{broker.broker_id} did not answer within {TIMEOUT_S:g} s")
         except (aiohttp.ClientError, OSError) as error:
-            return failed(502, f"{where} cannot be reached: {said(error)}")
+            return failed(502, f"{broker.broker_id} cannot be reached: {said(error)}")
 
     def _broker_at(self, base: str) -> BrokerAddress | None:
-        """The broker with that address, with TLS or without."""
+        """The broker with that address, with TLS or without, of any listener."""
         brokers, leader = self._use.brokers, self._use.leading.leader
         addresses = [brokers.address(broker_id) for broker_id in brokers.registered]
         addresses += [] if leader is None else [brokers.of_leader(leader)]
-        return next((it for it in addresses if it and base in (it.web_url, it.web_url_tls)), None)
+        return next((it for it in addresses if it and base in _bases(it)), None)
 
     async def _passed_on(
         self, request: web.Request, answer: aiohttp.ClientResponse
@@ -111,6 +148,20 @@ class Following:
                 if request.transport is not None:
                     request.transport.abort()
             return response
+
+
+def _bases(broker: BrokerAddress) -> set[str]:
+    own = (broker.web_url, broker.web_url_tls)
+    others = ((it.web_url, it.web_url_tls) for it in broker.listeners.values())
+    return {url for pair in (own, *others) for url in pair if url}
+
+
+def _within_s(headers: Mapping[str, str]) -> float:
+    try:
+        wanted_s = float(headers.get(WITHIN, TIMEOUT_S))
+    except ValueError:
+        return TIMEOUT_S
+    return min(wanted_s, TIMEOUT_S) if math.isfinite(wanted_s) and wanted_s > 0 else TIMEOUT_S
 
 
 async def _whole(broker: BrokerAddress, answer: aiohttp.ClientResponse, url: URL) -> web.Response:

@@ -15,6 +15,7 @@ from loadmanager.broker.admin.audit import AuditRoutes
 from loadmanager.broker.admin.broker_stats import BrokerStatsRoutes
 from loadmanager.broker.admin.brokers import BrokerRoutes
 from loadmanager.broker.admin.calls import Calls
+from loadmanager.broker.admin.ensemble import EnsembleRoutes
 from loadmanager.broker.admin.everybody import Everybody
 from loadmanager.broker.admin.following import Following
 from loadmanager.broker.admin.heat import HeatRoutes
@@ -154,6 +155,7 @@ class AdminServer:
             AuditRoutes(use, self._everybody),
             ArchiveRoutes(use),
             MemberRoutes(use),
+            EnsembleRoutes(use),
             RevokingRoutes(use, self._everybody),
             PageRoutes(),
             OpenApiRoutes(version),
@@ -187,6 +189,7 @@ class AdminServer:
                 if access is None or self._refusals is None
                 else [access_of(access, self._refusals, metrics=metrics)]
             ),
+            self._following.to_named(),
             audited(use.audit),
         ]
 

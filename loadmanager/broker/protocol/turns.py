@@ -153,11 +153,14 @@ class LoopTurns:
         self._slowed += 1
         asyncio.get_running_loop().call_later(delay_s, self._call, waiter)
 
+    async def in_turns(self, working: Coroutine[Any, Any, None], party: Party) -> None:
+        """Run a coroutine, each of its steps in the party's turn and on its account."""
+        await self._stepped(working, party)
+
     @types.coroutine
-    def in_turns(
+    def _stepped(
         self, working: Coroutine[Any, Any, None], party: Party
     ) -> Generator[Any, Any, None]:
-        """Run a coroutine, each of its steps in the party's turn and on its account."""
         error: BaseException | None = None
         try:
             while True:

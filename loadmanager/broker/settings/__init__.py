@@ -72,7 +72,7 @@ def examine(path: Path, overrides: Mapping[str, str]) -> tuple[Settings, list[Pr
     """The settings of a file, and everything that keeps a broker from running with them.
 
     A value that cannot be parsed is replaced by its default. Raises `ConfigError` for a file that
-    cannot be read. Plug-ins must have been registered before.
+    cannot be read.
     """
     settings, bad_values = KEYS.parsed({**read_properties(path), **overrides})
     bad_names = {name for problem in bad_values for name in problem.names}
@@ -81,10 +81,7 @@ def examine(path: Path, overrides: Mapping[str, str]) -> tuple[Settings, list[Pr
 
 
 def check(settings: Settings) -> None:
-    """Raise `ConfigError` with all `problems` of settings that a broker cannot run with.
-
-    Plug-ins must have been registered before.
-    """
+    """Raise `ConfigError` with all `problems` of settings that a broker cannot run with."""
     raise_if(problems(settings))
 
 

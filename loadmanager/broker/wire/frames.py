@@ -49,9 +49,7 @@ _PARTS: dict[int, tuple[str, tuple[str, ...]]] = {
     field.number: (
         field.name,
         tuple(
-            part.name
-            for part in field.message_type.fields
-            if part.type == part.TYPE_STRING and not part.is_repeated
+            part.name for part in field.message_type.fields if isinstance(part.default_value, str)
         ),
     )
     for field in pb.BaseCommand.DESCRIPTOR.fields

@@ -45,6 +45,9 @@ HEARD_S = 5.0
 """A broker hears within this time of the boundaries that another one wrote."""
 POLL_S = 0.05
 
+UNKNOWN = "?"
+"""Stands for the owner of a bundle while a broker that may be it does not answer."""
+
 BUNDLE_HEADERS = ("bundle", "owner", "topics", "msg in/s", "msg out/s", "kib in/s", "kib out/s")
 
 group = AdminGroup("bundles", help="List with owners, move, pin, unload, split, merge.")
@@ -72,12 +75,13 @@ def bundles_list(admin: AdminClient, namespaces: tuple[str, ...], at: int | None
     stats: dict[str, BundleStatsShown] = {}
     for _, report in reports.values():
         stats.update(report.get("lastStats") or {})
-    data = [
+    data: list[dict[str, Cell]] = [
         {"bundle": bundle, "owner": owner_of.get(bundle), **_traffic(stats.get(bundle, {}))}
         for namespace in namespaces or namespaces_of(admin)
         for bundle in bundles_of(admin, namespace)
     ]
-    rows = [tuple(row.values()) for row in data]
+    nobody = UNKNOWN if missing else None
+    rows = [tuple({**row, "owner": row["owner"] or nobody}.values()) for row in data]
     return Output(data, table(BUNDLE_HEADERS, rows) if rows else "no bundle", missing=missing)
 
 
@@ -133,6 +137,8 @@ def bundles_unload(admin: AdminClient, bundle: str, to: str | None) -> Output:
         return done(f"{bundle} unloaded from {owner}{end}{pin_text(admin, name)}", unloaded=True)
     end = f"; the next lookup places it on {to}" if to else ""
     text = f"{bundle} has no owner: nothing to unload{end}"
+    if missing:
+        text = f"{bundle} is not served by any broker that answers{end}"
     return Output({"unloaded": False}, text, status=0 if to else 1, missing=missing)
 
 

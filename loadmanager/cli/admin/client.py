@@ -1,7 +1,9 @@
 """The admin API over HTTP: follows redirects with method and body; errors say what to do.
 
-The token goes to the broker that the operator named and to those that it lists, and never from
-https to http. An answer is checked against the shape that its command expects.
+The broker that the operator named asks the others, if it can: their names may mean nothing here.
+Brokers that pass nothing on (those of Pulsar, and of version 0.3.0) redirect, and the others are
+asked directly. The token goes to the broker that the operator named and to those that it lists, and
+never from https to http. An answer is checked against the shape that its command expects.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import contextlib
 import json
 import socket
 import ssl
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -25,12 +28,14 @@ from loadmanager.broker.admin.documents import AddressesShown
 from loadmanager.cli.admin.shapes import Names
 from loadmanager.cli.admin.trust import Trusted, place_of
 from loadmanager.kit.errors import BadInputError, OperationalError, said
+from loadmanager.kit.http.passing_on import BROKER, FOLLOW, MISDIRECTED, WITHIN
 from loadmanager.kit.nesting import STORED_LEVELS_MAX, nests_deeper
 from loadmanager.kit.text import printable
 
 T = TypeVar("T")
 
 ADDRESSES = "/loadmanager/v1/addresses"
+VERSION = "/admin/v2/brokers/version"
 BROKERS = "/admin/v2/brokers"
 """Pulsar's list of brokers, by host and port of their admin API."""
 UNIX = "unix:"
@@ -42,6 +47,10 @@ LINE_BYTES_MAX = 16 * 1024 * 1024
 REASON_MAX = 500
 PROBE_S = 5.0
 """How long a port is asked whether it speaks TLS."""
+WITHIN_SHARE = 0.8
+"""Of the time that an answer may take, what the broker that is asked gives another one."""
+UNREACHED = (502, 504)
+"""Statuses of a broker that could not ask another one."""
 ADVICE = {
     401: "LOADMANAGER_TOKEN (or --token) says who you are",
     403: "the token of a superuser may do everything",
@@ -54,9 +63,11 @@ WANTED = "it wants a certificate that it trusts (--tls-cert and --tls-key name y
 class AnsweredError(OperationalError):
     """A broker answered with an error."""
 
-    def __init__(self, text: str, status: int) -> None:
+    def __init__(self, text: str, status: int, passed_on: bool = False) -> None:
         super().__init__(text)
         self.status = status
+        self.passed_on = passed_on
+        """The broker that was asked answers for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,14 @@ class TlsFiles:
 
 def _no_password() -> str:
     raise BadInputError("the private key is encrypted, which is not supported")
+
+
+class _PassesOn:
+    """Whether the named broker asks others; None: it is not known yet."""
+
+    def __init__(self) -> None:
+        self.value: bool | None = None
+        self.asking = threading.Lock()
 
 
 class _RedirectedError(Exception):
@@ -146,8 +165,10 @@ class AdminClient:
         token: str = "",
         tls: TlsFiles | None = None,
         trusted: Trusted | None = None,
+        to: str = "",
     ) -> None:
         """`trusted`: whom the token may be sent to, if not this broker and those that it lists.
+        `to`: the brokerId of the one that shall answer; empty: the one of the URL.
 
         Raises `BadInputError` for a malformed URL, and for files that cannot be used.
         """
@@ -155,6 +176,8 @@ class AdminClient:
         self.url = _base("http://localhost" if self._unix else url)
         self._timeout_s = timeout_s
         self._token = token
+        self._to = to
+        self._passes_on = _PassesOn()
         self._tls = tls or TlsFiles()
         context = self._tls.context() if self._secure or self._tls != TlsFiles() else None
         self._opener = _opener(context, self._unix)
@@ -167,13 +190,16 @@ class AdminClient:
         return self.url.startswith("https:")
 
     def at(self, broker_id: str, *, timeout_s: float | None = None) -> AdminClient:
-        """A client for another broker, named by its brokerId; over TLS if this one is. `timeout_s`:
-        if that is less than this one waits.
+        """A client for another broker, named by its brokerId: through this one, if it passes on,
+        else directly, and over TLS if this one is. `timeout_s`: if that is less than this one
+        waits.
 
-        Raises `OperationalError` when that broker does not serve TLS.
+        Raises `OperationalError` when that broker does not serve TLS, and for a name of none.
         """
-        url = f"http://{broker_id}"
-        if self._secure:
+        url, to = f"http://{broker_id}", ""
+        if self._may_pass_on(broker_id):
+            url, to = self.url, broker_id
+        elif self._secure:
             if broker_id not in self._addresses:
                 self._addresses.update(self.get(ADDRESSES, dict[str, AddressesShown]))
             address = self._addresses.get(broker_id)
@@ -187,9 +213,29 @@ class AdminClient:
                 token=self._token,
                 tls=self._tls,
                 trusted=self._trusted,
+                to=to,
             )
         except BadInputError:
             raise OperationalError(f"{broker_id} is no address of a broker") from None
+
+    def _may_pass_on(self, broker_id: str) -> bool:
+        """Whether this broker asks another one: a request that changes nothing tells."""
+        known = self._passes_on
+        with known.asking:  # of several threads, one
+            if known.value is None:
+                url, headers = f"{self.url}{VERSION}", self._to_broker(broker_id)
+                try:
+                    known.value = self._once("GET", url, None, headers, _passed_on)
+                except _RedirectedError:
+                    known.value = False
+                except AnsweredError as error:
+                    if error.status in ADVICE:
+                        raise
+                    known.value = error.passed_on
+            return known.value
+
+    def _to_broker(self, broker_id: str) -> dict[str, str]:
+        return {BROKER: broker_id, WITHIN: f"{self._timeout_s * WITHIN_SHARE:.3f}"}
 
     def _listed(self) -> Iterator[str]:
         """The URLs of the brokers that the named one lists. Raises `OperationalError`."""
@@ -279,13 +325,19 @@ class AdminClient:
         take: Callable[[Any], T],
     ) -> T:
         url = f"{self.url}{path}"
+        named = self._to_broker(self._to) if self._to else {}
+        more: Mapping[str, str] = {**headers, **named, FOLLOW: "true"}
         for _ in range(REDIRECTS_MAX):
             if self._token:
                 self._trusted.require(url)
             try:
-                return self._once(method, url, data, headers, take)
+                return self._once(method, url, data, more, take)
             except _RedirectedError as elsewhere:
-                url = self._redirected(url, elsewhere.url)
+                url, more = self._redirected(url, elsewhere.url), headers
+            except AnsweredError as error:
+                if error.status != MISDIRECTED or FOLLOW not in more:
+                    raise
+                more = {**headers, **named}  # it redirects then
         raise OperationalError(
             f"{method} {path}: more than {REDIRECTS_MAX} redirects; the brokers do not agree on "
             "the owner or the leader; try again"
@@ -330,8 +382,11 @@ class AdminClient:
                     raise _RedirectedError(error.headers["Location"]) from None
                 reason = _reason(error.read(ANSWER_BYTES_MAX)) or error.reason
             advice = f"; {ADVICE[error.code]}" if error.code in ADVICE else ""
+            passed_on = BROKER in error.headers
             text = f"{where} answered {error.code}: {reason}{advice}"
-            raise AnsweredError(text, error.code) from None
+            if passed_on and error.code in UNREACHED:
+                text = str(reason)  # which names the other broker
+            raise AnsweredError(text, error.code, passed_on=passed_on) from None
         except TimeoutError:
             raise OperationalError(
                 f"{where} did not answer within {time.monotonic() - began_s:.1f} s; --timeout "
@@ -352,6 +407,10 @@ class AdminClient:
                 text = f"no answer from {where}: {said(why)}; is the daemon running?"
                 raise OperationalError(text) from None
             raise OperationalError(_no_answer(where, why)) from None
+
+
+def _passed_on(answer: HTTPResponse) -> bool:
+    return BROKER in answer.headers
 
 
 def _not_http(where: str) -> str:

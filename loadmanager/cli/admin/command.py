@@ -194,13 +194,22 @@ def _given(name: str) -> str:
     return text
 
 
-def client(url: str, *, timeout_s: float, trust: str) -> AdminClient:
+def given_token() -> str:
+    """The token of the running command; empty: none."""
+    return _given("token")
+
+
+def client(url: str, *, timeout_s: float, trust: str, known: bool = True) -> AdminClient:
     """A client with the `CREDENTIALS` of the running command; `trust` stands in for a missing one.
+    `known`: it says who it is.
 
     Raises `BadInputError` as `AdminClient` does.
     """
-    files = TlsFiles(given_trust() or trust, _given("tls_cert"), _given("tls_key"))
-    return AdminClient(url, timeout_s=timeout_s, token=_given("token"), tls=files)
+    files = TlsFiles(given_trust() or trust)
+    if known:
+        files = TlsFiles(files.trust, _given("tls_cert"), _given("tls_key"))
+    token = given_token() if known else ""
+    return AdminClient(url, timeout_s=timeout_s, token=token, tls=files)
 
 
 class AdminCommand(_WithOptions):

@@ -149,7 +149,8 @@ def _headline(order: GoalShown) -> str:
     if order.state == "ended" and not order.promise.moves:
         return f"the goal ({goal_text(order.goal)}) is reached already: nothing has to be moved"
     count = count_of(order.promise.moves, "move")
-    return f"goal {order.id} ({goal_text(order.goal)}): {count}; {ENDS[order.promise.ends.code]}"
+    ends = ENDS.get(order.promise.ends.code, order.promise.ends.text)
+    return f"goal {order.id} ({goal_text(order.goal)}): {count}; {ends}"
 
 
 def goal_text(goal: Goal) -> str:
@@ -231,8 +232,8 @@ def _state_lines(order: GoalShown) -> list[str]:
         lines.append(f"stay: {', '.join(limits.stay)}")
     if progress.ordered:
         lines.append(
-            f"{count_of(progress.ordered, 'move')} ordered so far, {order.promise.moves} promised: "
-            f"{progress.arrived} arrived, {progress.failed} failed or were cancelled; "
+            f"{count_of(progress.arrived, 'move')} made, {order.promise.moves} promised; "
+            f"{progress.failed} failed or were cancelled, {order.under_way} under way; "
             f"{progress.clients:.0f} clients wait {progress.client_seconds:g} s in all"
         )
     if progress.farthest is not None:
@@ -241,7 +242,16 @@ def _state_lines(order: GoalShown) -> list[str]:
             f"farthest from the mean: {_points(order.promise.curve[0].farthest)} before, "
             f"{_points(promised)} promised, {_points(progress.farthest)} when last looked at"
         )
-    return lines
+    return [*lines, *_cordon(order)]
+
+
+def _cordon(order: GoalShown) -> list[str]:
+    """What an ended order leaves behind."""
+    broker = order.stays_cordoned
+    if broker is None:
+        return []
+    lift = f"loadmanager admin brokers uncordon {broker}"
+    return [f"{broker} stays cordoned, so that nothing comes back; end that with: {lift}"]
 
 
 @group.command("approve")
@@ -261,7 +271,11 @@ def goals_approve(admin: AdminClient, goal: str, at: int | None) -> Output:
 @group.command("stop")
 @click.argument("goal")
 def goals_stop(admin: AdminClient, goal: str) -> Output:
-    """End a goal; moves under way end by themselves, the others are not made."""
+    """End a goal; moves under way end by themselves, the others are not made. A broker that was to
+    be emptied stays cordoned.
+    """
     order, raw = admin.ask("POST", f"{GOALS}/{quote(goal, safe='')}/stop", None, GoalShown)
-    moves = count_of(order.progress.arrived, "move")
-    return Output(raw, f"goal {order.id} is stopped; {moves} arrived until now")
+    text = f"goal {order.id} is stopped; {count_of(order.progress.arrived, 'move')} made"
+    if order.under_way:
+        text += f", {count_of(order.under_way, 'move')} under way"
+    return Output(raw, (text, *_cordon(order)))

@@ -111,6 +111,8 @@ def namespaces_unload(admin: AdminClient, namespace: str) -> Output:
     admin.send("PUT", f"{namespace_path(namespace)}/unload")
     if not owned:
         text = f"{namespace}: no bundle has an owner: nothing to unload"
+        if missing:
+            text = f"{namespace}: no broker that answers serves a bundle of it"
         return Output({"unloaded": owned}, text, status=1, missing=missing)
     return done(
         f"{namespace}: {count_of(len(owned), 'bundle')} unloaded; the next lookups place them",

@@ -114,8 +114,8 @@ def drain(
 
 
 def how_drained(broker: str, progress: CordonShown) -> str:
-    """A sentence about the end of a drain. A leader counts its own moves only, so `moved` misses
-    those under the leaders before it.
+    """A sentence about the end of a drain. `moved` misses bundles that left otherwise, or under a
+    leader of an earlier version.
     """
     total, moved = progress.total or 0, progress.moved or 0
     if not total and not moved:

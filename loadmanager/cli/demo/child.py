@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from loadmanager.cli import main
-from loadmanager.kit.system.ending import end_at_once
+from loadmanager.kit.system.first_signals import end_at_once
 from loadmanager.kit.system.parent import stop_with_parent
 
 if __name__ == "__main__":

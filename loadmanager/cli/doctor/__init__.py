@@ -5,26 +5,30 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import click
 
 from loadmanager.broker.settings import KEYS
 from loadmanager.cli.admin import contexts
+from loadmanager.cli.admin.asking import OWN
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.command import CREDENTIALS, URL, client
-from loadmanager.cli.doctor import asking, cluster, configuration, here, host, zookeeper
+from loadmanager.cli.admin.command import CREDENTIALS, URL, client, given_token
+from loadmanager.cli.doctor import asking, cluster, configuration, here, host, security, zookeeper
 from loadmanager.cli.doctor.findings import Diagnosis, Severity, ordered, problem
 from loadmanager.cli.options import FILE, Command, overrides
 from loadmanager.cli.terminal import show, table
-from loadmanager.kit.errors import ConfigError
+from loadmanager.kit.errors import ConfigError, LoadManagerError
 from loadmanager.kit.files.properties import read_properties
 from loadmanager.kit.settings import HIDDEN, Settings
+from loadmanager.kit.zookeeper.ensemble import ServerShown, read
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 
 EXAMPLES = """examples:
   loadmanager doctor                                  this host, and the cluster at localhost:8080
   loadmanager doctor --url http://broker-1:8080 --json
+  loadmanager doctor --url https://broker-1:8080 --tls-trust-certs ca.pem --security
   loadmanager doctor --config /etc/loadmanager/broker.conf      this host and a file; asks nobody
 
 Exit status: 0 nothing to do, 1 at least one problem, 2 bad usage, 3 warnings only.
@@ -52,6 +56,7 @@ class _Doctor(Command):
     metavar="S",
     help="seconds to wait for each answer",
 )
+@click.option("--security", "secure", is_flag=True, help="also say how far the cluster is secured")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def command(
     *,
@@ -59,6 +64,7 @@ def command(
     config: Path | None,
     overrides: dict[str, str],
     timeout: float,
+    secure: bool,
     as_json: bool,
 ) -> int:
     """Say what is wrong with this host, its cluster and the settings, and what to do.
@@ -79,14 +85,19 @@ def command(
         findings += configuration.check(settings)
     if url is not None or not alone:
         stored = contexts.load()
-        admin = client(url or stored.url or URL, timeout_s=timeout, trust=stored.trust_of(url))
-        findings += _cluster(admin, machine, timeout_s=timeout)
+        asks = partial(
+            client, url or stored.url or URL, timeout_s=timeout, trust=stored.trust_of(url)
+        )
+        stranger = asks(known=False) if secure else None
+        findings += _cluster(asks(), machine, stranger, timeout_s=timeout)
     findings = ordered(findings)
     worst = findings[0].level if findings else Severity.FINE
     if as_json:
         print(json.dumps(_document(findings), indent=2))
     else:
         _print(findings)
+        if secure:
+            show(security.score(findings))
     return STATUS[worst]
 
 
@@ -113,7 +124,10 @@ def _file(
         return None
 
 
-def _cluster(admin: AdminClient, machine: host.Host, *, timeout_s: float) -> Iterator[Diagnosis]:
+def _cluster(
+    admin: AdminClient, machine: host.Host, stranger: AdminClient | None, *, timeout_s: float
+) -> Iterator[Diagnosis]:
+    """`stranger`: a client that does not say who it is, to find out how secure the cluster is."""
     answers = asking.read(admin)
     yield from cluster.check(answers)
     yield from here.check(machine, answers.leaders_view, here.names())
@@ -122,6 +136,8 @@ def _cluster(admin: AdminClient, machine: host.Host, *, timeout_s: float) -> Ite
     )
     if running is None:
         return
+    if stranger is not None:
+        yield from security.check(running, answers.brokers, stranger, given_token())
     hidden = {name for name, text in running.items() if text == HIDDEN}
     shown = {name: text for name, text in running.items() if name not in hidden}
     try:
@@ -133,8 +149,18 @@ def _cluster(admin: AdminClient, machine: host.Host, *, timeout_s: float) -> Ite
         return
     yield from configuration.check(settings, len(answers.brokers), hidden)
     store = settings.leaf(ZooKeeperSettings)
-    servers = zookeeper.read(store.hosts, timeout_s)
+    servers = _servers(admin, store.hosts, timeout_s)
     yield from zookeeper.check(servers, store.session_timeout_ms)
+
+
+def _servers(admin: AdminClient, hosts: str, timeout_s: float) -> list[ServerShown]:
+    """The servers as a broker reaches them: this host may not. Brokers of version 0.3.0 cannot be
+    asked; then this host asks.
+    """
+    try:
+        return admin.get(f"{OWN}/ensemble", list[ServerShown])
+    except LoadManagerError:
+        return read(hosts, timeout_s)
 
 
 def _document(findings: list[Diagnosis]) -> dict[str, object]:

@@ -17,10 +17,26 @@ from loadmanager.kit.errors import ConfigError
 from loadmanager.kit.settings import Settings
 from loadmanager.kit.system.settings import SamplerSettings
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
+from loadmanager.leader import plugins
 from loadmanager.member.settings import BrokerSettings
 
 PART = "configuration"
 SESSION_MS_MIN, SESSION_MS_MAX = 4_000, 60_000
+FILES = frozenset(
+    (
+        "tokenSecretKey",
+        "tokenPublicKey",
+        "tlsCertificateFilePath",
+        "tlsKeyFilePath",
+        "tlsTrustCertsFilePath",
+        "brokerClientAuthenticationParameters",
+        "brokerClientTrustCertsFilePath",
+        "brokerClientCertificateFilePath",
+        "brokerClientKeyFilePath",
+        "loadManagerZooKeeperAuthFile",
+    )
+)
+"""Keys that name files of the brokers' machines: running brokers have read them."""
 GRACE_MINUTES_MAX = 24 * 60.0
 
 
@@ -31,11 +47,13 @@ def check(
 
     `hidden` keys have values that running brokers do not tell, and started with.
     """
+    not_here = {*hidden, *FILES} if brokers is not None else {*hidden}
     for bad in problems(settings):
-        if not any(name in hidden for name in bad.names):
+        if not any(name in not_here for name in bad.names):
             advice = "mend it: no broker starts with it"
             yield problem(PART, ", ".join(bad.names), bad.text, advice)
     yield from _given(settings)
+    yield from _plug_ins(settings)
     access = settings.leaf(AccessSettings)
     if access.open and not access.authentication:
         yield warning(
@@ -44,7 +62,7 @@ def check(
             "whoever reaches a port of a broker may do everything",
             "authenticationEnabled=true, or keep the ports within a network that you trust",
         )
-    for key, path in read_by_others(settings):
+    for key, path in read_by_others(settings) if brokers is None else ():
         text = f"every user of this machine can read the secret in {path}"
         yield warning(PART, key, text, f"chmod o-r {path}")
     yield from _strategies(settings)
@@ -69,6 +87,17 @@ def _given(settings: Settings) -> Iterator[Diagnosis]:
         if values.get(name) != defaults.get(name):
             text = f"{values.get(name)} has no effect: {reason}"
             yield warning(PART, name, text, "remove it, so that nobody relies on it")
+
+
+def _plug_ins(settings: Settings) -> Iterator[Diagnosis]:
+    """Those that cannot be used: a problem where settings choose one."""
+    chosen = {registry.short_name(text) for text in settings.given.values()}
+    for (group, name), why in plugins.left_out().items():
+        if name in chosen:
+            advice = "mend it, or choose another one: all that it is to decide fails"
+            yield problem(PART, name, why, advice)
+        else:
+            yield warning(PART, name or group, why, "mend or remove it; nothing else is affected")
 
 
 def _strategies(settings: Settings) -> Iterator[Diagnosis]:

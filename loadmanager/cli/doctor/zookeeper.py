@@ -1,108 +1,20 @@
-"""The ZooKeeper ensemble, by the four-letter words that its servers answer."""
+"""What the servers of a ZooKeeper ensemble say of themselves, judged."""
 
 from __future__ import annotations
 
-import re
-import socket
-import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from loadmanager.cli.doctor.findings import Diagnosis, fine, named, problem, warning
-from loadmanager.kit.errors import said
+from loadmanager.kit.zookeeper.ensemble import ServerShown
 
 PART = "ZooKeeper"
-PORT = 2181
-ANSWER_BYTES_MAX = 64 * 1024
-TRIES = 3
 LATENCY_SHARE_MAX = 0.1
 """A server that needs a larger share of the session timeout for an answer is slow."""
 TICKS_MIN, TICKS_ADVISED = 4, 10
 """Ticks in a session timeout; see `kit.zookeeper.heartbeat.LEASE_FRACTION`."""
-_FIELD = re.compile(r"^([\w/ ]+?):\s+(.+)$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
-    """The answers of one server."""
-
-    address: str
-    failure: str = ""
-    """Why it did not answer; empty: it did."""
-    refuses: bool = False
-    """It answers, and does not allow `srvr`."""
-    mode: str = ""
-    """leader, follower, observer or standalone."""
-    answer_ms: float = 0.0
-    """The quickest of some answers, with the connection."""
-    latency_ms: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """Least, mean and longest time for a request since the server started, as it tells."""
-    outstanding: int = 0
-    """Requests that wait in the server."""
-    tick_ms: int = 0
-    """Its `tickTime`; 0 unless it allows the word `conf`."""
-
-
-def read(hosts: str, timeout_s: float) -> list[Server]:
-    """Ask all servers of `host:port,host:port` at the same time; takes 3 × `timeout_s` at most."""
-    addresses = [host.strip() for host in hosts.split(",") if host.strip()][:99]
-    with ThreadPoolExecutor(max(len(addresses), 1)) as threads:
-        return list(threads.map(lambda address: _ask(address, timeout_s), addresses))
-
-
-def _ask(address: str, timeout_s: float) -> Server:
-    host, _, port = (
-        address.rpartition(":") if re.search(r":[0-9]+$", address) else (address, "", "")
-    )
-    text, took_ms = "", float("inf")
-    try:
-        for _ in range(TRIES):
-            began_s = time.monotonic()
-            text = _word(host.strip("[]"), int(port or PORT), "srvr", timeout_s)
-            took_ms = min(took_ms, (time.monotonic() - began_s) * 1000)
-    except OSError as error:
-        return Server(address, failure=said(error))
-    if "Mode" not in text:
-        refuses = "not in the whitelist" in text or "not executed" in text
-        return Server(address, failure="" if refuses else _not(text), refuses=refuses)
-    fields = dict(_FIELD.findall(text))
-    try:
-        conf = _word(host.strip("[]"), int(port or PORT), "conf", timeout_s)
-    except OSError:
-        conf = ""
-    tick = re.search(r"^tickTime=(\d{1,9})$", conf, re.MULTILINE)
-    times = [float(part) for part in re.findall(r"[\d.]+", fields.get("Latency min/avg/max", ""))]
-    return Server(
-        address,
-        mode=fields["Mode"],
-        answer_ms=took_ms,
-        latency_ms=(times[0], times[1], times[2]) if len(times) == 3 else (0.0, 0.0, 0.0),
-        outstanding=int(fields.get("Outstanding", "0")),
-        tick_ms=int(tick[1]) if tick else 0,
-    )
-
-
-def _not(text: str) -> str:
-    return f"does not answer as ZooKeeper does: {text[:60]!r}" if text else "closed the connection"
-
-
-def _word(host: str, port: int, word: str, timeout_s: float) -> str:
-    """Send a four-letter word; returns the answer. Raises `OSError`."""
-    until_s = time.monotonic() + timeout_s
-    parts: list[bytes] = []
-    with socket.create_connection((host, port), timeout=timeout_s) as connection:
-        connection.sendall(word.encode())
-        while sum(map(len, parts)) < ANSWER_BYTES_MAX:
-            connection.settimeout(max(until_s - time.monotonic(), 0.001))
-            part = connection.recv(4096)
-            if not part:
-                break
-            parts.append(part)
-    return b"".join(parts).decode(errors="replace")
-
-
-def check(servers: Sequence[Server], session_timeout_ms: int) -> Iterator[Diagnosis]:
+def check(servers: Sequence[ServerShown], session_timeout_ms: int) -> Iterator[Diagnosis]:
     """Findings about an ensemble whose servers stand in `metadataStoreUrl`."""
     dead = [server for server in servers if server.failure]
     alive = [server for server in servers if not server.failure]
@@ -136,7 +48,7 @@ def check(servers: Sequence[Server], session_timeout_ms: int) -> Iterator[Diagno
     yield from _size(len(servers))
 
 
-def _of_server(server: Server, session_timeout_ms: int) -> Diagnosis:
+def _of_server(server: ServerShown, session_timeout_ms: int) -> Diagnosis:
     if server.refuses:
         text = "answers, and does not allow the four-letter word srvr"
         advice = "4lw.commands.whitelist=srvr in zoo.cfg lets the doctor see its mode and latency"

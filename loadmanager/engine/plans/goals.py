@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from loadmanager.engine.bundles.ranges import split_bundle_name
@@ -79,9 +81,15 @@ def stays(stay: frozenset[str], bundle: str) -> bool:
     return bool(stay) and not stay.isdisjoint((bundle, namespace, namespace.partition("/")[0]))
 
 
-def belongs(bundle: str, name: str) -> bool:
-    """Whether a bundle is one of this tenant or namespace."""
-    return bundle.startswith(f"{name}/")
+def name_of(bundle: str, names: Collection[str]) -> str | None:
+    """The tenant or namespace among these that a bundle is of."""
+    if not names:
+        return None
+    namespace, _, _ = bundle.rpartition("/")
+    if namespace in names:
+        return namespace
+    tenant, _, _ = namespace.partition("/")
+    return tenant if tenant in names else None
 
 
 def check(goal: Goal, limits: PlanLimits) -> None:
@@ -94,7 +102,7 @@ def check(goal: Goal, limits: PlanLimits) -> None:
         case Apart(names=names):
             _check_names(names)
             _require(len(set(names)) > 1, "name two tenants or namespaces to keep apart, at least")
-            inside = [name for name in names for other in names if belongs(name, other)]
+            inside = [name for name in names if name.partition("/")[0] in set(names) - {name}]
             _require(not inside, f"{', '.join(inside)}: the tenant is named, too")
     _check_names(limits.stay)
     _require(1 <= limits.moves <= MOVES_MAX, f"1 to {MOVES_MAX} moves are allowed")

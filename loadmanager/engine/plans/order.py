@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from loadmanager.engine.plans.goals import Goal, PlanLimits
+from loadmanager.engine.plans.goals import Emptied, Goal, PlanLimits
 from loadmanager.engine.plans.planner import GoalPlan, Point
 from loadmanager.kit.reason import Reason
 
@@ -58,21 +59,39 @@ class Promise(msgspec.Struct, frozen=True, rename="camel"):
         curve = tuple(CurvePoint.of(point) for point in points)
         return cls(curve, plan.reached, plan.ends, round(plan.error, 4))
 
+    @classmethod
+    def nothing(cls, why: Reason) -> Promise:
+        """Where no plan could be made beforehand."""
+        return cls((CurvePoint(0, 0, 0, 0, 0),), False, why, 0.0)
+
     @property
     def moves(self) -> int:
         return self.curve[-1].moves
 
 
+class OrderedMove(msgspec.Struct, frozen=True, rename="camel"):
+    """A move that was ordered, and what it is expected to cost."""
+
+    bundle: str
+    source: str
+    destination: str
+    traffic: float = 0.0
+    clients: float = 0.0
+    client_seconds: float = 0.0
+
+
 class Progress(msgspec.Struct, frozen=True, rename="camel"):
-    """What has come of an order."""
+    """What has come of an order. Limits count what has moved; what is under way counts, too."""
 
     ordered: int = 0
-    """Moves that were ordered: counted before they begin, so that no limit is passed."""
+    """Moves that were ordered: those that arrived or failed, and those under way."""
     arrived: int = 0
     failed: int = 0
-    """Moves that failed, or were cancelled."""
+    """Moves that failed, were cancelled, or ended with the leader that ordered them."""
+    moved: int = 0
+    """Moves that arrived, and those that failed after the bundle had left its broker."""
     traffic: float = 0.0
-    """Bytes/s of the bundles whose moves were ordered."""
+    """Bytes/s of the bundles that have moved."""
     clients: float = 0.0
     """The producers and consumers of these bundles."""
     client_seconds: float = 0.0
@@ -80,6 +99,16 @@ class Progress(msgspec.Struct, frozen=True, rename="camel"):
     spread: float | None = None
     farthest: float | None = None
     """The brokers' usage when it was looked at last; see `CurvePoint`."""
+
+    def and_moved(self, move: OrderedMove, client_seconds: float) -> Progress:
+        """With one more move that has moved its bundle."""
+        return replace(
+            self,
+            moved=self.moved + 1,
+            traffic=self.traffic + move.traffic,
+            clients=round(self.clients + move.clients, 3),
+            client_seconds=round(self.client_seconds + client_seconds, 3),
+        )
 
 
 class GoalOrder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -95,5 +124,23 @@ class GoalOrder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ended: Reason | None = None
     """Why it ended."""
     note: str = ""
+    drain: bool = False
+    """Whether it goes with the drain of a cordoned broker: it is carried out at once, beside
+    others, without limits, until the cordon is over.
+    """
     promise: Promise
     progress: Progress = Progress()
+    under_way: tuple[OrderedMove, ...] = ()
+    """The moves that were ordered last, until it is known what came of them: the next leader looks
+    where their bundles are.
+    """
+
+    @property
+    def empties(self) -> str:
+        """The broker that is to be emptied; empty for another goal."""
+        return self.goal.broker if isinstance(self.goal, Emptied) else ""
+
+    @property
+    def drains(self) -> str:
+        """The broker that it drains now; empty if it drains none."""
+        return self.empties if self.drain and self.state == "approved" else ""

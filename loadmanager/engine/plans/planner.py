@@ -3,15 +3,20 @@
 A plan has the curve from moves to evenness, so that its reader can stop where more moves are not
 worth it. It is made of a snapshot, and moves nothing. A cycle's limits do not hold: it takes many
 cycles to carry out, and is to be made anew after every few moves.
+
+A large plan takes seconds. `planning` makes it in pieces, so that an event loop can do other things
+between them; how it is cut changes nothing in the plan.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -28,7 +33,7 @@ from loadmanager.engine.plans.goals import (
     Goal,
     PlanLimits,
     Spare,
-    belongs,
+    name_of,
     stays,
 )
 from loadmanager.engine.strategies.plan import Unload
@@ -48,6 +53,7 @@ DIFFERENCE = 0.01
 """The difference, as a part of the mean usage, that is worth a move of an average bundle: a goal is
 what says when it is enough.
 """
+NO_GAIN = 1e-12
 REACHED = Reason("Reached", "the goal is reached")
 LIMITS = Reason("Limits", "another move would pass a limit")
 NOTHING_HELPS = Reason("NothingHelps", "no other move would help")
@@ -85,6 +91,11 @@ class GoalPlan:
     """What the model has learned with this snapshot."""
 
 
+T = TypeVar("T")
+Pieces = Generator[None, None, T]
+"""Work that may be interrupted wherever it yields; what it returns does not depend on that."""
+
+
 def plan(
     snapshot: ClusterSnapshot,
     settings: StrategySettings,
@@ -94,16 +105,40 @@ def plan(
     learned: Learned | None = None,
     leaving: Mapping[str, str] | None = None,
 ) -> GoalPlan:
+    """`planning` at once."""
+    pieces = planning(snapshot, settings, goal, limits, learned=learned, leaving=leaving)
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as made:
+            plan_made: GoalPlan = made.value
+            return plan_made
+
+
+def planning(
+    snapshot: ClusterSnapshot,
+    settings: StrategySettings,
+    goal: Goal,
+    limits: PlanLimits = NO_LIMITS,
+    *,
+    learned: Learned | None = None,
+    leaving: Mapping[str, str] | None = None,
+) -> Pieces[GoalPlan]:
     """The fewest moves that the search finds towards a goal; the times of the limits do not count.
+    It yields after every few milliseconds of work.
 
     `learned`: what is remembered of usage. `leaving`: bundle → the broker that it has left, whose
     report may still have it. Raises `KeyError` for a broker that does not report.
     """
     columns, before = snapshot.columns, learned or Learned()
     model = usage_model.fit(columns, snapshot.averages, settings.weights, before)
+    yield
     cluster = ModelledBrokers(snapshot, model, DIFFERENCE, leaving=leaving or {}, far=())
     cluster.intake_max = math.inf
-    return _Planning(snapshot, settings, cluster, goal, limits).made(model)
+    yield
+    owners = _Owners(snapshot, cluster, goal.names if isinstance(goal, Apart) else ())
+    yield from owners.read()
+    return (yield from _Planning(snapshot, settings, owners, goal, limits).made(model))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,37 +157,44 @@ class _Planning:
         self,
         snapshot: ClusterSnapshot,
         settings: StrategySettings,
-        cluster: ModelledBrokers,
+        owners: _Owners,
         goal: Goal,
         limits: PlanLimits,
     ) -> None:
+        cluster = owners.cluster
         self._snapshot, self._settings, self._cluster = snapshot, settings, cluster
         self._goal, self._limits = goal, limits
         self._stay = frozenset(limits.stay)
         self._moves: list[Unload] = []
         self._curve = [Point(0, 0.0, 0.0, float(cluster.usage.std()), cluster.farthest)]
-        self._owners = _Owners(snapshot, cluster)
+        self._owners = owners
+        self._not_spare: int | None = None
+        """The broker that could not be lost when that was last asked."""
 
-    def made(self, model: UsageModel) -> GoalPlan:
-        ends = self._impossible() or self._ends()
+    def made(self, model: UsageModel) -> Pieces[GoalPlan]:
+        ends = self._impossible()
+        if ends is None:
+            ends = yield from self._ends()
         reached = ends is REACHED
         curve = tuple(self._curve)
         error = float(model.error.mean()) if len(model.error) else 0.0
         return GoalPlan(self._goal, tuple(self._moves), curve, reached, ends, error, model.learned)
 
-    def _ends(self) -> Reason:
+    def _ends(self) -> Pieces[Reason]:
         """Make the moves; returns why there are no more."""
-        if self._reached():
+        if (yield from self._reached()):
             return REACHED
         for stage in self._stages():
             search = MoveSearch(self._snapshot, self._settings, self._cluster, stage.scope)
             while (move := self._next(search, must=stage.must)) is not None:
+                yield
                 if (after := self._after(search, move)) is None:
                     return LIMITS
                 self._make(search, move, after)
-                if not stage.must and self._reached():
+                if not stage.must and (yield from self._reached()):
                     return REACHED
-        if self._reached():
+            yield
+        if (yield from self._reached()):
             return REACHED
         if isinstance(self._goal, Emptied):
             left = len(self._owners.bundles[self._cluster.row(self._goal.broker)])
@@ -165,10 +207,23 @@ class _Planning:
             best = search.best()
             if best is None or (best.net <= 0 and not must):
                 return None
+            if must and abs(best.gain) <= NO_GAIN:
+                best = self._spread_out(search, best)
             if may_go(self._snapshot, search.bundle(best), self._cluster.names[best.destination]):
                 return best
             search.refuse(best)
         return None
+
+    def _spread_out(self, search: MoveSearch, move: BestMove) -> BestMove:
+        """A move of a bundle without load, which is as good anywhere: to the broker that has the
+        fewest bundles, or as it is if it may not go there.
+        """
+        bundle = search.bundle(move)
+        for row in sorted(search.takers, key=lambda row: (len(self._owners.bundles[row]), row)):
+            refused = (row, bundle) in search.refused
+            if not refused and may_go(self._snapshot, bundle, self._cluster.names[row]):
+                return replace(move, destination=row)
+        return move
 
     def _after(self, search: MoveSearch, move: BestMove) -> tuple[float, float] | None:
         """Bytes/s and clients that have moved after this move; None if those are too many."""
@@ -207,7 +262,7 @@ class _Planning:
 
     # What the goals are
 
-    def _reached(self) -> bool:
+    def _reached(self) -> Pieces[bool]:
         cluster = self._cluster
         match self._goal:
             case Even(within_points=points):
@@ -217,9 +272,9 @@ class _Planning:
             case Emptied(broker=broker):
                 return not self._owners.bundles[cluster.row(broker)]
             case Spare():
-                return self._can_lose_any()
-            case Apart(names=names):  # pragma: no branch
-                return not any(len(self._owners.of(row, names)) > 1 for row in cluster.rows)
+                return (yield from self._can_lose_any())
+            case Apart():  # pragma: no branch
+                return not any(len(self._owners.named[row]) > 1 for row in cluster.rows)
 
     def _impossible(self) -> Reason | None:
         """Why no move could reach the goal."""
@@ -252,17 +307,24 @@ class _Planning:
                     right = [row for row in cluster.open_rows if keeper.get(row) == name]
                     leaves = partial(_is_free_of, stay, name)
                     for row in cluster.rows:
-                        if right and keeper.get(row) != name and self._owners.of(row, [name]):
+                        if right and keeper.get(row) != name and name in self._owners.named[row]:
                             scope = SearchScope(sources=[row], takers=right, leaves=leaves)
                             yield _Stage(scope, must=True)
 
-    def _can_lose_any(self) -> bool:
+    def _can_lose_any(self) -> Pieces[bool]:
         """Whether the others can take each broker's bundles, the largest first to the least used,
         and none is overloaded by that.
         """
         cluster = self._cluster
+        if self._not_spare is not None and not self._can_lose(self._not_spare):
+            return False  # as before the last move
         busiest_first = np.argsort(-(cluster.usage * cluster.size), kind="stable").tolist()
-        return all(self._can_lose(row) for row in busiest_first)
+        for row in busiest_first:
+            yield
+            if not self._can_lose(row):
+                self._not_spare = row
+                return False
+        return True
 
     def _can_lose(self, lost: int) -> bool:
         cluster = self._cluster
@@ -270,7 +332,7 @@ class _Planning:
         if not rest:
             return False
         heapq.heapify(rest)
-        for share in sorted(map(cluster.share, self._owners.bundles[lost]), reverse=True):
+        for share in self._owners.shares(lost):
             usage, row = rest[0]
             after = usage + share / float(cluster.size[row])
             if share > 0 and after > max(OVERLOAD, usage):
@@ -284,40 +346,57 @@ def _is_free(stay: frozenset[str], bundle: str) -> bool:
 
 
 def _is_free_of(stay: frozenset[str], name: str, bundle: str) -> bool:
-    return belongs(bundle, name) and not stays(stay, bundle)
+    return name_of(bundle, (name,)) is not None and not stays(stay, bundle)
 
 
 class _Owners:
-    """Which bundles brokers have, while a plan is made: `[row]`."""
+    """Which bundles brokers have, while a plan is made: `[row]`. `names`: tenants and namespaces
+    that are told apart.
+    """
 
-    def __init__(self, snapshot: ClusterSnapshot, cluster: ModelledBrokers) -> None:
-        self._cluster, self._averages = cluster, snapshot.averages
-        on_the_way = snapshot.under_way.bundles
-        self.bundles: list[set[str]] = [
-            {
-                bundle
-                for bundle in snapshot.reports[name].last_stats
-                if bundle not in on_the_way and cluster.leaving.get(bundle) != name
-            }
-            for name in cluster.names
-        ]
+    def __init__(
+        self, snapshot: ClusterSnapshot, cluster: ModelledBrokers, names: Sequence[str]
+    ) -> None:
+        self._snapshot, self.cluster, self._names = snapshot, cluster, frozenset(names)
+        self.bundles: list[set[str]] = [set() for _ in cluster.rows]
+        self.named: list[dict[str, tuple[int, float]]] = [{} for _ in cluster.rows]
+        """The names of whose bundles a broker has any → how many, and their bytes/s."""
+        self._shares: dict[int, list[float]] = {}
+
+    def read(self) -> Pieces[None]:
+        """Take up the reports."""
+        cluster, on_the_way = self.cluster, self._snapshot.under_way.bundles
+        for row, broker in enumerate(cluster.names):
+            for bundle in self._snapshot.reports[broker].last_stats:
+                if bundle not in on_the_way and cluster.leaving.get(bundle) != broker:
+                    self._count(row, bundle, 1)
+            yield
         for bundle, broker in on_the_way.items():
-            if broker in snapshot.columns.row_of:
-                self.bundles[cluster.row(broker)].add(bundle)
+            if broker in self._snapshot.columns.row_of:
+                self._count(cluster.row(broker), bundle, 1)
 
     def move(self, bundle: str, source: int, destination: int) -> None:
         """A bundle moves."""
-        self.bundles[source].discard(bundle)
-        self.bundles[destination].add(bundle)
+        self._count(source, bundle, -1)
+        self._count(destination, bundle, 1)
 
-    def of(self, row: int, names: Sequence[str]) -> dict[str, float]:
-        """Those of some tenants and namespaces that a broker serves, with their bytes/s."""
-        traffic: dict[str, float] = {}
-        for bundle in self.bundles[row]:
-            for name in names:
-                if belongs(bundle, name):
-                    traffic[name] = traffic.get(name, 0.0) + self._averages.quick_of(bundle)
-        return traffic
+    def _count(self, row: int, bundle: str, more: int) -> None:
+        (self.bundles[row].add if more > 0 else self.bundles[row].discard)(bundle)
+        self._shares.pop(row, None)
+        name = name_of(bundle, self._names)
+        if name is None:
+            return
+        count, traffic = self.named[row].pop(name, (0, 0.0))
+        if count + more > 0:
+            traffic += more * self._snapshot.averages.quick_of(bundle)
+            self.named[row][name] = count + more, traffic
+
+    def shares(self, row: int) -> Sequence[float]:
+        """What each bundle of a broker adds to one of average size, the largest first."""
+        if row not in self._shares:
+            shares = self.cluster.shares(sorted(self.bundles[row]))
+            self._shares[row] = np.sort(shares)[::-1].tolist()
+        return self._shares[row]
 
     def apart(self, names: Sequence[str]) -> dict[int, str]:
         """The broker's rows, each with the tenant or namespace that keeps it.
@@ -325,27 +404,31 @@ class _Owners:
         A broker is kept by that which has most there. One without any goes to that which has least
         room for its traffic; so does, where there is none, the least used of a name that has two.
         """
-        traffic = {row: self.of(row, names) for row in self._cluster.rows}
+        traffic = {
+            row: {name: bytes_s for name, (_, bytes_s) in self.named[row].items()}
+            for row in self.cluster.rows
+        }
         keeper = {
             row: max(sorted(served), key=served.__getitem__)
             for row, served in traffic.items()
             if served
         }
         total = {name: sum(served.get(name, 0.0) for served in traffic.values()) for name in names}
-        usage = self._cluster.usage
+        usage, keepers = self.cluster.usage, Counter(keeper.values())
 
         def need(name: str) -> tuple[float, str]:
-            count = sum(1 for kept_by in keeper.values() if kept_by == name)
-            return (total[name] / count if count else math.inf), name
+            return (total[name] / keepers[name] if keepers[name] else math.inf), name
 
-        free = [row for row in self._cluster.open_rows if row not in keeper]
+        free = [row for row in self.cluster.open_rows if row not in keeper]
         for row in sorted(free, key=lambda row: (usage[row], row)):
             keeper[row] = max(sorted(names), key=need)
+            keepers[keeper[row]] += 1
         for name in sorted(names):
-            if name not in keeper.values():
-                several = [
-                    row for row, other in keeper.items() if list(keeper.values()).count(other) > 1
-                ]
+            if not keepers[name]:
+                several = [row for row, other in keeper.items() if keepers[other] > 1]
                 if several:
-                    keeper[min(several, key=lambda row: (usage[row], row))] = name
+                    row = min(several, key=lambda row: (usage[row], row))
+                    keepers[keeper[row]] -= 1
+                    keepers[name] += 1
+                    keeper[row] = name
         return keeper

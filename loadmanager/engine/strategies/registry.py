@@ -1,6 +1,7 @@
 """Strategies by name: Pulsar's full class name, or its last part.
 
-`register` takes ours here and those of third parties in `leader.plugins`, once, at the start.
+`register` takes ours here, and those of third parties in `leader.plugins`, before anybody reads
+settings.
 """
 
 from __future__ import annotations

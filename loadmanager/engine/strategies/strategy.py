@@ -123,6 +123,8 @@ class PlacementRule:
     follows: str | None = None
     """The only shedder that this rule works with: it follows that shedder's planned destinations.
     None: any shedder."""
+    tries: tuple[Tries, ...] = ()
+    """See `Shedder`: tried together with a shedder's, which goes with this rule or with any."""
     reads: Shedder | None = None
     """The shedder whose memory `candidates` gets instead of one of its own; it returns the same."""
 

@@ -70,21 +70,24 @@ def listener_of(request: web.Request) -> str:
     named = request.query.get("listenerName") or request.headers.get("X-Pulsar-ListenerName")
     if named or request.transport is None:
         return named or ""
-    address = request.transport.get_extra_info("sockname")
-    return request.app[LISTENERS].get(address[1], "") if isinstance(address, tuple) else ""
+    address, ports = request.transport.get_extra_info("sockname"), request.app.get(LISTENERS, {})
+    return ports.get(address[1], "") if isinstance(address, tuple) else ""
 
 
 def redirect_to(
     broker: BrokerAddress, request: web.Request, *, authoritative: bool | None = None
 ) -> web.Response:
-    """307 to the same path at another broker, with `authoritative` in the query if it is given.
+    """307 to the same path at another broker, at its address for the clients of this listener, with
+    `authoritative` in the query if it is given.
 
     Raises `OperationalError` when the request came over TLS and that broker has none.
     """
     target = request.rel_url
     if authoritative is not None:
         target = target.update_query(authoritative="true" if authoritative else "false")
-    return web.Response(status=307, headers={"Location": f"{web_of(broker, request)}{target}"})
+    listener = listener_of(request)
+    there = broker.of(listener) if listener in broker.listeners else broker
+    return web.Response(status=307, headers={"Location": f"{web_of(there, request)}{target}"})
 
 
 def web_of(broker: BrokerAddress, request: web.Request) -> str:

@@ -28,7 +28,8 @@ Pulsar's paths and bodies, and below `/loadmanager/v1` the project's own. Any br
 one that is not responsible answers 307 with the address of the one that is. Every path is also
 served with a slash at its end, and `GET` also as `HEAD`. In a path, a slash in the name of a topic
 is written `%2F`. With the header `Loadmanager-Follow: true` a broker repeats the request at the
-other broker instead of answering 307, for pages in a browser. The paths below
+other broker instead of answering 307, and with `Loadmanager-Broker: host:port` at the broker of
+that id: for pages and commands that reach one broker only. The paths below
 `/loadmanager/v1/peers` are for orders from broker to broker.
 """
 COMMON = {
@@ -36,8 +37,11 @@ COMMON = {
     401: "Authentication is on, and the request does not prove whose it is.",
     403: "Authorization is on, and the role may not do this; or a page in a browser asks, from "
     "elsewhere or under a name that is not the broker's.",
+    421: "Another broker was to be asked for this one, and would be without TLS.",
     500: "Stored data is corrupt, or a bug: the broker's log tells more.",
+    502: "Another broker was to be asked for this one, and cannot be reached.",
     503: "The leader, the metadata store or another broker is not there now: try again.",
+    504: "Another broker was to be asked for this one, and did not answer in time.",
 }
 DAEMON_DESCRIPTION = """
 The API of `loadmanager fleet`, the daemon beside a Pulsar cluster: its picture of the cluster, its
@@ -76,10 +80,6 @@ WITH_BODY = {
     413: "The body is too large.",
 }
 NOT_JSON = "The body is not JSON by its `Content-Type`, or is compressed."
-FOLLOWED = {
-    502: "`Loadmanager-Follow` was given, and the other broker cannot be reached.",
-    504: "`Loadmanager-Follow` was given, and the other broker did not answer in time.",
-}
 MISSING = "Something that the path names does not exist."
 NOT_ALLOWED = "A name or value is not allowed, or a bundle does not exist."
 CHANGED = "It is in use, or somebody else changed it at the same time."
@@ -217,7 +217,6 @@ def statuses(
         common |= WITH_BODY
     if declared.elsewhere:
         common[307] = f"Another broker must be asked: {declared.elsewhere}."
-        common |= FOLLOWED
     own = {status: _sentence(why) for status, why in declared.also.items()}
     return {**common, **own}
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
-import queue
 import signal
 import threading
 import time
@@ -20,8 +18,8 @@ from types import FrameType
 from typing import Any
 
 from loadmanager.kit.logger import get_logger
+from loadmanager.kit.system.first_signals import NUMBERS, first_thread
 
-NUMBERS = (signal.SIGTERM, signal.SIGINT)
 ANSWER_S = 10.0
 """The loop must run within this after a signal."""
 SAME_S = 1.0
@@ -32,38 +30,6 @@ TELL_S = 2.0
 """The process ends after this even if its last log line is not written: its pipe may be full."""
 
 log = get_logger("ending")
-
-
-def end_at_once() -> None:
-    """Have the kernel end this process at a signal, as long as there is nothing to end in order.
-
-    To be called before threads begin, which inherit that they take no signals: one thread alone
-    takes them, now and later.
-    """
-    for number in NUMBERS:
-        signal.signal(number, signal.SIG_DFL)
-    if os.getpid() == 1:  # the first one of a container: the kernel ends it only by a handler
-        libc = ctypes.CDLL(None)
-        libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
-        libc.signal.restype = ctypes.c_void_p
-        for number in NUMBERS:
-            libc.signal(number, ctypes.cast(libc["_exit"], ctypes.c_void_p))
-    signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
-    _first.append(threading.Thread(target=_take_first, name="signals", daemon=True))
-    _first[0].start()
-
-
-_first: list[threading.Thread] = []
-"""The thread of `end_at_once`."""
-_next: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-"""What that thread does next."""
-
-
-def _take_first() -> None:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
-    watch = _next.get()
-    signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
-    watch()
 
 
 class Ending:
@@ -100,10 +66,8 @@ class Ending:
     def __enter__(self) -> Ending:
         """The thread begins."""
         signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
-        if _first:
-            self._thread = _first.pop()
-            _next.put(self._watch)
-        else:
+        self._thread = first_thread(self._watch)
+        if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="signals", daemon=True)
             self._thread.start()
         self._ready.wait()

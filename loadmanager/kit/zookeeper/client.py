@@ -14,6 +14,7 @@ import logging
 import random
 import select
 import socket
+import ssl
 import time
 from collections import defaultdict, namedtuple
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
 from kazoo.protocol.serialization import Transaction, int_struct, write_string
 from kazoo.protocol.states import Callback, WatchedEvent
 
+from loadmanager.kit.errors import ConfigError
 from loadmanager.kit.logger import get_logger
 
 _PERSISTENT_RECURSIVE = 1
@@ -120,15 +122,25 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     wait: three for each answer.
     """
 
-    def __init__(self, patience_s: float) -> None:
+    def __init__(self, patience_s: float, tls: Callable[[], ssl.SSLContext | None]) -> None:
         super().__init__()
         self._patience_s = patience_s
+        self._tls = tls
 
     def create_connection(self, *args: Any, **options: Any) -> socket.socket:
+        """With TLS, as the files are now; kazoo would leave a socket open that fails."""
         made: socket.socket = super().create_connection(
             *args, **options | {"timeout": self._patience_s}
         )
-        return made
+        try:
+            context = self._tls()
+            if context is None:
+                return made
+            made.settimeout(self._patience_s)
+            return context.wrap_socket(made, server_hostname=options.get("hostname"))
+        except (ConfigError, OSError) as error:
+            made.close()
+            raise OSError(str(error)) from None
 
     def async_result(self) -> _Result:
         """A result that does not exist yet."""
@@ -144,13 +156,17 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         """The sockets that are ready to be read, and those ready to be written, within `timeout`
         seconds.
         """
+        # What TLS has decrypted already is not seen by `poll`.
+        decrypted = [it for it in reading if isinstance(it, ssl.SSLSocket) and it.pending()]
+        if decrypted:
+            timeout = 0.0
         poll = select.poll()
         for sockets, events in ((reading, select.POLLIN), (writing, select.POLLOUT)):
             for each in sockets:
                 poll.register(each, events)
         ready = {fd for fd, _ in poll.poll(None if timeout is None else timeout * 1000)}
         return (
-            [each for each in reading if each.fileno() in ready],
+            [each for each in reading if each.fileno() in ready or each in decrypted],
             [each for each in writing if each.fileno() in ready],
             [],
         )
@@ -172,7 +188,15 @@ class LastWarning(logging.Filter):
 class TreeWatchingClient(KazooClient):  # type: ignore[misc]
     """A kazoo client that can watch a whole tree with one request."""
 
-    def __init__(self, *, hosts: str, timeout: float, **arguments: Any) -> None:
+    def __init__(
+        self,
+        *,
+        hosts: str,
+        timeout: float,
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+        **arguments: Any,
+    ) -> None:
+        """`tls`: how each connection is secured; may raise `ConfigError`."""
         self._trees: dict[str, Watcher] = {}
         self.last_warning = LastWarning()
         # A logger of this client alone, not registered, because the filter keeps its last warning.
@@ -188,7 +212,7 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
             hosts=",".join(order) + slash + chroot,
             timeout=timeout,
             randomize_hosts=False,
-            handler=_Handler(self._patience_s),
+            handler=_Handler(self._patience_s, tls),
             logger=logger,
             **arguments,
         )
@@ -225,7 +249,8 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
         if connected is not None:
             # Unlike closing, shutting down wakes kazoo's thread if it waits on the socket.
             with contextlib.suppress(OSError):  # kazoo has closed it meanwhile
-                connected.shutdown(socket.SHUT_RDWR)
+                # Not that of an SSLSocket, which would take TLS away from kazoo's thread.
+                socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
     def _reset_watchers(self) -> None:
         super()._reset_watchers()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from dataclasses import dataclass
 
 from loadmanager.kit.conf import conf
@@ -77,6 +78,39 @@ class ZooKeeperSettings:
         "A file with user:password, as which this broker is known to ZooKeeper (digest). What it "
         "creates then is for that user only; all brokers of a cluster need the same. Empty: nobody",
     )
+
+    tls: bool = conf(
+        "loadManagerZooKeeperTlsEnabled",
+        False,
+        "Speak TLS to ZooKeeper: metadataStoreUrl has its secureClientPort then. A server needs a "
+        "certificate for its name there",
+    )
+    trust: str = conf(
+        "loadManagerZooKeeperTlsTrustCertsFilePath",
+        "",
+        "Who vouches for the servers' certificates, as PEM. Empty: whom the system trusts",
+    )
+    certificate: str = conf(
+        "loadManagerZooKeeperTlsCertificateFilePath",
+        "",
+        "This broker's own certificate for ZooKeeper, as PEM: servers want one by default",
+    )
+    key: str = conf("loadManagerZooKeeperTlsKeyFilePath", "", "Its private key, as PEM")
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """How the servers are spoken to; None without TLS. Raises `ConfigError`."""
+        if not self.tls:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.trust or None)
+            if self.certificate:
+                context.load_cert_chain(self.certificate, self.key or None)
+        except OSError as error:
+            files = ", ".join(file for file in (self.trust, self.certificate, self.key) if file)
+            raise ConfigError(
+                f"loadManagerZooKeeperTls…: {files}: {error.strerror or 'no PEM'}"
+            ) from None
+        return context
 
     def credentials(self) -> str:
         """`user:password`; empty without a file. Raises `ConfigError`."""

@@ -92,7 +92,11 @@ class ZooKeeperStore:
     """
 
     def __init__(self, settings: ZooKeeperSettings, url_key: str = "metadataStoreUrl") -> None:
-        """`url_key`: the setting that says where the servers are, for messages."""
+        """`url_key`: the setting that says where the servers are, for messages.
+
+        Raises `ConfigError` for files that cannot be used.
+        """
+        settings.tls_context()
         self._settings = settings
         self._url_key = url_key
         self._loop = asyncio.get_running_loop()
@@ -108,6 +112,7 @@ class ZooKeeperStore:
             hosts=settings.hosts + (f"/{settings.chroot}" if settings.chroot else ""),
             timeout=settings.session_timeout_ms / 1000,
             **_login_of(settings.credentials()),
+            tls=settings.tls_context,
             # Retries are frequent, because the lease runs out meanwhile.
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0),
         )

@@ -53,6 +53,12 @@ class GoalShown(Shape):
     """The mean pause of a client by the last moves here."""
     moves: list[PlannedMove] = msgspec.field(default_factory=list)
     """The first moves of a plan that was just made; they are planned anew after every few."""
+    drain: bool = False
+    """Whether it goes with the drain of a cordoned broker."""
+    under_way: int = 0
+    """Moves that were ordered, and of which it is not known yet what came of them."""
+    stays_cordoned: str | None = None
+    """The broker that was to be emptied, and is still cordoned although the order has ended."""
 
 
 class GoalsShown(Shape):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 from aiohttp import web
 
-from loadmanager.engine.plans.goals import Goal, PlanLimits
+from loadmanager.engine.plans.goals import Apart, Emptied, Even, Filled, Goal, PlanLimits, Spare
 from loadmanager.kit.http.answers import shown
 from loadmanager.kit.http.operation import body_as, of_leader
 from loadmanager.kit.model import Model
@@ -16,6 +17,26 @@ GOALS = "/loadmanager/v1/goals"
 UNKNOWN = {404: "there is no such goal"}
 
 
+class EvenWanted(Even, frozen=True, tag="even", forbid_unknown_fields=True):
+    """`Even` as it is ordered: other fields than its own are refused."""
+
+
+class FilledWanted(Filled, frozen=True, tag="filled", forbid_unknown_fields=True):
+    """`Filled` as it is ordered: other fields than its own are refused."""
+
+
+class EmptiedWanted(Emptied, frozen=True, tag="emptied", forbid_unknown_fields=True):
+    """`Emptied` as it is ordered: other fields than its own are refused."""
+
+
+class SpareWanted(Spare, frozen=True, tag="spare", forbid_unknown_fields=True):
+    """`Spare` as it is ordered: other fields than its own are refused."""
+
+
+class ApartWanted(Apart, frozen=True, tag="apart", forbid_unknown_fields=True):
+    """`Apart` as it is ordered: other fields than its own are refused."""
+
+
 class LimitsWanted(PlanLimits, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The limits of a goal. Others than these are refused: whoever sent one relies on it."""
 
@@ -23,7 +44,7 @@ class LimitsWanted(PlanLimits, frozen=True, kw_only=True, forbid_unknown_fields=
 class GoalWanted(Model):
     """A goal, and what may be spent on it. With `approve`, it is carried out at once."""
 
-    goal: Goal
+    goal: EvenWanted | FilledWanted | EmptiedWanted | SpareWanted | ApartWanted
     limits: LimitsWanted = LimitsWanted()
     note: str = ""
     approve: bool = False
@@ -68,8 +89,9 @@ class GoalRoutes:
         order is approved.
         """
         wanted = await body_as(request, GoalWanted)
+        goal = msgspec.convert(msgspec.to_builtins(wanted.goal), Goal)
         order = await self._goals().propose(
-            wanted.goal, wanted.limits, wanted.note, approve=wanted.approve
+            goal, wanted.limits, wanted.note, approve=wanted.approve
         )
         return shown(order)
 

@@ -124,7 +124,7 @@ async def build(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> Ter
         clock=base.clock,
         began_s=began_s,
     )
-    operations.goals.hold = warm_up.reason
+    operations.goals.hold, operations.goals.planning.refresh = warm_up.reason, feed.refresh
     await _restore(base, quotas, feed)
     if load_manager.records.log is not None:
         load_manager.records.log.begin(view)
@@ -264,11 +264,8 @@ def _operations(
     leads: Leads, term: Term, moves: Moves, load_manager: LoadManager, owners: OwnerTracker
 ) -> Operations:
     base = leads.base
-    draining = Draining(
-        moves=moves,
-        load_manager=load_manager,
-        leads=leads.leads,
-    )
+    goals = TermGoals(checks=term.checks, load_manager=load_manager, moves=moves)
+    draining = Draining(goals=goals, leads=leads.leads)
     merging = Merging(
         moves=moves,
         peers=base.peers,
@@ -297,7 +294,7 @@ def _operations(
         merging=merging,
         overview=overview,
         plans=plans,
-        goals=TermGoals(checks=term.checks, load_manager=load_manager, moves=moves),
+        goals=goals,
     )
 
 

@@ -22,7 +22,7 @@ from loadmanager.broker.admin.server import AdminServer
 from loadmanager.broker.initialize import record_cluster
 from loadmanager.broker.topics.access import AccessSettings
 from loadmanager.engine.bundles.ranges import BundleRange, topic_hash
-from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.addresses import AdvertisedListener, BrokerAddress
 from loadmanager.kit.http.settings import AdminSettings
 from loadmanager.kit.metrics.page import MetricsPage
 from loadmanager.kit.names import NamespaceName, TopicName
@@ -92,7 +92,7 @@ class Served:
     def url(self, index: int = 0) -> str:
         """Base address of a broker's API."""
         address = self.brokers[index].address
-        return address.web_url or address.web_url_tls
+        return address.web_url_tls or address.web_url
 
     def broker_id(self, index: int) -> str:
         """Name of a broker."""
@@ -167,25 +167,40 @@ async def serving(
     verifier: Verifier | None = None,
     token: str = "",
     tls: tuple[Context, Context] | None = None,
+    plain_inside: bool = False,
+    listener: str = "",
 ) -> AsyncIterator[Served]:
     """Start brokers that ask each other over HTTP, with a tenant acme that has a namespace
     acme/orders of four bundles. `token`: that of the brokers, and of requests without another.
     `tls`: of the servers, and of the brokers and requests; then there is no port without.
+    `plain_inside`: brokers would ask each other without, all the same. `listener`: the clients of
+    the ports belong to it; its names for the brokers are `http://out-0.example.com`, and so on.
     """
     credentials = {"Authorization": f"Bearer {token}"} if token else {}
     socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(brokers)]
     hosts = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in socks]
     addresses = [
         BrokerAddress(
-            host, "", "", web_url_tls=f"https://{host}", service_url_tls=f"pulsar+ssl://{host}"
+            host,
+            "",
+            f"http://{host}" if plain_inside else "",
+            web_url_tls=f"https://{host}",
+            service_url_tls=f"pulsar+ssl://{host}",
         )
         if tls
-        else BrokerAddress(host, f"pulsar://{host}", f"http://{host}")
-        for host in hosts
+        else BrokerAddress(
+            host,
+            f"pulsar://{host}",
+            f"http://{host}",
+            {listener: AdvertisedListener("pulsar://out:1", f"http://out-{index}.example.com")}
+            if listener
+            else {},
+        )
+        for index, host in enumerate(hosts)
     ]
     served_by, asked_by = tls or (None, None)
     async with AsyncExitStack() as stack:
-        calls = Calls(lambda: credentials, asked_by)
+        calls = Calls(lambda: credentials, None if plain_inside else asked_by)
         peers = HttpPeers(calls, release_timeout_s=lambda: 5)
         stack.push_async_callback(calls.close)
         cluster = await stack.enter_async_context(
@@ -208,7 +223,7 @@ async def serving(
                 calls=calls,
             )
             await server.start(cluster.scope.spawn)
-            await server.listen(sock, tls=served_by)
+            await server.listen(sock, listener, tls=served_by)
             stack.push_async_callback(server.stop)
             servers.append(server)
         session = await stack.enter_async_context(_session(credentials, asked_by))

@@ -31,9 +31,7 @@ async def test_leader() -> None:
 
 
 async def test_health_ready_version_status() -> None:
-    """Plain texts, as Pulsar's tools compare them; 503 and 500 with a reason when the broker cannot
-    work.
-    """
+    """Plain texts, as Pulsar's tools compare them; 503 with a reason when a broker cannot work."""
     async with serving() as served:
         for path, text in (
             ("brokers/health", "ok"),
@@ -51,7 +49,7 @@ async def test_health_ready_version_status() -> None:
         await served.brokers[0].parts.stop(0)
         stopping = await served.ask("GET", "/admin/v2/brokers/health")
         assert (stopping.status, stopping.reason) == (503, "this broker is stopping")
-        assert (await served.ask("GET", "/admin/v2/brokers/ready")).status == 500
+        assert (await served.ask("GET", "/admin/v2/brokers/ready")).status == 503
         assert (await served.ask("GET", "/status.html")).status == 503
 
 

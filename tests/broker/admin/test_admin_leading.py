@@ -311,7 +311,9 @@ async def test_a_goal_is_proposed_approved_and_reached() -> None:
         ({"goal": {"kind": "perfect"}}, 400, "perfect"),
         ({"goal": {"kind": "even", "withinPoints": -1}}, 412, "even within -1 points"),
         ({"goal": {"kind": "filled", "broker": "nobody:1"}}, 404, "nobody:1 is not active"),
+        ({"goal": {"kind": "even", "withinPoints": 5, "by": "06:00"}}, 400, "goal: "),
         ({"goal": {"kind": "spare"}, "limits": {"windows": ["noon"]}}, 412, "a window such as"),
+        ({"goal": {"kind": "spare"}, "limits": {"stay": ["acmee"]}}, 412, "acmee is not there"),
         ({"goal": {"kind": "spare"}, "limits": {"moves": "x"}}, 400, "limits.moves"),
         ({"goal": {"kind": "spare"}, "note": "x" * 501}, 412, "at most 500"),
     ],
@@ -326,6 +328,8 @@ async def test_goals_that_cannot_be_are_refused(body: Any, status: int, text: st
         # until the leader knows the load
         answer = await eventually(proposed, lambda answer: answer.status != 409)
         assert (answer.status, text in answer.body["reason"]) == (status, True), answer.body
+        if "by" in body.get("goal", {}):
+            assert "by" in answer.body["reason"]
         for request in (("GET", ""), ("POST", "/approve"), ("POST", "/stop")):
             method, path = request
             assert (await served.ask(method, f"{V1}/goals/1-g9{path}")).status == 404

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ from loadmanager.engine.load.wishes import Pause
 from loadmanager.engine.moves.move import Author, MoveState
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.plan_document import PlanShown, UnloadShown
+from loadmanager.engine.strategies.splitting.merging import MERGE_RULES
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.names import NamespaceName, TopicName
@@ -1004,6 +1005,17 @@ CASES = {
             "loadManagerBundleMergeLoadFraction": "0",
         },
     ),
+    "loadManagerBundleMergeRule": Case(
+        "any_two",
+        merged,
+        False,
+        True,
+        {
+            **MERGES,
+            "loadManagerBundleMergeEnabled": "true",
+            "loadManagerBundleMergeLoadFraction": "0",
+        },
+    ),
     "loadManagerBundleMergeMinimumBundles": Case(
         "1",
         merged,
@@ -1096,6 +1108,15 @@ CASES = {
 }
 
 
+@pytest.fixture
+def any_two() -> Iterator[None]:
+    """A merge rule, as an installed package brings it."""
+    MERGE_RULES["any_two"] = lambda *_: True
+    yield
+    del MERGE_RULES["any_two"]
+
+
+@pytest.mark.usefixtures("any_two")
 @pytest.mark.parametrize("key", settings.KEYS.dynamic_names())
 async def test_every_dynamic_key_acts(key: str) -> None:
     """On a running broker, without a restart."""

@@ -90,3 +90,11 @@ def test_pulsars_own_file() -> None:
     assert loaded.leaf(BrokerSettings).bind_address == "0.0.0.0"
     broker = restricted(loaded.leaf(BrokerSettings), loaded.leaf(AccessSettings))
     assert broker.bind_address == "127.0.0.1"
+
+
+@pytest.mark.parametrize("address", ["fd01::10", "[fd01::10]"])
+def test_a_literal_address_of_ipv6(address: str) -> None:
+    """Stands in brackets in URLs, and so in the broker's name."""
+    _, urls, _ = listening(advertisedAddress=address, **OPEN)
+    assert urls["web_url"].startswith("http://[fd01::10]:")
+    assert urls["service_url"].startswith("pulsar://[fd01::10]:")

@@ -5,6 +5,7 @@ looks at a clock that each advance it.
 from __future__ import annotations
 
 import asyncio
+import inspect
 
 import pytest
 from broker.protocol.driven_broker import Broker, OwnsAll, Wire
@@ -35,6 +36,20 @@ class WorkingClock(DrivenClock):
     def monotonic_ns(self) -> int:
         self.now_ns += LOOK_NS
         return self.now_ns
+
+
+def test_what_is_spawned_is_a_coroutine() -> None:
+    """A task of Python 3.12 and later takes nothing else, of generators that are awaited."""
+
+    async def work() -> None:
+        return None
+
+    turns = Busy().server.serving.turns
+    working = work()
+    stepped = turns.in_turns(working, turns.party(None))
+    assert inspect.iscoroutine(stepped)
+    stepped.close()
+    working.close()
 
 
 class Counting(Wire):

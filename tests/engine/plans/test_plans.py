@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 from clusters.views import a_report, a_view, without_policies
@@ -20,7 +21,7 @@ from loadmanager.engine.plans.goals import (
     Spare,
     check,
 )
-from loadmanager.engine.plans.planner import GoalPlan, plan
+from loadmanager.engine.plans.planner import GoalPlan, plan, planning
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.evening import OVERLOAD
 from loadmanager.kit.errors import BadInputError
@@ -106,6 +107,17 @@ def test_a_broker_is_emptied(seed: int) -> None:
         assert usage <= max(OVERLOAD + 0.01, before[name])
 
 
+def test_bundles_without_load_are_spread() -> None:
+    """They are as good anywhere, so that each broker gets as many; one that has more gets fewer."""
+    idle = {f"t/n/0x{at:08x}_0x{at + 1:08x}": 0.0 for at in range(30)}
+    more = {f"t/m/0x{at:08x}_0x{at + 1:08x}": 0.0 for at in range(6)}
+    loads: Loads = {"b0:8080": idle, "b1:8080": {}, "b2:8080": more, "b3:8080": {}}
+    made = plan(snapshot_of(loads), SETTINGS, Emptied("b0:8080"))
+    assert made.reached
+    counts = Counter(move.destination for move in made.moves)
+    assert counts == {"b1:8080": 12, "b2:8080": 6, "b3:8080": 12}
+
+
 GOALS: list[Goal] = [Even(2), Filled("b00:8080"), Emptied("b01:8080")]
 
 
@@ -138,6 +150,26 @@ def test_what_stays_stays(goal: Goal) -> None:
     moved = {move.bundle for move in kept.moves}
     assert one not in moved
     assert not [bundle for bundle in moved if bundle.startswith("t/n3/")]
+
+
+@pytest.mark.parametrize("goal", [*GOALS, Spare(), Apart(("t/n1", "t/n2"))], ids=str)
+def test_a_plan_is_made_in_pieces(goal: Goal) -> None:
+    """One for each broker and each move at least; an event loop goes on in between. The plan is the
+    same, also when others are made meanwhile.
+    """
+    loads = loads_of(3)
+    whole = plan(snapshot_of(loads), SETTINGS, goal)
+    work, other = (planning(snapshot_of(loads), SETTINGS, goal) for _ in range(2))
+    pieces, made = 0, None
+    while made is None:
+        next(other, None)
+        try:
+            next(work)
+        except StopIteration as done:
+            made = done.value
+        pieces += 1
+    assert pieces > len(loads) + len(whole.moves)
+    assert (made.moves, made.curve, made.ends) == (whole.moves, whole.curve, whole.ends)
 
 
 def test_an_even_cluster_needs_no_plan() -> None:

@@ -1,22 +1,28 @@
-"""A shedder and a placement rule with settings and memory of their own, and a split algorithm."""
+"""A shedder and a placement rule with settings and memory of their own, a split algorithm, a merge
+rule and a load metric.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from loadmanager import Shard
 from loadmanager.engine.bundles.ranges import BundleRange
-from loadmanager.engine.load.reports import BundleData
+from loadmanager.engine.load.reports import BundleData, NamespaceBundleStats
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.selection import sheddable
 from loadmanager.engine.strategies.splitting.algorithms import FlowLimits, HashedTopic
-from loadmanager.engine.strategies.strategy import PlacementRule, Shed, Shedder, Tries
+from loadmanager.engine.strategies.splitting.merging import MergeSettings
+from loadmanager.engine.strategies.splitting.settings import SplitSettings
+from loadmanager.engine.strategies.strategy import PlacementRule, Shed, Shedder
 from loadmanager.kit.conf import conf
 
 LOADMANAGER_CONTRACT = 1
-"""The version of the contract of strategies that this is written for."""
+"""The version of the contract of plug-ins that this is written for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +34,15 @@ class BusiestSettings:
         2,
         "So many cycles in a row a broker must be the busiest",
         minimum=1,
+        maximum=8,
+        dynamic=True,
+    )
+    margin_percent: float = conf(
+        "busiestShedderMarginPercent",
+        20.0,
+        "A broker is too busy with so much more bytes/s than the mean",
+        minimum=5,
+        maximum=100,
         dynamic=True,
     )
 
@@ -42,34 +57,38 @@ class BusiestMemory:
 
 
 def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: BusiestMemory) -> Shed:
-    """Move the largest bundle away from the broker that has been the busiest for long enough."""
-    busiest = min(
-        snapshot.brokers, key=lambda broker: (-snapshot.reports[broker].throughput, broker)
-    )
-    cycles = memory.cycles + 1 if memory.broker == busiest else 1
-    needed = settings.of(BusiestSettings).cycles
-    if cycles < needed:
+    """Move a bundle away from the broker that has been the busiest for long enough: the largest one
+    that does not make another broker the busiest.
+    """
+    own = settings.of(BusiestSettings)
+    loads = {broker: snapshot.reports[broker].throughput for broker in snapshot.brokers}
+    busiest = min(loads, key=lambda broker: (-loads[broker], broker))
+    mean = sum(loads.values()) / len(loads)
+    above = loads[busiest] - mean
+    if above <= mean * own.margin_percent / 100:
+        text = f"{busiest} has {above:.0f} bytes/s more than the mean"
         return Shed(
-            (),
-            (Skip(busiest, "Patience", f"the busiest for {cycles} of {needed} cycles"),),
-            replace(memory, broker=busiest, cycles=cycles),
+            (), (Skip("cluster", "EvenEnough", text),), replace(memory, broker="", cycles=0)
         )
-    largest = list(sheddable(snapshot, busiest, snapshot.by_throughput(busiest)))[:1]
-    unloads = tuple(
-        Unload(
-            bundle,
-            busiest,
-            None,
-            "Busiest",
-            {
-                "cycles": float(cycles),
-                "toPlace": float(len(snapshot.to_place)),
-                "reports": float(memory.reports),
-            },
-        )
-        for bundle, _ in largest
+    cycles = memory.cycles + 1 if memory.broker == busiest else 1
+    waiting = replace(memory, broker=busiest, cycles=cycles)
+    if cycles < own.cycles:
+        text = f"the busiest for {cycles} of {own.cycles} cycles"
+        return Shed((), (Skip(busiest, "Patience", text),), waiting)
+    fitting = (
+        bundle
+        for bundle, load in sheddable(snapshot, busiest, snapshot.by_throughput(busiest))
+        if 0 < load <= above
     )
-    return Shed(unloads, (), BusiestMemory())
+    bundle = next(fitting, None)
+    if bundle is None:
+        return Shed((), (Skip(busiest, "NoBundle", "none is small enough"),), waiting)
+    why = {
+        "cycles": float(cycles),
+        "toPlace": float(len(snapshot.to_place)),
+        "reports": float(memory.reports),
+    }
+    return Shed((Unload(bundle, busiest, None, "Busiest", why),), (), BusiestMemory())
 
 
 def observe(
@@ -108,7 +127,6 @@ SHEDDER = Shedder(
     memory=BusiestMemory,
     settings=BusiestSettings,
     extensible=False,
-    tries=(Tries("busiestShedderCycles", (1, 3), 1, 5, whole=True),),
     fewer_moves="A higher busiestShedderCycles saves such moves.",
 )
 PLACEMENT = PlacementRule(name="FewestBundles", candidates=candidates, memory=int, order=order)
@@ -122,3 +140,19 @@ def hottest_alone(
         return ()
     hottest = max(topics.values(), key=lambda topic: (topic.rate, -topic.hash)).hash
     return [place for place in (hottest, hottest + 1) if span.lower < place < span.upper]
+
+
+def few_clients(
+    left: NamespaceBundleStats,
+    right: NamespaceBundleStats,
+    splits: SplitSettings,
+    merges: MergeSettings,
+) -> bool:
+    """Two neighbours are idle while few clients are connected to both together."""
+    clients = sum(each.producer_count + each.consumer_count for each in (left, right))
+    return clients <= merges.fraction * splits.sessions_max
+
+
+def users(shard: Shard[Any]) -> float:
+    """How many are inside a shard now."""
+    return float(shard.users)

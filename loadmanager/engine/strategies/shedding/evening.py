@@ -249,14 +249,16 @@ class ModelledBrokers:
         rows: list[int] = np.flatnonzero(~self._closed).tolist()
         return rows
 
-    def share(self, bundle: str) -> float:
-        """The usage that a bundle adds to a broker of average size."""
-        bytes_s = self._snapshot.averages.quick_of(bundle)
-        work = np.full((len(self._model.base), 1), bytes_s)
-        work[CPU] *= self._model.costs[cost_class_of(bundle)]
-        by_size = self._per_byte * self.size
-        most: float = float((by_size.mean(axis=1)[:, None] * work[self._counted]).max(initial=0.0))
-        return most
+    def shares(self, bundles: Sequence[str]) -> Array:
+        """The usage that each bundle adds to a broker of average size."""
+        averages = self._snapshot.averages
+        work = np.tile(
+            [averages.quick_of(bundle) for bundle in bundles], (len(self._model.base), 1)
+        )
+        work[CPU] *= self._model.costs[[cost_class_of(bundle) for bundle in bundles]]
+        by_size = (self._per_byte * self.size).mean(axis=1)
+        shares: Array = (by_size[:, None] * work[self._counted]).max(axis=0, initial=0.0)
+        return shares
 
     @property
     def farthest(self) -> float:
@@ -433,6 +435,11 @@ class MoveSearch:
         order = good[np.argsort(prices[good] - gains[good], kind="stable")]
         count = int(np.searchsorted(np.cumsum(brings[order]), room, side="right"))
         return (order[:count], gains[order[:count]], prices[order[:count]]) if count > 1 else alone
+
+    @property
+    def takers(self) -> Sequence[int]:
+        """The brokers that bundles may go to, if the scope says which."""
+        return self._scope.takers or ()
 
     def _offer(self, source: int) -> Movable:
         offer = self._offered(source)

@@ -8,15 +8,30 @@ split again only after its load has at least doubled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.conf import conf
+from loadmanager.kit.errors import ConfigError
 from loadmanager.kit.names import is_system_namespace
 from loadmanager.kit.units import MIB
+
+IDLE = "idle_neighbours"
+MERGE_RULES: dict[str, MergeRule | None] = {IDLE: None}
+"""Name → the function of a third party; None: ours, `idle`."""
+
+
+def register_merge_rule(name: str, rule: MergeRule) -> None:
+    """Make a rule of a third party known. Raises `ConfigError` if another one has the name, or it
+    is no name.
+    """
+    if not name.isidentifier():
+        raise ConfigError(f"{name!r} is no name of a merge rule: letters, digits and _ are")
+    if MERGE_RULES.setdefault(name, rule) is not rule:
+        raise ConfigError(f"there is already another merge rule with the name {name}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +44,13 @@ class MergeSettings:
         "Merge neighbouring bundles that stay idle",
         dynamic=True,
     )
+    rule: str = conf(
+        "loadManagerBundleMergeRule",
+        IDLE,
+        "The rule that says which two neighbours carry so little that one bundle could",
+        choices=MERGE_RULES,
+        dynamic=True,
+    )
     idle_minutes: float = conf(
         "loadManagerBundleMergeIdleMinutes",
         60.0,
@@ -39,8 +61,8 @@ class MergeSettings:
     fraction: float = conf(
         "loadManagerBundleMergeLoadFraction",
         0.1,
-        "Two neighbours are idle while they carry less than this fraction of every limit beyond "
-        "which a bundle is split",
+        "idle_neighbours: two are idle while they carry less than this fraction of every limit "
+        "beyond which a bundle is split",
         minimum=0,
         maximum=0.5,
         dynamic=True,
@@ -52,6 +74,14 @@ class MergeSettings:
         minimum=1,
         dynamic=True,
     )
+
+
+MergeRule = Callable[
+    [NamespaceBundleStats, NamespaceBundleStats, SplitSettings, MergeSettings], bool
+]
+"""The traffic of two neighbours, the lower one first, and the limits → whether both together are
+idle now.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +129,11 @@ def choose(
     `stats`: bundle → its traffic, of bundles that have an owner; `counts`: namespace → its bundles.
     """
     splits, settings = limits
+    rule = MERGE_RULES.get(settings.rule) or idle
     before, since_ms = memory.idle_since_ms, dict[tuple[str, str], int]()
     best: dict[str, tuple[float, str, str]] = {}
     for left, right in neighbours(stats):
-        if not idle(stats[left], stats[right], splits, settings):
+        if not rule(stats[left], stats[right], splits, settings):
             continue
         pair = left, right
         since_ms[pair] = min(before.get(pair, now_ms), now_ms)

@@ -1,4 +1,5 @@
-"""A cluster under noisy but stationary load, in a closed loop with the leader's own cycle.
+"""A cluster of the modular manager under noisy but stationary load, in a closed loop with the
+leader's own cycle.
 
 It begins skewed: one broker has far more than its share. When the strategy has come to rest, the
 noise goes on for twenty cycles; then an empty broker joins, and after it has come to rest again the
@@ -8,15 +9,14 @@ noise goes on for twenty more.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-from clusters.views import without_policies
+from dataclasses import dataclass, field
 
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
 from loadmanager.engine.load.snapshot import ClusterSnapshot
-from loadmanager.engine.strategies import cycle, newcomers, registry
+from loadmanager.engine.strategies import cycle, newcomers
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Skip
 from loadmanager.engine.strategies.settings import StrategySettings
@@ -51,10 +51,12 @@ class Phase:
     """Usage of the most used broker at rest, in percent."""
     still_moves: int = 0
     """Moves in the twenty cycles after that."""
+    moves_of_one: Counter[str] = field(default_factory=Counter)
+    """Bundle → how often it was moved until the rest."""
 
 
 @dataclass(slots=True)
-class Outcome:
+class BothPhases:
     """Both phases under one shedder."""
 
     skewed: Phase
@@ -65,21 +67,17 @@ class Outcome:
     """What the decisions say of brokers that stay nearly empty."""
 
 
-def strategies() -> list[StrategySettings]:
-    """Each shedder with its defaults, and with the placement rule that it needs."""
-    rules = {rule.follows: rule.name for rule in registry.PLACEMENTS.values() if rule.follows}
-    default = StrategySettings().placement
-    return [
-        StrategySettings(shedder=name, placement=rules.get(name, default))
-        for name in sorted(registry.SHEDDERS)
-    ]
-
-
-class Steady:
+class SteadyCluster:
     """The cluster and its leader."""
 
-    def __init__(self, settings: StrategySettings, seed: int, brokers: int = BROKERS) -> None:
-        self._settings, self._rng = settings, random.Random(seed)
+    def __init__(
+        self,
+        settings: StrategySettings,
+        seed: int,
+        brokers: int = BROKERS,
+        skew: float = SKEW,
+    ) -> None:
+        self._settings, self._rng = settings, random.Random(seed)  # noqa: S311 - repeats
         self._view, self.memories = ClusterView(), Memories()
         self._now_ms = 1_700_000_000_000
         self.brokers = [f"b{number}:8080" for number in range(brokers)]
@@ -96,9 +94,9 @@ class Steady:
         self.owner: dict[str, str] = {}
         placed = 0.0
         for number, name in enumerate(names):
-            skewed = placed < SKEW * sum(self._base.values())
+            skewed = placed < skew * sum(self._base.values())
             placed += self._base[name]
-            at = 0 if skewed else 1 + number % (brokers - 1)
+            at = 0 if skewed else number % brokers if skew == 0 else 1 + number % (brokers - 1)
             self.owner[name] = self.brokers[at]
         self.why: tuple[Skip, ...] = ()
 
@@ -109,8 +107,14 @@ class Steady:
             carried[broker] += self._base[bundle]
         return {broker: load / self._capacity for broker, load in carried.items()}
 
-    def cycle(self) -> list[float]:
-        """Every broker reports, and the plan is carried out; the bytes/s of the moved bundles."""
+    @property
+    def gap(self) -> float:
+        """The most used broker above the mean, without noise, in points."""
+        usages = self.usages().values()
+        return 100 * (max(usages) - sum(usages) / len(usages))
+
+    def cycle(self) -> dict[str, float]:
+        """Every broker reports, and the plan is carried out; moved bundles and their bytes/s."""
         self._now_ms += 60_000
         loads = {
             bundle: base * (1 + NOISE * self._rng.uniform(-1, 1))
@@ -126,11 +130,11 @@ class Steady:
         )
         self.why = newcomers.left_out(self._snapshot(), plan)
         for unload in plan.unloads:
-            assert unload.destination is not None
+            assert unload.destination is not None, "a final plan has destinations"
             self.owner[unload.bundle] = unload.destination
             self._view.placed(unload.bundle, unload.destination, self._now_ms)
             self._view.moved(unload.bundle, unload.source, self._now_ms)
-        return [loads[unload.bundle] for unload in plan.unloads]
+        return {unload.bundle: loads[unload.bundle] for unload in plan.unloads}
 
     def leave(self, brokers: Sequence[str]) -> None:
         """Brokers stop; the next lookups have their bundles placed."""
@@ -141,12 +145,19 @@ class Steady:
             (choice,), self.memories = cycle.place(
                 self._snapshot(passing=True), [bundle], self._settings, self.memories, self._rng
             )
-            assert choice.broker is not None
+            assert choice.broker is not None, "there are brokers"
             self.owner[bundle] = choice.broker
             self._view.placed(bundle, choice.broker, self._now_ms)
 
     def _snapshot(self, *, passing: bool = False) -> ClusterSnapshot:
-        return without_policies(self._view, self._settings, self._now_ms, passing=passing)
+        return self._view.snapshot(
+            self._now_ms,
+            self._settings,
+            isolation_policies={},
+            anti_affinity_groups={},
+            failure_domains={},
+            passing=passing,
+        )
 
     def _report(self, broker: str, loads: dict[str, float]) -> LocalBrokerData:
         stats = {
@@ -187,33 +198,32 @@ class Steady:
         for number in range(1, CYCLES_MAX + 1):
             moved = self.cycle()
             phase.moves += len(moved)
-            phase.bytes_s += sum(moved)
+            phase.bytes_s += sum(moved.values())
+            phase.moves_of_one.update(moved.keys())
             quiet = 0 if moved else quiet + 1
             if moved:
                 phase.cycles = number
             if quiet == REST_CYCLES:
                 break
-        usages = self.usages().values()
-        phase.hottest = 100 * max(usages)
-        phase.gap = phase.hottest - 100 * sum(usages) / len(usages)
+        phase.hottest, phase.gap = 100 * max(self.usages().values()), self.gap
         phase.still_moves = sum(len(self.cycle()) for _ in range(STILL_CYCLES))
         return phase
 
 
-def run(settings: StrategySettings, seed: int = 1) -> Outcome:
+def skewed_then_joined(settings: StrategySettings, seed: int = 1) -> BothPhases:
     """Both phases."""
-    steady = Steady(settings, seed)
+    steady = SteadyCluster(settings, seed)
     skewed = steady.come_to_rest()
     steady.brokers.append(NEWCOMER)
     joined = steady.come_to_rest()
     usages = steady.usages()
     share = usages[NEWCOMER] / (sum(usages.values()) / len(usages))
-    return Outcome(skewed, joined, share, steady.why)
+    return BothPhases(skewed, joined, share, steady.why)
 
 
 def resized(settings: StrategySettings, seed: int = 1) -> tuple[Phase, Phase]:
     """From five brokers at rest to ten, and from these to five again."""
-    steady = Steady(settings, seed, brokers=5)
+    steady = SteadyCluster(settings, seed, brokers=5)
     steady.come_to_rest()
     others = [f"c{number}:8080" for number in range(5)]
     steady.brokers += others

@@ -1,0 +1,12 @@
+"""How a client has one broker ask others: names of headers, and a status."""
+
+FOLLOW = "Loadmanager-Follow"
+"""`true`: repeat the request where it would be redirected to."""
+BROKER = "Loadmanager-Broker"
+"""The id of the broker that shall answer, and in an answer that of the one that did."""
+WITHIN = "Loadmanager-Within"
+"""How many seconds that broker has."""
+MISDIRECTED = 421
+"""What is not passed on, because the request came over TLS and would go on without. Whoever asks
+may ask directly.
+"""

@@ -1,0 +1,56 @@
+"""The kernel ends a service at a signal until there is something to end in order.
+
+This module is loaded before all others: it imports nothing that takes long.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import queue
+import signal
+import threading
+from collections.abc import Callable
+
+SERVICES = ("standalone", "broker", "fleet")
+"""The commands that run until a signal comes."""
+NUMBERS = (signal.SIGTERM, signal.SIGINT)
+
+_first: list[threading.Thread] = []
+"""The thread of `end_at_once`."""
+_next: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+"""What that thread does next."""
+
+
+def end_at_once() -> None:
+    """Have the kernel end this process at a signal, as long as there is nothing to end in order.
+
+    To be called before threads begin, which inherit that they take no signals: one thread alone
+    takes them, now and later.
+    """
+    for number in NUMBERS:
+        signal.signal(number, signal.SIG_DFL)
+    if os.getpid() == 1:  # the first one of a container: the kernel ends it only by a handler
+        libc = ctypes.CDLL(None)
+        libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
+        libc.signal.restype = ctypes.c_void_p
+        for number in NUMBERS:
+            libc.signal(number, ctypes.cast(libc["_exit"], ctypes.c_void_p))
+    signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
+    _first.append(threading.Thread(target=_take_first, name="signals", daemon=True))
+    _first[0].start()
+
+
+def first_thread(watch: Callable[[], None]) -> threading.Thread | None:
+    """The thread of `end_at_once`, which runs `watch` from now on; None if there is none."""
+    if not _first:
+        return None
+    _next.put(watch)
+    return _first.pop()
+
+
+def _take_first() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
+    watch = _next.get()
+    signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
+    watch()

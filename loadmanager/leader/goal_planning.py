@@ -1,0 +1,198 @@
+"""Plans moves towards goals from what the leader knows now, and checks what a goal names."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import difflib
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.load.usage_model import Learned
+from loadmanager.engine.plans import planner, published
+from loadmanager.engine.plans.goals import Apart, Emptied, Goal, PlanLimits
+from loadmanager.engine.plans.order import Progress
+from loadmanager.engine.plans.planner import GoalPlan
+from loadmanager.engine.strategies.plan import Unload
+from loadmanager.engine.strategies.shedding import balanced
+from loadmanager.kit.errors import BadInputError, LoadManagerError, NotFoundError
+from loadmanager.kit.names import NamespaceName
+from loadmanager.kit.reason import Reason
+from loadmanager.kit.tasks import in_pieces
+from loadmanager.leader.load_manager import LoadManager
+from loadmanager.leader.moves import Moves
+
+PAUSE_S = 1.0
+"""The pause of a client that is assumed where none was measured."""
+NAMED_MAX = 8
+"""Names that are there, in the text that refuses another one."""
+COMPARED_MAX = 1_000
+
+
+async def nothing_to_read() -> None:
+    """Reports come by themselves."""
+
+
+@dataclass(slots=True, kw_only=True)
+class GoalPlanning:
+    """Makes the plans of a term, one at a time."""
+
+    load_manager: LoadManager
+    moves: Moves
+    refresh: Callable[[], Awaitable[object]] = nothing_to_read
+    """Reads what brokers publish, where it is not fed as it comes."""
+    _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def plan(
+        self,
+        goal: Goal,
+        limits: PlanLimits,
+        leaving: Mapping[str, str] | None = None,
+        *,
+        at_once: bool = False,
+    ) -> GoalPlan:
+        """The plan from the figures of now; the event loop goes on while it is made. `at_once`: it
+        does not wait until another plan is made.
+
+        Raises `NotFoundError` for a broker that does not report.
+        """
+        async with contextlib.nullcontext() if at_once else self._one_at_a_time:
+            settings = self.load_manager.strategies.value
+            await self.refresh()
+            snapshot = self.snapshot(goal)
+            if snapshot.extensible:
+                owners = self.moves.cluster.view.owners
+                snapshot = await in_pieces(published.as_reported(snapshot, dict(owners)))
+            remembered: Learned = self.load_manager.memories.of(balanced.SHEDDER).model
+            usage = self.load_manager.usage
+            before = usage.learned
+            learned = remembered if remembered.brokers else before
+            pieces = planner.planning(
+                snapshot, settings, goal, limits, learned=learned, leaving=leaving
+            )
+            try:
+                made = await in_pieces(pieces)
+            except KeyError as error:
+                raise NotFoundError(
+                    f"Broker {error.args[0]} is not active: the brokers are "
+                    f"{', '.join(sorted(snapshot.reports))}"
+                ) from None
+            if not remembered.brokers and usage.learned is before:
+                usage.learned = made.learned
+            return made
+
+    def snapshot(self, goal: Goal) -> ClusterSnapshot:
+        """The cluster now. What must leave a broker leaves it also if it came a moment ago."""
+        snapshot = self.load_manager.snapshot(self.load_manager.strategies.value)
+        if snapshot.extensible:
+            snapshot = snapshot.having(owners=dict(self.moves.cluster.view.owners))
+        if isinstance(goal, Emptied | Apart):
+            return snapshot.having(recently_unloaded_ms={})
+        return snapshot
+
+    def within(self, limits: PlanLimits, progress: Progress) -> PlanLimits:
+        """What is left of the limits; seconds of pause become clients, by the mean pause here."""
+        pause_s = self.pause_s()
+        clients = [
+            each
+            for each in (
+                _left(limits.clients, progress.clients),
+                _left(limits.client_seconds, progress.client_seconds, pause_s),
+            )
+            if each is not None
+        ]
+        return replace(
+            limits,
+            moves=max(0, limits.moves - progress.moved),
+            traffic=_left(limits.traffic, progress.traffic),
+            clients=min(clients, default=None),
+        )
+
+    def pause_s(self) -> float:
+        """The mean pause of the last moves, in seconds; `PAUSE_S` if none was measured."""
+        pauses = [
+            move.outcome.pause_ms / 1000
+            for move in self.moves.queue.ended
+            if move.outcome is not None and move.outcome.pause_ms is not None
+        ]
+        return sum(pauses) / len(pauses) if pauses else PAUSE_S
+
+    def cost_of(self, move: Unload) -> tuple[float, float]:
+        """The bytes/s and the clients of a bundle, by its broker's last report."""
+        view = self.moves.cluster.view
+        report, top = view.reports.get(move.source), view.top_bundles.get(move.source)
+        stats = None if report is None else report.last_stats.get(move.bundle)
+        for bundle in top.top_bundles_load_data if top else ():
+            stats = bundle.stats if bundle.bundle_name == move.bundle else stats
+        if stats is None:
+            return 0.0, 0.0
+        clients = stats.producer_count + stats.consumer_count
+        return stats.msg_throughput_in + stats.msg_throughput_out, clients
+
+    async def not_reported(self, goal: Goal) -> Reason | None:
+        """Why a broker that has no bundles by its report is not empty: the report is too old."""
+        address = (
+            self.moves.cluster.brokers.address(goal.broker) if isinstance(goal, Emptied) else None
+        )
+        if address is None:
+            return None
+        try:
+            left = len(await self.moves.orders.mover.served_bundles(address))
+        except LoadManagerError as error:
+            return Reason("NotReported", str(error))
+        text = f"{address.broker_id} serves {left} bundles that its last report does not have"
+        return Reason("NotReported", text) if left else None
+
+    async def check_names(self, goal: Goal, limits: PlanLimits) -> None:
+        """Raise `BadInputError` for a name of which nothing is there: a slip of the pen would leave
+        what was meant without protection. A namespace without a served bundle counts if it exists.
+        """
+        names = [*limits.stay, *(goal.names if isinstance(goal, Apart) else ())]
+        if not names:
+            return
+        bundles = await in_pieces(self._served())
+        namespaces = {bundle.rpartition("/")[0] for bundle in bundles}
+        tenants = {namespace.partition("/")[0] for namespace in namespaces}
+        for name in dict.fromkeys(names):
+            served = name in bundles or name in namespaces or name in tenants
+            if not served and not await self._exists(name):
+                kinds = (("tenants", tenants), ("namespaces", namespaces), ("bundles", bundles))
+                kind, there = kinds[min(name.count("/"), 2)]
+                raise BadInputError(f"{name[:200]} is not there: {_some(kind, name, there)}")
+
+    def _served(self) -> Generator[None, None, set[str]]:
+        """The bundles that brokers serve, or that are on their way there."""
+        view = self.moves.cluster.view
+        bundles = {*view.coming(), *view.owners}
+        for report in list(view.reports.values()):
+            bundles.update(report.bundles, report.last_stats)
+            yield
+        return bundles
+
+    async def _exists(self, name: str) -> bool:
+        if name.count("/") != 1:
+            return False
+        try:
+            return await self.moves.cluster.bundle_count(NamespaceName.parse(name)) > 0
+        except LoadManagerError:
+            return False
+
+
+def _some(kind: str, name: str, there: Collection[str]) -> str:
+    """What is there, what looks most like the name first."""
+    if not there:
+        return f"no {kind} are served now"
+    parent = name.rpartition("/")[0]
+    beside = [each for each in there if parent and each.startswith(f"{parent}/")]
+    listed = sorted(beside or there)
+    like = difflib.get_close_matches(name, listed[:COMPARED_MAX], NAMED_MAX)
+    first = [*like, *(each for each in listed if each not in like)][:NAMED_MAX]
+    more = len(there) - len(first)
+    return f"the {kind} are {', '.join(first)}" + (f" and {more} more" if more else "")
+
+
+def _left(limit: float | None, spent: float, unit: float = 1.0) -> float | None:
+    return None if limit is None else max(0.0, limit - spent) / max(unit, 1e-3)

@@ -1,0 +1,347 @@
+"""Carries out the orders to reach goals: a few moves, what came of them, fresh figures, the next
+moves.
+
+The moves of an order are stored before they are queued, with what each costs. When they have ended,
+what really moved counts, against the limits and in the judgement at the end. A leader that takes an
+order over does not know what became of the moves that the last one had ordered: it reads where
+their bundles are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from loadmanager.engine.moves.move import NOT_OWNED, NOT_SENT, Author, Move, MoveState
+from loadmanager.engine.moves.queue import BY_OPERATOR
+from loadmanager.engine.plans.goals import MOVES_MAX, Emptied
+from loadmanager.engine.plans.order import GoalOrder, OrderedMove, Progress
+from loadmanager.engine.plans.planner import LIMITS, GoalPlan
+from loadmanager.engine.strategies import cycle
+from loadmanager.engine.strategies.plan import Plan, Unload
+from loadmanager.kit.errors import ConflictError, LoadManagerError, NotFoundError
+from loadmanager.kit.logger import get_logger
+from loadmanager.kit.reason import Reason
+from loadmanager.kit.tasks import for_each
+from loadmanager.leader.goal_planning import GoalPlanning
+
+AT_ONCE, LOOKS, AT_ONCE_MAX = 5, 20, 100
+"""Moves between two looks: so many, or this part of the plan if that is more, but not above that.
+"""
+FRESH_MAX_S = 30.0
+"""The next moves wait so long at most for reports that are newer than the last ones."""
+FAILURES_MAX = 10
+"""An order ends after so many moves in a row that failed."""
+TIMES_PROMISED = 2
+"""An order without a limit of moves makes so many times those that were promised, and `AT_ONCE` at
+least: figures that are never still would keep it moving for ever.
+"""
+LATE_MS = 10_000
+"""A bundle that a dead leader had ordered to move, and that is still at its broker after this time,
+does not move any more: that broker has refused the old leader's orders since.
+"""
+READ_AT_ONCE = 8
+
+log = get_logger("goals")
+
+
+@dataclass(slots=True)
+class OrderWork:
+    """What this leader knows of an order that it carries out."""
+
+    batch: list[Move] | None = None
+    """The moves that this leader ordered last; None: what came of them is counted."""
+    since_ms: int | None = None
+    """When it first looked for the moves of an earlier leader."""
+    ended_ms: int = 0
+    """When the last batch ended."""
+    touched: set[str] = field(default_factory=set)
+    """The brokers of the last batch."""
+    left: dict[str, str] = field(default_factory=dict)
+    """Bundle → the broker that it left in the last batch."""
+    failures: list[str] = field(default_factory=list)
+    """Why moves failed since one arrived."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Bundle → why it is not moved any more for this order."""
+
+    def take(self, batch: list[Move]) -> None:
+        """The batch has ended. Bundles whose moves could not begin (they waited too long, their
+        hours were over, the destination was cordoned) may be moved later.
+        """
+        for move in batch:
+            text = move.outcome.text if move.outcome else move.state.value
+            if move.state is MoveState.DONE:
+                self.failures = []
+            elif move.state is MoveState.FAILED:
+                self.failures.append(text)
+            if move.state is not MoveState.DONE and (move.started_at or text == BY_OPERATOR):
+                self.refused[move.bundle] = text
+        self.touched = {name for move in batch for name in (move.source, move.destination) if name}
+        self.left = {move.bundle: move.source for move in batch}
+        self.ended_ms = max((move.ended_at or 0 for move in batch), default=0)
+        self.batch = None
+
+
+@dataclass(slots=True, kw_only=True)
+class GoalWork:
+    """The work of one term."""
+
+    planning: GoalPlanning
+    store: Callable[[GoalOrder], Awaitable[None]]
+    works: dict[str, OrderWork] = field(default_factory=dict)
+    waits: dict[str, Reason] = field(default_factory=dict)
+    """Order → why it does nothing now."""
+
+    def work_of(self, order_id: str) -> OrderWork:
+        """Begin to work at an order, or go on."""
+        return self.works.setdefault(order_id, OrderWork())
+
+    def withdraw(self, order: GoalOrder, why: str) -> None:
+        """Cancel the moves of an order that wait."""
+        for move in self.work_of(order.id).batch or ():
+            if move.state is MoveState.QUEUED:
+                with contextlib.suppress(ConflictError):  # it begins at this moment
+                    self.planning.moves.cancel(move.id, why)
+
+    # What came of it
+
+    async def settled(self, order: GoalOrder) -> GoalOrder | None:
+        """The order with what came of its last moves; None while that is not known."""
+        if not order.under_way:
+            return order
+        work = self.work_of(order.id)
+        if work.batch is None:
+            return await self._look_for_moves(order, work)
+        if any(not move.ended for move in work.batch):
+            return None
+        batch = {move.bundle: move for move in work.batch}
+        progress = order.progress
+        for ordered in order.under_way:
+            move = batch.get(ordered.bundle)
+            if move is None:  # the queue did not take it
+                progress = replace(progress, ordered=progress.ordered - 1)
+                continue
+            done = move.state is MoveState.DONE
+            progress = _ended(progress, arrived=done)
+            if _has_moved(move):
+                progress = progress.and_moved(ordered, _client_seconds(ordered, move))
+        order = replace(order, progress=progress, under_way=())
+        await self.store(order)
+        work.take(list(batch.values()))
+        return order
+
+    async def _look_for_moves(self, order: GoalOrder, work: OrderWork) -> GoalOrder | None:
+        """Where the bundles are whose moves an earlier leader ordered."""
+        moves, now_ms = self.planning.moves, self.planning.moves.term.clock.now_ms()
+        if work.since_ms is None:
+            work.since_ms = now_ms
+
+        async def owner(move: OrderedMove) -> str | None:
+            return await moves.orders.owner(move.bundle)
+
+        try:
+            owners = await for_each(order.under_way, owner, READ_AT_ONCE, "owners")
+        except LoadManagerError as error:
+            self.waits[order.id] = Reason("OwnersUnknown", str(error))
+            return None
+        where = list(zip(order.under_way, owners, strict=True))
+        late = any(owner == move.source for move, owner in where) and not order.drain
+        if late and now_ms - work.since_ms < LATE_MS:
+            text = "moves of the leader before may still be made"
+            self.waits[order.id] = Reason("EarlierLeader", text)
+            return None
+        progress = order.progress
+        for move, at in where:
+            if at == move.source and order.drain:  # it is ordered again at once
+                progress = replace(progress, ordered=progress.ordered - 1)
+                continue
+            progress = _ended(progress, arrived=at == move.destination)
+            if at != move.source:
+                progress = progress.and_moved(move, move.client_seconds)
+        order = replace(order, progress=progress, under_way=())
+        await self.store(order)
+        self.waits.pop(order.id, None)
+        work.since_ms, work.ended_ms = None, now_ms
+        work.touched = {name for move, _ in where for name in (move.source, move.destination)}
+        work.left = {move.bundle: move.source for move, at in where if at != move.source}
+        log.info("moves of the leader before are counted", goal=order.id, moves=len(where))
+        return order
+
+    # The next moves
+
+    async def go_on(self, order: GoalOrder) -> None:
+        """Order the next moves, or end the order."""
+        work = self.work_of(order.id)
+        if len(work.failures) >= FAILURES_MAX:
+            text = f"{len(work.failures)} in a row: {work.failures[-1]}"
+            await self.end(order, Reason("MovesFail", text))
+        elif self._is_fresh(work):
+            await self._order_next(order, work)
+
+    def _is_fresh(self, work: OrderWork) -> bool:
+        """Whether the brokers of the last moves have reported since."""
+        now_ms = self.planning.moves.term.clock.now_ms()
+        if (now_ms - work.ended_ms) / 1000 >= FRESH_MAX_S:
+            return True
+        view, reports = (
+            self.planning.moves.cluster.view,
+            self.planning.moves.cluster.brokers.reports,
+        )
+        updated_ms = {name: load.updated_at for name, load in view.load_data.items()} or {
+            name: reports[name].last_update for name in work.touched & reports.keys()
+        }
+        return all(updated_ms[name] >= work.ended_ms for name in work.touched & updated_ms.keys())
+
+    async def _order_next(self, order: GoalOrder, work: OrderWork) -> None:
+        left = self.planning.within(order.limits, order.progress)
+        beyond = _beyond_promise(order)
+        some = min(max(AT_ONCE, math.ceil(order.promise.moves / LOOKS)), AT_ONCE_MAX, beyond)
+        within = replace(
+            left, moves=min(left.moves, some), stay=(*order.limits.stay, *work.refused)
+        )
+        try:
+            made = await self.planning.plan(order.goal, within, work.left)
+        except NotFoundError as error:
+            await self.end(order, Reason("BrokerIsGone", str(error)))
+            return
+        spread, farthest = made.curve[0].spread, made.curve[0].farthest
+        progress = replace(order.progress, spread=round(spread, 4), farthest=round(farthest, 4))
+        order = replace(order, progress=progress)
+        if made.moves:
+            await self._queue(order, work, made)
+        elif made.reached and (why := await self.planning.not_reported(order.goal)):
+            self.waits[order.id] = why
+        else:
+            await self.end(order, self._why_ended(order, work, made, beyond))
+
+    def _why_ended(self, order: GoalOrder, work: OrderWork, made: GoalPlan, beyond: int) -> Reason:
+        if made.ends == LIMITS and beyond <= 0:
+            text = (
+                f"{order.promise.moves} moves were promised, and the goal is not reached after "
+                f"{order.progress.moved}: the load changes, or is known no better; propose it again"
+            )
+            return Reason("BeyondPromise", text)
+        refused = next(iter(work.refused.values()), None)
+        if refused is None or made.reached:
+            return made.ends
+        text = f"{made.ends.text}; {len(work.refused)} stay: {refused}"
+        return replace(made.ends, text=text)
+
+    async def _queue(self, order: GoalOrder, work: OrderWork, made: GoalPlan) -> None:
+        planning = self.planning
+        named = [replace(move, why={**move.why, "goal": order.id}) for move in made.moves]
+        settings = planning.load_manager.strategies.value
+        moves, skips = cycle.admitted(planning.snapshot(order.goal), settings, named)
+        if skips:
+            work.refused.update((skip.what, skip.reason) for skip in skips)
+            planning.load_manager.record_plan(Plan("Goal", skipped=skips))
+        if not moves:
+            return  # without these bundles, the next plan is another one
+        waiting, queue_max = planning.moves.queue.waiting, planning.moves.settings.value.queue_max
+        moves = moves[: max(0, queue_max - waiting)]
+        if not moves:
+            text = f"{waiting} moves wait; loadManagerMovesQueueMax allows {queue_max}"
+            self.waits[order.id] = Reason("QueueFull", text)
+            return
+        await self.order_moves(order, moves, Author.GOAL, made)
+        log.info("moves towards a goal", goal=order.id, moves=len(moves))
+
+    async def order_moves(
+        self, order: GoalOrder, moves: Sequence[Unload], author: Author, made: GoalPlan | None
+    ) -> list[Move]:
+        """Store the moves, with what each costs, and queue them; returns those for which the queue
+        had room. Storing comes first: limits hold in any case, also if this leader dies now.
+        """
+        ordered = replace(order.progress, ordered=order.progress.ordered + len(moves))
+        under_way = self._with_costs(moves, made)
+        await self.store(replace(order, progress=ordered, under_way=under_way))
+        batch = self.work_of(order.id).batch = self.planning.moves.decide(moves, author)
+        return batch
+
+    def _with_costs(
+        self, moves: Sequence[Unload], made: GoalPlan | None
+    ) -> tuple[OrderedMove, ...]:
+        """The moves with what each costs: by the plan, or else by its broker's report."""
+        curve = () if made is None else made.curve
+        costs = {
+            move.bundle: (after.traffic - before.traffic, after.clients - before.clients)
+            for move, before, after in zip(
+                () if made is None else made.moves, curve, curve[1:], strict=False
+            )
+        }
+        pause_s, with_costs = self.planning.pause_s(), []
+        for move in moves:
+            traffic, clients = costs.get(move.bundle) or self.planning.cost_of(move)
+            seconds = round(clients * pause_s, 3)
+            with_costs.append(
+                OrderedMove(
+                    move.bundle,
+                    move.source,
+                    move.destination or "",
+                    round(traffic),
+                    round(clients, 3),
+                    seconds,
+                )
+            )
+        return tuple(with_costs)
+
+    async def end(self, order: GoalOrder, why: Reason) -> None:
+        """An order has ended; moves under way are counted when they have, too."""
+        now_ms = self.planning.moves.term.clock.now_ms()
+        await self.store(replace(order, state="ended", ended_ms=now_ms, ended=why))
+        self.forget(order)
+        progress = order.progress
+        log.info(
+            "goal ended",
+            goal=order.id,
+            why=str(why),
+            promised_moves=order.promise.moves,
+            moves=progress.arrived,
+            failed=progress.failed,
+            promised_farthest=order.promise.curve[-1].farthest,
+            farthest=progress.farthest,
+        )
+
+    def forget(self, order: GoalOrder) -> None:
+        """Nothing more is done for an order, unless moves are under way."""
+        self.waits.pop(order.id, None)
+        if not order.under_way:
+            self.works.pop(order.id, None)
+
+
+def _beyond_promise(order: GoalOrder) -> int:
+    """How many moves an order may still make: more than that, nobody has approved."""
+    said = order.limits.moves < MOVES_MAX or not order.promise.reached
+    if said or isinstance(order.goal, Emptied):
+        return MOVES_MAX  # the limits hold; and of an emptied broker, each bundle leaves once
+    return max(AT_ONCE, TIMES_PROMISED * order.promise.moves) - order.progress.moved
+
+
+def _ended(progress: Progress, *, arrived: bool) -> Progress:
+    if arrived:
+        return replace(progress, arrived=progress.arrived + 1)
+    return replace(progress, failed=progress.failed + 1)
+
+
+def _has_moved(move: Move) -> bool:
+    """Whether the bundle has left its broker, so that its clients were paused. What is not known
+    counts.
+    """
+    outcome = move.outcome
+    if move.state is MoveState.DONE or outcome is None:
+        return True
+    if move.started_at is None or outcome.code in (NOT_SENT, NOT_OWNED):
+        return False
+    return outcome.owner != move.source or outcome.pause_ms is not None
+
+
+def _client_seconds(ordered: OrderedMove, move: Move) -> float:
+    """The pauses of a bundle's clients: measured, or else expected."""
+    outcome = move.outcome
+    if outcome is None or outcome.pause_ms is None or outcome.clients_closed is None:
+        return ordered.client_seconds
+    return outcome.clients_closed * outcome.pause_ms / 1000

@@ -1,0 +1,121 @@
+"""One broker answers for all: whoever reaches only that one sees and orders everything."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from broker.admin.serving import ORDERS, Served, serving
+from kit.security.certificates import Authority
+from kit.security.tokens import ADMIN, VALUES, token, verifier
+from structlog.testing import capture_logs
+
+from loadmanager.cli import main
+from loadmanager.cli.admin.client import AdminClient, TlsFiles
+from loadmanager.kit.http.passing_on import BROKER, FOLLOW, MISDIRECTED, WITHIN
+
+FIRST = f"{ORDERS}/0x00000000_0x40000000"
+REPORT = "/loadmanager/v1/load-report"
+UNLOAD = f"/admin/v2/namespaces/{FIRST}/unload"
+
+
+async def test_a_request_for_a_broker_that_is_named() -> None:
+    """That one answers, with its name; one that is not there is said; its redirect is followed."""
+    async with serving(2) as served:
+        other = served.broker_id(1)
+        headers = {BROKER: other, WITHIN: "5"}
+        for name, at in ((other, 0), (other, 1), (served.broker_id(0), 1)):
+            answer = await served.ask("GET", REPORT, at=at, headers={BROKER: name})
+            assert (answer.status, answer.headers[BROKER]) == (200, name)
+            assert answer.body["webServiceUrl"] == f"http://{name}"
+        await served.own(FIRST)
+        assert (await served.ask("PUT", UNLOAD, headers=headers)).status == 307
+        answer = await served.ask("PUT", UNLOAD, headers={**headers, FOLLOW: "true"})
+        assert answer.status == 204
+        assert FIRST not in served.owners()
+        nobody = await served.ask("GET", REPORT, headers={BROKER: "nobody:1"})
+        assert (nobody.status, nobody.reason) == (502, "nobody:1 is not active")
+        for within in ("nonsense", "nan", "-1", "1e9"):
+            headers[WITHIN] = within
+            assert (await served.ask("GET", REPORT, headers=headers)).status == 200
+        await served.servers[1].stop()
+        gone = await served.ask("GET", REPORT, headers=headers)
+        assert (gone.status, gone.headers[BROKER]) == (502, other)
+        assert gone.reason.startswith(f"{other} cannot be reached: ")
+
+
+async def test_who_may_not_ask_here_is_not_passed_on() -> None:
+    """The rights are looked at first, by the broker that is asked; then by the other one."""
+    async with serving(2, values=VALUES, verifier=verifier(), token=token(ADMIN)) as served:
+        headers = {BROKER: served.broker_id(1)}
+        assert (await served.ask("GET", REPORT, headers=headers)).status == 200
+        for credentials, status in (("", 401), (f"Bearer {token('stranger')}", 403)):
+            refused = await served.ask(
+                "GET", REPORT, headers={**headers, "Authorization": credentials}
+            )
+            assert (refused.status, BROKER in refused.headers) == (status, False)
+
+
+async def test_clients_of_a_listener_are_redirected_within_it() -> None:
+    """To the name that they can resolve; the broker itself knows who that is."""
+    async with serving(2, listener="outside") as served:
+        await served.own(FIRST)
+        answer = await served.ask("PUT", UNLOAD, at=1)
+        assert answer.headers["Location"].startswith(f"http://out-0.example.com{UNLOAD}")
+        assert (await served.ask("PUT", UNLOAD, at=1, headers={FOLLOW: "true"})).status == 204
+        assert FIRST not in served.owners()
+
+
+async def test_a_command_asks_one_broker(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also for the load report of another one, and for what only the leader does; who knows no
+    such broker is asked directly.
+    """
+    async with serving(2, listener="outside") as served:
+        await served.own(FIRST, at=1)
+        admin = AdminClient(served.url(0), timeout_s=5)
+        at = await asyncio.to_thread(admin.at, served.broker_id(1))
+        assert at.url == served.url(0)
+        words = ("bundles", "unload", FIRST, "--to", served.broker_id(0))
+        assert await _admin(served, *words) == 0
+        assert served.owners()[FIRST] == served.broker_id(0)
+        assert await _admin(served, "moves", "list", at=1) == 0  # the leader is another one
+        capsys.readouterr()
+
+
+async def test_what_came_over_tls_does_not_go_on_without(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where brokers ask each other without TLS; a command asks the others itself then, over TLS."""
+    authority = Authority(tmp_path)
+    tls = (authority.server(authority.issue("broker")), authority.client())
+    rights = {"values": VALUES, "verifier": verifier(), "token": token(ADMIN)}
+    async with serving(2, tls=tls, plain_inside=True, **rights) as served:  # type: ignore[arg-type]
+        await served.own(FIRST, at=0)
+        for headers in ({BROKER: served.broker_id(1)}, {FOLLOW: "true"}):
+            path = "/loadmanager/v1/heat" if FOLLOW in headers else REPORT
+            answer = await served.ask("GET", path, at=int(FOLLOW in headers), headers=headers)
+            assert (answer.status, BROKER in answer.headers) == (MISDIRECTED, False)
+            assert "brokerClientTlsEnabled" in answer.reason
+        files = TlsFiles(trust=str(authority.trust))
+        admin = AdminClient(served.url(0), timeout_s=5, token=token(ADMIN), tls=files)
+        at = await asyncio.to_thread(admin.at, served.broker_id(1))
+        assert at.url == served.url(1)
+        words = ("--tls-trust-certs", str(authority.trust), "--token", token(ADMIN))
+        assert await _admin(served, "moves", "list", *words, at=1) == 0
+        capsys.readouterr()
+
+
+async def test_the_servers_of_the_metadata_store() -> None:
+    """As the broker reaches them: here nobody listens."""
+    async with serving(1, values={"metadataStoreUrl": "zk:127.0.0.1:1/x"}) as served:
+        (server,) = await served.get("/loadmanager/v1/ensemble")
+        assert server["address"] == "127.0.0.1:1"
+        assert "refused" in server["failure"]
+
+
+async def _admin(served: Served, *words: str, at: int = 0) -> int:
+    with capture_logs():
+        return await asyncio.to_thread(
+            main, ["admin", *words, "--url", served.url(at), "--timeout", "5"]
+        )

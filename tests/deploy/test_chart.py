@@ -1,0 +1,154 @@
+"""The Helm chart: rendered by helm where there is one, valid by Kubernetes' schemas, and true."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import command_lines
+import kubernetes_validate
+import pytest
+import yaml
+
+from loadmanager import __version__
+from loadmanager.broker import settings
+from loadmanager.cli.bootstrap import SETTINGS, ZOOKEEPER
+from loadmanager.member.settings import BrokerSettings
+
+CHART = Path(__file__).parents[2] / "deploy" / "chart"
+HELPERS = (CHART / "templates" / "_helpers.tpl").read_text()
+KUBERNETES = "1.31"
+SECRETS = "/run/secrets/loadmanager"
+HELM = shutil.which("helm")
+EVERYTHING = {
+    "secure.secret": "s",
+    "outside.enabled": "true",
+    "zookeeper.address": "zk-0:2281/x",
+    "zookeeper.tls": "true",
+    "monitoring.enabled": "true",
+    "monitoring.labels.release": "prometheus",
+    "nicSpeedGbps": "10",
+    "storage.enabled": "false",
+    "config.backlogQuotaDefaultLimitGB": "10",
+    "priorityClassName": "high",
+    "networkPolicy.clientNamespaces": "{apps}",
+    "podAnnotations.x": "y",
+}
+
+needs_helm = pytest.mark.skipif(HELM is None, reason="helm is not installed")
+
+
+def _helm(values: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    given = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+    command = [HELM or "helm", "template", "lm", CHART, "--namespace", "prod", *given]
+    return subprocess.run(
+        [*command, "--kube-version", f"{KUBERNETES}.0"], capture_output=True, text=True, check=False
+    )
+
+
+def _rendered(values: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """Kind and name → document, each valid."""
+    done = _helm(values)
+    assert done.returncode == 0, done.stderr
+    documents = [each for each in yaml.safe_load_all(done.stdout) if each]
+    for document in documents:
+        if "monitoring.coreos.com" not in document["apiVersion"]:
+            kubernetes_validate.validate(document, KUBERNETES, strict=True)
+    return {f"{each['kind']} {each['metadata']['name']}": each for each in documents}
+
+
+def _given(container: dict[str, Any], ordinal: str = "1") -> dict[str, str]:
+    """The keys that the command of a broker sets, as in its pod."""
+    texts = {"BROKER_HOST": "lm-1.lm.prod.svc.cluster.local", "ORDINAL": ordinal}
+    words = [re.sub(r"\$\((\w+)\)", lambda it: texts[it[1]], word) for word in container["args"]]
+    given = command_lines.check(words)["overrides"]
+    assert isinstance(given, dict)
+    return given
+
+
+def test_its_version_is_that_of_the_package() -> None:
+    """So is the image's."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
+
+
+def test_it_secures_as_the_command_does() -> None:
+    """The same settings, where the secret is mounted."""
+    for line in (SETTINGS + ZOOKEEPER).format(at=SECRETS).splitlines():
+        assert line[0] == "#" or f"\n{line}\n" in HELPERS, line
+
+
+@needs_helm
+def test_a_release_for_trials(tmp_path: Path) -> None:
+    """Brokers accept their file and command; ZooKeeper is there, and the claim outlives it."""
+    found = _rendered({})
+    file = tmp_path / "broker.conf"
+    file.write_text(found["ConfigMap lm"]["data"]["broker.conf"])
+    pod = found["StatefulSet lm"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    loaded, problems = settings.examine(file, _given(container))
+    assert ([problem.text for problem in problems], loaded.unknown) == ([], ())
+    assert loaded.given["metadataStoreUrl"] == "zk:lm-zookeeper:2181/loadmanager"
+    assert "StatefulSet lm-zookeeper" in found
+    claim = found["PersistentVolumeClaim lm"]
+    assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    (words,) = command_lines.simple_commands(
+        container["lifecycle"]["preStop"]["exec"]["command"][2]
+    )
+    options = command_lines.check(words[1:])
+    within = options["within"]
+    assert isinstance(within, float)
+    stop_s = loaded.leaf(BrokerSettings).shutdown_timeout_ms / 1000
+    assert pod["terminationGracePeriodSeconds"] > within + stop_s
+    (job,) = found["Job lm-initialize"]["spec"]["template"]["spec"]["containers"]
+    command_lines.check(job["args"])
+    assert pod["automountServiceAccountToken"] is False
+
+
+@needs_helm
+def test_a_release_with_everything(tmp_path: Path) -> None:
+    """TLS and tokens, also of the drain and of Prometheus; an address for each broker; no ZooKeeper
+    and no volume.
+    """
+    found = _rendered(EVERYTHING)
+    names = " ".join(found)
+    assert "zookeeper" not in names
+    assert "PersistentVolumeClaim" not in names
+    conf = found["ConfigMap lm"]["data"]["broker.conf"]
+    (container,) = found["StatefulSet lm"]["spec"]["template"]["spec"]["containers"]
+    given = _given(container)
+    assert "outside:https://broker-1.example.org:8081" in given["advertisedListeners"]
+    assert f"file://{SECRETS}/broker.token" in str(container["env"])
+    assert container["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
+    (words,) = command_lines.simple_commands(
+        container["lifecycle"]["preStop"]["exec"]["command"][2]
+    )
+    assert words[words.index("--tls-trust-certs") + 1] == f"{SECRETS}/ca.pem"
+    command_lines.check(words[1:])
+    file = tmp_path / "broker.conf"
+    file.write_text(conf)
+    loaded = settings.KEYS.load(file, given)
+    assert not loaded.unknown
+    broker = loaded.leaf(BrokerSettings)
+    assert (broker.broker_port_tls, broker.web_port_tls) == (6650, 8080)
+    assert loaded.given["loadBalancerOverrideBrokerNicSpeedGbps"] == "10"
+    outside = found["Service lm-outside-1"]["spec"]
+    assert outside["selector"]["statefulset.kubernetes.io/pod-name"] == "lm-1"
+    labels = found["StatefulSet lm"]["spec"]["template"]["metadata"]["labels"]
+    monitor = found["PodMonitor lm"]["spec"]
+    assert labels[monitor["jobLabel"]] == "loadmanager"
+    assert monitor["selector"]["matchLabels"].items() <= labels.items()
+    assert found["PrometheusRule lm"]["spec"]["groups"]
+    assert found["ConfigMap lm-dashboard"]["data"]["loadmanager.json"].startswith("{")
+
+
+@needs_helm
+@pytest.mark.parametrize("also", [{}, {"secure.secret": "s"}])
+def test_values_that_contradict_each_other(also: dict[str, str]) -> None:
+    """Are refused, with the reason."""
+    done = _helm({"zookeeper.tls": "true", **also})
+    assert done.returncode != 0
+    assert "zookeeper.tls needs" in done.stderr

@@ -1,0 +1,188 @@
+"""The images and docker-compose.yml, run: `make test-deploy`. As somebody on the host sees them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pytest
+from clusters.standalone import wait_for
+from deploy.images import base
+from deploy.images.base import docker
+
+from loadmanager import __version__
+
+pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1800)]
+
+ROOT = Path(__file__).parents[2]
+IMAGE = f"loadmanager:{__version__}"
+PROJECT = "loadmanager-test"
+BROKERS = ["broker-0", "broker-1", "broker-2"]
+SERVICE_URL = "pulsar://localhost:6660,localhost:6661,localhost:6662"
+URL = "http://localhost:8081"
+UP_S = 300.0
+TOPIC = "persistent://public/default/t"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _images(tmp_path_factory: pytest.TempPathFactory) -> None:
+    if reason := base.why_not() or base.prepare(tmp_path_factory.mktemp("images")):
+        pytest.skip(reason)
+    words = ("--network", "host", "--file", "deploy/Dockerfile", "--tag", IMAGE, ".")
+    docker("build", *words, timeout_s=base.MAKE_S)
+
+
+class Compose:
+    """A cluster by docker-compose.yml, without what watches it."""
+
+    def __init__(self, *files: str) -> None:
+        self._files = [word for file in ("docker-compose.yml", *files) for word in ("-f", file)]
+
+    def run(self, *words: str, timeout_s: float = UP_S) -> str:
+        return docker("compose", "-p", PROJECT, *self._files, *words, timeout_s=timeout_s)
+
+    def healthy(self) -> bool:
+        """Every broker is."""
+        lines = self.run("ps", "--format", "json", *BROKERS).splitlines()
+        states = [json.loads(line)["Health"] for line in lines if line.startswith("{")]
+        return states == ["healthy"] * len(BROKERS)
+
+
+@contextlib.contextmanager
+def _up(compose: Compose) -> Iterator[Compose]:
+    try:
+        compose.run("up", "--detach", "--no-build", *BROKERS)
+        wait_for(compose.healthy, "the brokers are healthy", UP_S)
+        yield compose
+    finally:
+        compose.run("down", "--volumes", "--timeout", "20")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Compose]:
+    """A cluster that all tests of this module share."""
+    with _up(Compose()) as compose:
+        yield compose
+
+
+def _loadmanager(*words: str, status: tuple[int, ...] = (0,), token: str = "") -> Any:
+    done = subprocess.run(
+        [sys.executable, "-m", "loadmanager", *words, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "LOADMANAGER_TOKEN": token},
+    )
+    assert done.returncode in status, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def _doctor(*words: str, token: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = _loadmanager(
+        "doctor", "--timeout", "30", *words, status=(0, 1, 3), token=token
+    )
+    return found
+
+
+def _problems(found: dict[str, Any]) -> list[dict[str, str]]:
+    return [each for each in found["findings"] if each["level"] == "problem"]
+
+
+@contextlib.contextmanager
+def _client() -> Iterator[pulsar.Client]:
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    with contextlib.closing(pulsar.Client(SERVICE_URL, logger=quiet)) as client:
+        yield client
+
+
+def test_a_stop_at_any_moment(cluster: Compose) -> None:
+    """SIGTERM ends a broker within seconds, from the first moment of its container on."""
+    config = f"{ROOT / 'deploy/compose.conf'}:/etc/loadmanager/broker.conf:ro"
+    for after_s in (0.0, 0.2, 0.5, 1.0, 2.0):
+        run = ("run", "--detach", "--network", f"{PROJECT}_default", "--volume", config, IMAGE)
+        broker = ("broker", "--config=/etc/loadmanager/broker.conf")
+        own = ("--set=advertisedAddress=other", "--set=loadManagerStorageDirectory=")
+        name = docker(*run, *broker, *own).strip()
+        try:
+            time.sleep(after_s)
+            docker("kill", "--signal", "TERM", name)
+            assert docker("wait", name, timeout_s=30).strip() in ("0", "143"), after_s
+        finally:
+            docker("rm", "--force", name)
+
+
+def test_from_the_host(cluster: Compose) -> None:
+    """Messages arrive; the doctor has no problem; every broker's report and every owner is told
+    through one port, and a redirect leads to where the host can go.
+    """
+    with _client() as client:
+        producer = client.create_producer(TOPIC)
+        for number in range(200):
+            producer.send(b"%d" % number)
+        consumer = client.subscribe(TOPIC, "s", initial_position=pulsar.InitialPosition.Earliest)
+        assert len({consumer.receive(10_000).data() for _ in range(200)}) == 200
+        assert _problems(_doctor("--url", URL)) == []
+        reports = _loadmanager("admin", "brokers", "report", "--url", URL)
+        assert sorted(reports) == [f"{name}:8080" for name in BROKERS]
+        bundles = _loadmanager("admin", "bundles", "list", "public/default", "--url", URL)
+        (owner,) = [row["owner"] for row in bundles if row["owner"]]
+        assert owner.removesuffix(":8080") in BROKERS
+        path = "/admin/v2/persistent/public/default/t/stats"
+        for port in (8080, 8081, 8082):
+            with urllib.request.urlopen(f"http://localhost:{port}{path}", timeout=30) as answer:
+                assert json.load(answer)["msgInCounter"] == 200
+
+
+def test_a_killed_owner_and_a_rolling_restart(cluster: Compose) -> None:
+    """No message with a receipt is lost."""
+    with _client() as client:
+        producer = client.create_producer(f"{TOPIC}2", send_timeout_millis=0)
+        consumer = client.subscribe(f"{TOPIC}2", "s")
+        sent = 0
+        for what in ("kill", *BROKERS):
+            producer.send(b"%d" % sent)
+            sent += 1
+            if what == "kill":
+                bundles = _loadmanager("admin", "bundles", "list", "public/default", "--url", URL)
+                owner = next(row["owner"] for row in bundles if row["owner"])
+                cluster.run("kill", owner.partition(":")[0])
+                cluster.run("start", owner.partition(":")[0])
+            else:
+                cluster.run("restart", what)
+            wait_for(cluster.healthy, "the brokers are healthy", UP_S)
+        producer.send(b"%d" % sent)
+        received = set()
+        while len(received) < sent + 1:
+            message = consumer.receive(60_000)
+            consumer.acknowledge(message)
+            received.add(message.data())
+    assert _problems(_doctor("--url", URL)) == []
+
+
+def test_a_secured_cluster(cluster: Compose, tmp_path: Path) -> None:
+    """With TLS and tokens everywhere; the doctor finds nothing but the open disk; strangers get
+    nothing.
+    """
+    cluster.run("down", "--volumes", "--timeout", "20")
+    with _up(Compose("deploy/secure/compose.yml")) as secured:
+        folder = tmp_path / "authority"
+        secured.run("cp", "credentials:/var/lib/loadmanager/secure/authority", str(folder))
+        asked = ("--url", "https://localhost:8081", "--tls-trust-certs", str(folder / "ca.pem"))
+        token = f"file://{folder / 'admin.token'}"
+        found = _doctor(*asked, "--security", token=token)
+        assert _problems(found) == []
+        points = [each for each in found["findings"] if each["part"] == "security"]
+        left = [each["subject"] for each in points if each["level"] != "fine"]
+        assert left == ["backlogQuotaDefaultLimitGB"]
+        with pytest.raises((urllib.error.URLError, OSError)):
+            urllib.request.urlopen("http://localhost:8081/admin/v2/brokers", timeout=10)
