@@ -1,15 +1,20 @@
-"""The library: imports, lookups, many shards, and the pause of a move. No options.
+"""The library: imports, lookups, many shards, the pause of a move, and what follows a death; or its
+examples under attack.
 
 What waits is on virtual time: pauses are what members wait for, not what this machine needs.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import os
+import statistics
 import subprocess
 import sys
 import time
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 from loadmanager import Shard
@@ -17,13 +22,17 @@ from loadmanager.client import Table
 from loadmanager.engine.bundles.ranges import equal_boundaries
 from loadmanager.testing import cluster, virtual
 
+SERVICE = "Service = type('Service', (), {'open': None, 'close': None})()"
 STATEMENTS = (
     "from loadmanager import Member",
+    f"from loadmanager import Member; {SERVICE}; Member('zk://h/x', Service, address='http://h:1')",
     "from loadmanager.client import RoutingClient",
     "from loadmanager import AsyncLimiter",
     "from loadmanager import TokenBucket",
+    "from loadmanager import balance",
 )
-RUNS = 5
+RUNS = 10
+ATTACKED = Path(__file__).resolve().parents[1] / "tests/sharding/test_examples_attacked.py"
 LOOKUPS = 200_000
 MANY = 10_000
 LOAD_S = 5.0
@@ -53,6 +62,12 @@ class Prepares(Loads):
         return shard.prepared or await super().open(shard)
 
 
+class StandsBy(Prepares):
+    """Has a copy of each shard elsewhere."""
+
+    standbys = 1
+
+
 class Nothing:
     """Has no state."""
 
@@ -64,19 +79,48 @@ class Nothing:
 
 
 def _imports() -> None:
+    """In time of the processor, which other work of the machine lengthens little."""
     for statement in STATEMENTS:
         program = (
-            "import sys, time; before = len(sys.modules); began = time.perf_counter();"
-            f"{statement}; print(time.perf_counter() - began, len(sys.modules) - before)"
+            "import sys, time; before = len(sys.modules); began = time.process_time();"
+            f"{statement}; print(time.process_time() - began, len(sys.modules) - before)"
         )
         runs = []
-        for _ in range(RUNS):
-            done = subprocess.run(
-                [sys.executable, "-c", program], capture_output=True, text=True, check=True
-            )
-            seconds, modules = done.stdout.split()
+        for _ in range(RUNS + 1):
+            seconds, modules = _printed(program).split()
             runs.append(float(seconds))
-        print(f"{statement:45} {min(runs) * 1000:6.0f} ms, {modules} modules")
+        median_ms = statistics.median(runs[1:]) * 1000  # the first one may compile
+        name = statement.replace(f"{SERVICE}; ", "")
+        print(f"{name:80} {median_ms:4.0f} ms of CPU, {modules} modules")
+
+
+def _printed(program: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""},
+    )
+    return done.stdout
+
+
+def _memory() -> None:
+    """Of a process with one member, over a store in memory."""
+    for shards in (64, MANY):
+        program = (
+            "import psutil, loadmanager.testing as t\n"
+            "class Service:\n"
+            "    async def open(self, shard): pass\n"
+            "    async def close(self, shard, state): pass\n"
+            "@t.virtual\n"
+            "async def run():\n"
+            f"    async with t.cluster(Service, members=1, shards={shards}):\n"
+            "        print(psutil.Process().memory_info().rss)\n"
+            "run()"
+        )
+        mib = int(_printed(program)) / 2**20
+        print(f"a process with one member and its store, {shards:,} shards: {mib:.0f} MiB")
 
 
 def _lookups() -> None:
@@ -130,20 +174,38 @@ async def _moves() -> None:
 
 
 @virtual
-async def _death() -> None:
+async def _deaths() -> None:
     loop = asyncio.get_running_loop()
-    async with cluster(Nothing, members=3, shards=1_000) as members:
-        began_s = loop.time()
-        await members.kill(0)
-        await members.settled()
-        print(f"kill -9 of one of three, 1,000 shards served again: {loop.time() - began_s:.1f} s")
+    for kind, shards in ((Nothing, 1_000), (Loads, 30), (StandsBy, 30)):
+        async with cluster(kind, members=3, shards=shards) as members:
+            await asyncio.sleep(60)
+            began_s = loop.time()
+            await members.kill(0)
+            await members.settled()
+            seconds = loop.time() - began_s
+            print(
+                f"kill -9 of one of three, {shards:5,} shards, {kind.__name__:9} {seconds:5.1f} s"
+            )
 
 
-def main(_argv: list[str]) -> int:
+def _attack(seeds: int) -> int:
+    """Each example under attack, with each seed; returns 1 if one broke its promise."""
+    environment = {**os.environ, "ATTACK_SEEDS": str(seeds)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(ATTACKED)]
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
+def main(argv: list[str]) -> int:
     """Measure, and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench library", description=__doc__)
+    parser.add_argument("--attack", type=int, metavar="SEEDS", help="attack the examples instead")
+    seeds = parser.parse_args(argv).attack
+    if seeds is not None:
+        return _attack(seeds)
     _imports()
     _lookups()
+    _memory()
     _many()
     _moves()
-    _death()
+    _deaths()
     return 0

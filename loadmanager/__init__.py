@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from loadmanager.limits.bucket import TokenBucket
     from loadmanager.sharding.limiter import AsyncLimiter
     from loadmanager.sharding.member import Member
-    from loadmanager.sharding.shards import Moved, Service, Shard
+    from loadmanager.sharding.shards import Moved, NotNow, Service, Shard
 
 __version__ = "0.3.0"
 
@@ -27,6 +27,7 @@ _WHERE = {
     "Member": "loadmanager.sharding.member",
     "Moved": "loadmanager.sharding.shards",
     "Node": "loadmanager.engine.plans.balance",
+    "NotNow": "loadmanager.sharding.shards",
     "OperationalError": "loadmanager.kit.errors",
     "Service": "loadmanager.sharding.shards",
     "Shard": "loadmanager.sharding.shards",
@@ -42,6 +43,7 @@ __all__ = [
     "Member",
     "Moved",
     "Node",
+    "NotNow",
     "OperationalError",
     "Service",
     "Shard",

@@ -12,6 +12,7 @@ from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.broker.auditing import Telling, build_audit
 from loadmanager.broker.hosting import (
     access_watchers,
+    announce_openings,
     build_access,
     build_hosting,
     connect,
@@ -66,6 +67,7 @@ class Parts:
             documents=noting,
             stats_interval_s=lambda: messaging.value.stats_interval_s,
         )
+        announce_openings(self.member.manager, self.hosting)
         cluster = self.member.cluster
         self._telling = Telling(outside, cluster, self.member.events)
         self.audit = build_audit(outside, self._telling)
@@ -98,7 +100,8 @@ class Parts:
         )
         self.use_cases = self._build_use_cases()
         metrics = settings.live(MetricsSettings)
-        others = hosting_samples(self.hosting, self._throttling, outside.clock, metrics)
+        hooks = self.member.telemetry.hosting
+        others = hosting_samples(self.hosting, hooks, self._throttling, outside.clock, metrics)
         leading = cluster.leading
         ours = (self.member.telemetry.samples, self.audit.samples)
         self.telemetry = Telemetry([*ours, lambda: member_samples(leading.members), *others])

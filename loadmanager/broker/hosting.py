@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from loadmanager.broker.messaging.settings import MessagingSettings, StorageSettings
+from loadmanager.broker.protocol.server import BrokerServer
 from loadmanager.broker.service import (
     AuthenticatesClients,
     BrokerService,
@@ -31,7 +32,11 @@ from loadmanager.kit.metrics.settings import MetricsSettings
 from loadmanager.kit.tasks import Scope
 from loadmanager.kit.telemetry import Sample
 from loadmanager.limits.broker import BrokerThrottling
+from loadmanager.member.extensible import ExtensibleManager
+from loadmanager.member.hooks import Hooks
+from loadmanager.member.leading.manager import RunningManager
 from loadmanager.member.namespaces import Namespaces
+from loadmanager.member.ownership.ownership import OPEN_TIMEOUT_S
 
 log = get_logger("hosting")
 
@@ -87,6 +92,15 @@ def build_hosting(
     return hosting
 
 
+def announce_openings(manager: RunningManager, hosting: BrokerService) -> None:
+    """Have state records say that a bundle is being opened, unless our own server opens it, which
+    takes no time: then nobody is told of an owner that does not serve yet, and a move ends once
+    the next owner serves, as in the modular manager.
+    """
+    if isinstance(manager, ExtensibleManager) and type(hosting) is not BrokerServer:
+        manager.claims.openings.limit_s = OPEN_TIMEOUT_S
+
+
 def connect(hosting: BrokerService, access: BrokerAccess | None, audit: Audit) -> None:
     """Give the service its access checks and the audit log if it takes them, as our broker does."""
     if isinstance(hosting, TellsChanges):
@@ -110,12 +124,13 @@ def share_topics(topics: Topics, hosting: BrokerService) -> None:
 
 def hosting_samples(
     hosting: BrokerService,
+    hooks: Hooks,
     throttling: BrokerThrottling,
     clock: Clock,
     metrics: Live[MetricsSettings],
 ) -> list[Callable[[], Iterable[Sample]]]:
-    """Return what measures the hosted service and its limits."""
+    """Return what measures the hosted service and its limits. `hooks` contains its failures."""
     return [
-        lambda: hosting.samples(metrics.value.detail),
+        lambda: hooks.contained("samples", lambda: hosting.samples(metrics.value.detail)),
         lambda: limit_samples(throttling, clock.monotonic_ns(), metrics.value.detail.topics),
     ]

@@ -50,6 +50,10 @@ class OperatorWishes:
         """What brokers refuse now; see `Wishes.refusals`."""
         self.stays: Callable[[], Mapping[str, Pin]] = dict
         """What is not to be moved now, as its owners say; a pin of an operator counts more."""
+        self.costs: Callable[[], Mapping[str, float]] = dict
+        """See `Wishes.costs`."""
+        self.copies: Callable[[], Mapping[str, frozenset[str]]] = dict
+        """See `Wishes.copies`."""
 
     # Cache
 
@@ -98,7 +102,7 @@ class OperatorWishes:
         pins = {bundle: pin for bundle, pin in self.pins.items() if pin.until_ms > now_ms}
         if stays := self.stays():
             pins = {**stays, **pins}
-        return Wishes(pins, self.cordons, self.refusals())
+        return Wishes(pins, self.cordons, self.refusals(), self.costs(), self.copies())
 
     def pause(self) -> Pause | None:
         """The pause, unless it is over."""

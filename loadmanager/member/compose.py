@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 class ComposedMember:
     """The constructor builds the parts, `prepare` and `join` run them, `stop` ends the member.
 
-    `throttling`: the limits whose state is recorded; None: nothing is. `documents`: the store as
+    `throttling`: the limits whose state is recorded, if there are any. `documents`: the store as
     operators' requests write to it. `stats_interval_s`: over how long the host measures traffic.
     """
 
@@ -180,7 +180,7 @@ class ComposedMember:
         return self.manager.manager is Manager.EXTENSIBLE
 
     def _build_recorder(self, throttling: BrokerThrottling | None) -> Recorder | None:
-        if self._world.history is None or throttling is None:
+        if self._world.history is None:
             return None
         from loadmanager.member.recorder import Recorder  # and all records, which take long
 

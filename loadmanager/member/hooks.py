@@ -5,7 +5,7 @@ costs that bundle or that answer, never the member. The log and a metric name th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -133,6 +133,13 @@ class Hooks:
     def usage(self) -> HostUsage:
         """See the port; nothing if it fails."""
         return self._answer("usage", self._hosting.usage, NO_USAGE)
+
+    def contained(self, hook: str, ask: Callable[[], Iterable[T]]) -> Iterator[T]:
+        """What the host answers, one by one; no more of it after a failure."""
+        try:
+            yield from ask()
+        except Exception as error:  # noqa: BLE001 - foreign code
+            self._failed(hook, "", error, 0.0)
 
     async def _contained(
         self, hook: str, bundle: str, work: Coroutine[Any, Any, T], limit_s: float, otherwise: T

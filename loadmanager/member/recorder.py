@@ -39,7 +39,8 @@ class Recorder:
     reporter: Reporter
     hosting: Hosting
     ownership: Ownership
-    throttling: BrokerThrottling
+    throttling: BrokerThrottling | None
+    """None: the host has no limits."""
     _sampled_s: float = field(init=False)
     _counters: dict[Limit, tuple[int, int, int, float]] = field(init=False, default_factory=dict)
 
@@ -134,6 +135,8 @@ class Recorder:
 
     async def _limits(self, now_ms: int, interval_ms: int) -> None:
         """Record every limit that has a rate, with what it did since the last sample."""
+        if self.throttling is None:
+            return
         counters: dict[Limit, tuple[int, int, int, float]] = {}
         for index, limit in enumerate(list(self.throttling.limits())):
             if index % AT_ONCE == AT_ONCE - 1:

@@ -189,7 +189,7 @@ class BrokerTelemetry:
         yield BYTES_OUT.sample(traffic.bytes_out_total)
         yield PROTOCOL_FAILURES.sample(traffic.failures)
         yield REFUSED_CONNECTIONS.sample(traffic.refused_connections)
-        for hook in HOOKS:
+        for hook in dict.fromkeys((*HOOKS, *self.hosting.failures)):
             yield HOOK_FAILURES.sample(self.hosting.failures[hook], hook)
 
     def _lookups(self) -> Iterator[Sample]:

@@ -3,80 +3,72 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-
-import msgspec
+from collections.abc import Callable, Mapping
 
 from loadmanager.engine.load.wishes import Pin
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.metadata import paths
-from loadmanager.kit.metadata.store import Change, ChangeKind, Store
+from loadmanager.kit.metadata.store import Store
+from loadmanager.sharding.said import Said
 
 EVERY_S = 5.0
 STAYS_S = 60.0
 NOT_NOW = math.inf
-_NOT_NOW = -1.0
-"""In the store: JSON has no infinity."""
 
 
 class MoveCosts:
-    """`on_change` must be called by a watch on `paths.SERVICE`, `tell` each `EVERY_S`."""
+    """`said.on_change` must be called by a watch on `paths.SERVICE`, `said.tell` each `EVERY_S`."""
 
     def __init__(
-        self, store: Store, clock: Clock, me: str, own: Callable[[], dict[str, float]]
+        self,
+        store: Store,
+        clock: Clock,
+        me: str,
+        own: Callable[[], dict[str, float | str]],
     ) -> None:
-        """`own`: bundle → cost, of those that this member owns."""
-        self._store, self._clock, self._me, self._own = store, clock, me, own
-        self._path = f"{paths.SERVICE_COSTS}/{paths.encode(me)}"
-        self._last: dict[str, float] = {}
-        self._of: dict[str, dict[str, float]] = {}
-        """Member → bundle → cost."""
+        """`own`: bundle → its cost, of those that this member owns; a text: why it is not to be
+        moved now.
+        """
+        self._clock = clock
+        self.said: Said[dict[str, float | str]] = Said(
+            store,
+            paths.SERVICE_COSTS,
+            me,
+            lambda: {bundle: cost for bundle, cost in own().items() if cost != 0},
+            dict[str, float | str],
+        )
+        self._merged_at = -1
+        self._costs: dict[str, float] = {}
+        self._stays: dict[str, tuple[str, str]] = {}
+        """Bundle → its member, and why it stays there."""
 
-    async def tell(self) -> None:
-        """Write what moves of this member's shards cost, if that has changed."""
-        costs = {
-            bundle: _NOT_NOW if cost == NOT_NOW else cost
-            for bundle, cost in self._own().items()
-            if cost
-        }
-        if costs == self._last and self._me in self._of:
-            return
-        value = msgspec.json.encode(costs)
-        if costs and not await self._store.create(self._path, value, ephemeral=True):
-            await self._store.put(self._path, value)
-        elif not costs:
-            await self._store.delete(self._path)
-        self._last, self._of[self._me] = costs, costs
+    def _merge(self) -> None:
+        """Once for each change: this is asked for with each placement."""
+        if self._merged_at != self.said.changes:
+            self._merged_at = self.said.changes
+            self._costs, self._stays = {}, {}
+            for member, costs in self.said.of.items():
+                for bundle, cost in costs.items():
+                    if isinstance(cost, str):
+                        self._stays[bundle] = member, cost
+                    else:
+                        self._costs[bundle] = cost
 
-    async def on_change(self, change: Change) -> None:
-        """Read what a member says. What is damaged counts as nothing said."""
-        if change.kind is ChangeKind.RESYNC:
-            self._of.clear()
-            for name in await self._store.children(paths.SERVICE_COSTS):
-                await self._read(paths.decode(name))
-        elif change.path.startswith(f"{paths.SERVICE_COSTS}/"):
-            await self._read(paths.decode(paths.last(change.path)))
+    def of(self, bundle: str) -> float:
+        """What it costs to move a bundle now, in seconds; `NOT_NOW`: it is not to be moved."""
+        self._merge()
+        return NOT_NOW if bundle in self._stays else self._costs.get(bundle, 0.0)
 
-    async def _read(self, member: str) -> None:
-        node = await self._store.get(f"{paths.SERVICE_COSTS}/{paths.encode(member)}")
-        self._of.pop(member, None)
-        if node is not None:
-            try:
-                self._of[member] = msgspec.json.decode(node.value, type=dict[str, float])
-            except msgspec.MsgspecError:
-                return
-
-    def of(self, member: str, bundle: str) -> float:
-        """What it costs to move a bundle away from its owner now; `NOT_NOW`: it is not to be."""
-        cost = self._of.get(member, {}).get(bundle, 0.0)
-        return NOT_NOW if cost == _NOT_NOW else cost
+    def all(self) -> Mapping[str, float]:
+        """Bundle → cost, of those that may be moved at a cost."""
+        self._merge()
+        return self._costs
 
     def stays(self) -> dict[str, Pin]:
         """The bundles that are not to be moved now, as pins."""
+        self._merge()
         until_ms = self._clock.now_ms() + round(STAYS_S * 1000)
         return {
-            bundle: Pin(member, until_ms, "the service says: not now")
-            for member, costs in self._of.items()
-            for bundle, cost in costs.items()
-            if cost == _NOT_NOW
+            bundle: Pin(member, until_ms, f"the service says: not now{why and f': {why}'}")
+            for bundle, (member, why) in self._stays.items()
         }

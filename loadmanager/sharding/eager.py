@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
+from loadmanager.engine.load.wishes import Wishes
 from loadmanager.engine.ownership.states import BundleState
 from loadmanager.engine.strategies.plan import Placement
 from loadmanager.kit.errors import LoadManagerError
@@ -13,14 +14,37 @@ from loadmanager.kit.tasks import for_each
 from loadmanager.member import compose
 from loadmanager.member.extensible import ExtensibleManager
 from loadmanager.sharding.costs import NOT_NOW, MoveCosts
+from loadmanager.sharding.standbys import Owned, Standbys
 
 EVERY_S = 0.5
 AT_ONCE_MAX = 32
+RESTS_MAX = 10
+FILL_AGAIN_S = 10.0
+"""A member that did not get a shard, because it could not prepare it, gets the next one later."""
+
+
+class Rest:
+    """Whether a step that had nothing to do may be left out, because what it goes by is the same.
+    Every few seconds it looks all the same.
+    """
+
+    def __init__(self) -> None:
+        self._turns = 0
+        self._key: object = None
+
+    def goes_on(self, key: object) -> bool:
+        """True: leave it out. Otherwise it may call `begin` with what it has looked at."""
+        self._turns -= 1
+        return self._turns >= 0 and key == self._key
+
+    def begin(self, key: object) -> None:
+        """There was nothing to do."""
+        self._key, self._turns = key, RESTS_MAX
 
 
 class EagerOwnership:
-    """`place`, `fill` and `open_again` are called each `EVERY_S`. It is the `Placer` of the leader,
-    too: what a member leaves that dies goes to the others evenly.
+    """Its steps are called each `EVERY_S`. It is the `Placer` of the leader, too: what a member
+    leaves that dies goes to the others evenly.
     """
 
     def __init__(
@@ -29,11 +53,23 @@ class EagerOwnership:
         manager: ExtensibleManager,
         bundles: Sequence[str],
         costs: MoveCosts,
+        standbys: Standbys,
     ) -> None:
-        self._member, self._manager, self._all, self._costs = member, manager, bundles, costs
+        self._member, self._manager, self._all = member, manager, bundles
+        self._costs, self._standbys = costs, standbys
         self._holder = manager.claims.openings.holder
         self._filling: set[str] = set()
         """Members that have joined, or come back, and are getting their share."""
+        self._refused_s: dict[str, float] = {}
+        """Member → when a shard could not be moved to it."""
+        self._changes = 0
+        """Of records and members."""
+        self._rests = {step: Rest() for step in ("place", "fill", "open-again", "stand-by")}
+        manager.records.append(self._on_change)
+        member.cluster.brokers.listeners.append(self._on_change)
+
+    def _on_change(self, *_: object) -> None:
+        self._changes += 1
 
     async def place(self) -> None:
         """Assign what nobody has, evenly; on the member that leads. Does not wait until it is
@@ -41,7 +77,12 @@ class EagerOwnership:
         """
         if self._member.cluster.leading.load_manager is None:
             return
+        rest, key = self._rests["place"], self._changes
+        if rest.goes_on(key):
+            return
         free = [bundle for bundle in self._all if self._holder(bundle) is None]
+        if not free:
+            rest.begin(key)
         chosen = [placed for placed in self.choose_all(free) if placed.broker is not None]
         await for_each(chosen, self._assign, AT_ONCE_MAX, "place")
 
@@ -50,14 +91,17 @@ class EagerOwnership:
             await self._manager.assign(placed.bundle, placed.broker or "")
 
     def choose_all(self, bundles: Sequence[str]) -> list[Placement]:
-        """Choose for each the member with the fewest, of those that may get it."""
-        lost, counts = set(bundles), self._counts()
+        """Choose for each the member with the fewest, of those that may get it and have a copy of
+        it, or else of all that may get it.
+        """
+        lost, counts, ready = set(bundles), self._counts(), self._standbys.ready()
         for bundle in lost:
             counts[self._holder(bundle) or ""] -= 1
-        choices = []
+        choices, wishes = [], self._member.cluster.wishes.now()
         for bundle in bundles:
-            able = self._able(bundle)
-            broker = min(able, key=lambda name: (counts[name], name), default=None)
+            able = self._able(bundle, wishes)
+            copied = ready.get(bundle, frozenset()).intersection(able)
+            broker = min(copied or able, key=lambda name: (counts[name], name), default=None)
             choices.append(Placement(bundle, broker, able, {}))
             counts[broker or ""] += 1
         return choices
@@ -67,33 +111,51 @@ class EagerOwnership:
         return Counter(self._holder(bundle) or "" for bundle in self._all)
 
     async def fill(self) -> None:
-        """Move one shard, the cheapest, to a member that has less than half of its share, until it
-        has all of it; on the member that leads. Members with a little less or more are the
-        shedder's, which goes by load.
+        """Move one shard to a member that has less than half of its share, until it
+        has all of it; on the member that leads. First those of which it has a copy, then the
+        cheapest. Members with a little less or more are the shedder's, which goes by load.
         """
         operations = self._member.cluster.leading.operations
         if self._member.cluster.leading.load_manager is None or operations is None:
             return
-        members, counts = self._able(""), self._counts()
+        now_s = self._member.base.clock.monotonic_s()
+        self._refused_s = {
+            name: at_s for name, at_s in self._refused_s.items() if now_s - at_s < FILL_AGAIN_S
+        }
+        members = self._able("", self._member.cluster.wishes.now())
+        rest, key = self._rests["fill"], (self._changes, members, list(self._refused_s))
+        if rest.goes_on(key):
+            return
+        counts = self._counts()
         if counts[""]:
             return
         share = len(self._all) // max(len(members), 1)
         self._filling = {
             name
             for name in members
-            if counts[name] < (share if name in self._filling else share / 2)
+            if name not in self._refused_s
+            and counts[name] < (share if name in self._filling else share / 2)
         }
         if not self._filling:
+            rest.begin(key)
             return
         poorest = min(self._filling, key=lambda name: (counts[name], name))
         richest = max(members, key=lambda name: (counts[name], name))
+        ready, nobody = self._standbys.ready(), frozenset[str]()
         served = [bundle for bundle in self._all if self._owner(bundle) == richest]
-        cost, bundle = min(
-            ((self._costs.of(richest, name), name) for name in served), default=(NOT_NOW, "")
+        _, cost, bundle = min(
+            (
+                (poorest not in ready.get(name, nobody), cost, name)
+                for name in served
+                if (cost := self._costs.of(name)) < NOT_NOW
+            ),
+            default=(True, NOT_NOW, ""),
         )
         if counts[richest] > share and cost < NOT_NOW:
-            with suppress(LoadManagerError):  # the next step tries again
+            try:
                 await operations.move(bundle, poorest)
+            except LoadManagerError:
+                self._refused_s[poorest] = self._member.base.clock.monotonic_s()
 
     def _owner(self, bundle: str) -> str | None:
         owner = self._member.ownership.cached_owner(bundle)
@@ -105,6 +167,9 @@ class EagerOwnership:
         """
         ownership, base = self._member.ownership, self._member.base
         me = (base.broker_id, base.store.session_id)
+        rest, key = self._rests["open-again"], (self._changes, me, len(ownership.owned()))
+        if rest.goes_on(key):
+            return
         idle = [
             bundle
             for bundle in self._all
@@ -112,15 +177,29 @@ class EagerOwnership:
             and (record := self._manager.claims.cache.record(bundle)) is not None
             and record.owner == me
         ]
+        if not idle:
+            rest.begin(key)
         await for_each(idle, self._open_again, AT_ONCE_MAX, "open-again")
 
     async def _open_again(self, bundle: str) -> None:
         with suppress(LoadManagerError):  # the next step tries again, or places it
             await self._member.ownership.acquire(bundle, "claimed by this session")
 
-    def _able(self, bundle: str) -> list[str]:
+    async def stand_by(self) -> None:
+        """Have copies made of all shards, and make those that are this member's to make."""
+        await self._standbys.tend(self._holder)
+        if self._member.cluster.leading.load_manager is not None:
+            members = self._able("", self._member.cluster.wishes.now())
+            rest, key = self._rests["stand-by"], (self._changes, members, self._standbys.changes)
+            if rest.goes_on(key):
+                return
+            rest.begin(key)
+            owned = Owned(self._holder, lambda bundle: self._owner(bundle) is not None)
+            await self._standbys.arrange(self._all, owned, members)
+
+    def _able(self, bundle: str, wishes: Wishes) -> list[str]:
         """The members that may get a shard."""
-        wishes, brokers = self._member.cluster.wishes.now(), self._member.cluster.brokers
+        brokers = self._member.cluster.brokers
         return sorted(
             name
             for name in brokers.registered

@@ -1,66 +1,36 @@
-"""The hooks that a service may have, and need not: `prepare`, `cost` and `load`."""
+"""The hooks with which a service says figures, and need not: `cost` and `load`."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from loadmanager.kit.logger import get_logger
 from loadmanager.leader.plugins import LoadMetric
-from loadmanager.sharding.shards import Service, Shard
+from loadmanager.sharding.shards import NotNow, Service, Shard
 
 T = TypeVar("T")
+Ask = Callable[[Shard[Any]], Any]
 
 log = get_logger("member")
 
 
 class ExtraHooks:
-    """Calls them. `served`: whether a bundle is served here now. `metrics`: name of a load → what
-    measures it, of a plug-in.
-    """
+    """Calls those that are asked for figures: `cost` and `load`."""
 
-    def __init__(
-        self,
-        service: Service[Any],
-        served: Callable[[str], bool],
-        metrics: Mapping[str, LoadMetric],
-    ) -> None:
-        self._service, self._served, self._metrics = service, served, metrics
-        self._prepared: dict[str, Shard[Any]] = {}
-        """Bundle → the shard that may come here."""
-        self._failed: set[str] = set()
-        """Hooks whose failure is logged."""
+    def __init__(self, service: Service[Any], metrics: Mapping[str, LoadMetric]) -> None:
+        """`metrics`: name of a load → what measures it, of a plug-in."""
+        self._service, self._metrics = service, metrics
+        self.failures: Counter[str] = Counter()
+        """Hook → how often it failed; the first time is logged."""
 
-    @property
-    def prepares(self) -> bool:
-        """Whether the service has a `prepare`."""
-        return hasattr(self._service, "prepare")
-
-    async def prepare(self, bundle: str) -> None:
-        """Have the service prepare for a bundle that is to come here. Raises what that raises."""
-        self.forget(bundle)
-        shard: Shard[Any] = Shard(bundle, 0, self._served)
-        self._prepared[bundle] = shard
-        shard.prepared = await self._service.prepare(shard)  # type: ignore[attr-defined]
-
-    def take(self, bundle: str) -> Shard[Any] | None:
-        """What is prepared for a bundle, which is opened now."""
-        return self._prepared.pop(bundle, None)
-
-    def forget(self, bundle: str) -> None:
-        """It does not come, or has come."""
-        shard = self._prepared.pop(bundle, None)
-        if shard is not None:
-            shard.ended.set()
-
-    def forget_all(self) -> None:
-        """Nothing comes."""
-        for bundle in list(self._prepared):
-            self.forget(bundle)
-
-    def costs(self, shards: Mapping[str, Shard[Any]]) -> dict[str, float]:
-        """Bundle → what it costs to move it now, as the service says; nothing if that fails."""
-        return self._answers("cost", getattr(self._service, "cost", None), shards, float)
+    def costs(self, shards: Mapping[str, Shard[Any]]) -> dict[str, float | str]:
+        """Bundle → what it costs to move it now, or why it is not to be moved, as the service says;
+        nothing if that fails.
+        """
+        return self._answers("cost", getattr(self._service, "cost", None), shards, _cost)
 
     def loads(self, shards: Mapping[str, Shard[Any]]) -> dict[str, dict[str, float]]:
         """Bundle → name → load, as the service says, else as a plug-in measures it; nothing if that
@@ -76,28 +46,42 @@ class ExtraHooks:
     def _answers(
         self,
         hook: str,
-        ask: Callable[[Shard[Any]], Any] | None,
+        ask: Ask | None,
         shards: Mapping[str, Shard[Any]],
-        read: Callable[[Any], T],
+        read: Callable[[Ask, Shard[Any]], T],
     ) -> dict[str, T]:
         answers: dict[str, T] = {}
         if ask is None:
             return answers
         for bundle, shard in shards.items():
             try:
-                answers[bundle] = read(ask(shard))
+                answers[bundle] = read(ask, shard)
             except Exception:  # foreign code
-                if hook not in self._failed:
+                if not self.failures[hook]:
                     log.exception("a hook of the service failed", hook=hook, bundle=bundle)
-                self._failed.add(hook)
+                self.failures[hook] += 1
         return answers
 
 
-def _numbers(said: Mapping[str, float]) -> dict[str, float]:
-    return {str(name): _number(value) for name, value in said.items()}
+def _cost(ask: Ask, shard: Shard[Any]) -> float | str:
+    try:
+        cost = float(ask(shard))
+    except NotNow as not_now:
+        return str(not_now)
+    if not cost >= 0:
+        raise ValueError(f"a cost is a number of 0 or more: {cost}")
+    return "" if cost == math.inf else cost
 
 
-def _number(said: float) -> float:
+def _numbers(ask: Ask, shard: Shard[Any]) -> dict[str, float]:
+    return {str(name): _of_load(value) for name, value in ask(shard).items()}
+
+
+def _number(ask: Ask, shard: Shard[Any]) -> float:
+    return _of_load(ask(shard))
+
+
+def _of_load(said: float) -> float:
     number = float(said)
     if not 0 <= number < float("inf"):
         raise ValueError(f"a load is a number of 0 or more, not {number}")

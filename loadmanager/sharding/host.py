@@ -13,6 +13,7 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.tasks import sleep
 from loadmanager.leader.plugins import load_metrics
 from loadmanager.member.ports.hosting import HostUsage, TopicTraffic
+from loadmanager.sharding.copies import Copies
 from loadmanager.sharding.extra_hooks import ExtraHooks
 from loadmanager.sharding.shards import Service, Shard
 
@@ -41,15 +42,17 @@ class ShardHost:
         self,
         service: Service[Any],
         clock: Clock,
+        *,
+        copies: Copies,
         served: Callable[[str], bool],
         proven: Callable[[], bool],
         budgets: Mapping[str, float],
     ) -> None:
         self._service, self._clock, self._budgets = service, clock, budgets
-        self._served, self._proven = served, proven
+        self._copies, self._served, self._proven = copies, served, proven
         self.shards: dict[str, Shard[Any]] = {}
         """Bundle → its open shard."""
-        self.extra = ExtraHooks(service, served, load_metrics(budgets))
+        self.extra = ExtraHooks(service, load_metrics(budgets))
         self._opening: set[Shard[Any]] = set()
         """Those for which the service's `open` is under way."""
         self._closing: dict[tuple[str, int], Shard[Any]] = {}
@@ -63,10 +66,13 @@ class ShardHost:
         older = self.shards.get(bundle)
         if older is not None and older.token >= life:
             return
-        shard = self.extra.take(bundle) or Shard[Any](bundle, life, self._served)
+        copy = self._copies.take(bundle)
+        shard = Shard[Any](bundle, life, self._served) if copy is None else copy.shard
         shard.token = life
         self._opening.add(shard)
         try:
+            if copy is not None:
+                await copy.stop_following()
             shard.state = await self._service.open(shard)
         except BaseException:
             shard.ended.set()  # for tasks that `open` has started
@@ -138,7 +144,7 @@ class ShardHost:
         """The session cannot be proven: serve nothing, and save nothing."""
         for shard in (*self.shards.values(), *self._opening):
             shard.ended.set()
-        self.extra.forget_all()
+        self._copies.forget_moves()
         saving, self._saving = self._saving, set()
         for task in saving:
             task.cancel()

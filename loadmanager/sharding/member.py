@@ -9,51 +9,35 @@ the others. This is what `loadmanager broker` runs on, too.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
-from loadmanager import __version__
-from loadmanager.engine.load.manager import Manager
-from loadmanager.engine.strategies.settings import StrategySettings
+import msgspec
+
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import BadInputError, ConflictError, LoadManagerError
-from loadmanager.kit.logger import get_logger, speak
-from loadmanager.kit.metadata import paths
+from loadmanager.kit.logger import speak
 from loadmanager.kit.metadata.store import Store
-from loadmanager.kit.metadata.watching import Watcher
-from loadmanager.kit.names import NamespaceName
-from loadmanager.kit.sampler import OwnTraffic, Sampler
-from loadmanager.kit.tasks import LoopBusy, Scope, every, guarded
-from loadmanager.leader.plugins import warn_of_left_out
-from loadmanager.member import compose
-from loadmanager.member.extensible import ExtensibleManager
-from loadmanager.member.ownership.ownership import OPEN_TIMEOUT_S
-from loadmanager.member.world import World, base_of
-from loadmanager.sharding.alone import NoPeers
-from loadmanager.sharding.costs import EVERY_S as COSTS_EVERY_S
-from loadmanager.sharding.costs import MoveCosts
-from loadmanager.sharding.eager import EVERY_S, EagerOwnership
-from loadmanager.sharding.host import ShardHost
-from loadmanager.sharding.preparing import Preparations
-from loadmanager.sharding.roll import Roll
-from loadmanager.sharding.settings import MemberSettings
-from loadmanager.sharding.shard_owners import ShardOwners
+from loadmanager.kit.tasks import Scope
 from loadmanager.sharding.shards import Moved, Service, Shard
 from loadmanager.sharding.stores import brought, zookeeper_url
 from loadmanager.sharding.system_time import SystemTime
 from loadmanager.sharding.table import Table
-from loadmanager.sharding.words import NAMESPACE, lines_of_shards, words_of_shards
+from loadmanager.sharding.words import lines_of_shards, of_shards, words_of_shards
 
-log = get_logger("member")
+if TYPE_CHECKING:
+    from loadmanager.kit.sampler import OwnTraffic, Sampler
+    from loadmanager.sharding.joining import Joined
+    from loadmanager.sharding.settings import MemberSettings
 
 State = TypeVar("State")
-SHARDS = NamespaceName.parse(NAMESPACE)
 SHARDS_MAX = 10_000
 CLOSE_S = 10.0
+DECISIONS_MAX = 100
 
 
 class Member(Generic[State]):
@@ -90,20 +74,21 @@ class Member(Generic[State]):
         """Raises `BadInputError` and `ConfigError`."""
         if not 1 <= shards <= SHARDS_MAX:
             raise BadInputError(f"1 to {SHARDS_MAX} shards are possible, not {shards}")
-        self._url, self._service, self._shards, self._eager = store, service, shards, eager
-        self._connect = brought(store)
-        self._budgets = dict(budgets or {})
-        if not all(0 < budget < math.inf for budget in self._budgets.values()):
-            raise BadInputError(f"budgets are numbers above 0, not {self._budgets}")
-        self._address = _address(address)
+        self._url, self._connect = store, brought(store)
+        budgets = dict(budgets or {})
+        if not all(0 < budget < math.inf for budget in budgets.values()):
+            raise BadInputError(f"budgets are numbers above 0, not {budgets}")
         of_store = {} if self._connect else {"metadataStoreUrl": zookeeper_url(store)}
-        self._settings = MemberSettings({**of_store, **(settings or {})})
-        manager = self._settings.live(StrategySettings).value.load_manager_class
-        if Manager.of(manager) is not Manager.EXTENSIBLE:
-            raise BadInputError(
-                f"with loadManagerClassName={manager} no shard is moved, and nothing is eager: "
-                "leave it out"
-            )
+        from loadmanager.sharding.joining import Options
+
+        self._options = Options(
+            service=service,
+            address=_address(address),
+            shards=shards,
+            eager=eager,
+            budgets=budgets,
+            settings={**of_store, **(settings or {})},
+        )
         self._sought: set[str] = set()
         """Bundles for which an owner is being found."""
         self._exits = AsyncExitStack()
@@ -118,7 +103,7 @@ class Member(Generic[State]):
         self._entered = True
         try:
             store = await self._exits.enter_async_context(self._store())
-            await self._join(store, SystemTime(), _system_sampler(self._settings))
+            await self._join(store, SystemTime(), _system_sampler(self._options.settings))
         except BaseException:
             await self._exits.aclose()
             raise
@@ -127,7 +112,7 @@ class Member(Generic[State]):
     def _store(self) -> AbstractAsyncContextManager[Store]:
         from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 
-        settings = self._settings.live(ZooKeeperSettings).value
+        settings = self._options.settings.live(ZooKeeperSettings).value
         if self._connect is not None:
             return self._connect(self._url, settings.session_timeout_ms / 1000)
         from loadmanager.kit.zookeeper.store import ZooKeeperStore  # kazoo
@@ -137,100 +122,27 @@ class Member(Generic[State]):
     async def _join(
         self, store: Store, clock: Clock, sampler: Callable[[OwnTraffic], Sampler]
     ) -> None:
+        from loadmanager.leader.plugins import warn_of_left_out
+        from loadmanager.sharding.joining import Joined, history_of
+
         self._exits.callback(speak(lines_of_shards))
         warn_of_left_out()
+        history = history_of(self._options, clock)
+        if history is not None:
+            self._exits.push_async_callback(history.close)
         self._scope = await self._exits.enter_async_context(Scope("member"))
         self._exits.callback(self._scope.cancel)
-        manager = self._compose(store, clock, sampler)
-        parts, namespaces = self._parts, self._parts.cluster.namespaces
-        roll = Roll(store, self._address, eager=self._eager, begin_anew=self._begin_service)
-        await roll.ask()
-        readers = (roll.on_change, self._preparations.on_change, self._costs.on_change)
-        await parts.prepare(
-            [
-                Watcher(store, paths.ADMIN, namespaces.on_change, parts.ownership.on_boundaries),
-                Watcher(store, paths.SERVICE, *readers),
-            ]
-        )
-        await self._begin_service()
-        await roll.compare()
-        self._bundles = await namespaces.bundles(SHARDS)
-        if len(self._bundles.names) != self._shards:
-            log.warning(
-                "the first member of this service has decided for another number of shards",
-                shards=len(self._bundles.names),
-                asked_for=self._shards,
-            )
-            self._shards = len(self._bundles.names)
-        self._shard_owners = ShardOwners(self._bundles.boundaries, self._bundles.names, self._owner)
-        manager.records.append(self._shard_owners.on_record)
-        parts.cluster.brokers.listeners.append(self._shard_owners.on_members)
-        self._repeat(self._costs.tell, COSTS_EVERY_S)
-        if self._eager:
-            eager = EagerOwnership(parts, manager, self._bundles.names, self._costs)
-            manager.placer = eager
-            for step in (eager.place, eager.fill, eager.open_again):
-                self._repeat(step, EVERY_S)
-        await guarded(parts.join(), roll.keep_asking())
-        self._running = roll.running = True
-
-    def _compose(
-        self, store: Store, clock: Clock, sampler: Callable[[OwnTraffic], Sampler]
-    ) -> ExtensibleManager:
-        busy = LoopBusy()
-        self._scope.spawn(busy.run(), "loop-busy")
-        world = World(
-            me=self._address,
-            store=store,
-            clock=clock,
-            peers=NoPeers(),
-            sampler=sampler,
-            version=__version__,
-            busy=busy,
-        )
-        base = base_of(world, self._settings, self._scope)
-        self._host = host = ShardHost(
-            self._service,
-            clock,
-            self._is_served,
-            lambda: store.lease.held(clock.monotonic_s()),
-            self._budgets,
-        )
-        self._exits.callback(self._fence)  # before the session ends, however it ends
-        self._parts = compose.ComposedMember(
-            base, world, host, None, documents=store, stats_interval_s=lambda: 5.0
-        )
-        manager, brokers = self._parts.manager, self._parts.cluster.brokers
-        assert isinstance(manager, ExtensibleManager), "the constructor takes no other one"
-        manager.claims.openings.limit_s = OPEN_TIMEOUT_S
-        self._preparations = Preparations(
-            store,
-            self._scope,
-            base.broker_id,
-            registered=lambda: brokers.registered,
-            prepare=host.extra.prepare if host.extra.prepares else None,
-            forget=host.extra.forget,
-        )
-        manager.preparation = self._preparations.of
-        self._costs = MoveCosts(store, clock, base.broker_id, lambda: host.extra.costs(host.shards))
-        self._parts.cluster.wishes.stays = self._costs.stays
-        return manager
-
-    def _repeat(self, step: Callable[[], Awaitable[None]], interval_s: float) -> None:
-        name = step.__name__.replace("_", "-")
-        self._scope.spawn(every(lambda: interval_s, step, name, self._parts.base.steps), name)
-
-    async def _begin_service(self) -> None:
-        namespaces = self._parts.cluster.namespaces
-        with suppress(ConflictError):
-            await namespaces.create_tenant(SHARDS.tenant, {})
-        with suppress(ConflictError):
-            await namespaces.create_namespace(SHARDS, {"bundles": {"numBundles": self._shards}})
+        joined = Joined(self._options, store, clock, sampler, self._scope, history=history)
+        self._exits.callback(self._fence, joined)  # before the session ends, however it ends
+        await joined.begin()
+        self._joined = joined
+        await joined.register()
+        self._running = True
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            if name in ("_bundles", "_host", "_parts", "_shard_owners"):
+            if name == "_joined":
                 raise RuntimeError("enter the member first: async with Member(…) as member: …")
             raise AttributeError(f"Member has no attribute {name!r}")
 
@@ -242,7 +154,7 @@ class Member(Generic[State]):
     ) -> None:
         """Close all shards, so that others open them, and leave."""
         try:
-            await self._parts.stop(0, _nothing)
+            await self._joined.parts.stop(0, _nothing)
         finally:
             await self._exits.aclose()
 
@@ -253,10 +165,10 @@ class Member(Generic[State]):
         `await`, `Shard.check` says whether it is still this member's. `weight` counts as load of
         the key. Does no I/O; of a shard that nobody has, it begins to find an owner.
         """
-        bundle = self._bundles.bundle_of_topic(key)
-        shard = self._host.shards.get(bundle)
-        if shard is None or not self._is_served(bundle):
-            owner = self._owner(bundle)
+        bundle = self._joined.bundles.bundle_of_topic(key)
+        shard = self._joined.host.shards.get(bundle)
+        if shard is None or not self._joined.is_served(bundle):
+            owner = self._joined.owner(bundle)
             if not owner and self._running and bundle not in self._sought:
                 self._sought.add(bundle)
                 self._scope.spawn(self._seek(bundle), "find-owner")
@@ -269,31 +181,52 @@ class Member(Generic[State]):
 
         Raises `OperationalError` if none takes it in time.
         """
-        bundle = self._bundles.bundle_of_topic(key)
+        bundle = self._joined.bundles.bundle_of_topic(key)
         with words_of_shards():
-            return _url((await self._parts.lookups.of_bundle(bundle)).broker)
+            return _url((await self._joined.parts.lookups.of_bundle(bundle)).broker)
 
     def table(self) -> Table:
         """Who serves which keys, as this member knows it; does no I/O. `Table.to_json` is all of it
         in one answer, for clients that do not reach the store.
         """
-        return self._shard_owners.table()
+        return self._joined.shard_owners.table()
 
     def tables(self) -> AsyncIterator[Table]:
         """The table, and again after each change, for ever: what a `RoutingClient` takes, sent on
         by whatever a program has for that.
         """
-        return self._shard_owners.tables()
+        return self._joined.shard_owners.tables()
 
     @property
     def shards(self) -> list[Shard[State]]:
         """The shards that this member owns now."""
-        return [shard for name, shard in self._host.shards.items() if self._is_served(name)]
+        return [
+            shard
+            for name, shard in self._joined.host.shards.items()
+            if self._joined.is_served(name)
+        ]
 
     @property
     def address(self) -> str:
         """Where others reach this member."""
-        return _url(self._address)
+        return _url(self._options.address)
+
+    def decisions(self) -> list[dict[str, Any]]:
+        """What this member has decided, the newest first, at most 100. Whoever leads moves shards:
+        its decisions say which, and why each other one stays.
+        """
+        shown = self._joined.parts.manager.decisions().last(DECISIONS_MAX)
+        text = of_shards(msgspec.json.encode(shown).decode())
+        decisions: list[dict[str, Any]] = msgspec.json.decode(text)
+        return decisions
+
+    async def metrics(self) -> str:
+        """The metrics of this member and its process, in Prometheus' text format, for a route of
+        the program: how long moves paused, how often each hook failed (`hook="open_bundle"` is
+        `open`), what the leader did.
+        """
+        page, _ = await self._joined.metrics.render()
+        return page.decode()
 
     async def move(self, shard: Shard[State], destination: str) -> None:
         """Give a shard of this member to another one, by its address, and wait until it has it;
@@ -302,36 +235,29 @@ class Member(Generic[State]):
         Raises `BadInputError` if nobody has that address now, `ConflictError` if the shard is not
         this member's, and `OperationalError` if it takes too long.
         """
-        to = self._parts.cluster.brokers.address(_address(destination).broker_id)
+        to = self._joined.parts.cluster.brokers.address(_address(destination).broker_id)
         if to is None:
             raise BadInputError(f"{destination} is the address of no member now")
-        if self._host.shards.get(shard.name) is not shard:
+        if self._joined.host.shards.get(shard.name) is not shard:
             raise ConflictError(f"{shard} is not this member's")
-        if to == self._address:
+        if to == self._options.address:
             return
         with words_of_shards():
-            async with self._preparations.of(shard.name, to.broker_id):
-                released = await self._parts.ownership.release(
+            async with self._joined.preparations.of(shard.name, to.broker_id):
+                released = await self._joined.parts.ownership.release(
                     shard.name, reason="moved by the service", destination=to, timeout_s=CLOSE_S
                 )
         if released is None:
             raise ConflictError(f"{shard} is not this member's")
 
-    def _fence(self) -> None:
+    def _fence(self, joined: Joined) -> None:
         self._running = False
-        self._host.fence_all()
-
-    def _is_served(self, bundle: str) -> bool:
-        return self._parts.ownership.served(bundle)
-
-    def _owner(self, bundle: str) -> str:
-        owner = self._parts.ownership.cached_owner(bundle)
-        return "" if owner is None else _url(owner)
+        joined.fence()
 
     async def _seek(self, bundle: str) -> None:
         try:
             with suppress(LoadManagerError):
-                await self._parts.lookups.of_bundle(bundle)
+                await self._joined.parts.lookups.of_bundle(bundle)
         finally:
             self._sought.discard(bundle)
 

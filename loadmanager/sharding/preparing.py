@@ -7,29 +7,23 @@ prepared and not opened.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 
 from loadmanager.kit.errors import LoadManagerError, OperationalError
-from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.store import Change, ChangeKind, Store
-from loadmanager.kit.tasks import Scope, sleep, within
+from loadmanager.kit.tasks import Scope, sleep
+from loadmanager.sharding.copies import PREPARE_S, Copies
 
-PREPARE_S = 300.0
-"""How long the service's `prepare` may take."""
 BEGIN_S = 2.0
 """One that does not even begin is not waited for: an older version, or on its way out."""
 POLL_S = 0.05
 BEGUN, READY, FAILED = b"begun", b"ready", b"failed: "
 
-log = get_logger("member")
-
 
 class Preparations:
-    """`on_change` must be called by a watch on `paths.SERVICE`. `prepare` is the service's hook,
-    `forget` lets go of what it made.
-    """
+    """`on_change` must be called by a watch on `paths.SERVICE`."""
 
     def __init__(
         self,
@@ -38,12 +32,11 @@ class Preparations:
         me: str,
         *,
         registered: Callable[[], Collection[str]],
-        prepare: Callable[[str], Awaitable[None]] | None,
-        forget: Callable[[str], None],
+        copies: Copies,
     ) -> None:
-        """`registered`: the live members."""
+        """`registered`: the live members. `copies`: those of this member."""
         self._store, self._scope, self._registered = store, scope, registered
-        self._prepare, self._forget = prepare, forget
+        self._copies = copies
         self._working: set[str] = set()
         self._here = f"{paths.SERVICE_PREPARATIONS}/{paths.encode(me)}"
 
@@ -55,7 +48,7 @@ class Preparations:
 
         Raises `OperationalError` if it cannot prepare.
         """
-        if destination is None or self._prepare is None:
+        if destination is None or not self._copies.possible:
             yield
             return
         here = f"{paths.SERVICE_PREPARATIONS}/{paths.encode(destination)}"
@@ -96,7 +89,7 @@ class Preparations:
             if change.kind is ChangeKind.CREATED:
                 self._begin(change.path)
             elif change.kind is ChangeKind.DELETED:
-                self._forget(paths.decode(paths.last(change.path)))
+                self._copies.forget_move(paths.decode(paths.last(change.path)))
 
     def _begin(self, path: str) -> None:
         bundle = paths.decode(paths.last(path))
@@ -109,7 +102,7 @@ class Preparations:
         try:
             await self._answer(path, bundle)
         except LoadManagerError:  # the order is gone, or the store does not answer
-            self._forget(bundle)
+            self._copies.forget_move(bundle)
         finally:
             self._working.discard(bundle)
 
@@ -123,23 +116,8 @@ class Preparations:
             await self._store.put(path, answer, version=version)
 
     async def _done(self, bundle: str) -> bytes:
-        if self._prepare is None:
-            return READY
         try:
-            await within(PREPARE_S, self._prepared(bundle), f"prepare {bundle}")
-        except Exception as error:
-            text = f"the service's prepare failed: {type(error).__name__}: {error}"
-            log.error(
-                "a hook of the service failed",
-                hook="prepare",
-                bundle=bundle,
-                error=text,
-                exc_info=None if isinstance(error, OperationalError | TimeoutError) else error,
-            )
-            self._forget(bundle)
-            return FAILED + text.encode(errors="replace")[:500]
+            await self._copies.make(bundle)
+        except OperationalError as error:
+            return FAILED + str(error).encode(errors="replace")[:500]
         return READY
-
-    async def _prepared(self, bundle: str) -> None:
-        assert self._prepare is not None
-        await self._prepare(bundle)

@@ -12,6 +12,7 @@ from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit import key_names
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import BadInputError, ConfigError
+from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.kit.metrics.settings import MetricsSettings
 from loadmanager.kit.settings import Keys, raise_if
 from loadmanager.kit.system.settings import SamplerSettings
@@ -27,6 +28,7 @@ KEYS = Keys(
         MetricsSettings,
         ZooKeeperSettings,
         SamplerSettings,
+        HistorySettings,
         StrategySettings,
         SplitSettings,
         MergeSettings,
@@ -45,12 +47,14 @@ OF_SHARDS = {
     "loadManagerMovesTimeoutInSeconds": "600",
     "loadBalancerOverrideBrokerNicSpeedGbps": "10",
     "loadBalancerDirectMemoryResourceWeight": "1",
+    "loadManagerHistoryEnabled": "false",
     "loadBalancerBandwidthInResourceWeight": "0",
     "loadBalancerBandwidthOutResourceWeight": "0",
 }
 """What differs from a broker: members need no connections among them, and nobody splits state. A
 move may take as long as `prepare` and `open`. What goes over the network card says little of a
-service, and memory stands for the budgets that it names.
+service, and memory stands for the budgets that it names. Nothing is written to disk unless that is
+asked for.
 """
 
 Leaf = TypeVar("Leaf")

@@ -26,6 +26,12 @@ class Moved(Exception):  # noqa: N818 - an answer, not a failure
         self.owner = owner
 
 
+class NotNow(Exception):  # noqa: N818 - an answer, not a failure
+    """A service raises it in `cost` or `prepare`, with a reason for people: the shard is not to be
+    moved now, or not to this member. It is put off, and the decision says why.
+    """
+
+
 class Shard(Generic[State]):
     """A range of keys that this member owns, from one acquisition to its end.
 
@@ -55,7 +61,7 @@ class Shard(Generic[State]):
         self.state: State
         """What `Service.open` returned."""
         self.prepared: Any = None
-        """What the service's `prepare` returned, if it has one and the shard was moved here."""
+        """What the service's `prepare` returned, if it has one and there was a copy here."""
         self.ended = asyncio.Event()
         """Set when it is this member's no more: moved away, or lost. Tasks that work for the shard
         wait for it.
@@ -117,19 +123,25 @@ class Service(Protocol[State]):
     """What an author writes. Both hooks may take long, and have limits (`Member`): whatever they
     raise, or if they take longer, costs that shard and nothing else.
 
-    A service may have three more:
+    A service may have four more:
 
-    - `async def prepare(self, shard)`: a shard that another member serves is about to move here.
-      Load what takes long, at most 300 s, and return it: `open` of the same `Shard` finds it as
-      `shard.prepared`, and only loads what has changed since. Its `token` is 0 until then; if the
-      shard does not come, `ended` is set. If this raises, the shard stays where it is. Not called
-      when nobody serves the shard: after a death, at the start, or when its member leaves.
-    - `def cost(self, shard) -> float`: what it costs to move a shard of this member now, in seconds
-      or in whatever is compared; `math.inf`: not now.
+    - `async def prepare(self, shard)`: another member serves a shard that is about to move here, or
+      for which this member stands by. Load what takes long, at most 300 s, and return it: `open` of
+      the same `Shard` finds it as `shard.prepared`, and only loads what has changed since. Its
+      `token` is 0 until then; if the shard does not come, `ended` is set. If this raises, the shard
+      stays where it is.
+    - `async def follow(self, shard)`: keeps `shard.prepared` current until it is cancelled, which
+      it is before `open`, or when the copy is wanted no more. If this raises, the copy is made
+      anew.
+    - `def cost(self, shard) -> float`: how many seconds it takes to move a shard of this member
+      now. The leader moves it only if that is worth it; `math.inf`, or `NotNow` raised: not now.
     - `def load(self, shard) -> Mapping[str, float]`: what the shard uses now of each budget of its
       member, such as `{"gpu_mb": 200, "sockets": 31}`.
 
-    The last two are called every few seconds, and must be quick.
+    The last two are called every few seconds, and must be quick. With `standbys = 1` (at most 3),
+    which needs `prepare` and an `eager` member, so many other members have a copy of each shard all
+    the time: they take over first when its member dies or leaves, and moves go to them rather than
+    to others.
     """
 
     async def open(self, shard: Shard[Any]) -> State:

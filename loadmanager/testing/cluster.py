@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from loadmanager.kit.metadata.memory import MemoryStore, MemoryTree
@@ -19,19 +19,25 @@ POLL_S = 0.1
 
 
 class LoopTime:
-    """The loop's time as all clocks."""
+    """The loop's time as all clocks; in another thread, that of the loop in which it was last asked
+    for.
+    """
+
+    _loop: asyncio.AbstractEventLoop
 
     def now_ms(self) -> int:
         """Milliseconds."""
-        return int(asyncio.get_running_loop().time() * 1000)
+        return int(self.monotonic_s() * 1000)
 
     def monotonic_s(self) -> float:
         """Seconds."""
-        return asyncio.get_running_loop().time()
+        with suppress(RuntimeError):
+            self._loop = asyncio.get_running_loop()
+        return self._loop.time()
 
     def monotonic_ns(self) -> int:
         """Nanoseconds."""
-        return round(asyncio.get_running_loop().time() * 1e9)
+        return round(self.monotonic_s() * 1e9)
 
 
 class SetSampler:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -13,17 +13,22 @@ from clusters.members import NS, a_fleet
 from clusters.running import Cluster, Running, an_address, until
 from structlog.testing import capture_logs
 
+from loadmanager.broker.hosting import hosting_samples
 from loadmanager.broker.protocol.server import BrokerServer
 from loadmanager.broker.service import BrokerService
 from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import LoadManagerError, OperationalError
+from loadmanager.kit.metrics.settings import MetricsSettings
 from loadmanager.kit.names import TopicName
 from loadmanager.kit.tasks import Scope
 from loadmanager.member.hooks import HookLimits, Hooks
 from loadmanager.member.not_opened import FIRST_S
+from loadmanager.testing.cluster import LoopTime
 
 BUNDLE = "public/default/0x00000000_0x40000000"
 EXTENSIBLE = {"loadManagerClassName": "ExtensibleLoadManagerImpl"}
+LOADS_S = 40.0
 TOPICS = [TopicName("persistent", NS, f"t{number}") for number in range(40)]
 
 
@@ -148,9 +153,10 @@ async def test_a_bundle_that_nobody_can_open_is_tried_again_and_again() -> None:
         assert await served_after(cluster, [topic]) < 2
 
 
-async def test_a_settle_that_hangs_gives_the_bundle_up() -> None:
+@pytest.mark.parametrize("extensible", [(), (0, 1)], ids=["modular", "extensible"])
+async def test_a_settle_that_hangs_gives_the_bundle_up(extensible: tuple[int, ...]) -> None:
     """After its limit, fenced; even if the host pays no heed to being cancelled."""
-    async with a_fleet(2) as fleet:
+    async with a_fleet(2, extensible=extensible) as fleet:
         source, target = fleet.brokers
         await source.acquire(BUNDLE)
         woken = asyncio.Event()
@@ -176,6 +182,70 @@ async def test_a_settle_that_hangs_gives_the_bundle_up() -> None:
         woken.set()
 
 
+class SlowServer(BrokerServer):
+    """Loads for a while before it serves a bundle."""
+
+    def __init__(self, *arguments: Any, **fields: Any) -> None:
+        super().__init__(*arguments, **fields)
+        self.closed_s: list[tuple[float, str]] = []
+        """When bundles were closed, and where they are."""
+        self.opened_s: list[float] = []
+
+    async def open_bundle(self, bundle: str, life: int) -> None:
+        """Load it."""
+        await asyncio.sleep(LOADS_S)
+        await super().open_bundle(bundle, life)
+        self.opened_s.append(asyncio.get_running_loop().time())
+
+    async def close_bundle(
+        self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float
+    ) -> int:
+        """Write down when, and where clients are sent."""
+        now_s = asyncio.get_running_loop().time()
+        self.closed_s.append((now_s, destination.broker_id if destination else ""))
+        return await super().close_bundle(
+            bundle, life, destination=destination, timeout_s=timeout_s
+        )
+
+
+@pytest.mark.parametrize("values", [{}, EXTENSIBLE], ids=["modular", "extensible"])
+async def test_a_move_pauses_until_the_next_owner_serves(values: dict[str, str]) -> None:
+    """Log and histogram say how long that took; until then nobody is told of the next owner, and
+    the bundle's clients are not sent there.
+    """
+    async with a_cluster_of(values, *[SlowServer] * 3) as cluster:
+        (topic,) = TOPICS[:1]
+        while (owner := await owner_of(cluster, topic)) is None:
+            await asyncio.sleep(1)
+        source = cluster.at(owner)
+        target = next(broker for broker in cluster.brokers if broker is not source)
+        assert source is not None
+        bundle = await source.use.namespaces.bundle_of(topic)
+        with capture_logs() as lines:
+            moving = asyncio.ensure_future(
+                source.parts.member.ownership.release(
+                    bundle, reason="test", destination=target.address, timeout_s=5
+                )
+            )
+            await asyncio.sleep(LOADS_S / 2)
+            for broker in cluster.brokers:
+                assert broker.parts.member.ownership.cached_owner(bundle) in (None, source.address)
+            assert source.parts.hosting.closed_s == []
+            await moving
+        (pause_ms,) = (line["pause_ms"] for line in lines if line.get("pause_ms"))
+        assert pause_ms == pytest.approx(LOADS_S * 1000, rel=0.1)
+        ((closed_s, sent_to),) = source.parts.hosting.closed_s
+        assert closed_s >= target.parts.hosting.opened_s[-1]
+        assert sent_to == target.address.broker_id
+        assert await owner_of(cluster, topic) == target.address
+        (sum_s,) = (
+            sample.value
+            for sample in source.parts.member.telemetry.samples()
+            if (sample.name, sample.suffix) == ("loadmanager_move_pause_seconds", "_sum")
+        )
+        assert sum_s == pytest.approx(LOADS_S, rel=0.1)
+
+
 class Broken:
     """Answers no question."""
 
@@ -197,6 +267,22 @@ def test_an_answer_that_a_host_cannot_give_is_none() -> None:
         hooks.usage()
     assert [line["hook"] for line in lines] == ["bundle_stats", "topics", "clients", "usage"]
     assert hooks.failures["usage"] == 2
+
+
+def test_metrics_that_a_host_cannot_give_take_out_no_others() -> None:
+    """Those before the failure are there; it is counted beside them."""
+
+    def samples() -> Iterator[int]:
+        yield 1
+        raise ZeroDivisionError
+
+    hooks = Hooks(Broken(), HookLimits())
+    assert list(hooks.contained("samples", samples)) == [1]
+    assert hooks.failures == {"samples": 1}
+    detail = Live(MetricsSettings())
+    of_service, _ = hosting_samples(Broken(), hooks, Broken(), LoopTime(), detail)
+    assert list(of_service()) == []
+    assert hooks.failures == {"samples": 2}
 
 
 class SlowToOpen(Broken):

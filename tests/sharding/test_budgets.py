@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,12 +69,12 @@ async def test_requests_are_a_load_like_others() -> None:
         for _ in range(300):
             await asyncio.sleep(0.1)
             member.own("key", weight=0.5)
-        member._host.bundle_stats()
-        used = member._host.usage()
+        member._joined.host.bundle_stats()
+        used = member._joined.host.usage()
         assert used.memory_used_bytes / used.memory_limit_bytes == pytest.approx(0.5, abs=0.05)
         members[0].service.fails = True  # type: ignore[attr-defined]
         Models.gpu_mb = {}
-        used = member._host.usage()
+        used = member._joined.host.usage()
         assert used.memory_used_bytes / used.memory_limit_bytes == pytest.approx(0.5, abs=0.05)
 
 
@@ -81,3 +83,32 @@ def test_a_budget_is_a_number_above_0(budget: float) -> None:
     """Nothing else can be a part of it."""
     with pytest.raises(BadInputError, match="above 0"):
         Member("zk://h/x", Models(), address="http://h:1", budgets={"gpu_mb": budget})
+
+
+async def test_what_members_record_can_be_replayed(tmp_path: Path) -> None:
+    """How much of its budget each uses, and who owns what: as brokers do. In real time, because
+    threads write files.
+    """
+    Models.gpu_mb = {}
+    settings = {
+        "loadManagerHistoryEnabled": "true",
+        "loadManagerHistoryDirectory": str(tmp_path),
+        "loadManagerHistoryIntervalSeconds": "1",
+    }
+    budgets = {"gpu_mb": 1_000.0}
+    async with cluster(Models, members=1, shards=4, budgets=budgets, settings=settings) as members:
+        Models.gpu_mb = {shard.name: 75.0 for shard in members[0].member.shards}
+        async with asyncio.timeout(120):
+            while not any(used == pytest.approx(0.3, abs=1e-3) for used in _usages(tmp_path)):
+                await asyncio.sleep(0.2)
+    assert _sealed(tmp_path) >= {"kind=broker_load", "kind=bundle_load", "kind=ownership"}
+
+
+def _usages(folder: Path) -> list[float]:
+    files = [path for path in folder.rglob("*.jsonl.open") if "kind=broker_load" in str(path)]
+    lines = [line for file in files for line in file.read_text().split("\n") if line[-1:] == "}"]
+    return [json.loads(line)["usage"] for line in lines]
+
+
+def _sealed(folder: Path) -> set[str]:
+    return {path.parent.parent.name for path in folder.rglob("*.jsonl.gz")}

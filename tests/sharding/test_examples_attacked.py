@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections import defaultdict
 from random import Random
 
@@ -15,7 +16,9 @@ from sharding.attack import ATTACK_S, attack
 
 from loadmanager.testing import LocalMember, virtual
 
-SEEDS = range(8)
+SEEDS = range(int(os.environ.get("ATTACK_SEEDS", "3")))
+"""`python -m bench library --attack 100` sets it.
+"""
 KEYS = [f"key {number}" for number in range(6)]
 
 

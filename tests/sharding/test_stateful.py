@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loadmanager import Moved, Shard
+from loadmanager import Moved, NotNow, Shard
 from loadmanager.kit.errors import OperationalError
 from loadmanager.testing import LocalMember, Members, cluster, virtual
 
@@ -42,10 +42,15 @@ class Prepares(Loads):
         self.prepared: list[Shard[Any]] = []
         self.costs: dict[str, float] = {}
         self.fails = False
+        self.not_now = ""
+        self.asked = 0
 
     async def prepare(self, shard: Shard[Any]) -> dict[str, int]:
         """Load everything."""
         assert shard.token == 0
+        self.asked += 1
+        if self.not_now:
+            raise NotNow(self.not_now)
         self.prepared.append(shard)
         await asyncio.sleep(LOAD_S)
         if self.fails:
@@ -63,6 +68,8 @@ class Prepares(Loads):
 
     def cost(self, shard: Shard[Any]) -> float:
         """What a move costs now."""
+        if self.not_now:
+            raise NotNow(self.not_now)
         return self.costs.get(shard.name, 0.0)
 
 
@@ -77,18 +84,18 @@ def key_of(shard: Shard[Any]) -> str:
     return next(key for number in range(100_000) if shard.contains(key := f"key {number}"))
 
 
-async def counted(members: Members, key: str) -> float:
-    """Count on a key every 10 ms for a minute; returns for how long nobody had it."""
+async def counted(members: Members, key: str, every_s: float = 0.01) -> float:
+    """Count on a key for a minute; returns for how long nobody had it."""
     without = 0
-    for _ in range(6_000):
-        await asyncio.sleep(0.01)
+    for _ in range(round(60 / every_s)):
+        await asyncio.sleep(every_s)
         owners = members.owners(key)
         if owners:
             with owners[0].member.own(key) as shard:
                 shard.state[key] = shard.state.get(key, 0) + 1
         else:
             without += 1
-    return without / 100
+    return without * every_s
 
 
 @pytest.mark.parametrize(("kind", "pause_s"), [(Loads, LOAD_S), (Prepares, 0.05)])
@@ -129,6 +136,20 @@ async def test_a_shard_stays_when_its_destination_cannot_prepare() -> None:
 
 
 @virtual
+async def test_a_member_that_cannot_prepare_is_not_asked_all_the_time() -> None:
+    """It gets its share when it can."""
+    async with cluster(Prepares, members=2, shards=8) as members:
+        joined = await members.start()
+        service(joined).not_now = "no room"
+        await asyncio.sleep(60)
+        assert joined.member.shards == []
+        assert 5 <= service(joined).asked <= 7
+        service(joined).not_now = ""
+        await asyncio.sleep(60)
+        assert len(joined.member.shards) == 2
+
+
+@virtual
 async def test_what_was_prepared_in_vain_is_let_go() -> None:
     """The source dies meanwhile: its successor opens the shard, prepared or not."""
     async with cluster(Prepares, members=3, shards=6) as members:
@@ -163,7 +184,7 @@ async def test_moves_of_the_leader_are_prepared_too_and_deaths_are_not() -> None
     """A member that joins gets its share without a pause."""
     async with cluster(Prepares, members=2, shards=8) as members:
         keys = [key_of(shard) for each in members.all for shard in each.member.shards]
-        counting = [asyncio.ensure_future(counted(members, key)) for key in keys]
+        counting = [asyncio.ensure_future(counted(members, key, 0.04)) for key in keys]
         await members.start()
         assert max(await asyncio.gather(*counting)) < 0.1
         assert len(members[2].member.shards) == 2
@@ -201,14 +222,14 @@ async def test_a_busy_member_keeps_what_is_not_to_be_moved() -> None:
         service(busy).costs = {shard.name: math.inf for shard in busy.member.shards}
         before = list(busy.member.shards)
         keys = [key_of(shard) for shard in before]
-        for _ in range(15 * 60):
-            await asyncio.sleep(1)
+        for _ in range(7 * 12):
+            await asyncio.sleep(5)
             for key in keys:
                 busy.member.own(key)
         assert busy.member.shards == before
         service(busy).costs.clear()
-        for _ in range(15 * 60):
-            await asyncio.sleep(1)
+        for _ in range(15 * 12):
+            await asyncio.sleep(5)
             for key in keys:
                 try:
                     busy.member.own(key)
@@ -218,10 +239,32 @@ async def test_a_busy_member_keeps_what_is_not_to_be_moved() -> None:
 
 
 @virtual
+async def test_a_service_says_why_not_now() -> None:
+    """The leader's decisions repeat it; whoever asks for a move to such a member gets it."""
+    async with cluster(Prepares, members=2, shards=8) as members:
+        busy = members[0]
+        busy.cpu_percent = 95.0
+        service(busy).not_now = "a call is on"
+        shards = list(busy.member.shards)
+        keys = [key_of(shard) for shard in shards]
+        for _ in range(7 * 12):
+            await asyncio.sleep(5)
+            for key in keys:
+                busy.member.own(key)
+        assert busy.member.shards == shards
+        decisions = [each for member in members.all for each in member.member.decisions()]
+        why = {skip["reason"] for each in decisions for skip in each.get("skipped", ())}
+        assert any(text.endswith("the service says: not now: a call is on") for text in why), why
+        other = members[1].member
+        with pytest.raises(OperationalError, match="not now: a call is on"):
+            await other.move(other.shards[0], busy.member.address)
+
+
+@virtual
 async def test_a_cost_that_fails_is_none() -> None:
     """It costs neither the member nor the other answers."""
     async with cluster(Prepares, members=2, shards=4) as members:
         service(members[0]).costs = {members[0].member.shards[0].name: "a lot"}  # type: ignore[dict-item]
         await asyncio.sleep(60)
-        assert members[0].member._costs.of("member-0", members[0].member.shards[0].name) == 0.0
+        assert members[0].member._joined.costs.of(members[0].member.shards[0].name) == 0.0
         assert len(members[0].member.shards) == 2

@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import logging
 import re
+import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 import structlog
@@ -24,6 +26,8 @@ SURFACE = {
     "Member.own": "(self, key: 'str', weight: 'float' = 1.0) -> 'Shard[State]'",
     "Member.resolve": "(self, key: 'str') -> 'str'",
     "Member.move": "(self, shard: 'Shard[State]', destination: 'str') -> 'None'",
+    "Member.metrics": "(self) -> 'str'",
+    "Member.decisions": "(self) -> 'list[dict[str, Any]]'",
     "Member.table": "(self) -> 'Table'",
     "Member.tables": "(self) -> 'AsyncIterator[Table]'",
     "client.RoutingClient": "(source: 'str | AsyncIterable[Table]') -> 'None'",
@@ -79,6 +83,7 @@ def test_names_stay() -> None:
         "Member",
         "Moved",
         "Node",
+        "NotNow",
         "OperationalError",
         "Service",
         "Shard",
@@ -115,7 +120,7 @@ def test_names_stay() -> None:
         ("from loadmanager import AsyncLimiter", {"numpy", "structlog", "kazoo", "aiohttp"}),
         (
             "from loadmanager import Member",
-            {"structlog", "kazoo", "aiohttp", "psutil", "google", "click"},
+            {"numpy", "structlog", "kazoo", "aiohttp", "psutil", "google", "click"},
         ),
         (
             "import loadmanager.client",
@@ -182,3 +187,31 @@ def test_a_member_logs_through_structlog_where_its_program_does() -> None:
     with structlog.testing.capture_logs() as lines:
         get_logger("test").info("a bundle of a broker")
     assert lines == [{"event": "a bundle of a broker", "log_level": "info"}]
+
+
+def test_a_member_leaves_its_process_alone() -> None:
+    """It runs in a thread, too, beside another one; signals and the interpreter are as before."""
+    before = _process()
+    seen: list[object] = []
+
+    @virtual
+    async def run() -> None:
+        async with (
+            cluster(lambda: Counters(Database()), members=1, shards=2),
+            cluster(lambda: Counters(Database()), members=1, shards=2),
+        ):
+            seen.append(_process())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(120)
+    assert seen == [before]
+
+
+def _process() -> object:
+    return (
+        [signal.getsignal(number) for number in sorted(signal.valid_signals())],
+        sys.getswitchinterval(),
+        sys.excepthook,
+        logging.getLogger().handlers,
+    )

@@ -711,7 +711,7 @@ MUTATIONS = (
         "a member of a service owns what it cannot prove",
         "sharding/member.py",
         2,
-        "if shard is None or not self._is_served(bundle):",
+        "if shard is None or not self._joined.is_served(bundle):",
         "if shard is None:",
         "sharding/test_member.py::test_a_key_is_not_owned_without_a_proof",
     ),

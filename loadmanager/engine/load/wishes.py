@@ -1,5 +1,5 @@
-"""Who gets nothing for a while, or keeps what it has: pins, cordons and a pause of operators; and
-what brokers themselves refuse. All are stored.
+"""Who gets nothing for a while, or keeps what it has: pins, cordons and a pause of operators; what
+brokers themselves refuse; and what moves cost. All are stored.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ EVERY_BUNDLE = "*"
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """The pins, cordons and refusals that count now."""
+    """The pins, cordons, refusals and costs that count now."""
 
     pins: Mapping[str, Pin] = field(default_factory=dict)
     """Bundle → its pin."""
@@ -61,6 +61,10 @@ class Wishes:
     """brokerId → its cordon."""
     refusals: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """brokerId → the bundles that it could not open a moment ago; see `EVERY_BUNDLE`."""
+    costs: Mapping[str, float] = field(default_factory=dict)
+    """Bundle → how many seconds a move of it takes now, as its owner says; others take none."""
+    copies: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Bundle → the brokers that have a copy of it: a move there costs nothing."""
     _ranges: dict[str, list[tuple[BundleRange, Pin]]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -75,7 +79,7 @@ class Wishes:
             ranges.sort(key=lambda pinned: pinned[0].upper - pinned[0].lower)
 
     def __bool__(self) -> bool:
-        return bool(self.pins or self.cordons or self.refusals)
+        return bool(self.pins or self.cordons or self.refusals or self.costs)
 
     def pin_of(self, bundle: str) -> Pin | None:
         """The pin of a bundle, or of the bundle that it was a part of before a split."""
@@ -97,6 +101,11 @@ class Wishes:
         """True if a broker could not open a bundle a moment ago, or any at all."""
         refused = self.refusals.get(broker)
         return refused is not None and (bundle in refused or EVERY_BUNDLE in refused)
+
+    def cost(self, bundle: str, destination: str | None) -> float:
+        """How many seconds it takes to move a bundle there."""
+        cost = self.costs.get(bundle, 0.0)
+        return 0.0 if cost and destination in self.copies.get(bundle, ()) else cost
 
     def keep(self, bundle: str, broker: str) -> Pin | None:
         """The pin that keeps a bundle at this broker."""

@@ -20,6 +20,7 @@ from loadmanager.engine.policies import anti_affinity
 from loadmanager.engine.strategies import filters
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.worth import not_worth_it
 from loadmanager.kit.names import is_monitoring_namespace, no_monitoring_bundle
 from loadmanager.kit.reason import Reason, joined
 from loadmanager.kit.text import moment
@@ -173,6 +174,7 @@ class Guards:
             self._bundle_veto(unload.bundle, namespace)
             or self._broker_veto(unload)
             or self._wish_veto(unload)
+            or self._cost_veto(unload)
             or (self._policy_veto(unload, namespace) if self._has_policies else None)
         )
 
@@ -212,6 +214,14 @@ class Guards:
         if unload.source in self._busy:
             return Reason("MovesWait", f"earlier moves from {unload.source} have not ended")
         return None
+
+    def _cost_veto(self, unload: Unload) -> Reason | None:
+        """Its owner says that a move takes long, and it is not worth it. Modular brokers say no
+        such thing.
+        """
+        if not (self._snapshot.extensible and self._snapshot.wishes.costs):
+            return None
+        return not_worth_it(self._snapshot, unload.bundle, unload.source, unload.destination)
 
     def _policy_veto(self, unload: Unload, namespace: str) -> Reason | None:
         """Isolation leaves no other broker, or an anti-affinity group would be spread worse."""

@@ -240,3 +240,65 @@ def test_durations() -> None:
     for wrong in (0, -1, HOLD_S_MAX + 1, float("nan"), float("inf")):
         with pytest.raises(BadInputError, match="duration"):
             check_hold(wrong)
+
+
+def a_busy_broker(**wishes: object) -> ClusterSnapshot:
+    """b1 uses 80 % with twice A and once B of its traffic, and four small ones; others are idle."""
+    names = ("b1", "b2", "b3")
+    traffic = {A: 40e6, B: 20e6, **{f"t/n{n}/0x00000000_0xffffffff": 5e6 for n in range(4)}}
+    load = {
+        name: BrokerLoadData(updated_at=NOW_MS, weighted_max_ema=0.0, max_resource_usage=0.0)
+        for name in names
+    }
+    load["b1"] = BrokerLoadData(
+        updated_at=NOW_MS,
+        weighted_max_ema=0.8,
+        max_resource_usage=0.8,
+        msg_throughput_in=sum(traffic.values()),
+        msg_throughput_ema=sum(traffic.values()),
+    )
+    top = [
+        TopBundle(bundle_name=bundle, stats=NamespaceBundleStats(msg_throughput_in=bytes_per_s))
+        for bundle, bytes_per_s in sorted(traffic.items(), key=lambda each: each[1])
+    ]
+    return ClusterSnapshot(
+        now_ms=NOW_MS,
+        extensible=True,
+        reports={},
+        load_data=load,
+        top_bundles={"b1": TopBundlesLoadData(top_bundles_load_data=top)},
+        wishes=Wishes(**wishes),  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    ("cost_s", "copies", "moves"),
+    [
+        (0.0, {}, True),
+        (199.0, {}, True),  # B is a quarter of 80 points
+        (201.0, {}, False),
+        (201.0, {B: frozenset({"b2"})}, True),
+        (201.0, {B: frozenset({"b3"})}, False),
+    ],
+)
+def test_an_expensive_bundle_moves_if_that_is_worth_it(
+    cost_s: float, copies: dict[str, frozenset[str]], moves: bool
+) -> None:
+    """Others go in its place; the decision says why it stays. To where it has a copy, it may go:
+    and before those that have none. No other shedder gets around it.
+    """
+    snapshot = a_busy_broker(costs={B: cost_s}, copies=copies)
+    settings = StrategySettings(shedder="TransferShedder", own=EAGER)
+    plan, _ = cycle.shed(snapshot, settings, Memories())
+    order = [unload.bundle for unload in plan.unloads if unload.destination == "b2"]
+    assert order
+    assert (B in order) == moves
+    why = (
+        "NotWorthIt: a move of it takes 201 s, as its owner says, and 20 points of usage from b1: "
+        "10 s a point are worth it"
+    )
+    assert [skip.reason for skip in plan.skipped if skip.what == B] == [why] * (not moves)
+    if "b2" in copies.get(B, ()):
+        assert order[0] == B
+    allowed, _ = Guards(snapshot, settings).admit([Unload(B, "b1", "b2", "x")])
+    assert bool(allowed) == moves

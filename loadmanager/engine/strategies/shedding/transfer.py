@@ -24,6 +24,7 @@ from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.from_reports import LoadAverages, with_load_data
 from loadmanager.engine.strategies.strategy import Shed, Shedder, Tries
+from loadmanager.engine.strategies.worth import not_worth_it
 from loadmanager.kit.conf import conf
 from loadmanager.kit.text import moment
 
@@ -237,10 +238,10 @@ class _Cycle:
 
     def _move_between(self, most: str, least: str, reason: str) -> bool:
         """Plan moves of the most loaded broker's bundles, in the ascending order in which it
-        published them. A bundle that is too large is swapped for others. Returns whether any
-        bundle moves.
+        published them, but those first of which the other has a copy. A bundle that is too large is
+        swapped for others. Returns whether any bundle moves.
         """
-        bundles, stats = _published(self._snapshot, most), self._stats
+        bundles, stats = _copied_first(self._snapshot, most, least), self._stats
         if len(bundles) <= 1:
             single = Skip(most, "NoBundles", "it published one bundle only")
             none = Skip(most, "NoLoadData", "it published no bundles")
@@ -314,8 +315,8 @@ class _Cycle:
 
     def _may_move(self, bundle: str, owner: str, target: str) -> bool:
         """True if the publishing broker owns the bundle, the bundle was not moved recently, is not
-        pinned and not excluded, and the filters allow the move (Pulsar
-        `TransferShedder.isTransferable`).
+        pinned and not excluded, the filters allow the move (Pulsar
+        `TransferShedder.isTransferable`), and it is worth what it costs.
         """
         snapshot = self._snapshot
         if snapshot.owners.get(bundle, owner) != owner or bundle in snapshot.recently_unloaded_ms:
@@ -327,12 +328,25 @@ class _Cycle:
             return False
         if not self._settings.shed_policy_bundles and filters.has_policy(snapshot, namespace):
             return False
-        return target in self._able(namespace)
+        return target in self._able(namespace) and not self._costs_too_much(bundle, owner, target)
+
+    def _costs_too_much(self, bundle: str, owner: str, target: str) -> bool:
+        why = not_worth_it(self._snapshot, bundle, owner, target)
+        if why is not None and all(skip.what != bundle for skip in self.skipped):
+            self.skipped.append(Skip(bundle, why.code, why.text))
+        return why is not None
 
 
 def _published(snapshot: ClusterSnapshot, broker: str) -> list[TopBundle]:
     top = snapshot.top_bundles.get(broker)
     return top.top_bundles_load_data if top else []
+
+
+def _copied_first(snapshot: ClusterSnapshot, broker: str, to: str) -> list[TopBundle]:
+    bundles, copies = _published(snapshot, broker), snapshot.wishes.copies
+    if not copies:
+        return bundles
+    return sorted(bundles, key=lambda bundle: to not in copies.get(bundle.bundle_name, ()))
 
 
 def _throughput(snapshot: ClusterSnapshot, broker: str) -> float:

@@ -1,0 +1,158 @@
+"""Copies of shards that other members serve: prepared for a move to this one, or standing by."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.logger import get_logger
+from loadmanager.kit.tasks import Scope, within
+from loadmanager.sharding.shards import NotNow, Service, Shard
+
+PREPARE_S = 300.0
+"""How long the service's `prepare` may take."""
+
+log = get_logger("member")
+
+
+class Copy:
+    """One of them. `failure`: why it is of no use, once `prepared` is set."""
+
+    def __init__(self, shard: Shard[Any]) -> None:
+        self.shard = shard
+        self.prepared = asyncio.Event()
+        self.failure = ""
+        self._work: asyncio.Task[None]
+
+    def begin(self, work: asyncio.Task[None]) -> None:
+        """The task that prepares it, and follows."""
+        self._work = work
+
+    def drop(self, why: str) -> None:
+        """It is of no use any more."""
+        self.failure = why
+        self.prepared.set()
+        self.shard.ended.set()
+        if self._work is not asyncio.current_task():
+            self._work.cancel()
+
+    async def stop_following(self) -> None:
+        """Return when the service's `follow` has ended: its shard is opened next."""
+        self._work.cancel()
+        await asyncio.wait({self._work})
+
+
+class Copies:
+    """All of them. `served`: whether a bundle is served here now."""
+
+    def __init__(self, service: Service[Any], scope: Scope, served: Callable[[str], bool]) -> None:
+        self._service, self._scope, self._served = service, scope, served
+        self._all: dict[str, Copy] = {}
+        self.standing: frozenset[str] = frozenset()
+        """The bundles for which this member stands by: copies of those stay."""
+        self.failures: Counter[str] = Counter()
+        """Hook → how often it failed or took too long."""
+
+    @property
+    def possible(self) -> bool:
+        """Whether the service has a `prepare`."""
+        return hasattr(self._service, "prepare")
+
+    @property
+    def bundles(self) -> list[str]:
+        """All of which there is a copy, or will be."""
+        return list(self._all)
+
+    def ready(self) -> list[str]:
+        """The bundles for which this member stands by, with copies that are prepared."""
+        return sorted(
+            bundle
+            for bundle, copy in self._all.items()
+            if copy.prepared.is_set() and bundle in self.standing
+        )
+
+    async def make(self, bundle: str) -> None:
+        """Return when there is a copy. Raises `OperationalError` if the service cannot make one."""
+        copy = self._all.get(bundle)
+        if copy is None:
+            copy = self._all[bundle] = Copy(Shard(bundle, 0, self._served))
+            copy.begin(self._scope.spawn(self._work(copy), f"copy {bundle}"))
+        await copy.prepared.wait()
+        if copy.failure:
+            raise OperationalError(copy.failure)
+
+    def take(self, bundle: str) -> Copy | None:
+        """What is prepared for a bundle, which is opened now."""
+        copy = self._all.pop(bundle, None)
+        if copy is not None and not copy.prepared.is_set():
+            copy.drop("the shard is opened before it is prepared")
+            return None
+        return copy
+
+    def forget(self, bundle: str) -> None:
+        """It is wanted no more."""
+        copy = self._all.pop(bundle, None)
+        if copy is not None:
+            copy.drop("it is wanted no more")
+
+    def forget_move(self, bundle: str) -> None:
+        """It is not to be moved here, or has come."""
+        if bundle not in self.standing:
+            self.forget(bundle)
+
+    def forget_moves(self) -> None:
+        """Nothing is to be moved here."""
+        for bundle in self.bundles:
+            self.forget_move(bundle)
+
+    def forget_all(self) -> None:
+        """This member ends."""
+        for bundle in self.bundles:
+            self.forget(bundle)
+
+    async def _work(self, copy: Copy) -> None:
+        shard, hook = copy.shard, "prepare"
+        try:
+            preparing = self._service.prepare(shard)  # type: ignore[attr-defined]
+            shard.prepared = await within(PREPARE_S, preparing, f"prepare {shard.name}")
+            copy.prepared.set()
+            if hasattr(self._service, "follow"):
+                hook = "follow"
+                await _follow(self._service.follow(shard))
+        except Exception as error:  # noqa: BLE001 - foreign code
+            self._failed(copy, hook, error)
+
+    def _failed(self, copy: Copy, hook: str, error: Exception) -> None:
+        if isinstance(error, NotNow):
+            text = f"the service says: not now: {error}"
+        elif isinstance(error, TimeoutError):
+            text = f"the service's {hook} took longer than {PREPARE_S:g} s"
+        else:
+            text = f"the service's {hook} failed: {type(error).__name__}: {error}"
+        if not isinstance(error, NotNow):
+            self.failures[hook] += 1
+            log.error(
+                "a hook of the service failed",
+                hook=hook,
+                bundle=copy.shard.name,
+                error=text,
+                exc_info=None if isinstance(error, OperationalError | TimeoutError) else error,
+            )
+        if self._all.get(copy.shard.name) is copy:
+            del self._all[copy.shard.name]
+        copy.drop(text)
+
+
+async def _follow(following: Awaitable[None]) -> None:
+    """Raises `RuntimeError` if it is cancelled by somebody else."""
+    task = asyncio.current_task()
+    assert task is not None
+    try:
+        await following
+    except asyncio.CancelledError as error:
+        if task.cancelling():
+            raise
+        raise RuntimeError("a task or future that it awaited was cancelled") from error

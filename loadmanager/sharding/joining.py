@@ -1,0 +1,238 @@
+"""The parts of a member while it runs: how they are built, and started. To import this, with all
+that a member consists of, takes long: it is done when a `Member` is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from loadmanager import __version__
+from loadmanager.engine.load.manager import Manager
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.errors import BadInputError, ConflictError
+from loadmanager.kit.history.history import FLUSH_S, FileHistory
+from loadmanager.kit.history.settings import HistorySettings
+from loadmanager.kit.logger import get_logger
+from loadmanager.kit.metadata import paths
+from loadmanager.kit.metadata.store import Store
+from loadmanager.kit.metadata.watching import Watcher
+from loadmanager.kit.names import NamespaceName
+from loadmanager.kit.sampler import OwnTraffic, Sampler
+from loadmanager.kit.tasks import LoopBusy, Scope, every, guarded
+from loadmanager.kit.telemetry import Telemetry
+from loadmanager.member import compose
+from loadmanager.member.extensible import ExtensibleManager
+from loadmanager.member.ownership.ownership import OPEN_TIMEOUT_S
+from loadmanager.member.settings import BrokerSettings
+from loadmanager.member.world import World, base_of
+from loadmanager.sharding.alone import NoPeers
+from loadmanager.sharding.copies import Copies
+from loadmanager.sharding.costs import EVERY_S as COSTS_EVERY_S
+from loadmanager.sharding.costs import MoveCosts
+from loadmanager.sharding.eager import EVERY_S, EagerOwnership
+from loadmanager.sharding.host import ShardHost
+from loadmanager.sharding.preparing import Preparations
+from loadmanager.sharding.roll import Roll
+from loadmanager.sharding.settings import MemberSettings
+from loadmanager.sharding.shard_owners import ShardOwners
+from loadmanager.sharding.shards import Service
+from loadmanager.sharding.standbys import Standbys, wanted
+from loadmanager.sharding.words import NAMESPACE
+
+if TYPE_CHECKING:
+    from loadmanager.kit.metrics.page import MetricsPage
+
+log = get_logger("member")
+
+SHARDS = NamespaceName.parse(NAMESPACE)
+
+
+class Options:
+    """What a member is to do, as its program says. Raises `BadInputError` and `ConfigError`."""
+
+    def __init__(
+        self,
+        *,
+        service: Service[Any],
+        address: BrokerAddress,
+        shards: int,
+        eager: bool,
+        budgets: Mapping[str, float],
+        settings: Mapping[str, str],
+    ) -> None:
+        self.service, self.address, self.shards, self.eager = service, address, shards, eager
+        self.budgets, self.settings = budgets, MemberSettings(settings)
+        self.standbys = wanted(service, eager=eager)
+        manager = self.settings.live(StrategySettings).value.load_manager_class
+        if Manager.of(manager) is not Manager.EXTENSIBLE:
+            raise BadInputError(
+                f"with loadManagerClassName={manager} no shard is moved, and nothing is eager: "
+                "leave it out"
+            )
+
+
+class Joined:
+    """The constructor builds the parts, `begin` reads the store, `register` joins."""
+
+    def __init__(
+        self,
+        options: Options,
+        store: Store,
+        clock: Clock,
+        sampler: Callable[[OwnTraffic], Sampler],
+        scope: Scope,
+        *,
+        history: FileHistory | None,
+    ) -> None:
+        self._options, self._store, self._scope = options, store, scope
+        self._shards = options.shards
+        self._history = history
+        busy = LoopBusy()
+        scope.spawn(busy.run(), "loop-busy")
+        world = World(
+            me=options.address,
+            store=store,
+            clock=clock,
+            peers=NoPeers(),
+            sampler=sampler,
+            version=__version__,
+            history=self._history,
+            busy=busy,
+        )
+        base = base_of(world, options.settings, scope)
+        self._copies = copies = Copies(options.service, scope, self.is_served)
+        self.host = host = ShardHost(
+            options.service,
+            clock,
+            copies=copies,
+            served=self.is_served,
+            proven=lambda: store.lease.held(clock.monotonic_s()),
+            budgets=options.budgets,
+        )
+        self.parts = compose.ComposedMember(
+            base, world, host, None, documents=store, stats_interval_s=lambda: 5.0
+        )
+        copies.failures = host.extra.failures = self.parts.telemetry.hosting.failures
+        manager, brokers = self.parts.manager, self.parts.cluster.brokers
+        assert isinstance(manager, ExtensibleManager), "the options take no other one"
+        self._manager = manager
+        manager.claims.openings.limit_s = OPEN_TIMEOUT_S
+        self.preparations = Preparations(
+            store,
+            scope,
+            base.broker_id,
+            registered=lambda: brokers.registered,
+            copies=copies,
+        )
+        manager.preparation = self.preparations.of
+        self._standbys = Standbys(
+            store, clock, base.broker_id, copies, scope, count=options.standbys
+        )
+        self.costs = MoveCosts(store, clock, base.broker_id, lambda: host.extra.costs(host.shards))
+        wishes = self.parts.cluster.wishes
+        wishes.stays, wishes.costs = self.costs.stays, self.costs.all
+        wishes.copies = self._standbys.ready
+
+    async def begin(self) -> None:
+        """Read the store; the first member writes what a service needs. Raises `OperationalError`
+        if another member has this one's address.
+        """
+        options, store, parts = self._options, self._store, self.parts
+        namespaces = parts.cluster.namespaces
+        self._roll = roll = Roll(
+            store, options.address, eager=options.eager, begin_anew=self._begin_service
+        )
+        await roll.ask()
+        readers = (
+            roll.on_change,
+            self.preparations.on_change,
+            self.costs.said.on_change,
+            self._standbys.on_change,
+            self._standbys.said.on_change,
+        )
+        await parts.prepare(
+            [
+                Watcher(store, paths.ADMIN, namespaces.on_change, parts.ownership.on_boundaries),
+                Watcher(store, paths.SERVICE, *readers),
+            ]
+        )
+        await self._begin_service()
+        await roll.compare()
+        self.bundles = await namespaces.bundles(SHARDS)
+        if len(self.bundles.names) != options.shards:
+            log.warning(
+                "the first member of this service has decided for another number of shards",
+                shards=len(self.bundles.names),
+                asked_for=options.shards,
+            )
+            self._shards = len(self.bundles.names)
+        self.shard_owners = ShardOwners(self.bundles.boundaries, self.bundles.names, self.owner)
+        self._manager.records.append(self.shard_owners.on_record)
+        parts.cluster.brokers.listeners.append(self.shard_owners.on_members)
+
+    async def register(self) -> None:
+        """From now on, this member gets shards."""
+        if self._history is not None:
+            await self._history.start()
+            self._repeat(self._history.flush, FLUSH_S, "history")
+        self._repeat(self.costs.said.tell, COSTS_EVERY_S, "tell-costs")
+        if self._options.eager:
+            eager = EagerOwnership(
+                self.parts, self._manager, self.bundles.names, self.costs, self._standbys
+            )
+            self._manager.placer = eager
+            steps = [eager.place, eager.fill, eager.open_again]
+            if self._standbys.count:
+                steps += [eager.stand_by, self._standbys.said.tell]
+            for step in steps:
+                self._repeat(step, EVERY_S, step.__name__.replace("_", "-"))
+        await guarded(self.parts.join(), self._roll.keep_asking())
+        self._roll.running = True
+
+    def fence(self) -> None:
+        """Serve nothing, save nothing, and let go of all copies: this member ends."""
+        self.host.fence_all()
+        self._copies.forget_all()
+
+    @cached_property
+    def metrics(self) -> MetricsPage:
+        """The page of its metrics."""
+        cluster = self._options.settings.live(BrokerSettings).value.cluster_name
+        from loadmanager.kit.metrics.page import MetricsPage  # prometheus-client
+
+        telemetry = Telemetry([self.parts.telemetry.samples])
+        return MetricsPage(telemetry, cluster=cluster, broker=self.parts.base.broker_id)
+
+    def _repeat(self, step: Callable[[], Awaitable[None]], interval_s: float, name: str) -> None:
+        self._scope.spawn(every(lambda: interval_s, step, name, self.parts.base.steps), name)
+
+    async def _begin_service(self) -> None:
+        namespaces = self.parts.cluster.namespaces
+        with suppress(ConflictError):
+            await namespaces.create_tenant(SHARDS.tenant, {})
+        with suppress(ConflictError):
+            bundles = {"numBundles": self._shards}
+            await namespaces.create_namespace(SHARDS, {"bundles": bundles})
+
+    def is_served(self, bundle: str) -> bool:
+        """Whether it is served here now."""
+        return self.parts.ownership.served(bundle)
+
+    def owner(self, bundle: str) -> str:
+        """Where it is served, as far as this member knows; empty: nowhere."""
+        owner = self.parts.ownership.cached_owner(bundle)
+        return "" if owner is None else owner.web_url or owner.web_url_tls
+
+
+def history_of(options: Options, clock: Clock) -> FileHistory | None:
+    """What a member records into, if it is to. It is closed when all of the member has ended."""
+    settings = options.settings.live(HistorySettings).value
+    cluster = options.settings.live(BrokerSettings).value.cluster_name
+    if not settings.enabled:
+        return None
+    return FileHistory(settings, cluster=cluster, broker=options.address.broker_id, clock=clock)
