@@ -255,6 +255,7 @@ class Running:
     def _start(self, index: int) -> None:
         values = {
             "metadataStoreUrl": f"zk:127.0.0.1:{self.first + 4}",
+            "loadManagerZooKeeperTlsEnabled": "false",  # tests/kit has TLS to ZooKeeper
             "bindAddress": "127.0.0.1",
             "advertisedAddress": "localhost",
             "webServicePortTls": self.first + index,

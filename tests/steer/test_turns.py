@@ -135,7 +135,7 @@ async def leading(
 
 
 async def test_a_daemon_whose_lock_is_not_proven_orders_nothing(tmp_path: Path) -> None:
-    """It watches and plans, but its order is not sent, and the move fails for that reason."""
+    """It watches and plans; not even its mark is sent, so that it knows of no others."""
     async with a_pulsar(2) as pulsar:
         pulsar.switch_off()
         pulsar.spread([14, 2])
@@ -145,8 +145,8 @@ async def test_a_daemon_whose_lock_is_not_proven_orders_nothing(tmp_path: Path) 
         async with leading(tmp_path, pulsar, term, wishes, leads=False, mode="act", **fast) as port:
             await ask(
                 port,
-                "/loadmanager/v1/moves",
-                until=lambda told: "not sent: another daemon may lead" in json.dumps(told["moves"]),
+                "/loadmanager/v1/decisions",
+                until=lambda told: "not sent: another daemon may lead" in json.dumps(told),
             )
         assert {line.partition(" ")[0] for line in pulsar.log} == {"GET"}
 
