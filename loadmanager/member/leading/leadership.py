@@ -15,7 +15,7 @@ from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.election import StoreElection
-from loadmanager.kit.metadata.leader import Term
+from loadmanager.kit.metadata.leader import Leader, Term
 from loadmanager.kit.tasks import Scope, Steps, retrying, sleep
 from loadmanager.leader.present_leader import PresentLeader
 
@@ -24,6 +24,7 @@ FAILURES_IN_A_ROW_MAX = 5
 
 STEPS = (
     "drain",
+    "findings",
     "goal",
     "lead",
     "members",
@@ -75,7 +76,12 @@ class Leadership:
                     leader=leader.broker_id if leader else None,
                     epoch=leader.epoch if leader else None,
                 )
-            self._leading.follow(leader)
+            self._follow(leader)
+
+    def _follow(self, leader: Leader | None) -> None:
+        if leader is not None:
+            self._leading.remember(leader, self._clock.now_ms())
+        self._leading.follow(leader)
 
     async def run(self) -> None:
         """Campaign and lead, forever."""
@@ -89,7 +95,7 @@ class Leadership:
                     scope.spawn(self._until_lost(term, scope), "until-lost")
                     scope.spawn(self._work(term, scope), "work")
             finally:
-                self._leading.load_manager = self._leading.members = None
+                self._leading.end()
             log.info("no longer leading", epoch=term.epoch)
             wait_s = began_s + TERM_INTERVAL_MIN_S - self._clock.monotonic_s()
             if wait_s > 0:
@@ -99,14 +105,14 @@ class Leadership:
         try:
             await self._election.lost(term)
         finally:
-            self._leading.load_manager = self._leading.members = None
+            self._leading.end()
             scope.cancel()
 
     async def _work(self, term: Term, scope: Scope) -> None:
         steps = Steps(
             lambda name, error: self._on_failure(name, error, steps, scope), self._in_a_row
         )
-        self._leading.follow(term.leader)
+        self._follow(term.leader)
         if not await steps.run("lead", lambda: self._lead(term, scope, steps)):
             await self._resign(scope, "the term could not begin")
 
