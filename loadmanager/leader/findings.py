@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from loadmanager.engine.findings.finding import KINDS, FindingShown
-from loadmanager.engine.findings.leaders import LeaderChange
 from loadmanager.engine.findings.throttling import INACCURATE, HeldLimit
 from loadmanager.engine.findings.watch import Look, Watch
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.conf import Live
-from loadmanager.kit.metadata.leader import Leader
 from loadmanager.kit.telemetry import Sample, gauge
 from loadmanager.leader.brokers import Brokers
 from loadmanager.leader.documents.findings import FindingChange, FindingsShown
-from loadmanager.leader.documents.members import AbsentBroker
 from loadmanager.leader.events import EventHub
 from loadmanager.leader.load_manager import LoadManager
-from loadmanager.leader.ports.operating import Absences, Findings
+from loadmanager.leader.members import TermMembers
+from loadmanager.leader.ports.operating import Findings
 from loadmanager.leader.present_leader import PresentLeader
 from loadmanager.limits.report import BrokerHolds, HoldingLimit
 
 LOOK_S = 60.0
-STOPPED_WITHIN_MS = 120_000
-"""A leader that stopped in order did so at most this long before or after the next one began."""
 
 FINDINGS = gauge("loadmanager_findings", "As leader: what is wrong now, by kind", "kind")
 
@@ -36,15 +31,13 @@ class TermFindings:
 
     leading: PresentLeader
     brokers: Brokers
-    members: Absences
+    members: TermMembers
     load_manager: LoadManager
     splits: Live[SplitSettings]
     events: EventHub
     watch: Watch = field(default_factory=Watch, init=False)
     _findings: list[FindingShown] = field(default_factory=list)
     _looked_ms: int | None = None
-    _orderly: set[int] = field(default_factory=set)
-    """Epochs of leaders that stopped in order."""
 
     async def step(self) -> None:
         """Look, and tell of what has changed."""
@@ -58,7 +51,7 @@ class TermFindings:
             published=view.traffic(),
             doubts=self.load_manager.usage.doubts,
             delays=self.brokers.delays,
-            leaders=self._changes(),
+            leaders=self.members.leader_changes(),
             holding=held_limits(holding),
         )
         before, self._findings = self._findings, self.watch.step(look)
@@ -67,15 +60,6 @@ class TermFindings:
             self._tell(FindingChange(at=now_ms, state="began", finding=finding))
         for finding in _without(before, self._findings):
             self._tell(FindingChange(at=now_ms, state="ended", finding=finding))
-
-    def _changes(self) -> list[LeaderChange]:
-        past = list(self.leading.past)
-        self._orderly |= stopped_in_order(past, self.members.shown().absent)
-        self._orderly &= {leader.epoch for _, leader in past}
-        return [
-            LeaderChange(at_ms, before.broker_id, orderly=before.epoch in self._orderly)
-            for (_, before), (at_ms, _) in pairwise(past)
-        ]
 
     def _tell(self, change: FindingChange) -> None:
         self.events.publish("finding", lambda: change)
@@ -92,20 +76,6 @@ class TermFindings:
 def _without(these: Sequence[FindingShown], others: Sequence[FindingShown]) -> list[FindingShown]:
     there = {(it.kind, it.about) for it in others}
     return [it for it in these if (it.kind, it.about) not in there]
-
-
-def stopped_in_order(
-    past: Sequence[tuple[int, Leader]], absent: Sequence[AbsentBroker]
-) -> set[int]:
-    """The epochs of leaders that stopped in order when the next one began; `past`: when each was
-    read first.
-    """
-    left = {it.broker: it.left_at for it in absent if it.how != "lost"}
-    return {
-        before.epoch
-        for (_, before), (at_ms, _) in pairwise(past)
-        if before.broker_id in left and abs(left[before.broker_id] - at_ms) <= STOPPED_WITHIN_MS
-    }
 
 
 def held_limits(holds: Mapping[str, BrokerHolds]) -> dict[str, list[HeldLimit]]:

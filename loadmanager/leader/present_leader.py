@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -18,8 +17,6 @@ from loadmanager.leader.ports.operating import (
 )
 from loadmanager.leader.usage import ModelledUsage
 from loadmanager.limits.report import BrokerHolds
-
-PAST_MAX = 100
 
 
 class LoadManagement(Protocol):
@@ -67,17 +64,8 @@ class PresentLeader:
         default=None, init=False
     )
     """Asks brokers which of their limits hold somebody; None: there are no limits to ask for."""
-    past: deque[tuple[int, Leader]] = field(
-        default_factory=lambda: deque(maxlen=PAST_MAX), init=False
-    )
-    """The last leaders that this broker has read, and when it read each first (ms)."""
     epoch: int = 0
     """The epoch of the latest term that this broker has read."""
-
-    def remember(self, leader: Leader, now_ms: int) -> None:
-        """Remember a leader, unless it is the one of before."""
-        if not self.past or self.past[-1][1].epoch != leader.epoch:
-            self.past.append((now_ms, leader))
 
     def end(self) -> None:
         """This broker's term is over."""

@@ -4,35 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from loadmanager.kit.metadata.leader import Leader
-from loadmanager.leader.documents.members import AbsentBroker
-from loadmanager.leader.findings import held_limits, stopped_in_order
-from loadmanager.leader.present_leader import PAST_MAX, PresentLeader
+from loadmanager.leader.findings import held_limits
 from loadmanager.limits.report import BrokerHolds, HoldingLimit
-
-
-def test_leaders_that_stopped_in_order() -> None:
-    """Those whose broker left in order when the next term began; not one that was lost, that left
-    at another time, or that is still there.
-    """
-    names = ("b1", "b2", "b3", "b4", "b1")
-    past = [(at * 600_000, Leader(name, "", 7 + at)) for at, name in enumerate(names)]
-    absent = [
-        AbsentBroker(broker="b1", left_at=590_000, how="drained"),
-        AbsentBroker(broker="b2", left_at=1_200_000, how="lost"),
-        AbsentBroker(broker="b3", left_at=9_000_000, how="stopped"),
-    ]
-    assert stopped_in_order(past, absent) == {7}
-
-
-def test_leaders_that_were_seen() -> None:
-    """Each term once, and the last ones only."""
-    leading = PresentLeader()
-    for epoch in range(1, PAST_MAX + 3):
-        for _ in range(2):
-            leading.remember(Leader("b1", "", epoch), epoch)
-    assert len(leading.past) == PAST_MAX
-    assert leading.past[0][0] == 3
 
 
 def _limit(name: str, **shown: Any) -> HoldingLimit:

@@ -48,8 +48,8 @@ class ClockFindings:
                 about=broker,
                 since=since_ms,
                 title=words.clock(broker, ahead[broker]),
-                text=f"Known to {ON_THE_WAY_MS / 1000:g} s, from the times in the load reports of "
-                f"{len(shortest)} brokers, compared with the one in the middle.",
+                text=f"Known to about {ON_THE_WAY_MS / 1000:g} s, from the times in the load "
+                f"reports of {len(shortest)} brokers, compared with the one in the middle.",
                 advice=words.SYNCHRONISE,
                 command="chronyc tracking",
             )

@@ -15,7 +15,7 @@ from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.election import StoreElection
-from loadmanager.kit.metadata.leader import Leader, Term
+from loadmanager.kit.metadata.leader import Term
 from loadmanager.kit.tasks import Scope, Steps, retrying, sleep
 from loadmanager.leader.present_leader import PresentLeader
 
@@ -76,12 +76,7 @@ class Leadership:
                     leader=leader.broker_id if leader else None,
                     epoch=leader.epoch if leader else None,
                 )
-            self._follow(leader)
-
-    def _follow(self, leader: Leader | None) -> None:
-        if leader is not None:
-            self._leading.remember(leader, self._clock.now_ms())
-        self._leading.follow(leader)
+            self._leading.follow(leader)
 
     async def run(self) -> None:
         """Campaign and lead, forever."""
@@ -112,7 +107,7 @@ class Leadership:
         steps = Steps(
             lambda name, error: self._on_failure(name, error, steps, scope), self._in_a_row
         )
-        self._follow(term.leader)
+        self._leading.follow(term.leader)
         if not await steps.run("lead", lambda: self._lead(term, scope, steps)):
             await self._resign(scope, "the term could not begin")
 

@@ -191,7 +191,7 @@ async def _members(leads: Leads, term: Term, moves: Moves, owners: OwnerTracker)
             leads.history.append(change)
 
     members = TermMembers(
-        store=StoreOfTerm(base.store, term.checks, base.corrupt),
+        store=StoreOfTerm(base.store, term.checks, base.corrupt, base.broker_id),
         brokers=leads.cluster.brokers,
         moves=moves,
         owners=owners,

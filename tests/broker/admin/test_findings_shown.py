@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
+import pytest
 from broker.admin.serving import serving
 from clusters.running import until
 from leader.documents import a_move_shown
 
+from loadmanager.cli import main
 from loadmanager.leader.events import EventQueue
 from loadmanager.leader.findings import TermFindings
 
 PAUSE_MS = 1_860_000
 PATH = "/loadmanager/v1/findings"
+
+
+def flap(findings: TermFindings) -> None:
+    """The balancer moved a bundle there, back and there again."""
+    now_ms = findings.load_manager.term.clock.now_ms()
+    for number, way in enumerate((("b1", "b2"), ("b2", "b1"), ("b1", "b2"))):
+        ended_at = now_ms - (2 - number) * PAUSE_MS
+        move = a_move_shown(source=way[0], destination=way[1], ended_at=ended_at, outcome=None)
+        findings.watch.flapping.moved(move)
 
 
 async def _event(events: EventQueue) -> tuple[str, str]:
@@ -25,7 +37,7 @@ async def _event(events: EventQueue) -> tuple[str, str]:
             return str(data["state"]), str(data["finding"]["title"])
 
 
-async def test_a_finding_from_its_beginning_to_its_end() -> None:
+async def test_a_finding_from_its_beginning_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     """A bundle that moved back and forth: shown, told and counted; then it stays where it is. Only
     the leader knows; it asked every broker for its limits.
     """
@@ -38,15 +50,16 @@ async def test_a_finding_from_its_beginning_to_its_end() -> None:
         assert (await served.ask("GET", PATH, at=1)).status == 307
         assert await served.get(PATH) | {"at": 0} == {"at": 0, "lookedAt": None, "findings": []}
         events = broker.use.events.listen(None)
-        now_ms = findings.load_manager.term.clock.now_ms()
-        for number, way in enumerate((("b1", "b2"), ("b2", "b1"), ("b1", "b2"))):
-            ended_at = now_ms - (2 - number) * PAUSE_MS
-            move = a_move_shown(source=way[0], destination=way[1], ended_at=ended_at, outcome=None)
-            findings.watch.flapping.moved(move)
+        flap(findings)
         await findings.step()
         (finding,) = (await served.get(PATH))["findings"]
         assert finding["kind"] == "flapping"
         assert await _event(events) == ("began", finding["title"])
+        words = ["--url", str(served.url(1))]
+        assert await asyncio.to_thread(main, ["admin", "status", *words]) == 0
+        assert f"found: {finding['title']}" in capsys.readouterr().out
+        assert await asyncio.to_thread(main, ["admin", "findings", *words]) == 0
+        assert "A pin keeps a bundle where it is." in capsys.readouterr().out
         page = await served.get("/metrics")
         lines = [it for it in page.splitlines() if it.startswith("loadmanager_findings{")]
         assert [it[-3:] for it in lines if 'kind="flapping"' in it] == ["1.0"]
