@@ -17,8 +17,8 @@ from loadmanager.leader.documents.findings import FindingsShown
 def findings(admin: AdminClient) -> Output:
     """Show what the leader finds wrong now: sensors, limits, clocks, flapping, leaders, hot topics.
 
-    It looks once a minute. A new leader begins anew: what takes an hour to find takes an hour
-    again.
+    It looks once a minute. A new leader knows the leaders of before, and begins anew with all else:
+    what takes an hour to find takes an hour again.
     """
     answer, raw = admin.ask("GET", f"{OWN}/findings", None, FindingsShown)
     return Output(raw, list(_lines(answer)))

@@ -11,6 +11,7 @@ from loadmanager.kit.units import HOUR_MS
 CHANGES_MIN = 3
 """So many changes in an hour, beside those of leaders that stopped in order."""
 CLUSTER = "the cluster"
+NAMED_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +33,19 @@ def often(changes: Sequence[LeaderChange], now_ms: int) -> list[FindingShown]:
     gave_up: dict[str, int] = {}
     for change in lately:
         gave_up[change.before] = gave_up.get(change.before, 0) + 1
-    worst = min(gave_up, key=lambda broker: (-gave_up[broker], broker))
-    times = "once" if gave_up[worst] == 1 else f"{gave_up[worst]} times"
+    order = sorted(gave_up, key=lambda broker: (-gave_up[broker], broker))
+    named = ", ".join(f"{broker} {gave_up[broker]} ×" for broker in order[:NAMED_MAX])
+    more = f" and {len(order) - NAMED_MAX} others" if len(order) > NAMED_MAX else ""
     return [
         FindingShown(
             kind="leader",
             about=CLUSTER,
             since=lately[0].at_ms,
             title=f"The leader changed {len(lately)} times in the last hour",
-            text="Leaders that stopped in order are not counted. Most often it left "
-            f"{worst}, {times}. Every new leader waits for reports before it decides.",
+            text=f"These led no longer: {named}{more}; leaders that stopped in order are not "
+            "counted. Every new leader waits for reports before it decides.",
             advice="Look at the logs of brokers that led: a lost session, a paused process, or a "
             "step that failed again and again.",
-            command="loadmanager admin decisions",
+            command="loadmanager admin brokers list",
         )
     ]

@@ -27,8 +27,8 @@ class FindingRoutes:
         bundles that move back and forth, a topic that carries as much as a broker, a leader that
         changes often, sensors that cannot be right, and limits that hold clients most of the time.
 
-        It looks once a minute. A new leader begins anew: what takes an hour to find takes an hour
-        again.
+        It looks once a minute. A new leader knows the leaders of before, and begins anew with all
+        else: what takes an hour to find takes an hour again.
         """
         operations(self._use)
         if self._use.leading.findings is None:
