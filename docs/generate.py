@@ -48,6 +48,7 @@ OF_THE_PAGE = (
     "ChangesShown",
     "ClusterShown",
     "DecisionsShown",
+    "FindingsShown",
     "GoalsShown",
     "HeatShown",
     "MovesShown",

@@ -35,6 +35,7 @@ from loadmanager.kit.tasks import Scope
 from loadmanager.kit.telemetry import Telemetry
 from loadmanager.kit.units import MIB
 from loadmanager.leader.audit import NotingStore
+from loadmanager.leader.findings import samples as finding_samples
 from loadmanager.leader.members import samples as member_samples
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.settings import ThrottlingSettings
@@ -103,8 +104,13 @@ class Parts:
         hooks = self.member.telemetry.hosting
         others = hosting_samples(self.hosting, hooks, self._throttling, outside.clock, metrics)
         leading = cluster.leading
-        ours = (self.member.telemetry.samples, self.audit.samples)
-        self.telemetry = Telemetry([*ours, lambda: member_samples(leading.members), *others])
+        ours = (
+            self.member.telemetry.samples,
+            self.audit.samples,
+            lambda: member_samples(leading.members),
+            lambda: finding_samples(leading.findings),
+        )
+        self.telemetry = Telemetry([*ours, *others])
 
     def _build_use_cases(self) -> UseCases:
         member, base, cluster = self.member, self.member.base, self.member.cluster

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ from loadmanager.kit.metadata.leader import Leader
 from loadmanager.kit.metadata.store import Change, ChangeKind, Store
 from loadmanager.kit.names import NamespaceName, is_system_namespace
 
+DELAYS_MAX = 8
 RATE_MAX = 1e13
 """A greater rate of messages/s or bytes/s is corrupt: no machine reaches a tenth of it."""
 DEPARTED_MAX = 1_000
@@ -69,6 +71,12 @@ class Brokers:
         """brokerId → the last report, without the corrupt ones."""
         self.departed: dict[str, Departure] = {}
         """brokerId → how it was when it was last seen to leave; the last ones."""
+        self.delays: dict[str, deque[int]] = {}
+        """brokerId → ms from when its last reports were written, by its clock, to when this broker
+        read them, by its own.
+        """
+        self._written_ms: dict[str, int] = {}
+        """brokerId → when its last report was written, by its clock."""
         self._leads = leads
         self.listeners: list[Callable[[str, LocalBrokerData | None], None]] = []
         """Called with a brokerId and its new report, or None when the report is gone."""
@@ -124,9 +132,16 @@ class Brokers:
         check_bundles((report.last_stats.keys() | set(report.bundles)) - checked)
         check_figures(report)
         check_addresses(report)
+        self._note_delay(broker_id, int(report.last_update))
         # A report from the future would count as fresh for too long.
         report.last_update = min(report.last_update, self._clock.now_ms())
         return report
+
+    def _note_delay(self, broker_id: str, written_ms: int) -> None:
+        if written_ms and self._written_ms.get(broker_id) != written_ms:
+            self._written_ms[broker_id] = written_ms
+            delays = self.delays.setdefault(broker_id, deque(maxlen=DELAYS_MAX))
+            delays.append(self._clock.now_ms() - written_ms)
 
     def _set_report(self, broker_id: str, report: LocalBrokerData | None) -> None:
         if report is not None:
@@ -139,6 +154,8 @@ class Brokers:
     def _forget(self, broker_id: str) -> None:
         self._corrupt.mended(paths.broker(broker_id))
         session = self.sessions.pop(broker_id, 0)
+        self.delays.pop(broker_id, None)
+        self._written_ms.pop(broker_id, None)
         if broker_id in self.registered:
             self._remember(broker_id, session)
             self.registered.discard(broker_id)

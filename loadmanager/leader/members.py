@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import msgspec
 
+from loadmanager.engine.findings.leaders import LeaderChange
 from loadmanager.kit.conf import Live, conf
 from loadmanager.kit.errors import LoadManagerError, NotFoundError, OperationalError
 from loadmanager.kit.metadata import paths
@@ -33,6 +35,9 @@ NAMED_MAX = 100
 SHOWN_MAX = 20
 """Bundles without an owner that are named."""
 ASKED_AT_ONCE = 8
+TERMS_MAX = 50
+STOPPED_WITHIN_MS = 120_000
+"""A leader that stopped in order did so at most this long before or after the next one began."""
 
 LOST = gauge(
     "loadmanager_lost_brokers", "As leader: brokers whose session was lost, and that are not back"
@@ -83,10 +88,22 @@ class _Entry(msgspec.Struct, rename="camel"):
     """That of its registration."""
 
 
+class _TermBegun(msgspec.Struct, rename="camel"):
+    """A term in the book."""
+
+    epoch: int
+    leader: str
+    at: int
+    orderly: bool = False
+    """Whether the leader of before had stopped in order."""
+
+
 class _Book(msgspec.Struct, rename="camel"):
     """The stored book."""
 
     entries: list[_Entry]
+    terms: list[_TermBegun] = msgspec.field(default_factory=list)
+    """The last ones, of all leaders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +113,7 @@ class StoreOfTerm:
     store: Store
     checks: Sequence[Check]
     corrupt: Corrupt
+    leader: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,10 +128,17 @@ class TermMembers:
     record: Callable[..., None]
     """Records a `MemberChange`, of which it is told all but the time and the leader."""
     _book: dict[str, _Entry] = field(default_factory=dict)
+    _terms: list[_TermBegun] = field(default_factory=list)
     _stored: bytes = b""
 
     async def restore(self) -> None:
-        """Read the book of earlier leaders."""
+        """Read the book of earlier leaders, and begin this term in it."""
+        await self._read()
+        term = self.moves.term
+        begun = _TermBegun(term.epoch, self.store.leader, term.clock.now_ms())
+        self._terms = [*self._terms, begun][-TERMS_MAX:]
+
+    async def _read(self) -> None:
         node = await self.store.store.get(paths.MEMBERS)
         if node is None:
             self.store.corrupt.mended(paths.MEMBERS)
@@ -121,6 +146,7 @@ class TermMembers:
         with self.store.corrupt.left_out("members", paths.MEMBERS):
             book = msgspec.json.decode(node.value, type=_Book)
             self._book = {entry.absence.broker: entry for entry in book.entries}
+            self._terms = book.terms
         self._stored = node.value
 
     async def step(self) -> None:
@@ -138,6 +164,7 @@ class TermMembers:
             if entry.unserved:
                 self._look(entry)
         self._forget_old()
+        self._look_at_the_last_leader()
         await self._save()
 
     def _is_new(self, departure: Departure) -> bool:
@@ -230,13 +257,27 @@ class TermMembers:
 
     async def _save(self) -> None:
         entries = sorted(self._book.values(), key=lambda entry: entry.absence.broker)
-        value = msgspec.json.encode(_Book(entries))
-        if value == self._stored or (not self._stored and not entries):
+        value = msgspec.json.encode(_Book(entries, self._terms))
+        if value == self._stored:
             return
         there = self._stored or await self.store.store.get(paths.MEMBERS) is not None
         write = Put(paths.MEMBERS, value) if there else Create(paths.MEMBERS, value)
         await self.store.store.commit([*self.store.checks, write])
         self._stored = value
+
+    def _look_at_the_last_leader(self) -> None:
+        """Did it stop in order when this term began?"""
+        before, begun = ([None, *self._terms])[-2:]
+        entry = None if before is None else self._book.get(before.leader)
+        if begun is not None and entry is not None and entry.absence.how != "lost":
+            begun.orderly |= abs(entry.absence.left_at - begun.at) <= STOPPED_WITHIN_MS
+
+    def leader_changes(self) -> list[LeaderChange]:
+        """The last terms that began after another one, whoever led."""
+        return [
+            LeaderChange(after.at, before.leader, orderly=after.orderly)
+            for before, after in pairwise(self._terms)
+        ]
 
     def _record(self, absence: AbsentBroker, event: str, **more: str | int | bool) -> None:
         self.record(

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from loadmanager.kit.errors import ConflictError
 from loadmanager.kit.metadata.leader import Leader
-from loadmanager.leader.ports.operating import Absences, HeatMap, LeaderOperations, Quotas
+from loadmanager.leader.ports.operating import (
+    Absences,
+    Findings,
+    HeatMap,
+    LeaderOperations,
+    Quotas,
+)
 from loadmanager.leader.usage import ModelledUsage
+from loadmanager.limits.report import BrokerHolds
 
 
 class LoadManagement(Protocol):
@@ -50,8 +58,18 @@ class PresentLeader:
     """Set by the last term of this broker."""
     members: Absences | None = None
     """Set while this broker leads."""
+    findings: Findings | None = field(default=None, init=False)
+    """Set while this broker leads."""
+    holds: Callable[[], Awaitable[Mapping[str, BrokerHolds]]] | None = field(
+        default=None, init=False
+    )
+    """Asks brokers which of their limits hold somebody; None: there are no limits to ask for."""
     epoch: int = 0
     """The epoch of the latest term that this broker has read."""
+
+    def end(self) -> None:
+        """This broker's term is over."""
+        self.load_manager = self.members = self.findings = None
 
     def follow(self, leader: Leader | None) -> None:
         """Follow this leader from now on; None: there is no leader."""

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
+from loadmanager.engine.findings.sensors import (
+    FULL,
+    STUCK_MS_MIN,
+    STUCK_SAMPLES_MIN,
+    TRAFFIC_VARIES,
+)
 from loadmanager.engine.history.records import POSSIBLE
-from loadmanager.kit.units import HOUR_MS
 from loadmanager.nightly.day import Day, Row
 from loadmanager.nightly.schema import RESOURCES
 
-STUCK_MS_MIN = HOUR_MS
-STUCK_SAMPLES_MIN = 30
-TRAFFIC_VARIES = 0.05
-"""Bandwidth that stays the same while the traffic differs by so much is not measured."""
-FULL = 0.999
-"""A CPU that shows one value above this part of its limit has no more to give: it may well be so,
-and brokers record no more than the limit.
-"""
 SAME = 0.02
 """A usage that differs from a resource's by no more was taken from it."""
 Stretch = tuple[str, str, int, int]

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from broker.admin.serving import serving
 from broker.admin.test_admin_leading import FIRST, HALVES, hot_broker
+from broker.admin.test_findings_shown import flap
 from browser.chromium import CHROMIUM, Page, browser
 from clusters.running import eventually, until
 from clusters.standalone import Cluster, wait_for
 from kit.security.tokens import ADMIN, VALUES, token, verifier
 from system.workload import client
+
+from loadmanager.leader.findings import TermFindings
 
 pytestmark = [
     pytest.mark.browser,
@@ -268,6 +271,22 @@ async def test_whatever_has_a_name_is_found_and_has_an_address() -> None:
         await page.wait("!document.querySelector('dialog')")
         # the browser's own word on the namespace that is not there
         assert [error for error in page.errors if "404" not in error] == []
+
+
+async def test_what_the_leader_finds_wrong() -> None:
+    """Nothing is shown where nothing is wrong; a card comes by itself, and opens."""
+    async with serving(1) as served, browser() as page:
+        await page.go(served.url() + "/ui")
+        await page.wait_text("Bundles")
+        assert not await page.value("!!document.querySelector('.findings')")
+        findings = served.brokers[0].use.leading.findings
+        assert isinstance(findings, TermFindings)
+        flap(findings)
+        await findings.step()
+        await page.wait_text("moved back and forth", "#findings summary")
+        await page.click("#findings summary")
+        await page.wait_text("loadmanager admin decisions --bundle", "#findings li")
+        assert page.errors == []
 
 
 async def test_questions_and_keys_are_open_at_once() -> None:

@@ -135,6 +135,15 @@ DECISION = {
     "rejectedAt": 1_700_000_000_000,
     "outcome": MOVE["outcome"],
 }
+FINDING = {
+    "kind": "flapping",
+    "about": BUNDLE,
+    "since": 1,
+    "title": f"{BUNDLE} moved back and forth",
+    "text": "t",
+    "advice": "a",
+    "command": f"loadmanager admin decisions --bundle {BUNDLE}",
+}
 EVENT = {
     "id": 1,
     "kind": "change",
@@ -272,6 +281,7 @@ ANSWERS: list[tuple[str, Any]] = [
     ),
     (r"GET .*/cluster", CLUSTER),
     (r"GET .*/throttled", {"brokers": {}, "notAsked": 0, "noAnswer": {}}),
+    (r"GET .*/findings", {"at": 1, "lookedAt": 1, "findings": [FINDING, FINDING]}),
     (r"GET .*/loadmanager/v1/bundles", {"at": 1, "sort": "rate", "total": 0, "bundles": []}),
     (r"GET .*/archive", {"brokers": [BROKER], "beside": []}),
     (r"GET .*/archive/events.*", {"part": BROKER, "recorded": [], "events": [EVENT]}),
@@ -316,6 +326,7 @@ EVENTS: list[tuple[str, Any]] = [
     ("broker", {"at": 1, "broker": "b", "state": "gone", "bundles": 1}),
     ("leadership", {"at": 1, "leader": "b", "epoch": 1}),
     ("change", CHANGE),
+    ("finding", {"at": 1, "state": "began", "finding": FINDING}),
     ("lost", {"lost": 1}),
     ("unheard", {"of": [1, {"x": True}]}),
 ]
@@ -323,6 +334,7 @@ COMMANDS: dict[str, Sequence[str]] = {
     **dict.fromkeys(
         (
             "status",
+            "findings",
             "brokers list",
             "brokers leader",
             "brokers health",

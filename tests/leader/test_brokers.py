@@ -196,6 +196,24 @@ async def test_a_report_from_the_future_counts_from_its_arrival(store: MemorySto
         assert brokers.reports[GOOD].last_update == read
 
 
+async def test_how_late_reports_came(store: MemoryStore) -> None:
+    """By the clocks of its writer and its reader; a report that is read twice counts once, and a
+    broker that is gone no more.
+    """
+    brokers = Brokers(store, LoopTime())
+    now_ms = LoopTime().now_ms()
+    await register(store, GOOD, a_report(lastUpdate=now_ms + 9_000_000))
+    for _ in range(2):
+        await brokers.on_change(RESYNC)
+    await register(store, GOOD, a_report(lastUpdate=now_ms + 1))
+    await brokers.on_change(RESYNC)
+    early, late = brokers.delays[GOOD]
+    assert early < -8_000_000 < late < 60_000
+    await store.delete(paths.broker(GOOD))
+    await brokers.on_change(RESYNC)
+    assert GOOD not in brokers.delays
+
+
 async def test_lookups_find_the_owner_whose_report_is_corrupt() -> None:
     """The lock contains the owner's address; its load report does not matter."""
     async with a_fleet(2, bundles=1) as fleet:

@@ -323,10 +323,10 @@ MUTATIONS = (
         "member/leading/leadership.py",
         3,
         """
-        self._leading.load_manager = self._leading.members = None
+        self._leading.end()
         scope.cancel()
         """,
-        "self._leading.load_manager = self._leading.members = None",
+        "self._leading.end()",
     ),
     _one(
         "brokers obey leaders that were deposed",

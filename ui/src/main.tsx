@@ -9,6 +9,7 @@ import { Changes } from "./changes";
 import { followAddress } from "./address";
 import { Decisions } from "./decisions";
 import { Find, finding } from "./find";
+import { Findings } from "./findings";
 import { bytes, clock, count, duration, messages, percent, plural } from "./format";
 import { Heat } from "./heat";
 import type { Broker, Cluster } from "./state";
@@ -301,6 +302,7 @@ function Page(): JSX.Element {
       <Trouble />
       <main class={state === "ok" ? "" : "old"} aria-busy={state === "loading"}>
         <Summary />
+        <Findings />
         {known || state === "loading" ? (
           <div class="grid">
             <Brokers />

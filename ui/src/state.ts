@@ -6,6 +6,8 @@ import * as stream from "./stream";
 import type {
   AbsentBroker as Absent,
   BrokerShown,
+  FindingShown,
+  FindingsShown,
   ChangesShown as Changes,
   ClusterShown,
   DecisionShown as Decision,
@@ -52,6 +54,7 @@ export const cluster = new Store<Cluster | null>(null);
 export const heat = new Store<Heat | null>(null);
 export const decisions = new Store<Decision[] | null>(null);
 export const moves = new Store<Moves | null>(null);
+export const findings = new Store<FindingShown[]>([]);
 export const goals = new Store<GoalShown[]>([]);
 export const pins = new Store<Record<string, PinShown>>({});
 export const throttled = new Store<Throttled | null>(null);
@@ -147,6 +150,7 @@ async function turnOnce(): Promise<void> {
     allAt = Date.now();
     work.push(
       part<Moves>("moves", `${V1}/moves?limit=${LISTED}`, (document) => moves.set(document)),
+      part<FindingsShown>("findings", `${V1}/findings`, (document) => findings.set(document.findings)),
       part<GoalsShown>("goals", `${V1}/goals`, (document) => goals.set(document.goals)),
       part<Changes>("changes", `${V1}/changes?limit=${LISTED}`, (document) => changes.set(document)),
       part<Record<string, PinShown>>("pins", `${V1}/pins`, (document) => pins.set(document)),

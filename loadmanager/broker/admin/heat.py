@@ -6,13 +6,13 @@ import asyncio
 
 from aiohttp import web
 
-from loadmanager.broker.admin.everybody import Everybody
+from loadmanager.broker.admin.everybody import AnswersByBroker, Everybody
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.engine.load.heat import BUNDLES_KEPT, HeatShown
 from loadmanager.kit.http.answers import flag, shown
 from loadmanager.kit.http.operation import Query, of_leader, operation
 from loadmanager.leader.http.use import operations
-from loadmanager.limits.report import ThrottledShown
+from loadmanager.limits.report import BrokerHolds, ThrottledShown
 
 HEAT = "/loadmanager/v1/heat"
 THROTTLED = "/loadmanager/v1/throttled"
@@ -68,7 +68,7 @@ class HeatRoutes:
 
     async def _ask_all(self) -> ThrottledShown:
         """Ask every broker, and collect the answers of those that hold somebody."""
-        answers = await self._everybody.ask("GET", THROTTLED, ThrottledShown, self._own)
+        answers = await self._answers()
         throttled = ThrottledShown(
             brokers={}, not_asked=answers.not_asked, no_answer=answers.no_answer
         )
@@ -79,6 +79,18 @@ class HeatRoutes:
             elif own.limits or own.causes:
                 throttled.brokers[broker] = own
         return throttled
+
+    async def holds(self) -> dict[str, BrokerHolds]:
+        """Ask every broker for its limits that held somebody; those that answered, with theirs."""
+        answers = await self._answers()
+        return {
+            broker: answer.brokers[broker]
+            for broker, answer in answers.brokers.items()
+            if broker in answer.brokers
+        }
+
+    async def _answers(self) -> AnswersByBroker[ThrottledShown]:
+        return await self._everybody.ask("GET", THROTTLED, ThrottledShown, self._own)
 
     def _own(self) -> ThrottledShown:
         own = self._use.limits.held_lately(WAITERS_MAX)

@@ -54,6 +54,7 @@ from loadmanager.kit.refused_clients import ClientRefusals
 from loadmanager.kit.telemetry import Sample
 from loadmanager.leader.http.archive import ArchiveRoutes
 from loadmanager.leader.http.events import EventRoutes
+from loadmanager.leader.http.findings import FindingRoutes
 from loadmanager.leader.http.goals import GoalRoutes
 from loadmanager.leader.http.leading import LeadingRoutes
 from loadmanager.leader.http.members import MemberRoutes
@@ -109,6 +110,7 @@ class AdminServer:
         self._owners = TopicOwners(use, calls)
         self._everybody = Everybody(use, calls)
         self._heat = HeatRoutes(use, self._everybody)
+        use.leading.holds = self._heat.holds
         parts = self._parts(use, streams, cluster=cluster, version=version, metrics=metrics)
         parts.append(PermissionRoutes(use, enforced=access is not None and access.authorizes))
         for route in (route for part in parts for route in part.routes()):
@@ -156,6 +158,7 @@ class AdminServer:
             ArchiveRoutes(use),
             MemberRoutes(use),
             EnsembleRoutes(use),
+            FindingRoutes(use),
             RevokingRoutes(use, self._everybody),
             PageRoutes(),
             OpenApiRoutes(version),

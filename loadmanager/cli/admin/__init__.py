@@ -13,6 +13,7 @@ from loadmanager.cli.admin import (
     bundles,
     contexts,
     decisions,
+    findings,
     goals,
     groups,
     leader,
@@ -37,6 +38,7 @@ from loadmanager.kit.errors import BadInputError, OperationalError
 EXAMPLES = """examples:
   loadmanager admin use staging --url http://10.0.0.5:8080
   loadmanager admin status
+  loadmanager admin findings
   loadmanager admin brokers list --at 'yesterday 03:12'
   loadmanager admin history acme/orders --since 2d
   loadmanager admin namespaces create acme/orders --bundles 16 --create-tenant
@@ -64,6 +66,7 @@ command = AdminGroup("admin", help="Look at a running cluster and change it.", e
 for subject in (
     status.status,
     status.top,
+    findings.findings,
     story.history,
     brokers.group,
     tenants.group,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -13,12 +13,16 @@ from loadmanager.cli.admin.absences import missing_text, news
 from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output
+from loadmanager.cli.admin.findings import summary
 from loadmanager.cli.admin.sentences import lines_of
 from loadmanager.cli.admin.times import clock, span, time_of_day
 from loadmanager.cli.terminal import Shown, show, table
 from loadmanager.leader.documents.cluster import BrokerShown, BundlesShown, ClusterShown
 from loadmanager.leader.documents.decisions import DecisionShown, DecisionsShown
+from loadmanager.leader.documents.findings import FindingsShown
 from loadmanager.limits.report import ThrottledShown
+
+T = TypeVar("T")
 
 LATELY_MS = 3_600_000
 """Brokers that left within this time are named, also when they are back."""
@@ -37,14 +41,16 @@ def status(admin: AdminClient) -> Output:
     """Say in a few lines how the cluster is: who is missing, load, moves, limits, last decision."""
     cluster, raw = _cluster(admin)
     decisions = admin.get(f"{OWN}/decisions{query(limit=20)}", DecisionsShown).decisions
-    throttled = _throttled(admin)
-    return Output(raw, list(_status(cluster, decisions, throttled)))
+    lines = list(_status(cluster, decisions, _answer(admin, "throttled", ThrottledShown)))
+    if (findings := _answer(admin, "findings", FindingsShown)) is not None:
+        lines.append(summary(findings))
+    return Output(raw, lines)
 
 
-def _throttled(admin: AdminClient) -> ThrottledShown | None:
-    """None: a daemon beside a Pulsar cluster does not know."""
+def _answer(admin: AdminClient, what: str, shape: type[T]) -> T | None:
+    """None: a daemon beside a Pulsar cluster, and a broker of an earlier version, do not know."""
     try:
-        return admin.get(f"{OWN}/throttled", ThrottledShown)
+        return admin.get(f"{OWN}/{what}", shape)
     except AnsweredError:
         return None
 

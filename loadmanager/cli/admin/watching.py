@@ -25,6 +25,7 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.text import printable
 from loadmanager.leader.documents.decisions import DecisionShown
 from loadmanager.leader.documents.events import BrokerChange, Lost, OwnershipChange, TermChange
+from loadmanager.leader.documents.findings import FindingChange
 
 AGAIN_S = 1.0
 """Wait before the stream is asked for again: its leader may have changed."""
@@ -167,6 +168,10 @@ def _change(change: ChangeShown) -> str:
     return f"{change.role or change.address} on {change.broker}: {change.what}"
 
 
+def _finding(change: FindingChange) -> str:
+    return f"{change.state}: {change.finding.title}"
+
+
 def _lost(event: Lost) -> str:
     return f"{count_of(event.lost, 'event')} not sent: this end was too slow"
 
@@ -185,6 +190,7 @@ _TEXTS: dict[str, tuple[Any, Callable[[Any], str]]] = {
     "split": (DecisionShown, _split),
     "merge": (DecisionShown, _merge),
     "change": (ChangeShown, _change),
+    "finding": (FindingChange, _finding),
     "lost": (Lost, _lost),
 }
 """Kind of event → what its line relies on, and the line."""

@@ -38,7 +38,8 @@ class EventRoutes:
         in `/loadmanager/v1/moves`, whenever its state changes), `ownership` (a broker reported that
         it has other bundles), `broker` (one came or went), `leadership` (a term began or ended),
         `change` (an operator or a client changed something: data as in `/loadmanager/v1/changes`),
-        and `lost` (so many events were not sent, because the listener was too slow). With the
+        `finding` (something that `/loadmanager/v1/findings` shows began or ended), and `lost` (so
+        many events were not sent, because the listener was too slow). With the
         header `Last-Event-ID` the stream begins after that event: the last 1,000 of a term are
         kept. A comment every 15 s keeps the connection open. At most 64 listen at once, and 16 of
         one address.

@@ -10,7 +10,13 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.http.answers import ElsewhereError
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.kit.names import NamespaceName
-from loadmanager.leader.ports.operating import Absences, HeatMap, LeaderOperations, Quotas
+from loadmanager.leader.ports.operating import (
+    Absences,
+    Findings,
+    HeatMap,
+    LeaderOperations,
+    Quotas,
+)
 
 
 class Leading(Protocol):
@@ -28,6 +34,8 @@ class Leading(Protocol):
     def heat(self) -> HeatMap | None: ...
     @property
     def members(self) -> Absences | None: ...
+    @property
+    def findings(self) -> Findings | None: ...
 
 
 class BundlesOf(Protocol):

@@ -17,6 +17,7 @@ from loadmanager.engine.strategies.plan_document import Drift
 from loadmanager.kit.errors import ConflictError
 from loadmanager.leader.documents.cluster import BundlesShown, ClusterShown, Sort
 from loadmanager.leader.documents.decisions import BundleStory, DecisionsShown
+from loadmanager.leader.documents.findings import FindingsShown
 from loadmanager.leader.documents.goals import GoalShown, GoalsShown
 from loadmanager.leader.documents.members import MembersShown
 from loadmanager.leader.documents.moves import (
@@ -240,6 +241,14 @@ class Events(Protocol):
 
     def leave(self, stream: Any) -> None:
         """Listen no more."""
+        ...
+
+
+class Findings(Protocol):
+    """What is wrong in the cluster now."""
+
+    def shown(self) -> FindingsShown:
+        """As the API shows it."""
         ...
 
 

@@ -24,6 +24,7 @@ FAILURES_IN_A_ROW_MAX = 5
 
 STEPS = (
     "drain",
+    "findings",
     "goal",
     "lead",
     "members",
@@ -89,7 +90,7 @@ class Leadership:
                     scope.spawn(self._until_lost(term, scope), "until-lost")
                     scope.spawn(self._work(term, scope), "work")
             finally:
-                self._leading.load_manager = self._leading.members = None
+                self._leading.end()
             log.info("no longer leading", epoch=term.epoch)
             wait_s = began_s + TERM_INTERVAL_MIN_S - self._clock.monotonic_s()
             if wait_s > 0:
@@ -99,7 +100,7 @@ class Leadership:
         try:
             await self._election.lost(term)
         finally:
-            self._leading.load_manager = self._leading.members = None
+            self._leading.end()
             scope.cancel()
 
     async def _work(self, term: Term, scope: Scope) -> None:

@@ -23,6 +23,7 @@ from loadmanager.leader.base import BundleOrders, LedCluster, TermBase
 from loadmanager.leader.cycle_log import CycleLog
 from loadmanager.leader.draining import INTERVAL_S, Draining
 from loadmanager.leader.events import EventHub
+from loadmanager.leader.findings import LOOK_S, TermFindings
 from loadmanager.leader.goals import TermGoals
 from loadmanager.leader.heat_map import TermHeatMap
 from loadmanager.leader.load_manager import FirstHold, LeaderRecords, LoadManager
@@ -164,8 +165,11 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
         leading = parts.leads.cluster.leading
         leading.quotas, leading.operations, leading.heat = parts.quotas, operations, heat
         leading.load_manager, leading.members = parts.load_manager, members
+        leading.findings = findings = _findings(parts, members)
         scope.spawn(parts.moves.run(), "moves")
         scope.spawn(every(lambda: STEP_S, members.step, "members", steps), "members")
+        look = every(lambda: LOOK_S, findings.step, "findings", steps, first_after_s=None)
+        scope.spawn(look, "findings")
         scope.spawn(every(heat.interval_s, heat.step, "heat", steps), "heat")
         for name, step in (("drain", operations.step), ("goal", operations.goals.step)):
             scope.spawn(every(lambda: INTERVAL_S, step, name, steps), name)
@@ -187,7 +191,7 @@ async def _members(leads: Leads, term: Term, moves: Moves, owners: OwnerTracker)
             leads.history.append(change)
 
     members = TermMembers(
-        store=StoreOfTerm(base.store, term.checks, base.corrupt),
+        store=StoreOfTerm(base.store, term.checks, base.corrupt, base.broker_id),
         brokers=leads.cluster.brokers,
         moves=moves,
         owners=owners,
@@ -196,6 +200,20 @@ async def _members(leads: Leads, term: Term, moves: Moves, owners: OwnerTracker)
     )
     await members.restore()
     return members
+
+
+def _findings(parts: TermParts, members: TermMembers) -> TermFindings:
+    leads = parts.leads
+    findings = TermFindings(
+        leading=leads.cluster.leading,
+        brokers=leads.cluster.brokers,
+        members=members,
+        load_manager=parts.load_manager,
+        splits=leads.base.settings.live(SplitSettings),
+        events=leads.events,
+    )
+    parts.moves.on_end.append(findings.watch.flapping.moved)
+    return findings
 
 
 def _cycle_log(leads: Leads, epoch: int) -> CycleLog | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from loadmanager.engine.findings import words
 from loadmanager.engine.history.tenures import CLOCKS_DIFFER_MS
 from loadmanager.nightly.day import NUMBER, TEXT, WHOLE, YES_NO, Columns, Day, Finding, Row
 
@@ -44,12 +45,11 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
         Finding(
             importance=45,
             question=NAME,
-            title=f"The clock of {row.broker} is {abs(row.ahead_ms) / 1000:.1f} s "
-            f"{'ahead' if row.ahead_ms > 0 else 'behind'}",
+            title=words.clock(row.broker, row.ahead_ms),
             text=f"Known to {row.uncertain_ms / 1000:.1f} s, from bundles that it handed over. "
             f"Differences of more than {CLOCKS_DIFFER_MS / 1000:g} s are corrected in this "
             "report; the records keep the broker's own times.",
-            advice="Synchronise it (chrony, ntpd).",
+            advice=words.SYNCHRONISE,
             numbers={"aheadMs": row.ahead_ms, "uncertainMs": row.uncertain_ms},
             where=row.broker,
             plot="timeline",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from loadmanager.engine.findings import words
 from loadmanager.engine.history.tenures import Tenure
 from loadmanager.engine.ownership.states import LifeCause
 from loadmanager.engine.strategies import registry
@@ -14,10 +15,6 @@ NAME = "flapping"
 ABOUT = (
     "Which bundles moved back and forth? A bundle returns when a broker acquires it that gave it "
     "up within the grace period, also when no other broker owned it meanwhile."
-)
-TWO_SCORES = (
-    "If shedding and placement score different things, use one strategy for both (AvgShedder, or "
-    "BalancedShedder with BalancedPlacement). "
 )
 COLUMNS: Columns = {
     "bundle": (TEXT, "the bundle"),
@@ -100,10 +97,8 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             f"{'it' if len(back) == 1 else 'them'} up less "
             f"than {day.settings.grace_period_minutes:g} minutes before. "
             f"The worst is {worst.bundle} with {many(worst.moves, 'move')} and "
-            f"{many(worst.returns, 'return')}. Every move makes its clients reconnect.",
-            advice=("" if _scores_as_placed(day.facts.shedder) else TWO_SCORES)
-            + "A longer loadBalancerSheddingGracePeriodMinutes saves such moves. A pin keeps a "
-            "bundle where it is.",
+            f"{many(worst.returns, 'return')}. {words.RECONNECT}",
+            advice=("" if _scores_as_placed(day.facts.shedder) else words.TWO_SCORES) + words.STAY,
             numbers={
                 "bundles": len(back),
                 "returns": returns,

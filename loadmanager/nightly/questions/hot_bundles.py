@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loadmanager.engine.findings import words
+from loadmanager.engine.findings.hot_topics import BROKERS_WORTH
 from loadmanager.nightly.day import (
     NUMBER,
     TEXT,
@@ -48,8 +50,6 @@ COLUMNS: Columns = {
     "share": (NUMBER, "its part of the bytes of all bundles"),
     **QUANTILES,
 }
-BROKERS_WORTH = 1.0
-"""A bundle or topic that alone fills this many brokers' even shares of the traffic is hot."""
 
 
 def table(day: Day) -> pa.Table:
@@ -125,7 +125,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
         Finding(
             importance=35 + 20 * row.share,
             question=NAME,
-            title=f"{row.bundle} carried {row.share:.0%} of all traffic",
+            title=words.carried(row.bundle, row.share),
             text=f"This bundle had {mib(row.throughput_mean)} in and out on average and "
             f"{mib(row.throughput_max)} at most, with {row.topics_max} topics; an even share of a "
             f"broker is {limit:.0%}. No broker can have less than its largest bundle."

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from loadmanager.engine.findings import words
 from loadmanager.nightly.day import (
     NUMBER,
     TEXT,
@@ -72,15 +73,15 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             Finding(
                 importance=36 + 20 * row.share,
                 question=NAME,
-                title=f"{row.topic} carried {row.share:.0%} of all traffic",
+                title=words.carried(row.topic, row.share),
                 text=f"This topic had {mib(row.throughput_mean)} in and out on average and "
                 f"{mib(row.throughput_max)} at most; an even share of a broker is {limit:.0%}. "
                 f"It is {min(part, 1.0):.0%} of its bundle {row.bundle}. "
-                "A topic is served by one broker at a time, and no split divides it."
+                f"{words.ONE_TOPIC}"
                 + busiest_hour(day.facts.of_one(day.facts.busiest_topics, "topic", row.topic)),
                 advice="It is a partition already: give the topic more of them."
                 if partition
-                else "Partition it.",
+                else words.PARTITION,
                 numbers={"share": row.share, "throughputMean": row.throughput_mean},
                 where=row.topic,
                 plot="bundles",

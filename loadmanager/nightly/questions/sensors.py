@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence, Set
 from typing import Any
 
+from loadmanager.engine.findings import words
 from loadmanager.nightly.day import (
     NUMBER,
     TEXT,
@@ -24,7 +25,7 @@ from loadmanager.nightly.schema import RESOURCES
 from loadmanager.nightly.trusted import by_broker, stuck, trusted
 
 NAME = "sensors"
-SAID, IMPOSSIBLE, STUCK = "not trusted by the broker", "more used than there is", "one value"
+SAID = "not trusted by the broker"
 ABOUT = (
     "Which sensors could not be trusted? Those that brokers reported, those that showed more than "
     "one and a half times what there is, and CPUs and NICs that showed one value, to the last "
@@ -63,7 +64,7 @@ def table(day: Day) -> list[Row]:
         poisoned = any((broker, step["bucket"]) in lied for step in within)
         samples = sum(step["samples"] for step in within)
         spent = hours(sum(step["interval_ms"] for step in within))
-        row = _row(broker, sensor, STUCK, samples, spent, times=(begun, ended))
+        row = _row(broker, sensor, words.STUCK, samples, spent, times=(begun, ended))
         rows.append(row | {"poisoned": poisoned})
     return sorted(rows, key=lambda row: (-row["hours"], row["broker"], row["sensor"], row["fault"]))
 
@@ -77,14 +78,14 @@ def _own_faults(broker: str, steps: Sequence[Row], lied: Set[int]) -> list[Row]:
     for step in steps:
         faults: Counter[str] = Counter(step["faults"])
         counts = Counter({(name, SAID): count for name, count in faults.items()})
-        counts.update({(name, IMPOSSIBLE): step[f"{name}_impossible"] for name in RESOURCES})
+        counts.update({(name, words.IMPOSSIBLE): step[f"{name}_impossible"] for name in RESOURCES})
         for key, count in counts.items():
             if count:
                 samples[key] += count
                 spent[key] += count * step["interval_ms"] / step["samples"]
                 begun, _ = times.get(key, (step["first_ts"], 0))
                 times[key] = begun, step["last_ts"]
-                if key[1] == IMPOSSIBLE and step["bucket"] in lied:
+                if key[1] == words.IMPOSSIBLE and step["bucket"] in lied:
                     poisoned.add(key)
     return [
         _row(broker, *key, count, hours(spent[key]), times=times[key])
@@ -114,7 +115,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
         Finding(
             importance=20 if row.fault == SAID else 55 if row.poisoned else 40,
             question=NAME,
-            title=f"{row.sensor} of {row.broker}: {row.fault}, for {lasting(row.hours)}",
+            title=f"{words.sensor(row.sensor, row.broker, row.fault)}, for {lasting(row.hours)}",
             text="It drove no decision meanwhile."
             if row.fault == SAID
             else f"From {clock(row.first_ts)} to {clock(row.last_ts)}. "
@@ -122,12 +123,9 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
                 "The broker's usage came from it, so decisions went by it; this report leaves "
                 "that usage out."
                 if row.poisoned
-                else "Decisions that go by this sensor are wrong."
+                else words.WRONG_SENSOR
             ),
-            advice="In containers, check the cgroup's limits."
-            if row.sensor in ("cpu", "memory", "directMemory")
-            else "loadBalancerOverrideBrokerNicSpeedGbps says a NIC's speed where the system does "
-            "not.",
+            advice=words.sensor_advice(row.sensor),
             numbers={"hours": row.hours, "samples": row.samples},
             at_ms=row.first_ts,
             until_ms=row.last_ts,

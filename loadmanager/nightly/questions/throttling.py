@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from loadmanager.engine.findings import words
+from loadmanager.engine.findings.throttling import INACCURATE, SUFFERING_SHARE
 from loadmanager.nightly.day import (
     NUMBER,
     TEXT,
@@ -49,8 +51,6 @@ COLUMNS: Columns = {
     "held_first_ts": (WHOLE, "the first record in which it held somebody"),
     "held_last_ts": (WHOLE, "the last one"),
 }
-SUFFERING_SHARE = 0.5
-INACCURATE = 0.05
 JUDGED_HOURS_MIN = 0.1
 """A limit that held for less is not called inaccurate: its first interval may be short."""
 
@@ -83,14 +83,7 @@ def name_of(row: Any) -> str:
 
 
 def _configured(row: Any) -> str:
-    return " and ".join(
-        text
-        for value, text in (
-            (row.configured_messages_per_s, f"{row.configured_messages_per_s:g} messages/s"),
-            (row.configured_bytes_per_s, f"{row.configured_bytes_per_s:g} bytes/s"),
-        )
-        if value is not None and value >= 0
-    )
+    return words.configured(row.configured_messages_per_s, row.configured_bytes_per_s)
 
 
 def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
@@ -130,19 +123,15 @@ def _suffering(rows: Sequence[Any]) -> Finding:
     worst = rows[0]
     waited, hours = sum(row.waited_s for row in rows), max(row.hours_held for row in rows)
     waiting = sum(row.queue_length_max for row in rows)
-    group = worst.level == "resource group"
     on = f" On {listed([row.broker for row in rows])}, the worst first." if len(rows) > 1 else ""
     return Finding(
         importance=60 + 19 * worst.held_share,
         question=NAME,
-        title=f"{_named(rows)} held clients back in {worst.held_share:.0%} of the time",
+        title=words.held_back(_named(rows), worst.held_share, "the time"),
         text=f"The {worst.level} limit is {_configured(worst)}"
         f"{' on each' if len(rows) > 1 else ''}; clients wanted more for {lasting(hours)} "
         f"and waited {waited:,.0f} s in sum, up to {many(waiting, 'client')} at a time.{on}",
-        advice="If that load is legitimate, raise the limit."
-        if group
-        else "If that load is legitimate, raise the limit, or give the clients a resource group "
-        "of their own.",
+        advice=words.held_advice(worst.level),
         numbers={
             "heldShare": worst.held_share,
             "hoursHeld": hours,

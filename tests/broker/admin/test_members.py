@@ -8,6 +8,7 @@ from broker.admin.serving import Served, serving
 from clusters.running import eventually, until
 
 from loadmanager.engine.history.members import MemberChange
+from loadmanager.leader.members import TermMembers
 
 HALF = "acme/orders/0x00000000_0x40000000"
 OTHER = "acme/orders/0x40000000_0x80000000"
@@ -78,6 +79,21 @@ async def test_the_next_leader_knows() -> None:
         await until(lambda: leading.members is not None, within_s=20)
         assert await absent(served, second, at=2) == before
         await absent(served, first, at=2, how="lost")
+        assert isinstance(leading.members, TermMembers)
+        (change,) = leading.members.leader_changes()
+        assert (change.before, change.orderly) == (first, False)
+
+
+async def test_a_leader_that_stops_in_order() -> None:
+    """Its successor knows, so that a rolling restart is no leader that changes often."""
+    async with serving(brokers=2) as served:
+        leading = served.brokers[1].use.leading
+        await until(lambda: served.brokers[0].use.leading.members is not None)
+        await served.brokers[0].parts.stop(0)
+        await until(lambda: leading.members is not None, within_s=20)
+        members = leading.members
+        assert isinstance(members, TermMembers)
+        await until(lambda: [it.orderly for it in members.leader_changes()] == [True])
 
 
 async def test_a_broker_that_comes_back() -> None:

@@ -1,0 +1,46 @@
+"""`loadmanager admin findings`: what the leader finds wrong now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from loadmanager.cli.admin.asking import OWN, count_of
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.command import AdminCommand, Output
+from loadmanager.cli.admin.times import clock, span
+from loadmanager.leader.documents.findings import FindingsShown
+
+
+@click.command(cls=AdminCommand)
+def findings(admin: AdminClient) -> Output:
+    """Show what the leader finds wrong now: sensors, limits, clocks, flapping, leaders, hot topics.
+
+    It looks once a minute. A new leader knows the leaders of before, and begins anew with all else:
+    what takes an hour to find takes an hour again.
+    """
+    answer, raw = admin.ask("GET", f"{OWN}/findings", None, FindingsShown)
+    return Output(raw, list(_lines(answer)))
+
+
+def _lines(answer: FindingsShown) -> Iterator[str]:
+    for finding in answer.findings:
+        ago = span(answer.at - finding.since)
+        yield finding.title
+        yield f"    since {clock(finding.since)} ({ago}). {finding.text} {finding.advice}"
+        if finding.command:
+            yield f"    {finding.command}"
+    if not answer.findings:
+        yield summary(answer)
+
+
+def summary(answer: FindingsShown) -> str:
+    """One line: how much is wrong, and the first of it."""
+    if answer.looked_at is None:
+        return "this leader has not looked yet for what is wrong: it does once a minute"
+    if not answer.findings:
+        return "the leader finds nothing wrong"
+    more = len(answer.findings) - 1
+    others = f" (and {count_of(more, 'other')}: loadmanager admin findings)" if more else ""
+    return f"found: {answer.findings[0].title}{others}"

@@ -1,0 +1,92 @@
+"""Bundles that the balancer moves back and forth."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from loadmanager.engine.findings import words
+from loadmanager.engine.findings.finding import FindingShown, bounded, command
+from loadmanager.engine.moves.move import Author, Move, MoveState
+
+BACK_GRACES = 2
+"""A bundle returns if it comes back within so many grace periods: the balancer itself leaves it
+where it is for one.
+"""
+WINDOW_GRACES = 4
+RETURNS_MIN = 2
+"""A bundle flaps that returned so often within `WINDOW_GRACES`; one move back is no such thing."""
+MOVES_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """A move that ended."""
+
+    at_ms: int
+    bundle: str
+    source: str
+    destination: str
+
+
+@dataclass(slots=True)
+class FlappingFindings:
+    """Looks at the moves that the balancer decided on; those that operators wanted do not count."""
+
+    _moves: deque[_Past] = field(default_factory=lambda: deque(maxlen=MOVES_MAX))
+
+    def moved(self, move: Move) -> None:
+        """A move has ended."""
+        owner = move.outcome.owner if move.outcome is not None else None
+        destination = owner or move.destination
+        if move.author is Author.CYCLE and move.state is MoveState.DONE and destination:
+            past = _Past(move.ended_at or 0, move.bundle, move.source, destination)
+            self._moves.append(past)
+
+    def step(self, now_ms: int, grace_ms: float, advice: str) -> list[FindingShown]:
+        """Those that flap now; `advice`: what to do beside what is always said."""
+        while self._moves and now_ms - self._moves[0].at_ms > (
+            (WINDOW_GRACES + BACK_GRACES) * grace_ms
+        ):
+            self._moves.popleft()
+        by_bundle: dict[str, list[_Past]] = {}
+        for move in self._moves:
+            by_bundle.setdefault(move.bundle, []).append(move)
+        findings = []
+        for bundle, moves in by_bundle.items():
+            returns = [
+                at_ms
+                for at_ms in _returns(moves, BACK_GRACES * grace_ms)
+                if now_ms - at_ms <= WINDOW_GRACES * grace_ms
+            ]
+            if len(returns) >= RETURNS_MIN:
+                findings.append(_finding(bundle, returns, len(moves), grace_ms, advice))
+        return bounded(findings)
+
+
+def _returns(moves: list[_Past], within_ms: float) -> list[int]:
+    """When a bundle came back to a broker that had given it up so shortly before."""
+    left_ms: dict[str, int] = {}
+    returns = []
+    for move in moves:
+        left_ms[move.source] = move.at_ms
+        gave_up_ms = left_ms.get(move.destination)
+        if gave_up_ms is not None and move.at_ms - gave_up_ms <= within_ms:
+            returns.append(move.at_ms)
+    return returns
+
+
+def _finding(
+    bundle: str, returns: list[int], moves: int, grace_ms: float, advice: str
+) -> FindingShown:
+    minutes = BACK_GRACES * grace_ms / 60_000
+    return FindingShown(
+        kind="flapping",
+        about=bundle,
+        since=returns[0],
+        title=f"{bundle} moved back and forth",
+        text=f"It came back {len(returns)} times to a broker that had given it up less than "
+        f"{minutes:g} minutes before, with {moves} moves. {words.RECONNECT}",
+        advice=advice + words.STAY,
+        command=command("loadmanager admin decisions --bundle", bundle),
+    )

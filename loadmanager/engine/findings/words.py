@@ -1,0 +1,69 @@
+"""The words for what is wrong, for the nightly report as for the leader."""
+
+from __future__ import annotations
+
+STUCK = "one value"
+IMPOSSIBLE = "more used than there is"
+WRONG_SENSOR = "Decisions that go by this sensor are wrong."
+TWO_SCORES = (
+    "If shedding and placement score different things, use one strategy for both (AvgShedder, or "
+    "BalancedShedder with BalancedPlacement). "
+)
+STAY = (
+    "A longer loadBalancerSheddingGracePeriodMinutes saves such moves. A pin keeps a bundle where "
+    "it is."
+)
+RECONNECT = "Every move makes its clients reconnect."
+SYNCHRONISE = "Synchronise it (chrony, ntpd)."
+ONE_TOPIC = "A topic is served by one broker at a time, and no split divides it."
+PARTITION = "Partition it."
+
+
+def sensor(name: str, broker: str, fault: str) -> str:
+    """A title."""
+    return f"{name} of {broker}: {fault}"
+
+
+def sensor_advice(name: str) -> str:
+    """Where to look when a sensor lies."""
+    if name in ("cpu", "memory", "directMemory"):
+        return "In containers, check the cgroup's limits."
+    return "loadBalancerOverrideBrokerNicSpeedGbps says a NIC's speed where the system does not."
+
+
+def held_back(limit: str, share: float, when: str) -> str:
+    """A title: a limit that held somebody for this part of a time."""
+    return f"{limit} held clients back in {share:.0%} of {when}"
+
+
+def held_advice(level: str) -> str:
+    """What to do about a limit that holds clients most of the time."""
+    if level == "resource group":
+        return "If that load is legitimate, raise the limit."
+    return (
+        "If that load is legitimate, raise the limit, or give the clients a resource group of "
+        "their own."
+    )
+
+
+def configured(messages_per_s: float | None, bytes_per_s: float | None) -> str:
+    """The rates of a limit; none and a negative one are unlimited."""
+    return " and ".join(
+        text
+        for value, text in (
+            (messages_per_s, f"{messages_per_s:g} messages/s"),
+            (bytes_per_s, f"{bytes_per_s:g} bytes/s"),
+        )
+        if value is not None and value >= 0
+    )
+
+
+def clock(broker: str, ahead_ms: float) -> str:
+    """A title."""
+    way = "ahead" if ahead_ms > 0 else "behind"
+    return f"The clock of {broker} is {abs(ahead_ms) / 1000:.1f} s {way}"
+
+
+def carried(what: str, share: float, verb: str = "carried") -> str:
+    """A title."""
+    return f"{what} {verb} {share:.0%} of all traffic"

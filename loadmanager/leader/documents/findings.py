@@ -1,0 +1,25 @@
+"""What is wrong in a cluster now. Times are milliseconds since the epoch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from loadmanager.engine.findings.finding import FindingShown
+from loadmanager.kit.model import Shape
+
+
+class FindingsShown(Shape):
+    """What the leader finds wrong, in order of kind and name."""
+
+    at: int
+    looked_at: int | None
+    """When it looked last; null: not yet in this term."""
+    findings: list[FindingShown]
+
+
+class FindingChange(Shape):
+    """Something began to be wrong, or no longer is."""
+
+    at: int
+    state: Literal["began", "ended"]
+    finding: FindingShown

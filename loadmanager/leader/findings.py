@@ -1,0 +1,112 @@
+"""Looks once a minute for what the nightly report would find, and tells when it begins and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from loadmanager.engine.findings.finding import KINDS, FindingShown
+from loadmanager.engine.findings.throttling import INACCURATE, HeldLimit
+from loadmanager.engine.findings.watch import Look, Watch
+from loadmanager.engine.strategies.splitting.settings import SplitSettings
+from loadmanager.kit.conf import Live
+from loadmanager.kit.telemetry import Sample, gauge
+from loadmanager.leader.brokers import Brokers
+from loadmanager.leader.documents.findings import FindingChange, FindingsShown
+from loadmanager.leader.events import EventHub
+from loadmanager.leader.load_manager import LoadManager
+from loadmanager.leader.members import TermMembers
+from loadmanager.leader.ports.operating import Findings
+from loadmanager.leader.present_leader import PresentLeader
+from loadmanager.limits.report import BrokerHolds, HoldingLimit
+
+LOOK_S = 60.0
+
+FINDINGS = gauge("loadmanager_findings", "As leader: what is wrong now, by kind", "kind")
+
+
+@dataclass(slots=True, kw_only=True)
+class TermFindings:
+    """Implements `leader.ports.operating.Findings` for one term."""
+
+    leading: PresentLeader
+    brokers: Brokers
+    members: TermMembers
+    load_manager: LoadManager
+    splits: Live[SplitSettings]
+    events: EventHub
+    watch: Watch = field(default_factory=Watch, init=False)
+    _findings: list[FindingShown] = field(default_factory=list)
+    _looked_ms: int | None = None
+
+    async def step(self) -> None:
+        """Look, and tell of what has changed."""
+        holding = {} if self.leading.holds is None else await self.leading.holds()
+        view, now_ms = self.load_manager.cluster.view, self.load_manager.term.clock.now_ms()
+        look = Look(
+            now_ms=now_ms,
+            strategies=self.load_manager.strategies.value,
+            splits=self.splits.value,
+            loads=view.load_data if view.knows_owners else view.reports,
+            published=view.traffic(),
+            doubts=self.load_manager.usage.doubts,
+            delays=self.brokers.delays,
+            leaders=self.members.leader_changes(),
+            holding=held_limits(holding),
+        )
+        before, self._findings = self._findings, self.watch.step(look)
+        self._looked_ms = now_ms
+        for finding in _without(self._findings, before):
+            self._tell(FindingChange(at=now_ms, state="began", finding=finding))
+        for finding in _without(before, self._findings):
+            self._tell(FindingChange(at=now_ms, state="ended", finding=finding))
+
+    def _tell(self, change: FindingChange) -> None:
+        self.events.publish("finding", lambda: change)
+
+    def shown(self) -> FindingsShown:
+        """What was wrong at the last look."""
+        return FindingsShown(
+            at=self.load_manager.term.clock.now_ms(),
+            looked_at=self._looked_ms,
+            findings=self._findings,
+        )
+
+
+def _without(these: Sequence[FindingShown], others: Sequence[FindingShown]) -> list[FindingShown]:
+    there = {(it.kind, it.about) for it in others}
+    return [it for it in these if (it.kind, it.about) not in there]
+
+
+def held_limits(holds: Mapping[str, BrokerHolds]) -> dict[str, list[HeldLimit]]:
+    """Broker → its limits that hold somebody now."""
+    return {
+        broker: [
+            HeldLimit(
+                limit.name,
+                limit.level,
+                limit.configured_messages_per_s,
+                limit.configured_bytes_per_s,
+                limit.waiters_total,
+            )
+            for limit in each.limits
+            if _holds(limit)
+        ]
+        for broker, each in holds.items()
+    }
+
+
+def _holds(limit: HoldingLimit) -> bool:
+    """Whether somebody waits, or as much passes as may: one that held somebody for a moment in the
+    last ten seconds does not.
+    """
+    return limit.queue_length > 0 or (limit.error is not None and limit.error >= -INACCURATE)
+
+
+def samples(findings: Findings | None) -> Iterator[Sample]:
+    """The leader's metric of what is wrong."""
+    if findings is None:
+        return
+    kinds = [finding.kind for finding in findings.shown().findings]
+    for kind in KINDS:
+        yield FINDINGS.sample(kinds.count(kind), kind)

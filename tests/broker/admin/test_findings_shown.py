@@ -1,0 +1,76 @@
+"""What a leader finds wrong, as its API, its events, its metrics and the command line tell it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from broker.admin.serving import serving
+from clusters.running import until
+from leader.documents import a_move_shown
+
+from loadmanager.cli import main
+from loadmanager.leader.events import EventQueue
+from loadmanager.leader.findings import TermFindings
+
+PAUSE_MS = 1_860_000
+PATH = "/loadmanager/v1/findings"
+
+
+def flap(findings: TermFindings) -> None:
+    """The balancer moved a bundle there, back and there again."""
+    now_ms = findings.load_manager.term.clock.now_ms()
+    for number, way in enumerate((("b1", "b2"), ("b2", "b1"), ("b1", "b2"))):
+        ended_at = now_ms - (2 - number) * PAUSE_MS
+        move = a_move_shown(source=way[0], destination=way[1], ended_at=ended_at, outcome=None)
+        findings.watch.flapping.moved(move)
+
+
+async def _event(events: EventQueue) -> tuple[str, str]:
+    """The next finding that began or ended."""
+    while True:
+        event = await events.next()
+        assert event is not None
+        if event[1] == "finding":
+            data = json.loads(event[2])
+            return str(data["state"]), str(data["finding"]["title"])
+
+
+async def test_a_finding_from_its_beginning_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    """A bundle that moved back and forth: shown, told and counted; then it stays where it is. Only
+    the leader knows; it asked every broker for its limits.
+    """
+    async with serving(brokers=2) as served:
+        broker = served.brokers[0]
+        leading = broker.use.leading
+        await until(lambda: leading.findings is not None)
+        findings = leading.findings
+        assert isinstance(findings, TermFindings)
+        assert (await served.ask("GET", PATH, at=1)).status == 307
+        assert await served.get(PATH) | {"at": 0} == {"at": 0, "lookedAt": None, "findings": []}
+        events = broker.use.events.listen(None)
+        flap(findings)
+        await findings.step()
+        (finding,) = (await served.get(PATH))["findings"]
+        assert finding["kind"] == "flapping"
+        assert await _event(events) == ("began", finding["title"])
+        words = ["--url", str(served.url(1))]
+        assert await asyncio.to_thread(main, ["admin", "status", *words]) == 0
+        assert f"found: {finding['title']}" in capsys.readouterr().out
+        assert await asyncio.to_thread(main, ["admin", "findings", *words]) == 0
+        assert "A pin keeps a bundle where it is." in capsys.readouterr().out
+        page = await served.get("/metrics")
+        lines = [it for it in page.splitlines() if it.startswith("loadmanager_findings{")]
+        assert [it[-3:] for it in lines if 'kind="flapping"' in it] == ["1.0"]
+        assert [it[-3:] for it in lines if 'kind="clock"' in it] == ["0.0"]
+        assert "loadmanager_findings{" not in await served.get("/metrics", at=1)
+        assert leading.holds is not None
+        assert sorted(await leading.holds()) == sorted(served.broker_id(at) for at in (0, 1))
+        key = "loadBalancerSheddingGracePeriodMinutes"
+        assert (await served.ask("POST", f"/admin/v2/brokers/configuration/{key}/1")).status == 204
+        strategies = findings.load_manager.strategies
+        await until(lambda: strategies.value.grace_period_minutes == 1)
+        await findings.step()
+        assert await _event(events) == ("ended", finding["title"])
+        assert (await served.get(PATH))["findings"] == []

@@ -1,0 +1,401 @@
+"""What is found wrong, and what an ordinary day does not show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from loadmanager.engine.findings.finding import SHOWN_MAX, FindingShown
+from loadmanager.engine.findings.leaders import LeaderChange
+from loadmanager.engine.findings.throttling import HeldLimit
+from loadmanager.engine.findings.watch import Look, Watch
+from loadmanager.engine.load.reports import (
+    BrokerLoadData,
+    LocalBrokerData,
+    NamespaceBundleStats,
+    ResourceUsage,
+    TopBundle,
+    TopBundlesLoadData,
+)
+from loadmanager.engine.moves.move import Author, Move, MoveState, Outcome
+from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.splitting.settings import SplitSettings
+from loadmanager.kit.reason import Reason
+from loadmanager.kit.units import MIB
+
+MINUTE_MS = 60_000
+BUNDLE = "acme/orders/0x00000000_0x40000000"
+
+
+class Day:
+    """Looks once a minute."""
+
+    def __init__(self) -> None:
+        self.watch = Watch()
+        self.minute = 0
+
+    def look(self, **look: Any) -> list[FindingShown]:
+        self.minute += 1
+        return self.watch.step(
+            Look(
+                now_ms=self.minute * MINUTE_MS,
+                strategies=StrategySettings(),
+                splits=SplitSettings(),
+                **look,
+            )
+        )
+
+
+def _kinds(findings: Sequence[FindingShown]) -> list[tuple[str, str]]:
+    return [(finding.kind, finding.about) for finding in findings]
+
+
+# SensorFindings
+
+
+def _load(minute: int, *, cpu: float = 30.0, nic: float = 5.0, traffic: float = MIB) -> Any:
+    return LocalBrokerData(
+        cpu=ResourceUsage(cpu, 100),
+        bandwidth_in=ResourceUsage(nic, 1000),
+        bandwidth_out=ResourceUsage(nic + minute / 1000, 1000),
+        msg_throughput_in=traffic,
+        last_update=minute * MINUTE_MS,
+    )
+
+
+def test_a_sensor_that_stands_still() -> None:
+    """One value of the CPU to the last digit is found after an hour, and not before; the first
+    value that differs ends it.
+    """
+    day = Day()
+    looks = [day.look(loads={"b1": _load(minute, nic=minute)}) for minute in range(1, 62)]
+    assert looks[-2] == []
+    (finding,) = looks[-1]
+    assert (finding.about, finding.since) == ("b1 cpu", MINUTE_MS)
+    assert finding.title == "cpu of b1: one value"
+    assert day.look(loads={"b1": _load(62, nic=62, cpu=30.1)}) == []
+
+
+def test_reports_that_do_not_come() -> None:
+    """An old report that is looked at again and again says nothing of its sensors."""
+    day = Day()
+    for _ in range(120):
+        assert day.look(loads={"b1": _load(1)}) == []
+
+
+@pytest.mark.parametrize(
+    ("cpu", "varies"),
+    [(100.0, 0.0), (0.0, 0.0)],
+)
+def test_sensors_that_may_stand_still(cpu: float, varies: float) -> None:
+    """A full CPU and one that shows nothing; a NIC whose broker's traffic hardly changes."""
+    day = Day()
+    for minute in range(1, 90):
+        load = _load(minute, cpu=cpu, traffic=MIB * (1 + varies))
+        assert day.look(loads={"b1": load}) == []
+
+
+def test_a_network_card_that_stands_still() -> None:
+    """It shows one value while the traffic changes."""
+    day = Day()
+    for minute in range(1, 62):
+        load = _load(minute, cpu=20 + minute / 10, traffic=MIB * (1 + minute % 2))
+        findings = day.look(loads={"b1": load})
+    assert _kinds(findings) == [("sensor", "b1 bandwidthIn")]
+    assert "loadBalancerOverrideBrokerNicSpeedGbps" in findings[0].advice
+
+
+def test_more_used_than_there_is() -> None:
+    """For an hour, with values that differ; in the extensible manager's reports, too."""
+    day = Day()
+    for minute in range(1, 62):
+        load = BrokerLoadData(cpu=ResourceUsage(160 + minute, 100), updated_at=minute)
+        findings = day.look(loads={"b1": load})
+        assert minute == 61 or not findings
+    assert [finding.title for finding in findings] == ["cpu of b1: more used than there is"]
+
+
+def test_a_sensor_that_contradicts_its_traffic() -> None:
+    """The model's doubt counts once it has lasted five minutes; no sensor at all is no finding."""
+    day = Day()
+    doubts = {"b1": Reason("SensorMistrusted", "its CPU sensor shows 3%"), "b2": Reason("NoSensor")}
+    looks = [day.look(doubts=doubts) for _ in range(6)]
+    assert looks[4] == []
+    assert _kinds(looks[5]) == [("sensor", "b1")]
+    assert looks[5][0].text == "Its CPU sensor shows 3%."
+    assert day.look() == []
+
+
+# Throttling
+
+LIMIT = HeldLimit("acme/orders", "topic", 100.0, -1.0, 3)
+
+
+def test_a_tenant_that_is_held_for_an_hour() -> None:
+    """A limit that holds clients in half of an hour, as the nightly report says it; it ends when
+    less is held.
+    """
+    day = Day()
+    looks = [day.look(holding={"b1": [LIMIT], "b2": []}) for _ in range(61)]
+    assert looks[29] == []
+    (finding,) = looks[-1]
+    assert finding.title == "acme/orders held clients back in 100% of the last hour"
+    assert finding.text == (
+        "The topic limit is 100 messages/s on b1; at the last look it held 3 clients."
+    )
+    assert finding.since == MINUTE_MS
+    later = [day.look(holding={"b1": [], "b2": []}) for _ in range(40)]
+    assert later[0]
+    assert later[-1] == []
+
+
+def test_a_limit_of_several_brokers_is_one_finding() -> None:
+    """The worst broker's share, and the clients of all."""
+    day = Day()
+    for _ in range(61):
+        findings = day.look(holding={"b1": [LIMIT], "b2": [LIMIT]})
+    assert [finding.about for finding in findings] == ["acme/orders"]
+    assert "on each of 2 brokers; at the last look it held 6 clients" in findings[0].text
+
+
+def test_a_limit_that_holds_somebody_for_a_minute() -> None:
+    """Now and then, all day: no finding. Nor what a broker that answered after hours holds."""
+    day = Day()
+    for minute in range(300):
+        assert day.look(holding={"b1": [LIMIT] if minute % 3 == 0 else []}) == []
+    assert day.look(holding={"b1": [LIMIT], "b2": [LIMIT]}) == []
+
+
+# Flapping
+
+WAYS = [("b1", "b2"), ("b2", "b1"), ("b1", "b2"), ("b2", "b1")]
+
+
+def _move(
+    minute: int,
+    source: str,
+    destination: str,
+    *,
+    author: Author = Author.CYCLE,
+    bundle: str = BUNDLE,
+) -> Move:
+    return Move(
+        id="1-1",
+        bundle=bundle,
+        source=source,
+        destination=destination,
+        reason="",
+        why={},
+        author=author,
+        swap=None,
+        state=MoveState.DONE,
+        created_at=0,
+        started_at=0,
+        ended_at=minute * MINUTE_MS,
+        outcome=Outcome("", owner=destination),
+    )
+
+
+def _moved(*moves: Move) -> list[FindingShown]:
+    day = Day()
+    for move in moves:
+        day.watch.flapping.moved(move)
+    day.minute = moves[-1].ended_at // MINUTE_MS if moves[-1].ended_at else 0
+    return day.look()
+
+
+def test_a_bundle_that_moves_back_and_forth() -> None:
+    """To the other broker, back, and there again, as soon as the grace period lets it."""
+    moves = [_move(0, "b1", "b2"), _move(31, "b2", "b1"), _move(62, "b1", "b2")]
+    (finding,) = _moved(*moves)
+    assert (finding.kind, finding.about) == ("flapping", BUNDLE)
+    assert finding.since == 31 * MINUTE_MS
+    assert "2 times to a broker that had given it up less than 60 minutes before" in finding.text
+    assert finding.command == f"loadmanager admin decisions --bundle {BUNDLE}"
+
+
+def test_it_ends_when_it_stays() -> None:
+    """Four grace periods after the last return but one."""
+    day = Day()
+    for move in (_move(0, "b1", "b2"), _move(31, "b2", "b1"), _move(62, "b1", "b2")):
+        day.watch.flapping.moved(move)
+    day.minute = 150
+    assert day.look()
+    day.minute = 152
+    assert day.look() == []
+
+
+@pytest.mark.parametrize(
+    "moves",
+    [
+        [_move(0, "b1", "b2"), _move(31, "b2", "b1")],
+        [_move(0, "b1", "b2"), _move(31, "b2", "b3"), _move(62, "b3", "b4")],
+        [_move(0, "b1", "b2"), _move(70, "b2", "b1"), _move(140, "b1", "b2")],
+        [_move(at, *it, author=Author.DRAIN) for at, it in enumerate(WAYS)],
+        [_move(at, *it, author=Author.OPERATOR) for at, it in enumerate(WAYS)],
+    ],
+    ids=["one move back", "onwards", "hours later", "rolling restart", "an operator"],
+)
+def test_moves_of_an_ordinary_day(moves: list[Move]) -> None:
+    """They are no flapping."""
+    assert _moved(*moves) == []
+
+
+# Leaders
+
+
+def _terms(*brokers: str, orderly: bool = False) -> list[LeaderChange]:
+    return [
+        LeaderChange(minute * MINUTE_MS, before, orderly=orderly)
+        for minute, before in enumerate(brokers, 1)
+    ]
+
+
+def test_a_leader_that_changes_often() -> None:
+    """Three times in an hour; an hour after the first of them it is over."""
+    day = Day()
+    changes = _terms("b1", "b2", "b1")
+    day.minute = 5
+    (finding,) = day.look(leaders=changes)
+    assert finding.title == "The leader changed 3 times in the last hour"
+    assert finding.text.startswith("These led no longer: b1 2 ×, b2 1 ×; leaders")
+    assert finding.since == MINUTE_MS
+    day.minute = 60
+    assert day.look(leaders=changes) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [_terms("b1", "b2", "b3", "b4", orderly=True), _terms("b1", "b2")],
+    ids=["rolling restart", "two that were lost"],
+)
+def test_leaders_of_an_ordinary_day(changes: list[LeaderChange]) -> None:
+    """Leaders that stop in order are no finding, nor are one or two that do not."""
+    day = Day()
+    day.minute = 5
+    assert day.look(leaders=changes) == []
+
+
+# Clocks
+
+
+def _looked(delays: Mapping[str, Sequence[int]], minutes: int = 6) -> list[FindingShown]:
+    day = Day()
+    for _ in range(minutes):
+        findings = day.look(delays=delays)
+    return findings
+
+
+def test_a_clock_that_is_off() -> None:
+    """Ahead and behind, compared with the one in the middle, once it has lasted five minutes."""
+    delays = {
+        "b1": [5, 20, 9],
+        "b2": [8, 7, 9],
+        "b3": [-7000, -6990, 0],
+        "b4": [90_000, 4010, 5000],
+    }
+    assert _looked(delays, 5) == []
+    findings = _looked(delays)
+    assert [finding.title for finding in findings] == [
+        "The clock of b3 is 7.0 s ahead",
+        "The clock of b4 is 4.0 s behind",
+    ]
+
+
+def test_the_leaders_own_clock() -> None:
+    """If all others differ from the leader's, it is the leader's that is off."""
+    (finding,) = _looked({"leader": [3, 3, 3], "b2": [9003] * 3, "b3": [9010] * 3})
+    assert finding.title == "The clock of leader is 9.0 s ahead"
+
+
+@pytest.mark.parametrize(
+    "delays",
+    [
+        {"b1": [5, 5, 5], "b2": [900_000, 30, 700_000], "b3": [4, 4, 4]},
+        {"b1": [5, 5, 5], "b2": [900_000], "b3": [800_000, 3000]},
+        {"b1": [2500] * 3, "b2": [2900] * 3, "b3": [1500] * 3},
+        {"b1": [5, 5, 5]},
+        {},
+    ],
+    ids=["late once", "restarted", "a slow store", "alone", "nobody"],
+)
+def test_reports_of_an_ordinary_day(delays: dict[str, list[int]]) -> None:
+    """Reports that were read late say nothing of a clock."""
+    assert _looked(delays) == []
+
+
+# Hot topics
+
+
+def _busy(topics: int, rate: float) -> LocalBrokerData:
+    stats = NamespaceBundleStats(msg_rate_in=rate, msg_throughput_in=1000 * rate, topics=topics)
+    return LocalBrokerData(
+        msg_rate_in=rate, msg_throughput_in=1000 * rate, last_stats={BUNDLE: stats}
+    )
+
+
+def _for_minutes(minutes: int, loads: Mapping[str, Any], **more: Any) -> list[FindingShown]:
+    day = Day()
+    for _ in range(minutes):
+        findings = day.look(loads=loads, **{"published": loads, **more})
+    return findings
+
+
+def test_a_hot_topic_that_no_split_helps() -> None:
+    """A bundle of one topic that exceeds what a bundle may have, and carries as much as a broker,
+    for ten minutes.
+    """
+    loads = {"b1": _busy(1, 60_000), "b2": _busy(8, 40_000)}
+    assert _for_minutes(10, loads) == []
+    (finding,) = _for_minutes(11, loads)
+    assert finding.title == f"The only topic of {BUNDLE} carries 60% of all traffic"
+    assert "an even share of a broker is 50%" in finding.text
+
+
+def test_a_hot_topic_in_the_extensible_manager() -> None:
+    """As the broker published the bundle."""
+    loads = {
+        "b1": BrokerLoadData(msg_rate_in=60_000, msg_throughput_in=6e7),
+        "b2": BrokerLoadData(msg_rate_in=10, msg_throughput_in=10),
+    }
+    stats = NamespaceBundleStats(msg_rate_in=60_000, msg_throughput_in=6e7, topics=1)
+    published = {"b1": TopBundlesLoadData([TopBundle(BUNDLE, stats)])}
+    assert _kinds(_for_minutes(11, loads, published=published)) == [("hot topic", BUNDLE)]
+
+
+@pytest.mark.parametrize(
+    "loads",
+    [
+        {"b1": _busy(1, 20_000), "b2": _busy(2, 10)},
+        {"b1": _busy(2, 60_000), "b2": _busy(2, 10)},
+        {"b1": _busy(1, 40_000), "b2": _busy(4, 60_000)},
+        {"b1": _busy(1, 60_000)},
+    ],
+    ids=["not too big", "two topics", "less than a broker", "one broker"],
+)
+def test_traffic_of_an_ordinary_day(loads: dict[str, LocalBrokerData]) -> None:
+    """It is no hot topic."""
+    assert _for_minutes(15, loads) == []
+
+
+# All
+
+
+def test_findings_are_bounded_and_in_order() -> None:
+    """Of one kind, those of the first names."""
+    day = Day()
+    doubts = {f"b{number:03}": Reason("SensorMistrusted", "x") for number in range(200)}
+    for _ in range(6):
+        findings = day.look(doubts=doubts, leaders=_terms("b1", "b2", "b1"))
+    assert findings[0].kind == "leader"
+    assert [it.about for it in findings[1:]] == sorted(doubts)[:SHOWN_MAX]
+
+
+def test_names_that_would_drive_a_terminal_have_no_command() -> None:
+    """Whoever named it."""
+    ways = (0, "x", "y"), (31, "y", "x"), (62, "x", "y")
+    moves = [_move(*each, bundle="a/b\x03/0x0_0x1") for each in ways]
+    (finding,) = _moved(*moves)
+    assert finding.command is None

@@ -1,0 +1,43 @@
+// What the leader finds wrong now; nothing where nothing is.
+import type { JSX } from "preact";
+import { clock, duration } from "./format";
+import type { FindingShown as Finding } from "../generated/openapi";
+import { findings } from "./state";
+import { use } from "./store";
+
+function Card({ finding }: { finding: Finding }): JSX.Element {
+  return (
+    <li>
+      <details>
+        <summary>
+          <b>{finding.title}</b>
+          <span class="small">
+            since {clock(finding.since)} ({duration(Date.now() - finding.since)})
+          </span>
+        </summary>
+        <p>
+          {finding.text} {finding.advice}
+        </p>
+        {finding.command && (
+          <p>
+            <code>{finding.command}</code>
+          </p>
+        )}
+      </details>
+    </li>
+  );
+}
+
+export function Findings(): JSX.Element | null {
+  const all = use(findings);
+  if (!all.length) return null;
+  return (
+    <section class="findings" id="findings" aria-label="Found wrong">
+      <ul>
+        {all.map((finding) => (
+          <Card key={`${finding.kind} ${finding.about}`} finding={finding} />
+        ))}
+      </ul>
+    </section>
+  );
+}
