@@ -414,7 +414,7 @@ class Counting(Rooms):
     def load(self, shard): return {"users": 5.0}
 
 def used(member):
-    usage = member._host.usage()
+    usage = member._joined.host.usage()
     return round(usage.memory_used_bytes / usage.memory_limit_bytes, 3)
 
 @virtual
@@ -423,7 +423,7 @@ async def serve(service):
         member = members[0].member
         with member.own("kitchen"), member.own("garden"):
             print(used(member), sum(each.msg_throughput_in > 0
-                                    for each in member._host.bundle_stats().values()))
+                                    for each in member._joined.host.bundle_stats().values()))
 
 serve(Rooms)
 serve(Counting)

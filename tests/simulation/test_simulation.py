@@ -18,7 +18,7 @@ SEEDS = 500
 SEEDS_PER_TEST = 20
 MANAGER_OF = ("modular", "modular", "modular", "extensible", "changing")
 """Seeds in turn run the modular manager, the extensible one, and a change to it."""
-STORED_SEEDS, STORED_SEEDS_PER_TEST = 12, 6
+STORED_SEEDS, STORED_SEEDS_PER_TEST = 12, 12
 STORAGE_SEEDS, STORAGE_SEEDS_PER_TEST = 80, 20
 MUTANT_SEEDS = range(10_000, 10_400)
 FOUND_BY = {
