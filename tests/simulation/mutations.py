@@ -752,7 +752,8 @@ def survived(mutation: Mutation, seeds: range, timeout_s: float = 600.0) -> int 
         command += [str(ROOT / "tests" / mutation.test)]
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "loadmanager"
-        shutil.copytree(ROOT / "loadmanager", package, ignore=shutil.ignore_patterns("__pycache__"))
+        # compiled modules, too, but not those that another process just writes
+        shutil.copytree(ROOT / "loadmanager", package, ignore=shutil.ignore_patterns("*.pyc.*"))
         for edit in mutation.edits:
             edit.apply(package)
         (Path(folder) / "bench").symlink_to(ROOT / "bench")  # tests use it
