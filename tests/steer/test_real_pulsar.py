@@ -274,7 +274,7 @@ def test_a_goal(cluster: tuple[RealPulsar, Load], tmp_path: Path) -> None:
         daemon.until("a plan", "advice", lambda told: told["planId"])
         wanted = {
             "goal": {"kind": "emptied", "broker": real.broker(0)},
-            "limits": {"moves": 4, "stay": ["somebody-else"]},
+            "limits": {"moves": 4, "stay": ["pulsar"]},
         }
         order = daemon.ask("POST", "goals", wanted)
         assert order.get("state") == "proposed", order
