@@ -100,6 +100,11 @@ class WhatIfAnswer:
 
     def __init__(self, day: RecordedDay, change: WhatIf, *, with_fewest: bool) -> None:
         self._change, recording, in_force = change, day.recording, day.in_force
+        if recording.fit.cost <= 0:
+            raise BadInputError(
+                "this day does not tell what traffic costs a broker: usage does not follow it, so "
+                "nobody knows whether brokers would be enough"
+            )
 
         def play(lived: DayOfLoad) -> WhatIfOutcome:
             return outcome(run(lived, in_force))

@@ -88,6 +88,20 @@ def test_what_cannot_be_asked(
     assert expected in capsys.readouterr().err
 
 
+def test_a_day_that_tells_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without traffic, nobody knows what it costs: no number of brokers is said to be enough."""
+    minutes = range(1, 41)
+    loads = [history.broker_load(minute, "b0", 0.3) for minute in minutes]
+    history.write(tmp_path, "broker_load", "b0", loads)
+    bundle = f"t/n/{EDGES[0]}_{EDGES[8]}"
+    bundles = [history.bundle_load(minute, "b0", bundle, 0.0) for minute in minutes]
+    history.write(tmp_path, "bundle_load", "b0", bundles)
+    assert cli.main(["what-if", str(tmp_path), "--times", "1000"]) == 2
+    printed = capsys.readouterr()
+    assert "does not tell what traffic costs a broker" in printed.err
+    assert "enough:" not in printed.out
+
+
 async def test_of_a_running_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By the loads that its brokers recorded; of a young one, its last loads count for an hour."""
     then = SystemClock().now_ms() - 120 * MINUTE
