@@ -17,10 +17,9 @@ import numpy as np
 from loadmanager.engine.load import class_costs
 from loadmanager.engine.load.bundle_traffic import COST_CLASSES, Traffic, cost_class_of
 from loadmanager.engine.load.columns import Array, Rows
+from loadmanager.engine.load.usage_line import usage_line
 from loadmanager.lab.days import CPU_OF_A_CORE
 
-VARIES = 0.05
-"""Brokers whose bytes differ by less, as a part of the mean, say nothing about what bytes cost."""
 LOOKS, ROUNDS = 60, 4
 """Minutes at which costs of classes are learned, and how often."""
 SLOW_MAX = 3.0
@@ -190,10 +189,8 @@ def _line(shown: _Shown, each: Array) -> tuple[float, float]:
         for values in (each[shown.minute, shown.row], shown.usage)
     ]
     for traffic, usage in (means, (each[shown.minute, shown.row], shown.usage)):
-        if traffic.std() > VARIES * traffic.mean() > 0:
-            slope, beside = (float(value) for value in np.polyfit(traffic, usage, 1))
-            if slope > 0 and beside >= 0:
-                return slope, beside
+        if (line := usage_line(traffic, usage)) is not None:
+            return line
     traffic, usage = means
     slope = float(usage.sum() / traffic.sum()) if traffic.sum() > 0 else 0.0
     return slope, 0.0 if slope else float(usage.mean())

@@ -16,6 +16,7 @@ from loadmanager.engine.strategies.plan import Plan
 from loadmanager.kit.reason import UNKNOWN, from_sentence
 from loadmanager.kit.telemetry import Metric, Sample, counter, gauge
 from loadmanager.leader.present_leader import PresentLeader
+from loadmanager.leader.usage import ModelledUsage
 
 REASONS_MAX = 50
 """Strategies of third parties have reasons of their own; beyond this, reasons are Unknown."""
@@ -41,6 +42,12 @@ SENSORS = gauge(
     "loadmanager_sensors_mistrusted",
     "As leader: brokers whose CPU sensor does not count, because it contradicts their traffic or "
     "is missing",
+)
+HEADROOM = gauge(
+    "loadmanager_headroom_ratio",
+    "As leader: the traffic that the brokers could carry, spread evenly, as a multiple of the "
+    "present one; all of them, or without the one that has most room",
+    "brokers",
 )
 DECISIONS = counter(
     "loadmanager_decisions",
@@ -124,7 +131,7 @@ def samples(
     yield UNLOAD_CYCLES.sample(counts.unload_cycles, "bundleUnloading")
     yield UNLOADED_BUNDLES.sample(counts.unloaded_bundles, "bundleUnloading")
     leader = leading.load_manager
-    yield SENSORS.sample(0 if leader is None else len(leader.usage.doubts))
+    yield from () if leader is None else usage_samples(leader.usage)
     failures = (0, 0) if leader is None else (leader.not_moved, leader.not_split)
     yield from _breakdown(UNLOADS, "bundleUnloading", counts.unloads, failures[0])
     yield from _breakdown(SPLITS, "bundlesSplit", counts.splits, failures[1])
@@ -146,6 +153,15 @@ def samples(
         ("Failure", unplaced),
     ):
         yield ASSIGNMENTS.sample(times, "assign", result)
+
+
+def usage_samples(usage: ModelledUsage) -> Iterator[Sample]:
+    """What the model of usage says of the cluster."""
+    yield SENSORS.sample(len(usage.doubts))
+    if usage.headroom is not None:
+        _, room = usage.headroom
+        yield HEADROOM.sample(room.times, "all")
+        yield HEADROOM.sample(room.times_without_one, "without one")
 
 
 def _breakdown(

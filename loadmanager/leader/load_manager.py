@@ -220,7 +220,7 @@ class LoadManager:
         if (slow := self._slowness(settings.shedder, began_s)) is not None:
             raise slow  # the lease may have run out meanwhile
         self.cycles += 1
-        if doubts := self.usage.look(snapshot, settings.weights, self.memories):
+        if doubts := self.usage.look(snapshot, settings, self.memories):
             self.record_plan(Plan("UsageModel", skipped=doubts))
         self._tell_newcomers(newcomers.left_out(snapshot, plan), plan.strategy)
         self.records.planned(self.cycles, plan)

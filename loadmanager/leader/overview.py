@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import structs
 
 from loadmanager.engine.load.reports import (
+    NUMBER_MAX,
     BrokerLoadData,
     LocalBrokerData,
     NamespaceBundleStats,
@@ -30,6 +31,7 @@ from loadmanager.leader.documents.cluster import (
     BundleShown,
     BundlesShown,
     ClusterShown,
+    HeadroomShown,
     LeaderShown,
     MovesCount,
     ReportShown,
@@ -100,6 +102,19 @@ class TermOverview:
             bundles=len(self.owners.by_bundle) + len(self.owners.on_the_way()),
             total=len(names),
             brokers=[self._broker(name) for name in names[:limit]],
+            headroom=self._headroom(),
+        )
+
+    def _headroom(self) -> HeadroomShown | None:
+        headroom = self.load_manager.usage.headroom
+        if headroom is None:
+            return None
+        resource, room = headroom
+        return HeadroomShown(
+            resource=resource,
+            below_percent=self.load_manager.strategies.value.overloaded_percent,
+            times=min(room.times, NUMBER_MAX),
+            times_without_one=min(room.times_without_one, NUMBER_MAX),
         )
 
     def _broker(self, name: str) -> BrokerShown:

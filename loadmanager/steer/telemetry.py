@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from loadmanager.engine.moves.breaker import spread
 from loadmanager.engine.moves.move import ENDED, Author
 from loadmanager.kit.telemetry import Sample, counter, gauge
-from loadmanager.leader.decision_telemetry import SENSORS
+from loadmanager.leader.decision_telemetry import usage_samples
 from loadmanager.steer.settings import MODES
 from loadmanager.steer.work import FleetWork
 
@@ -65,7 +65,7 @@ def samples(work: FleetWork) -> Iterator[Sample]:
             yield PROPOSED.sample(len(shadow.plan.unloads), shadow.plan.strategy)
     rates = {broker: picture.reports[broker].rate for broker in sorted(picture.reports)}
     yield IMBALANCE.sample(spread(rates))
-    yield SENSORS.sample(len(work.load_manager.usage.doubts))
+    yield from usage_samples(work.load_manager.usage)
     yield HOLDING.sample(work.hold.shown_reason() is not None)
     yield BREAKER.sample(work.hold.breaker.opened)
     yield PULSAR_BALANCES.sample(bool(picture.settings and picture.own_balancing()))

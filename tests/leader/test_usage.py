@@ -7,6 +7,7 @@ from clusters.led import Led, led_fleet
 from clusters.members import NS
 
 from loadmanager.engine.load.reports import NamespaceBundleStats
+from loadmanager.engine.load.wishes import Cordon
 from loadmanager.engine.strategies.settings import StrategySettings
 
 CYCLES = 30
@@ -56,3 +57,22 @@ async def test_sensors_that_agree_are_not_doubted() -> None:
         lines = await shown(led, stuck_after=CYCLES)
         assert {code for _, code in lines} == {None}
         assert lines[-1][0] == pytest.approx(0.42, abs=0.05)
+
+
+async def test_headroom_is_shown() -> None:
+    """Four brokers at 30 to 60 % carry 85 / 45 times as much, and three of them 64 / 45 times; as
+    a cordoned one takes nothing, so is it with a cordon.
+    """
+    async with led_fleet(4, strategies=StrategySettings(shedder="ThresholdShedder")) as led:
+        assert led.overview.cluster(9).headroom is None
+        await shown(led, stuck_after=CYCLES)
+        room = led.overview.cluster(9).headroom
+        assert room is not None
+        assert (room.resource, room.below_percent) == ("cpu", 85.0)
+        assert room.times == pytest.approx(85 / 45, rel=0.1)
+        assert room.times_without_one == pytest.approx(64 / 45, rel=0.1)
+        await led.wishes.cordon("b3:8080", Cordon(1), ())
+        await led.shed()
+        fewer = led.overview.cluster(9).headroom
+        assert fewer is not None
+        assert fewer.times == pytest.approx(room.times_without_one, rel=0.02)

@@ -222,28 +222,54 @@ def test_the_busiest_hour_is_told_if_one_stands_out(busy: float) -> None:
     assert all(card.plot == "bundles" for card in cards)
 
 
+def step(broker: str, bucket: int, *, cores: int, usage: float, traffic: float) -> dict[str, Any]:
+    """Five minutes of a broker."""
+    resources = {
+        f"{resource}_{figure}": 0.0
+        for resource in RESOURCES
+        for figure in ("mean", "least", "most", "impossible")
+    }
+    return {
+        "broker": broker,
+        "bucket": bucket,
+        "samples": 1,
+        "usage_sum": usage,
+        "usage_max": usage,
+        "cpu_limit": cores * 100.0,
+        "throughput_sum": traffic,
+        **resources,
+    }
+
+
+def day_of(steps: list[dict[str, Any]]) -> Any:
+    """A day with these steps of brokers."""
+    facts = SimpleNamespace(brokers=steps)
+    return SimpleNamespace(facts=facts, settings=StrategySettings())
+
+
 def test_the_largest_broker_may_be_lost() -> None:
     """Brokers of 16, 8 and 8 cores: half of all is everything without the largest."""
     steps = [
-        {
-            "broker": broker,
-            "bucket": 0,
-            "samples": 1,
-            "usage_sum": usage,
-            "usage_max": usage,
-            "cpu_limit": cores * 100.0,
-            **{
-                f"{resource}_{figure}": 0.0
-                for resource in RESOURCES
-                for figure in ("mean", "least", "most", "impossible")
-            },
-        }
+        step(broker, 0, cores=cores, usage=usage, traffic=1e6)
         for broker, cores, usage in (("b0", 16, 0.5), ("b1", 8, 0.6), ("b2", 8, 0.4))
     ]
-    day: Any = SimpleNamespace(facts=SimpleNamespace(brokers=steps), settings=StrategySettings())
-    whole, fewer = headroom.table(day)
+    whole, fewer = headroom.table(day_of(steps))
     assert (whole["brokers"], whole["usage_at_peak"], whole["enough"]) == (3, 0.5, True)
     assert (fewer["brokers"], fewer["usage_at_peak"], fewer["enough"]) == (2, 1.0, False)
+
+
+def test_the_idle_part_of_a_lost_broker_is_lost_with_it() -> None:
+    """Three brokers use 30 % without traffic, which is a third of what they have at the peak: two
+    carry it at 60 %, and not at 67.
+    """
+    steps = [
+        step(broker, bucket, cores=8, usage=0.3 + traffic, traffic=traffic * 1e6)
+        for bucket, traffic in enumerate((0.05, 0.2, 0.1))
+        for broker in ("b0", "b1", "b2")
+    ]
+    whole, fewer = headroom.table(day_of(steps))
+    assert whole["usage_at_peak"] == pytest.approx(0.5)
+    assert fewer["usage_at_peak"] == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,18 @@ function spread(brokers: Broker[]): string {
   return `${percent(Math.min(...loads))} – ${percent(Math.max(...loads))}`;
 }
 
+/** Below what the traffic may grow to, and what of it one broker fewer could carry. */
+function headroom(room: NonNullable<Cluster["headroom"]>): JSX.Element {
+  const shown = (value: number): string => (value > 100 ? "> 100" : value.toFixed(1));
+  const all = shown(room.times), fewer = shown(room.timesWithoutOne);
+  const below = `stays below ${room.belowPercent}% if all brokers carry the same`;
+  return (
+    <span title={`With ${all} times the traffic ${room.resource} ${below}; with ${fewer} times it if one broker is lost.`}>
+      × {all} <small>({fewer} without one)</small>
+    </span>
+  );
+}
+
 function status(now: Cluster): { text: string; level: string } {
   const { moves: queue, paused } = now;
   const gone = absences(now);
@@ -111,6 +123,7 @@ function Summary(): JSX.Element | null {
       <Tile name="Brokers">{count(now.total - now.brokers.filter((it) => it.state === "stopped" || (it.state === "gone" && !it.absence)).length)}</Tile>
       <Tile name="Bundles">{count(now.bundles)}</Tile>
       <Tile name="Load">{spread(now.brokers)}</Tile>
+      {now.headroom && <Tile name="Headroom">{headroom(now.headroom)}</Tile>}
       <Tile name="Messages/s">{messages(sum((broker) => broker.rate))}</Tile>
       <Tile name="Bytes">{bytes(sum((broker) => broker.throughput))}</Tile>
     </div>

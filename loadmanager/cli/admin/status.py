@@ -17,7 +17,12 @@ from loadmanager.cli.admin.findings import summary
 from loadmanager.cli.admin.sentences import lines_of
 from loadmanager.cli.admin.times import clock, span, time_of_day
 from loadmanager.cli.terminal import Shown, show, table
-from loadmanager.leader.documents.cluster import BrokerShown, BundlesShown, ClusterShown
+from loadmanager.leader.documents.cluster import (
+    BrokerShown,
+    BundlesShown,
+    ClusterShown,
+    HeadroomShown,
+)
 from loadmanager.leader.documents.decisions import DecisionShown, DecisionsShown
 from loadmanager.leader.documents.findings import FindingsShown
 from loadmanager.limits.report import ThrottledShown
@@ -26,8 +31,15 @@ T = TypeVar("T")
 
 LATELY_MS = 3_600_000
 """Brokers that left within this time are named, also when they are back."""
+RESOURCES = {
+    "cpu": "CPU",
+    "directMemory": "direct memory",
+    "bandwidthIn": "the network in",
+    "bandwidthOut": "the network out",
+}
 AWAY = ("gone", "stopped")
 LATE_MS = 60_000
+MANY_TIMES = 100
 TOP_BROKERS, TOP_BUNDLES, TOP_DECISIONS = 12, 10, 5
 CLEAR = "\x1b[H\x1b[2J"
 
@@ -68,6 +80,8 @@ def _status(
     size = sum(broker.throughput or 0 for broker in live) / (1 << 20)
     brokers, bundles = count_of(len(live), "broker"), count_of(cluster.bundles, "bundle")
     yield f"{brokers}, {bundles} with an owner{load}, {rate:,.0f} messages/s, {size:,.1f} MiB/s"
+    if cluster.headroom is not None:
+        yield headroom_text(cluster.headroom)
     late = [broker.broker for broker in live if (broker.report_age_ms or 0) > LATE_MS]
     if late:
         yield f"late with the report: {', '.join(late[:5])}"
@@ -81,6 +95,19 @@ def _status(
     shed = next((each for each in decisions if each.kind == "shed"), None)
     if shed is not None:
         yield f"last cycle: {' '.join(line.strip() for line in lines_of(shed)[:2])}"
+
+
+def headroom_text(room: HeadroomShown) -> str:
+    """How much more the brokers could carry."""
+    below = f"{RESOURCES.get(room.resource, room.resource)} is below {room.below_percent:g}%"
+    text = f"spread evenly, {below} up to {_times(room.times)} the traffic"
+    if room.times_without_one < 1:
+        return f"{text}; it is not if the broker with most room is lost"
+    return f"{text}, {_times(room.times_without_one)} it if one broker is lost"
+
+
+def _times(factor: float) -> str:
+    return f"{factor:.1f} times" if factor <= MANY_TIMES else f"more than {MANY_TIMES} times"
 
 
 def _moves(cluster: ClusterShown) -> str:

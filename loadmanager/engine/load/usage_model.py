@@ -25,9 +25,11 @@ from loadmanager.engine.load import class_costs
 from loadmanager.engine.load.averages import BundleAverages
 from loadmanager.engine.load.bundle_traffic import Traffic
 from loadmanager.engine.load.columns import Array, BrokerColumns, Rows
+from loadmanager.engine.load.headroom import Headroom, headroom
 from loadmanager.engine.load.reports import NUMBER_MAX
 from loadmanager.engine.load.usage import Weights
 
+RESOURCES = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut")
 CPU = 0
 """The resource whose use depends on what the traffic is, and of which a broker uses a part when it
 is idle; the others count bytes.
@@ -159,7 +161,8 @@ class UsageModel:
     """`base` and `per_byte` of the resources that are used, for bytes/s as each broker has them."""
     costs: Array
     """What the CPU of each class of namespaces costs, relative to the mean."""
-    idle: float
+    carried: Array
+    """What the brokers carry as each resource counts it, in bytes/s of mean cost."""
     doubts: tuple[Doubt, ...]
     dip: float | None
     """The part of their usual traffic that the clients make, if they are away."""
@@ -180,6 +183,19 @@ class UsageModel:
         usages = base + per_byte * bytes_s
         most: Array = usages[0] if len(usages) == 1 else np.maximum.reduce(usages)
         return np.maximum(most, 0.0)
+
+    def headroom(
+        self, limit: float, closed: NDArray[np.bool_] | None = None
+    ) -> tuple[str, Headroom] | None:
+        """The resource that ends first as traffic grows, and its headroom below this usage; None:
+        nothing is carried, or no sensor says what that costs. `closed`: `[broker]`.
+        """
+        if not self.trusted.any():
+            return None
+        parts = zip(RESOURCES, self.base, self.per_byte, self.carried, strict=True)
+        rooms = [(name, headroom(limit, *of_one, closed=closed)) for name, *of_one in parts]
+        ends = [(name, room) for name, room in rooms if room is not None]
+        return min(ends, key=lambda end: end[1].times, default=None)
 
 
 def fit(
@@ -419,6 +435,8 @@ class _Fit:
         error = np.where(trusted, state[ERROR], max(apart, ERROR_UNSEEN))
         by_traffic = per_byte.copy()
         by_traffic[CPU] *= dearness
+        carried = np.tile(self.bytes_s, (len(base), 1))
+        carried[CPU] *= dearness
         used = np.flatnonzero(base.any(axis=1) | per_byte.any(axis=1))
         used = used if len(used) else np.zeros(1, np.int64)
         remembered = Learned(
@@ -440,7 +458,7 @@ class _Fit:
             size=self._sizes(),
             of_bytes=(base[used], by_traffic[used]),
             costs=self.costs,
-            idle=idle,
+            carried=carried,
             doubts=tuple(self._doubts(trusted, idle + cost * state[TRAFFIC], error)),
             dip=dip,
         )

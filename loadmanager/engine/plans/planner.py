@@ -22,6 +22,7 @@ import numpy as np
 
 from loadmanager.engine.load import usage_model
 from loadmanager.engine.load.bundle_columns import clients_of
+from loadmanager.engine.load.headroom import headroom
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.usage_model import Learned, UsageModel
 from loadmanager.engine.plans.goals import (
@@ -281,10 +282,10 @@ class _Planning:
         if not isinstance(self._goal, Spare):
             return None
         cluster = self._cluster
-        room = (OVERLOAD - cluster.beside) * cluster.size
-        left = room.sum() - room
-        carried = ((cluster.usage - cluster.beside) * cluster.size).sum()
-        return NOT_ENOUGH if len(left) < 2 or carried > left.min() else None
+        work = (cluster.usage - cluster.beside) * cluster.size
+        room = headroom(OVERLOAD, cluster.beside, 1 / cluster.size, work)
+        alone = len(cluster.open_rows) < 2
+        return NOT_ENOUGH if alone or (room and room.times_without_one < 1) else None
 
     def _stages(self) -> Iterator[_Stage]:
         """The kinds of moves towards the goal; a later one begins when an earlier one has ended."""

@@ -104,6 +104,21 @@ class MovesCount(Shape):
     running: int
 
 
+class HeadroomShown(Shape):
+    """How much more traffic the brokers could carry if it were spread evenly. What they use beside
+    traffic stays with them; brokers with a cordon carry nothing.
+    """
+
+    resource: str
+    """The resource that ends first."""
+    below_percent: float
+    """The usage that none is to pass."""
+    times: float
+    """The traffic that they could carry, as a multiple of the present one."""
+    times_without_one: float
+    """The same without the broker that has most room: below 1, that one cannot be lost."""
+
+
 class ClusterShown(Shape):
     """The cluster as the leader sees it."""
 
@@ -123,6 +138,8 @@ class ClusterShown(Shape):
     total: int
     """Brokers; `brokers` has the first ones by name, as many as `limit` allows."""
     brokers: list[BrokerShown]
+    headroom: HeadroomShown | None = None
+    """By the last cycle's reports; None: nothing is carried, or nothing says what that costs."""
     expected: int = 0
     """How many brokers there should be (`loadManagerExpectedBrokers`); 0: nobody said."""
     absent: list[AbsentBroker] = msgspec.field(default_factory=list)

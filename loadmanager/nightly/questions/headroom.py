@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+import numpy as np
+
+from loadmanager.engine.load.usage_line import usage_line
 from loadmanager.nightly.day import NUMBER, TEXT, WHOLE, YES_NO, Columns, Day, Finding, Row, clock
 from loadmanager.nightly.trusted import trusted
 
 NAME = "headroom"
 ABOUT = (
-    "Could the cluster lose a broker? At the five minutes with most load, that is divided evenly "
-    "among all brokers but the largest: an even balance, so the true figure is higher. A broker is "
-    "as large as its CPU; one whose sensor lied is taken to be as busy as the others."
+    "Could the cluster lose a broker? At the five minutes with most load, what traffic makes of it "
+    "is divided evenly among all brokers but the largest: an even balance, so the true figure is "
+    "higher. What brokers use without traffic, by the day's line of usage over traffic, stays with "
+    "each. A broker is as large as its CPU; one whose sensor lied is taken to be as busy as the "
+    "others."
 )
 COLUMNS: Columns = {
     "case": (TEXT, "all brokers, or one fewer"),
@@ -27,37 +33,60 @@ COLUMNS: Columns = {
 
 def table(day: Day) -> list[Row]:
     """A row for all brokers, and one for one broker fewer."""
-    buckets: dict[int, list[Row]] = {}
-    steps = trusted(day)
-    limits = [step["cpu_limit"] for step in steps if step["cpu_limit"]]
-    usual = median(limits) if limits else 1.0
-    for step in steps:
-        buckets.setdefault(step["bucket"], []).append(step)
-    peaks = []
-    for bucket, of_bucket in buckets.items():
-        sizes = [step["cpu_limit"] or usual for step in of_bucket]
-        pairs = zip(of_bucket, sizes, strict=True)
-        honest = [(step["usage"] * size, size) for step, size in pairs if not step["lied"]]
-        if honest:
-            usage = sum(used for used, _ in honest) / sum(size for _, size in honest)
-            peaks.append((usage * sum(sizes), bucket, sizes))
-    if not peaks:
+    means = _means(trusted(day))
+    if not means:
         return []
-    load, bucket, sizes = max(peaks, key=lambda peak: (peak[0], -peak[1]))
+    line = usage_line(
+        np.array([mean.traffic for mean in means]), np.array([mean.usage for mean in means])
+    )
+    beside = 0.0 if line is None else line[1]
+    peak = max(means, key=lambda mean: (mean.usage * sum(mean.sizes), -mean.bucket))
+    carried = max(peak.usage - beside, 0.0) * sum(peak.sizes)
     limit = day.settings.overloaded_percent / 100
-    fewer = sorted(sizes)[:-1]
-    cases = [("all brokers", sizes)] + ([("one fewer", fewer)] if fewer else [])
+    fewer = sorted(peak.sizes)[:-1]
+    cases = [("all brokers", peak.sizes)] + ([("one fewer", fewer)] if fewer else [])
     return [
         {
             "case": case,
-            "brokers": len(of_case),
-            "peak_ts": bucket,
-            "usage_at_peak": load / sum(of_case),
-            "headroom": limit - load / sum(of_case),
-            "enough": load / sum(of_case) <= limit,
+            "brokers": len(sizes),
+            "peak_ts": peak.bucket,
+            "usage_at_peak": (usage := min(beside, peak.usage) + carried / sum(sizes)),
+            "headroom": limit - usage,
+            "enough": usage <= limit,
         }
-        for case, of_case in cases
+        for case, sizes in cases
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mean:
+    """Brokers whose sensors did not lie, together, in five minutes."""
+
+    bucket: int
+    usage: float
+    traffic: float
+    """Bytes/s for each percent of a core."""
+    sizes: list[float]
+    """Of all brokers: their CPU."""
+
+
+def _means(steps: Sequence[Row]) -> list[_Mean]:
+    limits = [step["cpu_limit"] for step in steps if step["cpu_limit"]]
+    usual = median(limits) if limits else 1.0
+    buckets: dict[int, list[Row]] = {}
+    for step in steps:
+        buckets.setdefault(step["bucket"], []).append(step)
+    means = []
+    for bucket, of_bucket in buckets.items():
+        sizes = [step["cpu_limit"] or usual for step in of_bucket]
+        pairs = zip(of_bucket, sizes, strict=True)
+        honest = [(step, size) for step, size in pairs if not step["lied"]]
+        if honest:
+            size_of_honest = sum(size for _, size in honest)
+            usage = sum(step["usage"] * size for step, size in honest) / size_of_honest
+            traffic = sum(step["throughput_sum"] / step["samples"] for step, _ in honest)
+            means.append(_Mean(bucket, usage, traffic / size_of_honest, sizes))
+    return means
 
 
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:

@@ -1,0 +1,48 @@
+"""How much more the brokers could carry if their work were spread evenly.
+
+What a broker uses beside its traffic stays where it is; only what it carries is spread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmanager.engine.load.columns import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Headroom:
+    """Of one resource. Below 1, the brokers cannot even carry what there is."""
+
+    times: float
+    """The traffic that all brokers could carry, as a multiple of the present one."""
+    times_without_one: float
+    """The same without the broker that has the most room; 0 where there is only one."""
+
+
+def headroom(
+    limit: float,
+    beside: Array,
+    per_work: Array,
+    work: Array,
+    *,
+    closed: NDArray[np.bool_] | None = None,
+) -> Headroom | None:
+    """The headroom below this usage (a fraction); None where nothing is carried.
+
+    `beside`: usage beside traffic; `per_work`: the usage that a unit of work adds; `work`: what
+    is carried now; `closed`: whether it takes nothing, so that it has no room. All of them are
+    `[broker]`. A broker to which work adds nothing does not count.
+    """
+    counts = per_work > 0
+    carried = float(work[counts].sum())
+    if carried <= 0:
+        return None
+    room = np.maximum(limit - beside[counts], 0.0) / per_work[counts]
+    if closed is not None:
+        room[closed[counts]] = 0.0
+    whole = float(room.sum())
+    return Headroom(whole / carried, (whole - float(room.max())) / carried)

@@ -1,0 +1,45 @@
+"""How much more brokers can carry, checked against putting the work on them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadmanager.engine.load.headroom import headroom
+
+LIMIT = 0.85
+BROKER = st.tuples(
+    st.floats(0, 0.5), st.floats(0.01, 10), st.floats(0, 1), st.booleans()
+)  # beside, usage for a unit of work, work, closed
+
+
+@given(st.lists(BROKER, min_size=1, max_size=12))
+def test_so_much_and_no_more_has_room(brokers: list[tuple[float, float, float, bool]]) -> None:
+    """Each open broker filled up to the limit carries the present work so many times."""
+    beside, each, work, closed = (np.array(column) for column in zip(*brokers, strict=True))
+    found = headroom(LIMIT, beside, each, work, closed=closed)
+    if not work.sum():
+        assert found is None
+        return
+    assert found is not None
+    fits = [(LIMIT - b) / e for b, e, _, shut in brokers if not shut]
+    assert found.times * work.sum() == pytest.approx(sum(fits))
+    assert found.times_without_one * work.sum() == pytest.approx(sum(sorted(fits)[:-1]), abs=1e-6)
+
+
+def test_what_is_used_beside_traffic_is_not_spread() -> None:
+    """Two brokers at 60 %, of which 40 are idle: one alone would be at 80 %, not at 120."""
+    idle, each, work = np.full(2, 0.4), np.ones(2), np.full(2, 0.2)
+    room = headroom(LIMIT, idle, each, work)
+    assert room is not None
+    assert room.times == pytest.approx(0.9 / 0.4)
+    assert room.times_without_one == pytest.approx(0.45 / 0.4)
+
+
+def test_brokers_to_which_work_adds_nothing_do_not_count() -> None:
+    """A broker without a speed of its network card has no room by it, and no load."""
+    room = headroom(LIMIT, np.zeros(2), np.array([0.0, 1.0]), np.array([5.0, 0.425]))
+    assert room is not None
+    assert (room.times, room.times_without_one) == (2.0, 0.0)
