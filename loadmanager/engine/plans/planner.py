@@ -37,6 +37,7 @@ from loadmanager.engine.plans.goals import (
     name_of,
     stays,
 )
+from loadmanager.engine.plans.swaps import best_swap
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.evening import (
@@ -55,6 +56,8 @@ DIFFERENCE = 0.01
 what says when it is enough.
 """
 NO_GAIN = 1e-12
+SWAPS_MAX = 200
+"""Looks for two bundles that could change places, in one plan."""
 REACHED = Reason("Reached", "the goal is reached")
 LIMITS = Reason("Limits", "another move would pass a limit")
 NOTHING_HELPS = Reason("NothingHelps", "no other move would help")
@@ -149,6 +152,8 @@ class _Stage:
     scope: SearchScope
     must: bool = False
     """Whether moves are made that cost more than they even out."""
+    swaps: bool = False
+    """Whether two bundles may change places."""
 
 
 class _Planning:
@@ -169,6 +174,7 @@ class _Planning:
         self._moves: list[Unload] = []
         self._curve = [Point(0, 0.0, 0.0, float(cluster.usage.std()), cluster.farthest)]
         self._owners = owners
+        self._swaps = 0
         self._not_spare: int | None = None
         """The broker that could not be lost when that was last asked."""
 
@@ -187,11 +193,11 @@ class _Planning:
             return REACHED
         for stage in self._stages():
             search = MoveSearch(self._snapshot, self._settings, self._cluster, stage.scope)
-            while (move := self._next(search, must=stage.must)) is not None:
-                yield
-                if (after := self._after(search, move)) is None:
+            while moves := (yield from self._next(search, stage)):
+                if not self._fit(search, moves):
                     return LIMITS
-                self._make(search, move, after)
+                for move in moves:
+                    self._make(search, move)
                 if not stage.must and (yield from self._reached()):
                     return REACHED
             yield
@@ -202,8 +208,17 @@ class _Planning:
             return Reason("NothingHelps", f"{left} bundles may not leave, or no other has room")
         return NOTHING_HELPS
 
-    def _next(self, search: MoveSearch, *, must: bool) -> BestMove | None:
-        """The next move that policies allow."""
+    def _next(self, search: MoveSearch, stage: _Stage) -> Pieces[tuple[BestMove, ...]]:
+        """The next move that policies allow; where none helps, two bundles that change places."""
+        yield
+        if (move := self._next_alone(search, must=stage.must)) is not None:
+            return (move,)
+        if not stage.swaps or self._swaps >= SWAPS_MAX:
+            return ()
+        self._swaps += 1
+        return (yield from best_swap(self._snapshot, self._cluster, search)) or ()
+
+    def _next_alone(self, search: MoveSearch, *, must: bool) -> BestMove | None:
         while len(search.refused) <= REFUSED_MAX or must:
             best = search.best()
             if best is None or (best.net <= 0 and not must):
@@ -226,19 +241,21 @@ class _Planning:
                 return replace(move, destination=row)
         return move
 
-    def _after(self, search: MoveSearch, move: BestMove) -> tuple[float, float] | None:
-        """Bytes/s and clients that have moved after this move; None if those are too many."""
-        bundle, source = search.bundle(move), self._cluster.names[move.source]
+    def _cost(self, bundle: str, source: str) -> tuple[float, float]:
+        """The bytes/s and the clients of a bundle."""
         clients = clients_of(self._snapshot.reports[source].last_stats, [bundle])
-        traffic = self._curve[-1].traffic + self._snapshot.averages.quick_of(bundle)
-        paused = self._curve[-1].clients + float(clients[0])
-        limits = self._limits
-        fits = len(self._moves) < limits.moves
-        fits = fits and (limits.traffic is None or traffic <= limits.traffic)
-        fits = fits and (limits.clients is None or paused <= limits.clients)
-        return (traffic, paused) if fits else None
+        return self._snapshot.averages.quick_of(bundle), float(clients[0])
 
-    def _make(self, search: MoveSearch, move: BestMove, after: tuple[float, float]) -> None:
+    def _fit(self, search: MoveSearch, moves: Sequence[BestMove]) -> bool:
+        """Whether all limits hold after these moves."""
+        costs = [self._cost(search.bundle(m), self._cluster.names[m.source]) for m in moves]
+        traffic, clients = (sum(each) for each in zip(*costs, strict=True))
+        last, limits = self._curve[-1], self._limits
+        fits = len(self._moves) + len(moves) <= limits.moves
+        fits = fits and (limits.traffic is None or last.traffic + traffic <= limits.traffic)
+        return fits and (limits.clients is None or last.clients + clients <= limits.clients)
+
+    def _make(self, search: MoveSearch, move: BestMove) -> None:
         cluster = self._cluster
         names = cluster.names[move.source], cluster.names[move.destination]
         (usage, measured, error), (other, other_measured, other_error) = (
@@ -256,10 +273,12 @@ class _Planning:
             "destinationError": other_error,
             "destinationUsageAfter": cluster.fields(move.destination)[0],
         }
+        traffic, clients = self._cost(bundle, names[0])
         self._owners.move(bundle, move.source, move.destination)
         self._moves.append(Unload(bundle, *names, type(self._goal).__name__, why))
-        spread, farthest = float(cluster.usage.std()), cluster.farthest
-        self._curve.append(Point(len(self._moves), *after, spread, farthest))
+        last, spread = self._curve[-1], float(cluster.usage.std())
+        costs = last.traffic + traffic, last.clients + clients
+        self._curve.append(Point(len(self._moves), *costs, spread, cluster.farthest))
 
     # What the goals are
 
@@ -294,7 +313,7 @@ class _Planning:
         leaves: Callable[[str], bool] | None = partial(_is_free, stay) if stay else None
         match goal:
             case Even() | Spare():
-                yield _Stage(SearchScope(leaves=leaves))
+                yield _Stage(SearchScope(leaves=leaves), swaps=True)
             case Filled(broker=broker):
                 takers = [row for row in cluster.open_rows if row == cluster.row(broker)]
                 yield _Stage(SearchScope(takers=takers, leaves=leaves))

@@ -95,7 +95,7 @@ def test_the_idle_part_is_found_when_a_broker_comes() -> None:
     cluster.minutes(5)
     cluster.part["b9:8080"] = 0.0
     model = cluster.minutes(5)
-    assert model.idle == pytest.approx(0.15, abs=0.02)
+    assert model.base[0].min() == pytest.approx(0.15, abs=0.02)
     assert cluster.usage(model)["b9:8080"] == pytest.approx(0.15, abs=0.05)
     assert model.per_byte[0] * BYTES_OF_A_BROKER == pytest.approx(1.0, rel=0.06)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 
@@ -28,6 +29,7 @@ from loadmanager.kit.errors import BadInputError
 
 SETTINGS = StrategySettings(shedder="BalancedShedder")
 SEEDS = range(25)
+A, B, C, D = (f"t/n/0x{at:08x}_0x{at + 1:08x}" for at in range(4))
 Loads = dict[str, dict[str, float]]
 """Broker → bundle → the part of a broker's CPU that it uses."""
 
@@ -105,6 +107,61 @@ def test_a_broker_is_emptied(seed: int) -> None:
         assert usages[busiest] == pytest.approx(0)
     for name, usage in usages.items():
         assert usage <= max(OVERLOAD + 0.01, before[name])
+
+
+def test_two_bundles_change_places() -> None:
+    """Where none helps alone: 75 beside 50 % become 60 and 65. The pair that would gain more does
+    not fit for a moment: 50 % more make 100.
+    """
+    loads = {"b0:8080": {A: 0.5, B: 0.25}, "b1:8080": {C: 0.4, D: 0.1}}
+    made = plan(snapshot_of(loads), SETTINGS, Even(5))
+    assert [(move.bundle, move.destination) for move in made.moves] == [
+        (B, "b1:8080"),
+        (D, "b0:8080"),
+    ]
+    assert made.reached
+    assert carried_out(loads, made) == pytest.approx({"b0:8080": 0.6, "b1:8080": 0.65})
+
+
+@pytest.mark.parametrize("limits", [PlanLimits(moves=1), PlanLimits(stay=("t/n/0x00000003_0x4",))])
+def test_no_half_of_a_swap_is_made(limits: PlanLimits) -> None:
+    """One move has no room for a swap; and what is to stay is not swapped."""
+    loads = {"b0:8080": {A: 0.5, B: 0.25}, "b1:8080": {C: 0.4, "t/n/0x00000003_0x4": 0.1}}
+    made = plan(snapshot_of(loads), SETTINGS, Even(5), limits)
+    assert not made.moves
+    assert made.ends.code == ("Limits" if limits.moves == 1 else "NothingHelps")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_few_large_bundles_become_as_even_as_swaps_can_make_them(seed: int) -> None:
+    """Nothing is overloaded on the way, and no swap is left that gains more than a little."""
+    rng = random.Random(seed)
+    loads: Loads = {
+        f"b{number}:8080": {
+            f"t/n/0x{8 * number + at:08x}_0x{8 * number + at + 1:08x}": rng.uniform(0.02, 0.25)
+            for at in range(rng.randrange(1, 5))
+        }
+        for number in range(rng.randrange(2, 6))
+    }
+    made = plan(snapshot_of(loads), SETTINGS, Even(0.5))
+    after = {name: dict(bundles) for name, bundles in loads.items()}
+    for move in made.moves:
+        after[move.destination or ""][move.bundle] = after[move.source].pop(move.bundle)
+        assert sum(after[move.destination or ""].values()) <= max(
+            OVERLOAD + 1e-6, *(sum(each.values()) for each in loads.values())
+        )
+    used = {name: sum(bundles.values()) for name, bundles in after.items()}
+    bundles = sum(len(each) for each in loads.values())
+    little = 0.06 * sum(used.values()) ** 2 / len(used) / bundles
+    if made.reached:
+        return
+    for one, other in itertools.permutations(after, 2):
+        for left, back in itertools.product([*after[one].values()], [*after[other].values(), 0.0]):
+            swapped = used[one] - left + back, used[other] + left - back
+            there = used[other] + left
+            if there <= OVERLOAD and max(swapped) < max(used[one], used[other]):
+                gain = used[one] ** 2 + used[other] ** 2 - swapped[0] ** 2 - swapped[1] ** 2
+                assert gain < little
 
 
 def test_bundles_without_load_are_spread() -> None:

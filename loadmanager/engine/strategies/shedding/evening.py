@@ -153,11 +153,6 @@ class ModelledBrokers:
         was[[self._row_of[name] for name in before if name in self._row_of]] = True
         return (off > begins) | (was & (off > NEAR * mean))
 
-    def work(self, traffic: Traffic) -> Array:
-        """The traffic of bundles as each resource that is used counts it: `[resource, bundle]`."""
-        work: Array = self._model.work(traffic)[self._counted]
-        return work
-
     def _carry(self, carried: Array, row: int, bundle: str, times: int) -> None:
         """Add a bundle to what a broker carries."""
         bytes_s = times * self._snapshot.averages.quick_of(bundle)
@@ -208,6 +203,13 @@ class ModelledBrokers:
         refused = (intake > 0) & (intake + after - before > self.intake_max)
         return burden, refused | (after > self._room[takers, None])
 
+    def worth(self, row: int, more: Array) -> Array:
+        """What a broker adds to the objective when it carries so much more: `[resource, …]`."""
+        each = (slice(None), row) + (None,) * (more.ndim - 1)
+        after = self._most(self._usages[each] + self._per_byte[each] * more)
+        worth: Array = self.size[row] * objective(after, self._knee)
+        return worth
+
     def move(self, source: int, destination: int, work: Array) -> None:
         """A bundle with this work moves."""
         self._usages[:, source] -= self._per_byte[:, source] * work
@@ -227,9 +229,13 @@ class ModelledBrokers:
         more: Array = (self._per_byte[:, taker, None] * work).max(axis=0, initial=0.0)
         return more
 
-    def traffic_of(self, broker: str) -> tuple[Sequence[str], Traffic]:
-        """A broker's bundles in order of name, and their traffic as it counts."""
-        return self._snapshot.averages.quick(broker, self._snapshot.reports[broker].bundles)
+    def traffic_of(self, broker: str) -> tuple[Sequence[str], Traffic, Array]:
+        """A broker's bundles in order of name, their traffic, and that as each resource that is
+        used counts it: `[resource, bundle]`.
+        """
+        bundles = self._snapshot.reports[broker].bundles
+        names, traffic = self._snapshot.averages.quick(broker, bundles)
+        return names, traffic, self._model.work(traffic)[self._counted]
 
     def prices(self, broker: str, work: Array, clients: Array, mean: float) -> Array:
         """What the moves of a broker's bundles cost: `[bundle]`."""
@@ -290,7 +296,7 @@ class Movable:
 
     names: list[str]
     work: Array
-    """`ModelledBrokers.work`."""
+    """Their traffic as each resource that is used counts it: `[resource, bundle]`."""
     prices: Array
     relief: Array
     """What the objective falls by when the broker does not carry the bundle."""
@@ -364,7 +370,7 @@ class MoveSearch:
 
     def best(self) -> BestMove | None:
         """The best move; of equal ones that to the least used, and from the most used broker."""
-        sources, takers = self._givers()
+        sources, takers = self.between()
         fresh = [source for source in sources if source not in self._best]
         others = [source for source in sources if source in self._best]
         self._look(fresh, takers)
@@ -372,15 +378,15 @@ class MoveSearch:
         moves = [self._best[source][taker] for taker in takers for source in sources]
         return max((move for move in moves if move), key=lambda move: move.net, default=None)
 
-    def _givers(self) -> tuple[list[int], list[int]]:
-        """The brokers to look at, the most used ones without those that have nothing to give."""
+    def between(self) -> tuple[list[int], list[int]]:
+        """From which brokers to which to look; not from those that have nothing to give."""
         scope = self._scope
         while True:
             sources, takers = self._cluster.extremes(sorted(self._spent))
             takers = takers if scope.takers is None else list(scope.takers)
             if scope.sources is not None:
                 return list(scope.sources), [each for each in takers if each not in scope.sources]
-            spent = {source for source in sources if not self._offered(source).names}
+            spent = {source for source in sources if not self.offered(source).names}
             if not spent or len(self._spent) > SPENT_MAX:
                 return [source for source in sources if source not in spent], takers
             self._spent |= spent
@@ -442,12 +448,13 @@ class MoveSearch:
         return self._scope.takers or ()
 
     def _offer(self, source: int) -> Movable:
-        offer = self._offered(source)
+        offer = self.offered(source)
         if source not in self._best:
             offer.relief = self._cluster.relief(source, offer.work)
         return offer
 
-    def _offered(self, source: int) -> Movable:
+    def offered(self, source: int) -> Movable:
+        """What may leave a broker."""
         if source not in self._movable:
             broker = self._cluster.names[source]
             offer = _movable(
@@ -497,7 +504,7 @@ def _movable(
 ) -> Movable:
     """The bundles that may leave a broker; `idle`: also those without traffic."""
     may_shed, under_way = movable(snapshot, broker), snapshot.under_way.bundles
-    names, traffic = cluster.traffic_of(broker)
+    names, traffic, work = cluster.traffic_of(broker)
     rows = np.flatnonzero((traffic.bytes_s > 0) | idle).tolist()
     if not (plainly_movable(snapshot, names) and under_way.keys().isdisjoint(names)):
         rows = [row for row in rows if may_shed(names[row]) and names[row] not in under_way]
@@ -506,7 +513,7 @@ def _movable(
     names = [names[row] for row in rows]
     clients = clients_of(snapshot.reports[broker].last_stats, names)
     mean = clients.mean() if len(clients) else 0.0
-    work = cluster.work(traffic)[:, rows]
+    work = work[:, rows]
     return Movable(names, work, cluster.prices(broker, work, clients, mean), np.zeros(0))
 
 
