@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -115,7 +116,9 @@ def command(
             "tokenSecretKey or tokenPublicKey, or add --open if everybody who reaches it may read "
             "everything"
         )
-    return run_fleet(clusters, FleetOptions(data_dir, listen, log_format=log_format))
+    own = (sys.executable, "-m", "loadmanager", *sys.argv[1:])
+    options = FleetOptions(data_dir, listen, log_format=log_format, own_command=own)
+    return run_fleet(clusters, options)
 
 
 @command.command(cls=Command)

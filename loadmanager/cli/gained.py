@@ -17,8 +17,8 @@ from loadmanager.kit.reason import joined
 from loadmanager.lab.closed_loop import Costs
 from loadmanager.lab.gained import GainedDay, gained
 from loadmanager.steer.settings_file import ClusterSettings
+from loadmanager.steer.weekly import NOTHING_TOLD, GainedSum
 
-NOTHING_TOLD = 4
 HEADERS = (
     "day",
     "spread was",
@@ -65,9 +65,11 @@ def report(cluster: ClusterSettings, data_dir: Path, days: int, *, as_json: bool
             continue
         lived.append(gained(date, recording, strategies, Costs()))
     if as_json:
-        print(msgspec.json.encode([_document(day) for day in lived]).decode())
+        document = {"sum": _sum(lived), "days": [_document(day) for day in lived]}
+        print(msgspec.json.encode(document).decode())
     else:
-        show(table(HEADERS, [_row(day) for day in lived]), LEGEND.splitlines(), [_sum(lived)])
+        rows = [_row(day) for day in lived]
+        show(table(HEADERS, rows), LEGEND.splitlines(), [_sum(lived).text])
     return 0 if any(day.silent is None for day in lived) else NOTHING_TOLD
 
 
@@ -87,21 +89,26 @@ def _row(day: GainedDay) -> list[str | float]:
     ]
 
 
-def _sum(days: Sequence[GainedDay]) -> str:
+def _sum(days: Sequence[GainedDay]) -> GainedSum:
     tell = [day for day in days if day.silent is None]
     if not tell:
-        return f"None of {len(days)} recorded days tells what act would have gained."
+        text = f"None of {len(days)} recorded days tells what act would have gained."
+        return GainedSum(text=text)
     minutes = sum(day.minutes for day in tell)
-    spread = sum(day.spread_gained * day.minutes for day in tell) / minutes
-    error = sum(day.error * day.minutes for day in tell) / minutes
-    hot, moves = (
-        sum(day.hot_minutes_gained for day in tell),
-        sum(day.would_be.moves for day in tell),
+    made = GainedSum(
+        text="",
+        days_told=len(tell),
+        spread_gained=sum(day.spread_gained * day.minutes for day in tell) / minutes,
+        error=sum(day.error * day.minutes for day in tell) / minutes,
+        hot_minutes_gained=sum(day.hot_minutes_gained for day in tell),
+        moves=sum(day.would_be.moves for day in tell),
     )
-    return (
-        f"{len(tell)} of {len(days)} days tell: act would have gained {spread:.1f} points of "
-        f"spread (± {error:.1f}) and {hot} hot minutes, with {moves} moves."
+    made.text = (
+        f"{len(tell)} of {len(days)} days tell: act would have gained {made.spread_gained:.1f} "
+        f"points of spread (± {made.error:.1f}) and {made.hot_minutes_gained} hot minutes, with "
+        f"{made.moves} moves."
     )
+    return made
 
 
 def _document(day: GainedDay) -> dict[str, Any]:

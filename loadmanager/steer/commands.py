@@ -17,9 +17,10 @@ from loadmanager.kit.metadata.leader import Leader
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.kit.system.notify import notify
 from loadmanager.kit.tasks import Scope, Steps, every
-from loadmanager.steer.compose import CHECK_S, SIGN
+from loadmanager.steer.compose import CHECK_S
 from loadmanager.steer.dead_man import DeadMan
 from loadmanager.steer.files.note import FileNote
+from loadmanager.steer.files.sign import SIGN
 from loadmanager.steer.files.wishes_file import WishesFile
 from loadmanager.steer.fleet_work import FleetOutside, build_fleet_work
 from loadmanager.steer.load_reports import reader_of

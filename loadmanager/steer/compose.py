@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from loadmanager.kit.history.history import FLUSH_S, FileHistory
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.leader import Leader, Term
 from loadmanager.kit.metrics.page import MetricsPage
-from loadmanager.kit.private_files import FILE_MODE, bind_private
+from loadmanager.kit.private_files import bind_private
 from loadmanager.kit.security.tokens import TokenVerifier
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.kit.system.folder_lock import locked
@@ -34,13 +34,13 @@ from loadmanager.steer import telemetry
 from loadmanager.steer.daemon_note import Unwritten
 from loadmanager.steer.documents import Mode
 from loadmanager.steer.files.note import FileNote
+from loadmanager.steer.files.sign import give_sign
 from loadmanager.steer.files.wishes_file import WishesFile
 from loadmanager.steer.fleet_work import FleetOutside, build_fleet_work
 from loadmanager.steer.http import webhooks
 from loadmanager.steer.http.fleet import FleetServer
 from loadmanager.steer.http.fleet_access import FleetGuard
 from loadmanager.steer.http.fleet_routes import FleetUse
-from loadmanager.steer.http.webhooks import Webhooks
 from loadmanager.steer.load_reports import reader_of
 from loadmanager.steer.namespaces import FleetNamespaces
 from loadmanager.steer.own_balancing import hand_back
@@ -50,20 +50,19 @@ from loadmanager.steer.pulsar.marks import AdminMarks
 from loadmanager.steer.pulsar.orders import AdminOrders
 from loadmanager.steer.recording import history_of
 from loadmanager.steer.rivals import id_in
-from loadmanager.steer.settings import ACT, APPROVE
+from loadmanager.steer.settings import ACT, ADVISE, APPROVE, OBSERVE
 from loadmanager.steer.settings_file import ClusterSettings
 from loadmanager.steer.steady import Steady
 from loadmanager.steer.terms import Terms
 from loadmanager.steer.watched_cluster import WatchedCluster
+from loadmanager.steer.weekly import LOOK_S, WeeklyGained, ask
 from loadmanager.steer.work import FleetWork
 
 AGAIN_S = 15.0
 """A cluster whose tasks ended by a bug starts again after this time."""
 CHECK_S = 5.0
-ACTED = "acted.json"
-"""The file with what the daemon did lately."""
-SIGN = "alive"
-"""The file that is touched at each sign of life."""
+ACTED, GAINED = "acted.json", "gained.json"
+"""The files with what the daemon did lately, and with the last weekly report."""
 ADVICE = "this daemon waits until it can have it"
 
 log = get_logger("fleet")
@@ -78,6 +77,8 @@ class FleetOptions:
     """Address of the first cluster's HTTP API; each further one has the next port."""
     log_level: str = "info"
     log_format: str | None = None
+    own_command: tuple[str, ...] = ()
+    """How this daemon was called, for the weekly report; empty: there is none."""
 
 
 @dataclass(slots=True)
@@ -189,7 +190,7 @@ class ClusterDaemon:
                 outside = FleetOutside(
                     me=term.leader,
                     checks=term.checks,
-                    lives=partial(_touch, self.folder / SIGN),
+                    lives=partial(give_sign, self.folder),
                     reader=reader,
                     orders=partial(AdminOrders, client, reader),
                     wishes=wishes,
@@ -202,9 +203,18 @@ class ClusterDaemon:
                     daemon_id=id_in(self.folder),
                     tell=hooks.tell if hooks else None,
                 )
+                weekly = WeeklyGained(
+                    ask=partial(ask, self.options.own_command, self.name),
+                    note=FileNote(self.folder / GAINED),
+                    clock=self.clock,
+                    tell=hooks.tell if hooks else None,
+                )
+                if self.settings.fleet.mode in (OBSERVE, ADVISE) and self.options.own_command:
+                    scope.spawn(every(lambda: LOOK_S, weekly.step, "weekly", steps), "weekly")
                 work = build_fleet_work(self.settings, outside, scope, steps)
+                further = [part.samples for part in (history, hooks, weekly) if part is not None]
                 server = FleetServer(
-                    self._build_use(term.leader, work, history, hooks),
+                    self._build_use(term.leader, work, history, further),
                     self._build_guard(),
                     version=__version__,
                     connections_cap=self.connections_cap,
@@ -254,18 +264,13 @@ class ClusterDaemon:
         me: Leader,
         work: FleetWork,
         history: FileHistory | None,
-        hooks: Webhooks | None,
+        further: Sequence[Source],
     ) -> FleetUse:
         leading = PresentLeader(
             leader=me, load_manager=work.load_manager, operations=work.operations
         )
-        sources: list[Source] = [lambda: telemetry.samples(work)]
         audit = AuditLog(broker_id=self.name, clock=self.clock, history=history)
-        sources.append(audit.samples)
-        if history is not None:
-            sources.append(history.samples)
-        if hooks is not None:
-            sources.append(hooks.samples)
+        sources = [lambda: telemetry.samples(work), audit.samples, *further]
         page = MetricsPage(Telemetry(sources), cluster=self.name, broker=me.broker_id)
         return FleetUse(
             self_address=BrokerAddress(me.broker_id, "", me.service_url),
@@ -288,11 +293,3 @@ class ClusterDaemon:
         if work.hold.rivals is not None:
             await work.hold.rivals.leave()
         await hand_back(client, self.name, work.picture.switched_off(), restore=restore)
-
-
-def _touch(sign: Path) -> None:
-    """Give a sign of life. Raises `OperationalError`."""
-    try:
-        sign.touch(FILE_MODE)
-    except OSError as error:
-        raise OperationalError(f"no sign of life: {sign}: {error.strerror}") from None

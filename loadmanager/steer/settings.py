@@ -67,7 +67,8 @@ class FleetSettings:
     webhook_urls: tuple[str, ...] = conf(
         "webhookUrls",
         (),
-        "Where notices are posted as JSON: nothing is moved, a plan waits, a goal has ended",
+        "Where notices are posted as JSON: nothing is moved, a plan waits, a goal has ended, what "
+        "act would have gained in a week",
         secret=True,
     )
     webhook_template: str = conf(

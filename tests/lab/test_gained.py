@@ -67,6 +67,9 @@ def test_days_that_tell_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "2026-11-19: 10 minutes were recorded, fewer than 30" in told.err
     assert "None of 1 recorded days tells what act would have gained." in told.out
     assert cli.main([*asked, "--json"]) == 4
-    (day,) = json.loads(capsys.readouterr().out)
+    report = json.loads(capsys.readouterr().out)
+    assert report["sum"]["text"].startswith("None of 1 recorded days")
+    assert report["sum"]["daysTold"] == 0
+    (day,) = report["days"]
     assert (day["date"], day["minutes"], day["spreadGained"]) == (written.DATE, 40, 0)
     assert day["cannotTell"]["code"] in ("NotExplained", "WithinError")
