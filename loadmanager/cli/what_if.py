@@ -37,6 +37,9 @@ mean: usage of all brokers; most: that of the most used one, which was more in 5
 hot min: minutes of brokers above 85 %; undone: work that brokers could not do, in minutes of one
   broker; spread: standard deviation of usage, in points
 settle min: until the spread is usual again"""
+FAR_OFF = (
+    "whether these brokers are enough is not said: the replay of the day as it was is too far off"
+)
 HEADERS = ("", "brokers", "mean %", "most %", "hot min", "undone", "spread", "moves", "settle min")
 HOURS_OF_A_DAY = 24
 
@@ -112,11 +115,11 @@ class WhatIfAnswer:
         changed = change.of(recording.day)
         self.was = play(recording.day)
         self.changed = play(changed)
-        self.fewest = fewest(recording.day, change, play) if with_fewest else None
-        self._with_fewest = with_fewest
         self._calibration = Calibration(
             measure(recording.modelled), self.was.measures, recording.fit.error
         )
+        self._with_fewest = with_fewest and not self._calibration.far_off
+        self.fewest = fewest(recording.day, change, play) if self._with_fewest else None
 
     def shown(self, title: str, price: float | None) -> Iterator[Shown]:
         """For people."""
@@ -127,6 +130,10 @@ class WhatIfAnswer:
         yield list(self._sentences(price))
 
     def _sentences(self, price: float | None) -> Iterator[str]:
+        if self._calibration.far_off:
+            yield FAR_OFF
+            yield self._calibration.text()
+            return
         yield _verdict(self.changed)
         if self._with_fewest:
             yield self._fewest_text()
@@ -149,13 +156,20 @@ class WhatIfAnswer:
     def document(self, price: float | None) -> Mapping[str, Any]:
         """For programs."""
         return {
-            "asItWas": _document(self.was, price),
-            "changed": _document(self.changed, price),
-            "fewest": None if self.fewest is None else _document(self.fewest[1], price),
+            "asItWas": self._of(self.was, price),
+            "changed": self._of(self.changed, price),
+            "fewest": None if self.fewest is None else self._of(self.fewest[1], price),
             "modelError": self._calibration.error,
             "off": self._calibration.off,
             "farOff": self._calibration.far_off,
         }
+
+    def _of(self, each: WhatIfOutcome, price: float | None) -> dict[str, Any]:
+        enough = None if self._calibration.far_off else each.enough
+        document: dict[str, Any] = {**asdict(each), "enough": enough}
+        if price is not None:
+            document["cost_a_day"] = each.brokers * price * HOURS_OF_A_DAY
+        return document
 
 
 def text_of(change: WhatIf) -> str:
@@ -185,10 +199,3 @@ def _verdict(changed: WhatIfOutcome) -> str:
         f"{changed.brokers} brokers are NOT enough: {changed.measures.hot_minutes} broker-minutes "
         f"above 85 %{left}; brokers are enough if {enough}"
     )
-
-
-def _document(each: WhatIfOutcome, price: float | None) -> dict[str, Any]:
-    document: dict[str, Any] = {**asdict(each), "enough": each.enough}
-    if price is not None:
-        document["cost_a_day"] = each.brokers * price * HOURS_OF_A_DAY
-    return document

@@ -102,6 +102,30 @@ def test_a_day_that_tells_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "enough:" not in printed.out
 
 
+def test_a_replay_that_is_far_off_says_nothing_of_enough(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One broker had everything all the time, which the settings in force would have mended."""
+    for broker, first, last in (("b0", 0.4, 0.8), ("b1", 0.1, 0.1)):
+        usages = [first + (last - first) * minute / 40 for minute in range(1, 41)]
+        loads = [history.broker_load(at, broker, usage) for at, usage in enumerate(usages, 1)]
+        history.write(tmp_path, "broker_load", broker, loads)
+    bundles = [
+        history.bundle_load(minute, "b0", f"t/n/{low}_{high}", 1e6 * (40 + minute))
+        for minute in range(1, 41)
+        for low, high in zip(EDGES, EDGES[1:], strict=False)
+    ]
+    history.write(tmp_path, "bundle_load", "b0", bundles)
+    words = ["what-if", str(tmp_path), "--times", "1.1", "--fewest", "--price", "1"]
+    assert cli.main(words) == 0
+    out = capsys.readouterr().out
+    assert "whether these brokers are enough is not said" in out
+    assert "are enough:" not in out
+    assert " cost " not in out
+    answer = asked(tmp_path, "--times", "1.1", capsys=capsys)
+    assert (answer["farOff"], answer["changed"]["enough"]) == (True, None)
+
+
 async def test_of_a_running_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By the loads that its brokers recorded; of a young one, its last loads count for an hour."""
     then = SystemClock().now_ms() - 120 * MINUTE
