@@ -18,6 +18,7 @@ from loadmanager.broker.hosting import (
     connect,
     disconnect,
     hosting_samples,
+    returns_of,
     share_topics,
 )
 from loadmanager.broker.messaging.settings import MessagingSettings
@@ -150,6 +151,7 @@ class Parts:
                 unloading=member.unloading,
                 splitting=splitting,
                 hosting=self.hosting,
+                returned_ms=returns_of(self.hosting),
             ),
             limits=self.limits,
             policies=cluster.policies,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from loadmanager.broker.messaging.settings import MessagingSettings, StorageSettings
+from loadmanager.broker.protocol.hosted import returned_ms
 from loadmanager.broker.protocol.server import BrokerServer
 from loadmanager.broker.service import (
     AuthenticatesClients,
@@ -120,6 +122,15 @@ def share_topics(topics: Topics, hosting: BrokerService) -> None:
     """Have a namespace create topics only while it has its share of the broker's."""
     if isinstance(hosting, SharesTopics):
         topics.check_new = hosting.memory.check_new_topic
+
+
+def returns_of(hosting: BrokerService) -> Callable[[str], Iterable[int]]:
+    """Bundle → how long after it began to be served each of its clients came, in ms; nothing if the
+    service does not say.
+    """
+    if isinstance(hosting, BrokerServer):
+        return partial(returned_ms, hosting.serving.open_bundles)
+    return lambda _bundle: ()
 
 
 def hosting_samples(

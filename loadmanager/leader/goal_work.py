@@ -344,4 +344,4 @@ def _client_seconds(ordered: OrderedMove, move: Move) -> float:
     outcome = move.outcome
     if outcome is None or outcome.pause_ms is None or outcome.clients_closed is None:
         return ordered.client_seconds
-    return outcome.clients_closed * outcome.pause_ms / 1000
+    return outcome.clients_closed * (outcome.clients_waited_mean_ms or outcome.pause_ms) / 1000

@@ -39,13 +39,13 @@ from loadmanager.kit.logger import get_logger
 from loadmanager.kit.tasks import sleep
 from loadmanager.leader.base import BundleOrders, LedCluster, TermBase
 from loadmanager.leader.documents.moves import MovesShown, PauseShown
-from loadmanager.leader.ports.mover import NotSentError, Released
+from loadmanager.leader.ports.mover import ClientsBack, NotSentError, Released
 from loadmanager.leader.preferred import Preferred
 
 TICK_S = 1.0
 READ_ATTEMPTS = 4
 READ_AGAIN_S = 0.5
-CLIENTS_ASKED_AFTER_S = (0.5, 1.0, 2.0, 4.0)
+CLIENTS_ASKED_AFTER_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Waits between the questions how many clients came back."""
 VERIFYING_MAX = 100
 """How many moves wait for their clients at once; the clients of further moves are not counted."""
@@ -375,25 +375,24 @@ class Moves:
         try:
             for wait_s in CLIENTS_ASKED_AFTER_S if self._verifying <= VERIFYING_MAX else ():
                 await sleep(wait_s)
-                back = await self._clients(move)
+                back = await self._clients(move, closed)
                 if back is not None:
-                    move.outcome = outcome = replace(outcome, clients_back=back)
-                    if back >= closed:
+                    move.outcome = outcome = _with_clients(outcome, back)
+                    if back.count >= closed:
                         break
         finally:
             self._verifying -= 1
             _call(self.on_change, move)
             self._record(move, life)
 
-    async def _clients(self, move: Move) -> int | None:
+    async def _clients(self, move: Move, closed: int) -> ClientsBack | None:
         address = self.cluster.brokers.address(move.destination or "")
         if address is None:
             return None
         try:
-            served = await self.orders.mover.served_bundles(address, move.bundle)
+            return await self.orders.mover.clients_back(address, move.bundle, closed)
         except LoadManagerError:
             return None
-        return served.get(move.bundle)
 
     def _record(self, move: Move, life: int | None = None) -> None:
         outcome = move.outcome
@@ -410,10 +409,26 @@ class Moves:
             owner=outcome and outcome.owner,
             clients_closed=outcome and outcome.clients_closed,
             clients_back=outcome and outcome.clients_back,
+            clients_waited_ms=outcome and outcome.clients_waited_ms,
             pause_ms=outcome and outcome.pause_ms,
         )
         for listener in self.on_record:
             listener(move, life)
+
+
+def _with_clients(outcome: Outcome, back: ClientsBack) -> Outcome:
+    """What came of a move, with how long its clients were without a broker: from the fence at the
+    source until the destination served, and from then on until they came.
+    """
+    outcome = replace(outcome, clients_back=back.count)
+    if outcome.pause_ms is None or not back.returned_ms:
+        return outcome
+    waited_ms = [round(outcome.pause_ms + each, 1) for each in back.returned_ms]
+    return replace(
+        outcome,
+        clients_waited_ms=waited_ms[-1],
+        clients_waited_mean_ms=round(sum(waited_ms) / len(waited_ms), 1),
+    )
 
 
 def _call(listeners: Sequence[Callable[[Move], None]], move: Move) -> None:

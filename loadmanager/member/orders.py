@@ -5,13 +5,15 @@ The order of a deposed leader is refused with `ConflictError`.
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from loadmanager.engine.ownership.states import LifeCause
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.names import NamespaceName
-from loadmanager.leader.ports.mover import Released
+from loadmanager.leader.ports.mover import RETURNED_MAX, ClientsBack, Released
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
@@ -29,6 +31,8 @@ class Orders:
     unloading: Unloading
     splitting: Splitting
     hosting: Hosting
+    returned_ms: Callable[[str], Iterable[int]]
+    """How long after it began to serve a bundle each of its present clients came, in ms."""
 
     async def acquire(self, bundle: str, *, epoch: int | None = None) -> None:
         """Acquire a bundle. Raises `OperationalError` when another broker owns it."""
@@ -68,6 +72,13 @@ class Orders:
         if bundle is None:
             return {name: self.hosting.clients(name) for name in self.ownership.owned()}
         return {bundle: self.hosting.clients(bundle)} if self.ownership.served(bundle) else {}
+
+    def clients_back(self, bundle: str, closed: int) -> ClientsBack | None:
+        """The clients of a bundle of which so many were closed; None if it is not served here."""
+        if not self.ownership.served(bundle):
+            return None
+        first = heapq.nsmallest(min(closed, RETURNED_MAX), self.returned_ms(bundle))
+        return ClientsBack(self.hosting.clients(bundle), tuple(first))
 
     async def split(
         self, namespace: NamespaceName, bundle_range: str, *, unload: bool, epoch: int | None = None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.audit import ChangeShown
 from loadmanager.kit.errors import OperationalError
-from loadmanager.leader.ports.mover import Released
+from loadmanager.leader.ports.mover import ClientsBack, Released
 
 
 class NoPeers:
@@ -46,6 +46,12 @@ class NoPeers:
         self, broker: BrokerAddress, bundle: str | None = None
     ) -> Mapping[str, int]:
         """How many clients a member has is its own business."""
+        raise _unreachable(broker)
+
+    async def clients_back(
+        self, broker: BrokerAddress, bundle: str, closed: int
+    ) -> ClientsBack | None:
+        """Likewise."""
         raise _unreachable(broker)
 
     async def last_release(self, broker: BrokerAddress, bundle: str) -> Released | None:

@@ -98,7 +98,7 @@ async def test_what_it_shows_and_does(cluster: Cluster) -> None:
         await page.wait_text("moved to", ".toast")
         other = next(i for i in range(2) if cluster.broker_id(i) != bundle["owner"])
         await page.wait_text(f"{cluster.broker_id(other)} for", "aside")
-        await page.wait_text("of 1 client back", "#moves")
+        await page.wait_text("1 client waited", "#moves")
         await page.key("Escape")
         await page.wait("!document.querySelector('aside')")
 

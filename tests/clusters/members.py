@@ -28,7 +28,7 @@ from loadmanager.kit.metadata.watching import Watcher
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.sampler import Reading, SystemUsage
 from loadmanager.kit.tasks import Scope
-from loadmanager.leader.ports.mover import Released
+from loadmanager.leader.ports.mover import ClientsBack, Released
 from loadmanager.limits.broker import BrokerThrottling
 from loadmanager.limits.settings import ThrottlingSettings
 from loadmanager.member.base import Base
@@ -73,6 +73,8 @@ class Tenant:
         self.calls: list[tuple[tuple[str, str], int]] = []
         """The calls, each with its bundle and life."""
         self.stats: dict[str, NamespaceBundleStats] = {}
+        self.returned_ms: tuple[float, ...] = ()
+        """When clients came back to a bundle."""
         self.opening: asyncio.Event | None = None
         """Opening a bundle waits for this."""
         self.refuses: Exception | None = None
@@ -330,6 +332,14 @@ class Fleet:
         at = self.at(broker)
         served = at.ownership.owned() if bundle is None else [bundle]
         return {name: at.tenant.clients(name) for name in served if at.ownership.served(name)}
+
+    async def clients_back(
+        self, broker: BrokerAddress, bundle: str, closed: int
+    ) -> ClientsBack | None:
+        """Peers."""
+        count = (await self.served_bundles(broker, bundle)).get(bundle)
+        returned_ms = self.at(broker).tenant.returned_ms
+        return None if count is None else ClientsBack(count, returned_ms)
 
     async def last_release(self, broker: BrokerAddress, bundle: str) -> Released | None:
         """Peers."""

@@ -38,7 +38,7 @@ from loadmanager.kit.sampler import OwnTraffic
 from loadmanager.kit.security.identity import Verifier
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.kit.tasks import Scope
-from loadmanager.leader.ports.mover import Released
+from loadmanager.leader.ports.mover import ClientsBack, Released
 from loadmanager.leader.ports.operating import LeaderOperations
 from loadmanager.leader.ports.peers import Peers
 from loadmanager.leader.present_leader import LoadManagement
@@ -235,6 +235,12 @@ class Cluster:
     ) -> Mapping[str, int]:
         running = self.at(broker)
         return {} if running is None else running.use.orders.served(bundle)
+
+    async def clients_back(
+        self, broker: BrokerAddress, bundle: str, closed: int
+    ) -> ClientsBack | None:
+        running = self.at(broker)
+        return None if running is None else running.use.orders.clients_back(bundle, closed)
 
     async def last_release(self, broker: BrokerAddress, bundle: str) -> Released | None:
         running = self.at(broker)

@@ -38,11 +38,13 @@ def unload(bundle: str = A, to: str | None = "b2:8080", swap: str | None = None)
     return Unload(bundle, "b1:8080", to, "test", {"rate": 3.0}, swap)
 
 
-async def carried_out(led: Led, *unloads: Unload, author: Author = Author.CYCLE) -> list[Move]:
-    """These moves, after their clients were counted."""
+async def carried_out(
+    led: Led, *unloads: Unload, author: Author = Author.CYCLE, within_s: float = 10
+) -> list[Move]:
+    """These moves, after clients came back within so many seconds."""
     led.moves.decide(unloads, author)
     await led.moves.idle()
-    await asyncio.sleep(10)  # in which clients come back
+    await asyncio.sleep(within_s)
     return led.ended
 
 
@@ -52,6 +54,7 @@ async def test_a_move_is_verified() -> None:
         await led.fleet.brokers[1].acquire(A)
         for index in (1, 2):
             led.fleet.brokers[index].tenant.stats[A] = NamespaceBundleStats(producer_count=4)
+        led.fleet.brokers[2].tenant.returned_ms = (0.0, 100.0, 200.0, 900.0)
         (move,) = await carried_out(led, unload())
         assert led.fleet.owners(A) == ["b2:8080"]
         decision = led.load_manager.records.decisions.last(1)[0]
@@ -66,6 +69,8 @@ async def test_a_move_is_verified() -> None:
             "owner": "b2:8080",
             "clientsClosed": 4,
             "clientsBack": 4,
+            "clientsWaitedMs": 905.0,
+            "clientsWaitedMeanMs": 305.0,
             "pauseMs": 5.0,
         }
         record = move_record(7, "b0:8080", move, epoch=1, cycle=2, life=None)
@@ -75,6 +80,7 @@ async def test_a_move_is_verified() -> None:
             "b2:8080",
             4,
         )
+        assert (record.clients_waited_ms, record.clients_waited_mean_ms) == (905.0, 305.0)
         assert led.view.snapshot(
             led.moves.term.clock.now_ms(),
             led.strategies.value,
@@ -85,14 +91,14 @@ async def test_a_move_is_verified() -> None:
 
 
 async def test_clients_that_stay_away_are_counted() -> None:
-    """For some seconds, in which other moves go on."""
+    """For a minute, in which other moves go on."""
     async with led_fleet(3) as led:
         for bundle in (A, B):
             await led.fleet.brokers[1].acquire(bundle)
         led.fleet.brokers[1].tenant.stats[A] = NamespaceBundleStats(producer_count=4)
         led.fleet.brokers[2].tenant.stats[A] = NamespaceBundleStats(consumer_count=1)
         led.move_settings.set(MoveSettings(at_once_max=1))
-        await carried_out(led, unload(A), unload(B))
+        await carried_out(led, unload(A), unload(B), within_s=70)
         assert [move.bundle for move in led.ended] == [B, A]
         outcome = led.ended[1].outcome
         assert outcome is not None

@@ -32,7 +32,7 @@ from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.sampler import Reading, SystemUsage
 from loadmanager.kit.settings import Settings
 from loadmanager.kit.tasks import Scope
-from loadmanager.leader.ports.mover import Released
+from loadmanager.leader.ports.mover import ClientsBack, Released
 
 PEER_TIMEOUT_S = 10.0
 RECEIPT = b"\x08\x07"
@@ -278,6 +278,17 @@ class Peers:
             return parts.use_cases.orders.served(bundle)
 
         told: Mapping[str, int] = await self._ask(broker, "served", None, bundle or "", served)
+        return told
+
+    async def clients_back(
+        self, broker: BrokerAddress, bundle: str, closed: int
+    ) -> ClientsBack | None:
+        """See the port."""
+
+        async def back(parts: Parts) -> ClientsBack | None:
+            return parts.use_cases.orders.clients_back(bundle, closed)
+
+        told: ClientsBack | None = await self._ask(broker, "clients", None, bundle, back)
         return told
 
     async def last_release(self, broker: BrokerAddress, bundle: str) -> Released | None:

@@ -25,8 +25,8 @@ function result(move: Move): string {
   if (move.state !== "done") return move.outcome?.text ?? move.state;
   const pause = move.outcome?.pauseMs;
   const parts = [
-    typeof pause === "number" ? `paused ${pause.toFixed(pause < 10 ? 1 : 0)} ms` : "moved",
     clients(move.outcome),
+    typeof pause === "number" ? `unserved for ${pause.toFixed(pause < 10 ? 1 : 0)} ms` : "moved",
   ];
   return parts.filter(Boolean).join(", ");
 }

@@ -175,14 +175,22 @@ function moved(decision: Decision, name: Name): Sentence {
   };
 }
 
+const briefly = (ms: number): string => (ms < 1000 ? `${Math.round(ms)} ms` : duration(ms));
+
+// How many clients a move closed, and how long they were without a broker.
 export function clients(outcome: Move["outcome"]): string {
   const closed = outcome?.clientsClosed;
   if (typeof closed !== "number") return "";
   const back = outcome?.clientsBack;
   if (closed === 0) return "no clients";
-  return typeof back === "number"
-    ? `${back} of ${plural(closed, "client")} back`
-    : plural(closed, "client");
+  if (typeof back !== "number") return plural(closed, "client");
+  if (back < closed) return `only ${back} of ${plural(closed, "client")} back`;
+  const longest = outcome?.clientsWaitedMs, mean = outcome?.clientsWaitedMeanMs;
+  if (typeof longest !== "number") return `${back} of ${plural(closed, "client")} back`;
+  const waited = `${plural(closed, "client")} waited`;
+  return typeof mean !== "number" || longest <= 1.5 * mean
+    ? `${waited} ${briefly(longest)}`
+    : `${waited} ${briefly(mean)} on the mean, ${briefly(longest)} at most`;
 }
 
 // When and how a broker left, and what became of its bundles; as `loadmanager admin status` says it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from loadmanager.kit.model import Model, Shape
 
 
@@ -49,6 +51,16 @@ class ReleasedShown(Shape):
     clients: int | None = None
     pause_ms: float | None = None
     life: int | None = None
+
+
+class ClientsBackShown(Shape):
+    """The clients of a bundle, and how long after it began to be served here each of those came
+    that were asked for, in ms, the first one first.
+    """
+
+    clients: int | None
+    """None: the bundle is not served here."""
+    returned_ms: list[float] = msgspec.field(default_factory=list)
 
 
 class Disconnected(Shape):

@@ -11,7 +11,7 @@ from aiohttp import web
 from msgspec import to_builtins
 
 from loadmanager.broker.admin.calls import Calls
-from loadmanager.broker.admin.documents import ReleasedShown
+from loadmanager.broker.admin.documents import ClientsBackShown, ReleasedShown
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name
 from loadmanager.kit.addresses import BrokerAddress
@@ -22,7 +22,7 @@ from loadmanager.kit.http.operation import FORCE, Query, operation
 from loadmanager.kit.model import ErrorReason
 from loadmanager.kit.names import TopicName
 from loadmanager.leader.documents.moves import Merged
-from loadmanager.leader.ports.mover import Released
+from loadmanager.leader.ports.mover import RETURNED_MAX, ClientsBack, Released
 
 PATH = "/loadmanager/v1/peers/bundles"
 TOPICS = "/loadmanager/v1/peers/topics"
@@ -47,6 +47,8 @@ EPOCH = Query(
     default=0,
 )
 DESTINATION = Query(name="destination", doc="The next owner, `host:port`.")
+CLOSED_MAX = 10**9
+CLOSED = Query(name="closed", doc="So many clients were closed when it was moved.", kind=int)
 OF_BUNDLE = Query(name="bundle", doc="Only this bundle.")
 WITH = Query(name="with", doc="The range of the next bundle.")
 
@@ -62,6 +64,7 @@ class PeerRoutes:
         return [
             web.get(PATH, self.served),
             web.get(bundle + "/released", self.released),
+            web.get(bundle + "/clients", self.clients),
             web.post(bundle + "/acquire", self.acquire),
             web.post(bundle + "/release", self.release),
             web.post(bundle + "/split", self.split),
@@ -96,6 +99,17 @@ class PeerRoutes:
         for one.
         """
         return web.json_response(self._use.orders.served(request.query.get("bundle") or None))
+
+    @operation(ClientsBackShown, query=(CLOSED,))
+    async def clients(self, request: web.Request) -> web.Response:
+        """The clients of a bundle of this broker, and how long the first `?closed=` of them took to
+        come back to it.
+        """
+        closed = whole(request, "closed", 0, minimum=0, maximum=CLOSED_MAX)
+        back = self._use.orders.clients_back(_bundle(request), closed)
+        if back is None:
+            return shown(ClientsBackShown(clients=None))
+        return shown(ClientsBackShown(clients=back.count, returned_ms=[*back.returned_ms]))
 
     @operation(
         list[str], query=(Query(name="unload", doc="Unload the children.", kind=bool), EPOCH)
@@ -209,6 +223,17 @@ class HttpPeers:
             broker, PATH, query, ACQUIRE_TIMEOUT_S, method="GET", bytes_max=BUNDLES_BYTES_MAX
         )
         return _decoded(broker, body, dict[str, int])
+
+    async def clients_back(
+        self, broker: BrokerAddress, bundle: str, closed: int
+    ) -> ClientsBack | None:
+        """Ask a broker for the clients of a bundle."""
+        path, query = f"{PATH}/{bundle}/clients", {"closed": str(closed)}
+        _, body = await self._ask(broker, path, query, ACQUIRE_TIMEOUT_S, method="GET")
+        answer = _decoded(broker, body, ClientsBackShown)
+        if answer.clients is None:
+            return None
+        return ClientsBack(answer.clients, tuple(answer.returned_ms[:RETURNED_MAX]))
 
     async def split_bundle(
         self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None

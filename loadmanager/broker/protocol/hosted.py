@@ -289,6 +289,8 @@ class OpenBundle:
     """One life of a bundle that is served here; see `member.ports.hosting`."""
 
     life: int
+    since_ms: int = 0
+    """When it began to be served here; 0 for one that came of others."""
     fenced: bool = False
     topics: dict[str, HostedTopic] = field(default_factory=dict)
 
@@ -375,6 +377,18 @@ class BundleStats(Mapping[str, NamespaceBundleStats]):
 def clients_of(topics: dict[str, HostedTopic]) -> int:
     """Producers and consumers of some topics, now."""
     return sum(len(hosted.producers) + len(hosted.attached) for hosted in topics.values())
+
+
+def returned_ms(bundles: Mapping[str, OpenBundle], bundle: str) -> Iterator[int]:
+    """How long after a bundle began to be served here each of its clients came."""
+    opened = bundles.get(bundle)
+    if opened is None or not opened.since_ms:
+        return
+    for hosted in opened.topics.values():
+        for producer in hosted.producers.values():
+            yield max(0, producer.since_ms - opened.since_ms)
+        for consumer in hosted.attached.values():
+            yield max(0, consumer.since_ms - opened.since_ms)
 
 
 def divide(

@@ -33,7 +33,8 @@ class HostedBundles:
             return
         if older is not None:
             await self.close_bundle(bundle, older.life, destination=None, timeout_s=0)
-        self.serving.open_bundles.setdefault(bundle, OpenBundle(life))
+        now_ms = self.serving.clock.now_ms()
+        self.serving.open_bundles.setdefault(bundle, OpenBundle(life, now_ms))
 
     def fence_bundle(self, bundle: str, life: int) -> None:
         """Serve nothing of a bundle from now on."""

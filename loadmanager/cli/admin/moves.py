@@ -21,6 +21,7 @@ from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done, listed
 from loadmanager.cli.admin.past_decisions import record_as
+from loadmanager.cli.admin.sentences import clients
 from loadmanager.cli.admin.times import Duration, clock
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
@@ -80,6 +81,8 @@ def _move_of(record: Decision, ended_ms: int) -> Move:
         owner=record.owner,
         clients_closed=record.clients_closed,
         clients_back=record.clients_back,
+        clients_waited_ms=record.clients_waited_ms,
+        clients_waited_mean_ms=record.clients_waited_mean_ms,
         pause_ms=record.pause_ms,
     )
     try:
@@ -105,10 +108,8 @@ def _move_of(record: Decision, ended_ms: int) -> Move:
 
 def _row(move: Move) -> tuple[Cell, ...]:
     outcome = move.outcome or Outcome("")
-    clients = ""
-    if outcome.clients_closed:
-        back = "?" if outcome.clients_back is None else outcome.clients_back
-        clients = f"; {back} of {outcome.clients_closed} clients back"
+    text = clients(outcome) if outcome.clients_closed else ""
+    clients_text = f"; {text}" if text else ""
     return (
         move.id,
         move.state.value,
@@ -118,7 +119,7 @@ def _row(move: Move) -> tuple[Cell, ...]:
         move.reason,
         move.author.value,
         outcome.pause_ms,
-        f"{outcome.text}{clients}",
+        f"{outcome.text}{clients_text}",
     )
 
 

@@ -22,6 +22,8 @@ from loadmanager.engine.strategies.plan_document import (
 from loadmanager.leader.documents.decisions import DecisionShown
 
 NAMED_MAX = 3
+ALIKE = 1.5
+"""A longest wait that is at most so many times the mean one says enough by itself."""
 """Brokers that were rejected, by name."""
 LINES_MAX = 20
 """Details of one decision."""
@@ -145,10 +147,12 @@ def _move(decision: DecisionShown) -> tuple[str, list[str]]:
     if state == "done":
         to = _text(decision.destination) or outcome.owner or "another broker"
         way = f" from {_text(decision.source)} to {to}"
-        if outcome.pause_ms is not None:
+        if outcome.clients_waited_ms is not None:
+            way += f", {clients(outcome)}"
+        elif outcome.pause_ms is not None:
             way += f", paused {span(outcome.pause_ms)}"
     head = f"{_text(decision.bundle)} {_ENDS.get(state, state)}{way}"
-    end = clients(outcome) if state == "done" else outcome.text
+    end = _rest(outcome) if state == "done" else outcome.text
     return head, _given(_because(decision), end)
 
 
@@ -160,8 +164,22 @@ def clients(outcome: Outcome) -> str:
         return "no clients"
     if outcome.clients_back is None:
         return count_of(outcome.clients_closed, "client")
-    text = f"{outcome.clients_back} of {count_of(outcome.clients_closed, 'client')} back"
-    return text if outcome.clients_back >= outcome.clients_closed else f"ONLY {text}"
+    back, closed = outcome.clients_back, count_of(outcome.clients_closed, "client")
+    if back < outcome.clients_closed:
+        return f"ONLY {back} of {closed} back"
+    if outcome.clients_waited_ms is None:
+        return f"{back} of {closed} back"
+    longest, mean = outcome.clients_waited_ms, outcome.clients_waited_mean_ms
+    if mean is None or longest <= ALIKE * mean:
+        return f"{closed} waited {span(longest)}"
+    return f"{closed} waited {span(mean)} on the mean, {span(longest)} at most"
+
+
+def _rest(outcome: Outcome) -> str:
+    """What the first line of a move does not say."""
+    if outcome.clients_waited_ms is None:
+        return clients(outcome)
+    return "" if outcome.pause_ms is None else f"nobody served it for {span(outcome.pause_ms)}"
 
 
 def _outcome(decision: DecisionShown) -> Outcome:

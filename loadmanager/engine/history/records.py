@@ -137,6 +137,10 @@ class Decision(Record):
     """From the decision to the beginning."""
     life: int | None = None
     """The source's ownership that the move ended: `life` of its `ownership` records."""
+    clients_waited_ms: float | None = None
+    """From the fence at the source until the last of the clients that came back had done so."""
+    clients_waited_mean_ms: float | None = None
+    """The same for all of these, on the mean."""
 
 
 class OwnershipStep(Record):
@@ -361,6 +365,8 @@ def move_record(
         owner=outcome.owner,
         clients_closed=outcome.clients_closed,
         clients_back=outcome.clients_back,
+        clients_waited_ms=outcome.clients_waited_ms,
+        clients_waited_mean_ms=outcome.clients_waited_mean_ms,
         pause_ms=outcome.pause_ms,
         life=life,
         waited_ms=None if begun_ms is None else max(0, begun_ms - move.created_at),

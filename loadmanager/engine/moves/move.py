@@ -62,6 +62,10 @@ class Outcome(Shape, kw_only=False):
     """Producers and consumers that the source had; null: not told."""
     clients_back: int | None = None
     """Producers and consumers that the destination had soon afterwards."""
+    clients_waited_ms: float | None = None
+    """From the fence at the source until the last of those that came back had done so."""
+    clients_waited_mean_ms: float | None = None
+    """The same for all of these, on the mean."""
     pause_ms: float | None = None
     """From the fence at the source to the acquisition by the destination."""
     children: list[str] | UnsetType = UNSET

@@ -22,6 +22,20 @@ class Released:
     """The life of the bundle that ended; None: not told."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClientsBack:
+    """The clients of a bundle at the broker that it was moved to."""
+
+    count: int
+    returned_ms: tuple[float, ...] = ()
+    """How long after it began to be served there each of them came, the first one first; as many
+    as had been closed, at most `RETURNED_MAX`. Empty: not told.
+    """
+
+
+RETURNED_MAX = 1_000
+
+
 class NotSentError(OperationalError):
     """An order was not sent: it is nobody's failure."""
 
@@ -76,6 +90,14 @@ class Mover(Protocol):
     ) -> Mapping[str, int]:
         """The bundles that a broker serves now, or the one that is named if it serves it; each with
         the number of its producers and consumers.
+        """
+        ...
+
+    async def clients_back(
+        self, broker: BrokerAddress, bundle: str, closed: int
+    ) -> ClientsBack | None:
+        """The clients of a bundle of which so many were closed; None if the broker does not serve
+        it, or does not tell.
         """
         ...
 

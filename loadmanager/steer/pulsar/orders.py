@@ -24,7 +24,7 @@ from loadmanager.engine.bundles.ranges import (
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.names import NamespaceName, is_system_namespace
-from loadmanager.leader.ports.mover import NotSentError, OrderGate, Released
+from loadmanager.leader.ports.mover import ClientsBack, NotSentError, OrderGate, Released
 from loadmanager.steer.pulsar import answers
 from loadmanager.steer.pulsar.client import AnswerError, PulsarClient
 from loadmanager.steer.pulsar.reader import V2, AdminReader
@@ -196,6 +196,13 @@ class AdminOrders:
         if bundle not in owned:
             return {}
         return {bundle: await self._clients(broker.broker_id, bundle) or 0}
+
+    async def clients_back(
+        self, broker: BrokerAddress, bundle: str, closed: int
+    ) -> ClientsBack | None:
+        """See the port. When they came back is not known."""
+        count = (await self.served_bundles(broker, bundle)).get(bundle)
+        return None if count is None else ClientsBack(count)
 
     async def _clients(self, broker: str, bundle: str) -> int | None:
         """Producers and consumers of the first topics of a bundle; None if they are not told."""

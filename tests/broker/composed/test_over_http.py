@@ -17,6 +17,7 @@ from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import ConflictError, OperationalError
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.names import TopicName
+from loadmanager.leader.ports.mover import ClientsBack
 
 TOPIC = TopicName("persistent", NS, "a/b %2F ö")
 
@@ -45,6 +46,27 @@ async def test_a_peer_closes_a_deleted_topic() -> None:
             await peers.close_topic(
                 BrokerAddress("x", "", "http://127.0.0.1:1"), str(TOPIC), force=True
             )
+        await calls.close()
+
+
+async def test_a_peer_tells_when_clients_came_to_a_bundle() -> None:
+    """Of as many as are asked for, the first ones; nothing of a bundle that it does not serve."""
+    async with serving(1) as served:
+        (broker,), calls = served.brokers, Calls()
+        peers = HttpPeers(calls, release_timeout_s=lambda: 5)
+        assert await peers.clients_back(broker.address, f"{NS}/0x0_0x1", 3) is None
+        await broker.serve(TOPIC)
+        async with a_client(await broker.listen()) as client:
+            await client.produce(TOPIC)
+            await client.subscribe(TOPIC)
+            owned = await peers.served_bundles(broker.address)
+            (bundle,) = (name for name, clients in owned.items() if clients)
+            back = await peers.clients_back(broker.address, bundle, 9)
+            assert back is not None
+            assert back.count == len(back.returned_ms) == 2
+            assert back.returned_ms == tuple(sorted(back.returned_ms))
+            first = await peers.clients_back(broker.address, bundle, 1)
+            assert first == ClientsBack(2, back.returned_ms[:1])
         await calls.close()
 
 

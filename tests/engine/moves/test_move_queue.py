@@ -166,6 +166,8 @@ def test_a_document() -> None:
         "owner": "b2",
         "clientsClosed": 5,
         "clientsBack": 4,
+        "clientsWaitedMs": None,
+        "clientsWaitedMeanMs": None,
         "pauseMs": 3.5,
     }
 
