@@ -92,7 +92,7 @@ async def test_decisions_go_on_into_earlier_terms(
             "    Balance",
             "    ONLY 1 of 4 clients back",
             f"{clock(early)}  BalancedShedder moves 1 bundle",
-            f"    {BUNDLE} from {source} to {destination}: Balance (gain 0.25, clients 4)",
+            f"    {BUNDLE} from {source} to {destination}: Balance: gain 0.25, clients 4",
             "    the rest is even",
         ]
         at = ["decisions", "--at", clock(early + 1_000).replace(" ", "T"), "--bundle", BUNDLE]

@@ -30,7 +30,7 @@ export function Entries({ list }: { list: Decision[] }): JSX.Element {
   return (
     <ol class="entries">
       {list.map((decision) => {
-        const { mark, head, details } = sentence(decision, name);
+        const { mark, head, details, figures } = sentence(decision, name);
         const few = mark === "quiet" ? QUIET_LINES : LINES;
         const more = details.length > few + 1 ? details.slice(few) : [];
         const bundle = bundleOf(decision);
@@ -54,6 +54,12 @@ export function Entries({ list }: { list: Decision[] }): JSX.Element {
                   {more.map((line) => (
                     <p key={line}>{line}</p>
                   ))}
+                </details>
+              )}
+              {figures && (
+                <details>
+                  <summary>figures</summary>
+                  <p>{figures}</p>
                 </details>
               )}
             </div>

@@ -62,9 +62,9 @@ function headroom(room: NonNullable<Cluster["headroom"]>): JSX.Element {
   const all = shown(room.times), fewer = shown(room.timesWithoutOne);
   const below = `stays below ${room.belowPercent}% if all brokers carry the same`;
   return (
-    <span title={`With ${all} times the traffic ${room.resource} ${below}; with ${fewer} times it if one broker is lost.`}>
+    <abbr title={`With ${all} times the traffic ${room.resource} ${below}; with ${fewer} times it if one broker is lost.`}>
       × {all} <small>({fewer} without one)</small>
-    </span>
+    </abbr>
   );
 }
 

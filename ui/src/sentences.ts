@@ -21,6 +21,8 @@ export interface Sentence {
   mark: "move" | "quiet" | "place" | "split" | "merge" | "bad";
   head: string;
   details: string[];
+  /** The figures behind details that are in words. */
+  figures?: string;
 }
 
 export function shortBundle(bundle: string): string {
@@ -35,6 +37,20 @@ export function numbers(why: Record<string, number | string> | undefined): strin
   return Object.entries(why ?? {})
     .map(([name, value]) => `${words(name)} ${figure(value)}`)
     .join(", ");
+}
+
+/** What a move does to the usage of both brokers; empty if the figures are of another kind. */
+function evened(why: Record<string, number | string> | undefined): string {
+  const of = (name: string): number => Number(why?.[name] ?? NaN);
+  const part = (name: string): string => `${(100 * of(name)).toFixed(1)} %`;
+  const known = ["usage", "usageAfter", "destinationUsage", "destinationUsageAfter"];
+  if (!known.every((name) => Number.isFinite(of(name)))) return "";
+  const worth = of("gain") / of("price");
+  const times = Number.isFinite(worth) ? `, ${worth.toFixed(1)} times what it costs clients` : "";
+  return (
+    `it brings ${part("usage")} and ${part("destinationUsage")} to ` +
+    `${part("usageAfter")} and ${part("destinationUsageAfter")}${times}`
+  );
 }
 
 // CamelCase names of reasons are words that Pulsar made: "Overloaded" stays, "NoBundle" too.
@@ -105,10 +121,11 @@ function shed(decision: Decision, name: Name): Sentence {
       head: `${strategy} moves ${plural(total, "bundle")}`,
       details: unloads.map(
         (unload) =>
-          `${unloadText(unload, name)}: ${unload.reason}${
-            Object.keys(unload.why).length ? ` (${numbers(unload.why)})` : ""
-          }`,
+          `${unloadText(unload, name)}: ${[unload.reason, evened(unload.why) || numbers(unload.why)].filter(Boolean).join(": ")}`,
       ),
+      figures: unloads.some((unload) => evened(unload.why))
+        ? unloads.map((unload) => `${shortBundle(unload.bundle)}: ${numbers(unload.why)}`).join("; ")
+        : undefined,
     };
   }
   const times = decision.times ?? 1;
@@ -139,7 +156,8 @@ function choice(left: number, brokers: number): string {
   return rejected ? `the one of ${brokers} brokers that was not rejected` : "the only broker";
 }
 
-const because = ({ reason, why }: Decision): string => [reason, numbers(why)].filter(Boolean).join(": ");
+const because = ({ reason, why }: Decision): string =>
+  [reason, evened(why) || numbers(why)].filter(Boolean).join(": ");
 
 const SPLITS: Record<string, string> = {
   running: "splits",
@@ -163,15 +181,16 @@ function moved(decision: Decision, name: Name): Sentence {
         }`
       : "";
   const pause = decision.outcome?.pauseMs;
+  const outcome = decision.outcome ?? null;
+  const unserved = typeof pause === "number" ? `unserved for ${pause.toFixed(pause < 10 ? 1 : 0)} ms` : "";
   return {
     mark: state === "failed" || clientsMissing(decision.outcome ?? null) ? "bad" : "move",
-    head: `${shortBundle(decision.bundle ?? "")} ${ENDS[state] ?? state}${way}${
-      typeof pause === "number" ? ` in ${pause.toFixed(pause < 10 ? 1 : 0)} ms` : ""
-    }`,
+    head: `${shortBundle(decision.bundle ?? "")} ${ENDS[state] ?? state}${way}`,
     details: [
+      state === "done" ? [clients(outcome), unserved].filter(Boolean).join(", ") : (outcome?.text ?? ""),
       because(decision),
-      state === "done" ? clients(decision.outcome ?? null) : (decision.outcome?.text ?? ""),
     ].filter(Boolean),
+    figures: evened(decision.why) ? numbers(decision.why) : undefined,
   };
 }
 

@@ -44,6 +44,36 @@ def numbers(why: object) -> str:
     return ", ".join(f"{_words(name)} {_figure(value)}" for name, value in why.items())
 
 
+def because(reason: str, why: object) -> str:
+    """Why a bundle moves: in words where the figures are those of a move that makes brokers more
+    even, else with the figures; `--json` has them in any case.
+    """
+    text = evened(why) or numbers(why)
+    return ": ".join(filter(None, (reason, text)))
+
+
+def evened(why: object) -> str:
+    """What a move does to the usage of both brokers, by the model; empty if `why` is of another
+    kind.
+    """
+    if not isinstance(why, Mapping):
+        return ""
+    try:
+        source, left, other, more = (
+            f"{float(why[name]):.1%}"
+            for name in ("usage", "usageAfter", "destinationUsage", "destinationUsageAfter")
+        )
+        sensors = (why["usageMeasured"], why["destinationMeasured"])
+        shown = " and ".join(f"{float(each):.1%}" for each in sensors)
+        error = 100 * max(float(why["usageError"]), float(why["destinationError"]))
+        gain, price = float(why["gain"]), float(why.get("price", 0))
+    except (KeyError, ValueError, TypeError):
+        return ""
+    worth = f", {gain / price:.1f} times what it costs clients" if price > 0 else ""
+    text = f"it brings {source} and {other} to {left} and {more}{worth}"
+    return f"{text} (sensors: {shown}; the model may be {error:.1f} points off)"
+
+
 def _words(name: str) -> str:
     return re.sub("[A-Z]", lambda letter: f" {letter[0].lower()}", name).replace("_", " ")
 
@@ -64,7 +94,7 @@ def _text(value: object) -> str:
 
 
 def _because(decision: DecisionShown) -> str:
-    return ": ".join(filter(None, (_text(decision.reason), numbers(decision.why))))
+    return because(_text(decision.reason), decision.why)
 
 
 def _skip(skip: SkipShown) -> str:
@@ -78,10 +108,7 @@ def _skips(decision: DecisionShown) -> list[str]:
 def unload_text(unload: UnloadShown) -> str:
     """A move that was decided."""
     to = unload.destination or "wherever it is placed"
-    why = numbers(unload.why)
-    return f"{unload.bundle} from {unload.source} to {to}: {unload.reason}" + (
-        f" ({why})" if why else ""
-    )
+    return f"{unload.bundle} from {unload.source} to {to}: {because(unload.reason, unload.why)}"
 
 
 def _shed(decision: DecisionShown) -> tuple[str, list[str]]:

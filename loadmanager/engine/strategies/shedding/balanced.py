@@ -83,7 +83,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Balanced
         for row in np.flatnonzero(cluster.far).tolist()
     }
     unloads, best = _moves(snapshot, cluster, MoveSearch(snapshot, settings, cluster))
-    skipped = doubts if unloads else [_why_not(best), *doubts]
+    skipped = doubts if unloads else [_why_not(cluster, best), *doubts]
     return Shed(
         tuple(unloads),
         tuple(skipped),
@@ -136,12 +136,19 @@ def _why(
     }
 
 
-def _why_not(best: BestMove | None) -> Skip:
+def _why_not(cluster: ModelledBrokers, best: BestMove | None) -> Skip:
     if best is None:
         text = "no bundle of a busy broker may move to a less used one"
         return Skip("cluster", "NoBundles", text)
-    text = f"the best move gains {best.gain:.3g}, its price is {best.price:.3g}"
-    return Skip("cluster", "NotWorthIt", text)
+    source, destination = (
+        f"{cluster.names[row]} at {cluster.fields(row)[0]:.1%}"
+        for row in (best.source, best.destination)
+    )
+    way = f"the best move, from {source} to {destination},"
+    if best.gain <= 0:
+        return Skip("cluster", "NotWorthIt", f"{way} would make them no more even")
+    worth = f"gains {best.gain / best.price:.0%} of what it costs clients"
+    return Skip("cluster", "NotWorthIt", f"{way} {worth}")
 
 
 SHEDDER = Shedder(

@@ -1,0 +1,75 @@
+"""What people read of decisions, made from their figures."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadmanager.cli.admin.sentences import because, clients
+from loadmanager.engine.moves.move import Outcome
+
+EVENED = {
+    "gain": 0.25,
+    "price": 0.05,
+    "usage": 0.312,
+    "usageMeasured": 0.3,
+    "usageError": 0.021,
+    "usageAfter": 0.174,
+    "destinationUsage": 0.09,
+    "destinationMeasured": 0.07,
+    "destinationError": 0.012,
+    "destinationUsageAfter": 0.226,
+}
+WORDS = (
+    "Gain: it brings 31.2% and 9.0% to 17.4% and 22.6%, 5.0 times what it costs clients "
+    "(sensors: 30.0% and 7.0%; the model may be 2.1 points off)"
+)
+
+
+def test_a_move_that_evens_out_is_told_in_percent() -> None:
+    """Also from the texts that the history has; without a price, nothing is said of its worth."""
+    assert because("Gain", EVENED) == WORDS
+    assert because("Gain", {name: str(value) for name, value in EVENED.items()}) == WORDS
+    assert ", 5.0 times" not in because("Even", {**EVENED, "price": 0})
+
+
+@pytest.mark.parametrize("why", [{"gain": 0.25}, {**EVENED, "usage": "?"}, {}, None, ["usage"]])
+def test_figures_of_another_kind_stand_as_they_are(why: object) -> None:
+    """Whatever a broker of another version sends."""
+    told = because("Gain", why)
+    assert told.startswith("Gain")
+    assert "it brings" not in told
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (Outcome("moved"), ""),
+        (Outcome("moved", clients_closed=0), "no clients"),
+        (Outcome("moved", clients_closed=1), "1 client"),
+        (Outcome("moved", clients_closed=4, clients_back=3), "ONLY 3 of 4 clients back"),
+        (Outcome("moved", clients_closed=4, clients_back=4), "4 of 4 clients back"),
+        (
+            Outcome(
+                "moved",
+                clients_closed=4,
+                clients_back=5,
+                clients_waited_ms=310.0,
+                clients_waited_mean_ms=300.0,
+            ),
+            "4 clients waited 310 ms",
+        ),
+        (
+            Outcome(
+                "moved",
+                clients_closed=12,
+                clients_back=12,
+                clients_waited_ms=44_000.0,
+                clients_waited_mean_ms=4_100.0,
+            ),
+            "12 clients waited 4.1 s on the mean, 44 s at most",
+        ),
+    ],
+)
+def test_how_long_clients_waited(outcome: Outcome, expected: str) -> None:
+    """Those that are missing come first."""
+    assert clients(outcome) == expected
