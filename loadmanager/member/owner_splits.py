@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+
+import msgspec
 
 from loadmanager.engine.bundles.ranges import split_bundle_name, topic_hash
 from loadmanager.engine.load.reports import BrokerLoadData, TopBundle, TopBundlesLoadData
@@ -23,7 +25,7 @@ from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import NamespaceName, is_system_namespace
 from loadmanager.leader.decisions import Decisions
-from loadmanager.leader.documents.decisions import of_split
+from loadmanager.leader.documents.decisions import of_cycle, of_split
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
@@ -45,13 +47,32 @@ class OwnerSplits:
     decisions: Decisions
     observe: Callable[[int, int, Plan], None]
     """Called with the epoch, the cycle (0) and the plan."""
+    choose: Callable[[SplitSettings], Awaitable[threshold.Splits]] = field(init=False)
+    """Says what to split; the host may set another one."""
     _memories: Memories = field(default_factory=Memories)
+
+    def __post_init__(self) -> None:
+        """Go by the thresholds."""
+        self.choose = self._exceeding
 
     async def tick(self) -> None:
         """Split every bundle that exceeded a threshold in enough checks in a row."""
         settings = self.base.settings.live(SplitSettings).value
         if not settings.enabled:
             return
+        chosen = await self.choose(settings)
+        epoch = self.cluster.leading.epoch
+        if chosen.splits or chosen.skipped:
+            self.observe(epoch, 0, Plan(STRATEGY, splits=chosen.splits, skipped=chosen.skipped))
+        if chosen.skipped:
+            plan = Plan(STRATEGY, skipped=chosen.skipped)
+            details = partial(of_cycle, plan, None, msgspec.UNSET)
+            same = tuple((skip.what, skip.code) for skip in chosen.skipped)
+            self.decisions.remember("skip", details, epoch=epoch, cycle=0, same=same)
+        for split in chosen.splits:
+            await self._split(split)
+
+    async def _exceeding(self, settings: SplitSettings) -> threshold.Splits:
         stats = await bundle_traffic(self.hosting)
         served = [
             TopBundle(bundle_name=bundle, stats=stats[bundle])
@@ -73,14 +94,7 @@ class OwnerSplits:
         chosen, self._memories = threshold.extensible(
             snapshot, settings, _Topics(self.hosting), counts, self._memories
         )
-        if chosen.splits or chosen.skipped:
-            self.observe(
-                self.cluster.leading.epoch,
-                0,
-                Plan(STRATEGY, splits=chosen.splits, skipped=chosen.skipped),
-            )
-        for split in chosen.splits:
-            await self._split(split)
+        return chosen
 
     async def _split(self, split: Split) -> None:
         epoch, me = self.cluster.leading.epoch, self.base.broker_id

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import OperationalError
-from loadmanager.kit.tasks import sleep
+from loadmanager.kit.tasks import for_each, sleep
 from loadmanager.leader.plugins import load_metrics
 from loadmanager.member.ports.hosting import HostUsage, TopicTraffic
 from loadmanager.sharding.copies import Copies
@@ -132,13 +133,30 @@ class ShardHost:
         """A key cannot be closed by itself."""
         return False
 
+    @asynccontextmanager
+    async def replacing(self, before: Sequence[str], after: Sequence[str]) -> AsyncIterator[None]:
+        """Prepare what replaces shards of this member in a split or a merge, if the service has a
+        `prepare`. Raises `OperationalError` if it cannot, or says that it is not to be now.
+        """
+        shards = {name: self.shards[name] for name in before if name in self.shards}
+        for name, cost in self.extra.costs(shards).items():
+            if isinstance(cost, str):
+                raise OperationalError(f"{name}: the service says: not now{cost and f': {cost}'}")
+        try:
+            if self._copies.possible:
+                await for_each(after, self._copies.make, len(after), "prepare")
+            yield
+        finally:
+            for name in after:
+                self._copies.forget_move(name)
+
     def split_bundle(self, parent: str, life: int, children: list[str], children_life: int) -> None:
-        """Nobody splits shards: their state is the service's."""
-        raise NotImplementedError("shards of a service are not split")
+        """Shards are closed and opened instead: see `replacing`."""
+        raise NotImplementedError
 
     def merge_bundles(self, parts: dict[str, int], merged: str, merged_life: int) -> None:
-        """Nobody merges shards, either."""
-        raise NotImplementedError("shards of a service are not merged")
+        """Likewise."""
+        raise NotImplementedError
 
     def fence_all(self) -> None:
         """The session cannot be proven: serve nothing, and save nothing."""
@@ -165,6 +183,18 @@ class ShardHost:
                 topics=len(shard.rates), msg_rate_in=rate, msg_throughput_in=weight * BYTES_OF_LOAD
             )
         return stats
+
+    def used_parts(self, cpu: float) -> dict[str, float]:
+        """Bundle → the part of this member that it uses: of the budget of which it uses most, or of
+        the processor, which is busy by `cpu`, by its part of all that `own` counts.
+        """
+        self._measure()
+        rates = {bundle: sum(shard.rates.values()) for bundle, shard in self.shards.items()}
+        total, parts = sum(rates.values()) or 1.0, self._parts() if self._budgets else {}
+        return {
+            bundle: max(cpu * rate / total, *parts.get(bundle, {}).values(), 0.0)
+            for bundle, rate in rates.items()
+        }
 
     def _parts(self) -> dict[str, dict[str, float]]:
         """Bundle → name → the part of that budget which the shard uses."""

@@ -165,13 +165,13 @@ class Member(Generic[State]):
         `await`, `Shard.check` says whether it is still this member's. `weight` counts as load of
         the key. Does no I/O; of a shard that nobody has, it begins to find an owner.
         """
-        bundle = self._joined.bundles.bundle_of_topic(key)
+        bundle = self._joined.shard_owners.shard_of(key)
         shard = self._joined.host.shards.get(bundle)
         if shard is None or not self._joined.is_served(bundle):
             owner = self._joined.owner(bundle)
             if not owner and self._running and bundle not in self._sought:
                 self._sought.add(bundle)
-                self._scope.spawn(self._seek(bundle), "find-owner")
+                self._scope.spawn(self._seek(key, bundle), "find-owner")
             raise Moved(key, owner)
         shard.count(key, weight)
         return shard
@@ -181,9 +181,8 @@ class Member(Generic[State]):
 
         Raises `OperationalError` if none takes it in time.
         """
-        bundle = self._joined.bundles.bundle_of_topic(key)
         with words_of_shards():
-            return _url((await self._joined.parts.lookups.of_bundle(bundle)).broker)
+            return _url(await self._joined.find(key))
 
     def table(self) -> Table:
         """Who serves which keys, as this member knows it; does no I/O. `Table.to_json` is all of it
@@ -250,14 +249,31 @@ class Member(Generic[State]):
         if released is None:
             raise ConflictError(f"{shard} is not this member's")
 
+    async def split(self, shard: Shard[State]) -> None:
+        """Divide a shard of this member in two, each with half of the load of the keys that were
+        counted over the last seconds, or in the middle if none were; returns when both are open.
+        Whatever uses much of its member is split without being asked for.
+
+        Raises `ConflictError` if the shard is not this member's or cannot be divided,
+        `BadInputError` if the service does not say `splits = True`, and `OperationalError` if it
+        says "not now", or cannot prepare.
+        """
+        joined = self._joined
+        if not self._options.splits:
+            raise BadInputError("this service does not say splits = True")
+        if joined.host.shards.get(shard.name) is not shard:
+            raise ConflictError(f"{shard} is not this member's")
+        with words_of_shards():
+            await joined.split(shard)
+
     def _fence(self, joined: Joined) -> None:
         self._running = False
         joined.fence()
 
-    async def _seek(self, bundle: str) -> None:
+    async def _seek(self, key: str, bundle: str) -> None:
         try:
             with suppress(LoadManagerError):
-                await self._joined.parts.lookups.of_bundle(bundle)
+                await self._joined.find(key)
         finally:
             self._sought.discard(bundle)
 

@@ -26,6 +26,8 @@ from loadmanager.member.ownership.lives import Lives
 from loadmanager.member.ports.hosting import Hosting
 
 T = TypeVar("T")
+Reopen = Callable[[Sequence[BundleLife], Sequence[BundleLife], str], Awaitable[None]]
+"""The lives that are replaced, and those that replace them, with the reason."""
 Prepare = Callable[[NamespaceBundles], Awaitable[tuple[list[str], list[Operation]]]]
 """The present bundles in; the names of the new ones, and the operations, out."""
 
@@ -107,7 +109,8 @@ class MergeTransaction:
     """Writes the boundaries, gives up the claims of two neighbours and takes that of the bundle
     which replaces them. The lives of both end, and one begins.
 
-    `verify` must verify the claims of lives in a task of its own.
+    `verify` must verify the claims of lives in a task of its own. `reopen` returns what closes the
+    parts and opens the new bundle; None: it stays open.
     """
 
     replacing: Replacing
@@ -116,6 +119,7 @@ class MergeTransaction:
     claims: Claims
     lives: Lives
     verify: Callable[[list[BundleLife]], None]
+    reopen: Callable[[], Reopen | None]
 
     async def run(self, left: str, right: str, reason: str) -> str:
         """Merge two bundles of this broker, the lower one first; returns the name of the new one.
@@ -145,9 +149,13 @@ class MergeTransaction:
             del self.lives.split_children[merged]
         if any(life.over for life in parts):
             raise OperationalError(f"{merged}: the session was lost during the merge")
-        self.hosting.merge_bundles({life.bundle: life.token for life in parts}, merged, token)
         life = BundleLife(merged, token, parts[0].session_id, LifeCause.MERGE)
-        self.lives.become(life, BundleState.OWNED, f"merge of {spans[0]} and {spans[1]}")
+        reason = f"merge of {spans[0]} and {spans[1]}"
+        if (reopen := self.reopen()) is not None:
+            await reopen(parts, [life], reason)
+            return merged
+        self.hosting.merge_bundles({life.bundle: life.token for life in parts}, merged, token)
+        self.lives.become(life, BundleState.OWNED, reason)
         if changed := self.lives.take_changed([life]):
             self.verify(changed)
         for part in parts:
@@ -189,7 +197,8 @@ class MergeTransaction:
 class SplitTransaction:
     """Writes the boundaries, takes the children's claims and gives up the parent's.
 
-    `verify` must verify the claims of lives in a task of its own.
+    `verify` must verify the claims of lives in a task of its own. `reopen` returns what closes the
+    parent and opens the children; None: they stay open.
     """
 
     def __init__(
@@ -201,13 +210,14 @@ class SplitTransaction:
         claims: Claims,
         lives: Lives,
         verify: Callable[[list[BundleLife]], None],
+        reopen: Callable[[], Reopen | None],
     ) -> None:
         self._replacing = Replacing(store=store, namespaces=namespaces, claims=claims)
         self._namespaces = namespaces
         self._hosting = hosting
         self._claims = claims
         self._lives = lives
-        self._verify = verify
+        self._verify, self._reopen = verify, reopen
         self.merging = MergeTransaction(
             replacing=self._replacing,
             namespaces=namespaces,
@@ -215,6 +225,7 @@ class SplitTransaction:
             claims=claims,
             lives=lives,
             verify=verify,
+            reopen=reopen,
         )
         self.splits = 0
         """Number of splits so far."""
@@ -245,17 +256,21 @@ class SplitTransaction:
                 del self._lives.split_children[child]
         if life.over:
             raise OperationalError(f"{life.bundle}: the session was lost during the split")
-        self._hosting.split_bundle(life.bundle, life.token, children, token)
+        self.splits += 1
         lives = [
             BundleLife(child, token, life.session_id, LifeCause.SPLIT, life.bundle)
             for child in children
         ]
+        reason = f"split of {bundle_range}"
+        if (reopen := self._reopen()) is not None:
+            await reopen([life], lives, reason)
+            return children
+        self._hosting.split_bundle(life.bundle, life.token, children, token)
         for child_life in lives:
-            self._lives.become(child_life, BundleState.OWNED, f"split of {bundle_range}")
+            self._lives.become(child_life, BundleState.OWNED, reason)
         if changed := self._lives.take_changed(lives):
             self._verify(changed)
         self._lives.end(life, f"split into {len(children)}")
-        self.splits += 1
         return children
 
     def _not_split(self, life: BundleLife) -> None:

@@ -406,7 +406,8 @@ class StateRecords:
         writes = Writes(bundle, await self.cache.fresh(bundle))
         if writes.record is not None:
             writes.remove()
-        writes.become(records.child(self._base.me.broker_id, session_id, self._now_ms))
+        me, opening = self._base.me.broker_id, self.openings.announces
+        writes.become(records.child(me, session_id, self._now_ms, opening=opening))
         return [*writes.operations]
 
     async def renew_session(self) -> None:
