@@ -49,7 +49,7 @@ from loadmanager.sharding.said import Said
 from loadmanager.sharding.settings import MemberSettings
 from loadmanager.sharding.shard_owners import SHARDS, ShardOwners
 from loadmanager.sharding.shards import Service, Shard
-from loadmanager.sharding.splitting import ShardSplits, outside_of
+from loadmanager.sharding.splitting import ShardSplits, inputs_of
 from loadmanager.sharding.standbys import Standbys, wanted
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ log = get_logger("member")
 ORIGINALLY = "loadmanagerShards"
 """Where the policies of a service's shards say how many it began with."""
 FIND_MAX = 5
-MERGE_EVERY_S = 60.0
 
 
 class Options:
@@ -77,7 +76,7 @@ class Options:
         settings: Mapping[str, str],
     ) -> None:
         self.service, self.address, self.shards, self.eager = service, address, shards, eager
-        self.budgets, self.settings = budgets, self._of(service, settings)
+        self.budgets, self.settings = budgets, self._settings_of(service, settings)
         self.standbys = wanted(service, eager=eager)
         manager = self.settings.live(StrategySettings).value.load_manager_class
         if Manager.of(manager) is not Manager.EXTENSIBLE:
@@ -86,7 +85,7 @@ class Options:
                 "leave it out"
             )
 
-    def _of(self, service: Service[Any], settings: Mapping[str, str]) -> MemberSettings:
+    def _settings_of(self, service: Service[Any], settings: Mapping[str, str]) -> MemberSettings:
         splits: object = getattr(service, "splits", False)
         if not isinstance(splits, bool):
             raise BadInputError(f"a service's splits is True or False, not {splits!r}")
@@ -158,26 +157,29 @@ class Joined:
             store, clock, base.broker_id, copies, scope, count=options.standbys
         )
         self.costs = MoveCosts(store, clock, base.broker_id, lambda: host.extra.costs(host.shards))
-        self.splits = ShardSplits(
-            host,
-            self.shard_owners,
-            outside_of(self.parts),
-            lambda look: Said(store, paths.SERVICE_IDLE, base.broker_id, look, list[str]),
-        )
-        manager.owner_splits.choose = self.splits.choose
-        ownership, registered = self.parts.ownership, lambda: brokers.registered
-        ownership.replacing = host.replacing
-        self._merge_orders = MergeOrders(
-            store,
-            scope,
-            base.broker_id,
-            registered=registered,
-            merge=lambda left, right: ownership.merge(left, right, "idle"),
-        )
-        peers.order_merge = self._merge_orders.order
+        peers.order_merge = self._build_splits(manager).order
         wishes = self.parts.cluster.wishes
         wishes.stays, wishes.costs = self.costs.stays, self.costs.all
         wishes.copies = self._standbys.ready
+
+    def _build_splits(self, manager: ExtensibleManager) -> MergeOrders:
+        store, me, parts = self._store, self.parts.base.broker_id, self.parts
+        self.splits = ShardSplits(
+            self.host,
+            self.shard_owners,
+            inputs_of(parts),
+            lambda look: Said(store, paths.SERVICE_IDLE, me, look, list[str]),
+        )
+        manager.owner_splits.choose = self.splits.choose
+        parts.ownership.replacing = self.splits.replacing
+        self._merge_orders = MergeOrders(
+            store,
+            self._scope,
+            me,
+            registered=lambda: parts.cluster.brokers.registered,
+            merge=lambda left, right: parts.ownership.merge(left, right, "idle"),
+        )
+        return self._merge_orders
 
     async def begin(self) -> None:
         """Read the store; the first member writes what a service needs. Raises `OperationalError`
@@ -243,7 +245,8 @@ class Joined:
         self._repeat(self.costs.said.tell, COSTS_EVERY_S, "tell-costs")
         if self._options.splits:
             self._repeat(self.splits.idle.tell, COSTS_EVERY_S, "tell-idle")
-            self._repeat(self.splits.merge, MERGE_EVERY_S, "merge-shards")
+            minutes = self._options.settings.live(SplitSettings).value.interval_minutes
+            self._repeat(self.splits.merge, minutes * 60, "merge-shards")
         if self._options.eager:
             eager = EagerOwnership(
                 self.parts, self._manager, self.shard_owners, self.costs, self._standbys

@@ -4,7 +4,8 @@ idle. A shard whose load is that of one key stays whole: so no load is divided f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +21,9 @@ from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.engine.strategies.splitting.threshold import BROKERS_MIN, Splits
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
-from loadmanager.kit.errors import ConflictError, LoadManagerError
+from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalError
 from loadmanager.kit.logger import get_logger
+from loadmanager.kit.tasks import for_each
 from loadmanager.leader.present_leader import PresentLeader
 from loadmanager.member.compose import ComposedMember
 from loadmanager.sharding.host import ShardHost
@@ -72,7 +74,7 @@ def boundaries_of(
 
 
 @dataclass(slots=True, kw_only=True)
-class Outside:
+class SplitInputs:
     """What splits and merges go by, beside the shards."""
 
     clock: Clock
@@ -85,7 +87,7 @@ class Outside:
     merges: Live[MergeSettings]
 
 
-def outside_of(member: ComposedMember) -> Outside:
+def inputs_of(member: ComposedMember) -> SplitInputs:
     """Those of a member."""
     report, base = member.reporter, member.base
 
@@ -93,7 +95,7 @@ def outside_of(member: ComposedMember) -> Outside:
         used = report.report.cpu
         return used.usage / used.limit if used.limit > 0 else 0.0
 
-    return Outside(
+    return SplitInputs(
         clock=base.clock,
         leading=member.cluster.leading,
         members=lambda: member.cluster.brokers.registered,
@@ -112,11 +114,11 @@ class ShardSplits:
         self,
         host: ShardHost,
         owners: ShardOwners,
-        outside: Outside,
+        inputs: SplitInputs,
         idle: Callable[[Callable[[], list[str]]], Said[list[str]]],
     ) -> None:
         """`idle`: makes what says which shards are idle, from a function that looks."""
-        self._host, self._owners, self._outside = host, owners, outside
+        self._host, self._owners, self._inputs = host, owners, inputs
         self.idle = idle(self._idle_here)
         self._hits: dict[str, int] = {}
         self._since_ms: dict[tuple[str, str], int] = {}
@@ -127,14 +129,32 @@ class ShardSplits:
         """The service began with so many shards: merges go no further back."""
         self._original = frozenset(equal_boundaries(shards))
 
+    @asynccontextmanager
+    async def replacing(self, before: Sequence[str], after: Sequence[str]) -> AsyncIterator[None]:
+        """Prepare what replaces shards of this member in a split or a merge, if the service has a
+        `prepare`. Raises `OperationalError` if it cannot, or says that it is not to be now.
+        """
+        shards = self._host.shards
+        closing = {name: shards[name] for name in before if name in shards}
+        for name, cost in self._host.extra.costs(closing).items():
+            if isinstance(cost, str):
+                raise OperationalError(f"{name}: the service says: not now{cost and f': {cost}'}")
+        try:
+            if self._host.copies.possible:
+                await for_each(after, self._host.copies.make, len(after), "prepare")
+            yield
+        finally:
+            for name in after:
+                self._host.copies.forget_move(name)
+
     async def choose(self, settings: SplitSettings) -> Splits:
         """The shards that have used too much of this member in enough checks in a row."""
         splits, skipped = list[Split](), list[Skip]()
         before, self._hits = self._hits, {}
-        if len(self._outside.members()) < BROKERS_MIN:
+        if len(self._inputs.members()) < BROKERS_MIN:
             return Splits((), ())  # nobody would get a part
-        for bundle, used in sorted(self._host.used_parts(self._outside.cpu()).items()):
-            if used <= SPLIT_AT:
+        for bundle, used in sorted(self._host.loads.used_parts(self._inputs.cpu()).items()):
+            if used <= SPLIT_AT or len(splits) >= settings.splits_per_cycle_max:
                 continue
             hits = self._hits[bundle] = before.get(bundle, 0) + 1
             skip = self._not_yet(bundle, used, hits, len(splits), settings)
@@ -155,8 +175,6 @@ class ShardSplits:
             return Skip(bundle, "HitCount", f"{text} checks in a row")
         if len(self._owners.names) + chosen >= settings.bundles_max:
             return Skip(bundle, "MaxBundles", f"there are {len(self._owners.names)} shards")
-        if chosen >= settings.splits_per_cycle_max:
-            return Skip(bundle, "TooManySplits", f"{chosen} are split at once")
         return None
 
     def by_hand(self, shard: Shard[Any]) -> tuple[int, ...]:
@@ -168,7 +186,7 @@ class ShardSplits:
 
     def _places(self, bundle: str) -> tuple[tuple[int, ...], str]:
         """Where to split a shard, or nowhere and why."""
-        settings = self._outside.settings.value
+        settings = self._inputs.settings.value
         span = BundleRange.parse(bundle.rpartition("/")[2])
         if not span.splittable:
             return (), "it is one hash wide"
@@ -180,7 +198,7 @@ class ShardSplits:
         if len(self._owners.names) < len(self._original):
             return []
         parts = [bundle for bundle in self._host.shards if not self._is_original(bundle)]
-        used = self._host.used_parts(self._outside.cpu()) if parts else {}
+        used = self._host.loads.used_parts(self._inputs.cpu()) if parts else {}
         return sorted(bundle for bundle in parts if used.get(bundle, 1.0) < IDLE_AT)
 
     def _is_original(self, bundle: str) -> bool:
@@ -191,11 +209,11 @@ class ShardSplits:
         """Have two neighbours merged that have been idle for long enough; on the member that
         leads. Those with the narrowest range come first.
         """
-        leading, settings = self._outside.leading, self._outside.merges.value
+        leading, settings = self._inputs.leading, self._inputs.merges.value
         if leading.operations is None or leading.load_manager is None or not settings.enabled:
             self._since_ms = {}
             return
-        now_ms = self._outside.clock.now_ms()
+        now_ms = self._inputs.clock.now_ms()
         idle = {bundle for bundles in self.idle.of.values() for bundle in bundles}
         names = self._owners.names
         self._since_ms = {

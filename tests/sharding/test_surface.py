@@ -26,6 +26,7 @@ SURFACE = {
     "Member.own": "(self, key: 'str', weight: 'float' = 1.0) -> 'Shard[State]'",
     "Member.resolve": "(self, key: 'str') -> 'str'",
     "Member.move": "(self, shard: 'Shard[State]', destination: 'str') -> 'None'",
+    "Member.split": "(self, shard: 'Shard[State]') -> 'None'",
     "Member.metrics": "(self) -> 'str'",
     "Member.decisions": "(self) -> 'list[dict[str, Any]]'",
     "Member.table": "(self) -> 'Table'",
