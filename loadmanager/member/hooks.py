@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from loadmanager.engine.load.reports import NamespaceBundleStats
@@ -22,6 +23,8 @@ HOOKS = (
     "open_bundle",
     "settle_bundle",
     "close_bundle",
+    "split_bundle",
+    "merge_bundles",
     "bundle_stats",
     "topics",
     "clients",
@@ -44,8 +47,9 @@ class HookLimits:
 class Hooks:
     """Implements `member.ports.hosting.Hosting` by calling the one of a service.
 
-    `open_bundle` raises `OperationalError` when it fails or takes too long. Those that fence, split
-    and merge are not awaited and raise what the host raises: their callers undo what they began.
+    `open_bundle` raises `OperationalError` when it fails or takes too long, `split_bundle` and
+    `merge_bundles` when they fail: then what they replace is closed, and what replaces it opened.
+    Those that fence raise what the host raises: a move is refused then, and the owner stays.
     """
 
     def __init__(self, hosting: Hosting, limits: HookLimits) -> None:
@@ -54,8 +58,6 @@ class Hooks:
         """Hook → how often it failed or took too long."""
         self._opening: dict[tuple[str, int], bool] = {}
         """Bundle and life that the host opens → whether it was fenced meanwhile."""
-        self.split_bundle = hosting.split_bundle
-        self.merge_bundles = hosting.merge_bundles
         self.close_topic = hosting.close_topic
 
     async def open_bundle(self, bundle: str, life: int) -> None:
@@ -102,6 +104,22 @@ class Hooks:
             then()
 
         return both
+
+    def split_bundle(self, parent: str, life: int, children: list[str], children_life: int) -> None:
+        """See the port. Raises `OperationalError` if it fails."""
+        work = partial(self._hosting.split_bundle, parent, life, children, children_life)
+        self._replaced("split_bundle", parent, work)
+
+    def merge_bundles(self, parts: dict[str, int], merged: str, merged_life: int) -> None:
+        """See the port. Raises `OperationalError` if it fails."""
+        work = partial(self._hosting.merge_bundles, parts, merged, merged_life)
+        self._replaced("merge_bundles", merged, work)
+
+    def _replaced(self, hook: str, bundle: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            raise OperationalError(self._failed(hook, bundle, error, 0.0)) from error
 
     async def settle_bundle(self, bundle: str, life: int) -> None:
         """See the port; fails never."""

@@ -49,6 +49,8 @@ class OwnerSplits:
     """Called with the epoch, the cycle (0) and the plan."""
     choose: Callable[[SplitSettings], Awaitable[threshold.Splits]] = field(init=False)
     """Says what to split; the host may set another one."""
+    strategy: str = STRATEGY
+    """Its name."""
     _memories: Memories = field(default_factory=Memories)
 
     def __post_init__(self) -> None:
@@ -63,9 +65,11 @@ class OwnerSplits:
         chosen = await self.choose(settings)
         epoch = self.cluster.leading.epoch
         if chosen.splits or chosen.skipped:
-            self.observe(epoch, 0, Plan(STRATEGY, splits=chosen.splits, skipped=chosen.skipped))
+            self.observe(
+                epoch, 0, Plan(self.strategy, splits=chosen.splits, skipped=chosen.skipped)
+            )
         if chosen.skipped:
-            plan = Plan(STRATEGY, skipped=chosen.skipped)
+            plan = Plan(self.strategy, skipped=chosen.skipped)
             details = partial(of_cycle, plan, None, msgspec.UNSET)
             same = tuple((skip.what, skip.code) for skip in chosen.skipped)
             self.decisions.remember("skip", details, epoch=epoch, cycle=0, same=same)
@@ -111,7 +115,7 @@ class OwnerSplits:
             end = SplitEnd((), str(error))
             log.warning("a bundle was not split", bundle=split.bundle, error=str(error))
         ended = replace(split, end=end)
-        self.observe(epoch, 0, Plan(STRATEGY, splits=(ended,)))
+        self.observe(epoch, 0, Plan(self.strategy, splits=(ended,)))
         self.decisions.changed(decision, partial(of_split, ended, me))
 
 

@@ -43,13 +43,14 @@ from loadmanager.sharding.costs import MoveCosts
 from loadmanager.sharding.eager import EVERY_S, EagerOwnership
 from loadmanager.sharding.host import ShardHost
 from loadmanager.sharding.merge_orders import MergeOrders
+from loadmanager.sharding.metrics import of_service
 from loadmanager.sharding.preparing import Preparations
 from loadmanager.sharding.roll import Roll
 from loadmanager.sharding.said import Said
 from loadmanager.sharding.settings import MemberSettings
 from loadmanager.sharding.shard_owners import SHARDS, ShardOwners
 from loadmanager.sharding.shards import Service, Shard
-from loadmanager.sharding.splitting import ShardSplits, inputs_of
+from loadmanager.sharding.splitting import STRATEGY, ShardSplits, inputs_of
 from loadmanager.sharding.standbys import Standbys, wanted
 
 if TYPE_CHECKING:
@@ -171,6 +172,7 @@ class Joined:
             lambda look: Said(store, paths.SERVICE_IDLE, me, look, list[str]),
         )
         manager.owner_splits.choose = self.splits.choose
+        manager.owner_splits.strategy = STRATEGY
         parts.ownership.replacing = self.splits.replacing
         self._merge_orders = MergeOrders(
             store,
@@ -268,11 +270,10 @@ class Joined:
     @cached_property
     def metrics(self) -> MetricsPage:
         """The page of its metrics."""
-        cluster = self._options.settings.live(BrokerSettings).value.cluster_name
         from loadmanager.kit.metrics.page import MetricsPage  # prometheus-client
 
-        telemetry = Telemetry([self.parts.telemetry.samples])
-        return MetricsPage(telemetry, cluster=cluster, broker=self.parts.base.broker_id)
+        telemetry = Telemetry([lambda: of_service(self.parts.telemetry.samples())])
+        return MetricsPage(telemetry, member=self.parts.base.broker_id)
 
     def _repeat(self, step: Callable[[], Awaitable[None]], interval_s: float, name: str) -> None:
         self._scope.spawn(every(lambda: interval_s, step, name, self.parts.base.steps), name)

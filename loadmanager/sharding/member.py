@@ -221,8 +221,8 @@ class Member(Generic[State]):
 
     async def metrics(self) -> str:
         """The metrics of this member and its process, in Prometheus' text format, for a route of
-        the program: how long moves paused, how often each hook failed (`hook="open_bundle"` is
-        `open`), what the leader did.
+        the program: how long moves paused, how often each hook failed, what the leader did. Each
+        has the label `member`.
         """
         page, _ = await self._joined.metrics.render()
         return page.decode()

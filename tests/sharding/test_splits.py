@@ -281,6 +281,20 @@ async def test_a_half_that_cannot_be_opened_goes_to_another_member() -> None:
 
 
 @virtual
+async def test_a_close_that_hangs_in_a_split_gives_the_shard_up() -> None:
+    """After ten seconds its halves are opened, by the same member; no other shard notices."""
+    async with splitting() as (members, _):
+        first = members[0]
+        shard = first.member.shards[0]
+        service_of(first).trouble = "hangs"
+        began_s = asyncio.get_running_loop().time()
+        await first.member.split(shard)
+        service_of(first).trouble = ""
+        assert asyncio.get_running_loop().time() - began_s == pytest.approx(10, abs=0.1)
+        assert len(first.member.shards) == SHARDS // 2 + 1
+
+
+@virtual
 async def test_a_member_that_dies_in_a_split_leaves_either_the_shard_or_its_halves() -> None:
     """Whenever it dies."""
     for after_s in (0.0, 0.01, 0.5, 1.5, 2.5):

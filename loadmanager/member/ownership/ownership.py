@@ -88,7 +88,8 @@ class Ownership:
             claims=claims,
             lives=self._lives,
             verify=self._spawn_verify,
-            reopen=lambda: None if self.replacing is None else self._reopen,
+            reopen=self._reopen,
+            closes=lambda: self.replacing is not None,
         )
         self.replacing: ReplacingBundles | None = None
         """Set for a host that closes bundles which are split or merged, and opens those that

@@ -104,13 +104,22 @@ class Replacing:
         raise LostError
 
 
+def _stays_open(hook: Callable[[], None]) -> bool:
+    """Have the host replace bundles that stay open; False: it failed, and its log says so."""
+    try:
+        hook()
+    except OperationalError:
+        return False
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeTransaction:
     """Writes the boundaries, gives up the claims of two neighbours and takes that of the bundle
     which replaces them. The lives of both end, and one begins.
 
-    `verify` must verify the claims of lives in a task of its own. `reopen` returns what closes the
-    parts and opens the new bundle; None: it stays open.
+    `verify` must verify the claims of lives in a task of its own. `reopen` closes the parts and
+    opens the new bundle, if the host `closes` them, or its hook fails.
     """
 
     replacing: Replacing
@@ -119,7 +128,8 @@ class MergeTransaction:
     claims: Claims
     lives: Lives
     verify: Callable[[list[BundleLife]], None]
-    reopen: Callable[[], Reopen | None]
+    reopen: Reopen
+    closes: Callable[[], bool]
 
     async def run(self, left: str, right: str, reason: str) -> str:
         """Merge two bundles of this broker, the lower one first; returns the name of the new one.
@@ -151,10 +161,10 @@ class MergeTransaction:
             raise OperationalError(f"{merged}: the session was lost during the merge")
         life = BundleLife(merged, token, parts[0].session_id, LifeCause.MERGE)
         reason = f"merge of {spans[0]} and {spans[1]}"
-        if (reopen := self.reopen()) is not None:
-            await reopen(parts, [life], reason)
+        hook = partial(self.hosting.merge_bundles, {each.bundle: each.token for each in parts})
+        if self.closes() or not _stays_open(partial(hook, merged, token)):
+            await self.reopen(parts, [life], reason)
             return merged
-        self.hosting.merge_bundles({life.bundle: life.token for life in parts}, merged, token)
         self.lives.become(life, BundleState.OWNED, reason)
         if changed := self.lives.take_changed([life]):
             self.verify(changed)
@@ -197,8 +207,8 @@ class MergeTransaction:
 class SplitTransaction:
     """Writes the boundaries, takes the children's claims and gives up the parent's.
 
-    `verify` must verify the claims of lives in a task of its own. `reopen` returns what closes the
-    parent and opens the children; None: they stay open.
+    `verify` must verify the claims of lives in a task of its own. `reopen` closes the parent and
+    opens the children, if the host `closes` what is replaced, or its hook fails.
     """
 
     def __init__(
@@ -210,14 +220,15 @@ class SplitTransaction:
         claims: Claims,
         lives: Lives,
         verify: Callable[[list[BundleLife]], None],
-        reopen: Callable[[], Reopen | None],
+        reopen: Reopen,
+        closes: Callable[[], bool],
     ) -> None:
         self._replacing = Replacing(store=store, namespaces=namespaces, claims=claims)
         self._namespaces = namespaces
         self._hosting = hosting
         self._claims = claims
         self._lives = lives
-        self._verify, self._reopen = verify, reopen
+        self._verify, self._reopen, self._closes = verify, reopen, closes
         self.merging = MergeTransaction(
             replacing=self._replacing,
             namespaces=namespaces,
@@ -226,6 +237,7 @@ class SplitTransaction:
             lives=lives,
             verify=verify,
             reopen=reopen,
+            closes=closes,
         )
         self.splits = 0
         """Number of splits so far."""
@@ -262,10 +274,10 @@ class SplitTransaction:
             for child in children
         ]
         reason = f"split of {bundle_range}"
-        if (reopen := self._reopen()) is not None:
-            await reopen([life], lives, reason)
+        hook = partial(self._hosting.split_bundle, life.bundle, life.token, children, token)
+        if self._closes() or not _stays_open(hook):
+            await self._reopen([life], lives, reason)
             return children
-        self._hosting.split_bundle(life.bundle, life.token, children, token)
         for child_life in lives:
             self._lives.become(child_life, BundleState.OWNED, reason)
         if changed := self._lives.take_changed(lives):
