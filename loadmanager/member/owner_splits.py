@@ -20,7 +20,7 @@ from loadmanager.engine.strategies.plan_document import (
 )
 from loadmanager.engine.strategies.splitting import threshold
 from loadmanager.engine.strategies.splitting.algorithms import HashedTopic
-from loadmanager.engine.strategies.splitting.settings import SplitSettings
+from loadmanager.engine.strategies.splitting.settings import OF_OWNERS, SplitSettings
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import NamespaceName, is_system_namespace
@@ -30,8 +30,6 @@ from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.traffic import bundle_traffic
-
-STRATEGY = "DefaultNamespaceBundleSplitStrategyImpl"
 
 log = get_logger("splitting")
 
@@ -49,7 +47,7 @@ class OwnerSplits:
     """Called with the epoch, the cycle (0) and the plan."""
     choose: Callable[[SplitSettings], Awaitable[threshold.Splits]] = field(init=False)
     """Says what to split; the host may set another one."""
-    strategy: str = STRATEGY
+    strategy: str = OF_OWNERS
     """Its name."""
     _memories: Memories = field(default_factory=Memories)
 

@@ -13,7 +13,7 @@ from loadmanager import __version__
 from loadmanager.engine.bundles.ranges import NoSuchBundleError
 from loadmanager.engine.load.manager import Manager
 from loadmanager.engine.strategies.settings import StrategySettings
-from loadmanager.engine.strategies.splitting.settings import SplitSettings
+from loadmanager.engine.strategies.splitting.settings import OF_SHARDS, SplitSettings
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import (
@@ -50,7 +50,7 @@ from loadmanager.sharding.said import Said
 from loadmanager.sharding.settings import MemberSettings
 from loadmanager.sharding.shard_owners import SHARDS, ShardOwners
 from loadmanager.sharding.shards import Service, Shard
-from loadmanager.sharding.splitting import STRATEGY, ShardSplits, inputs_of
+from loadmanager.sharding.splitting import ShardSplits, inputs_of
 from loadmanager.sharding.standbys import Standbys, wanted
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class Joined:
             lambda look: Said(store, paths.SERVICE_IDLE, me, look, list[str]),
         )
         manager.owner_splits.choose = self.splits.choose
-        manager.owner_splits.strategy = STRATEGY
+        manager.owner_splits.strategy = OF_SHARDS
         parts.ownership.replacing = self.splits.replacing
         self._merge_orders = MergeOrders(
             store,

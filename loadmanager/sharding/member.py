@@ -48,13 +48,14 @@ class Member(Generic[State]):
     - `service`: opens and closes shards.
     - `address`: where others reach this member, `http://10.0.0.7:8080`; it is what `Moved.owner`
       and `resolve` tell, and nobody calls it otherwise.
-    - `shards`: how many there are. The first member of a service decides it for all time.
+    - `shards`: how many there are in the beginning, which the first member of a service decides for
+      all time. There are more only if the service says `splits = True`.
     - `eager`: every shard gets an owner without being asked for. Otherwise a shard is opened when
       somebody asks for one of its keys. All members must say the same.
     - `budgets`: name of a load → how much of it this member takes. The member is as busy as the
       budget that is used most, or its CPU. `requests` is what `own` counts, a second; others are
       what the service's `load` says, or an installed package measures (`loadmanager.load_metrics`).
-    - `settings`: keys of broker.conf that concern a member.
+    - `settings`: further settings, name → text; one that no member has is refused.
 
     A hook of the service that takes too long is given up: `open` after 60 s, `close` after 10 s.
     Everything here is for the loop in which it was entered; nothing is safe in another thread.

@@ -31,7 +31,7 @@ METRICS = {
     ),
     "loadmanager_move_pause_seconds": (
         "loadmanager_move_pause_seconds",
-        "How long shards that left this member by a move were without an owner",
+        "How long shards that were moved away had no owner",
     ),
     "loadmanager_shards_split": ("pulsar_lb_bundles_split", "Shards that this member split"),
     "loadmanager_lookup_answers": (
@@ -52,12 +52,12 @@ METRICS = {
     ),
     "loadmanager_member_unwell": (
         "loadmanager_broker_unwell",
-        "1 if this member is not well (session, stalls), 2 if it gave up its shards",
+        "1 if this member is not well, 2 if it gave up its shards",
     ),
     "loadmanager_leader": ("loadmanager_leader", "1 if this member leads"),
     "loadmanager_decisions": (
         "loadmanager_decisions",
-        "As leader, or of its own shards: what was wanted (Decided), or why nothing (Nothing)",
+        "As leader, or of its own shards: Decided, or why Nothing",
     ),
     "loadmanager_moves": (
         "loadmanager_moves",

@@ -31,7 +31,6 @@ from loadmanager.sharding.said import Said
 from loadmanager.sharding.shard_owners import ShardOwners
 from loadmanager.sharding.shards import Shard
 
-STRATEGY = "ShardSplits"
 SPLIT_AT = 0.25
 """The part of its member from which on a shard is split."""
 PART_MIN = 0.2

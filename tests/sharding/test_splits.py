@@ -185,6 +185,8 @@ async def test_a_shard_that_uses_much_of_its_member_is_split_until_none_does() -
         assert len(first.member.table().ranges) == SHARDS + 1
         (split,) = [each for each in first.member.decisions() if each["kind"] == "split"]
         assert split["reason"] == "PartOfMember"
+        text = await first.member.metrics()
+        assert 'loadmanager_decisions_total{member="member-0",strategy="ShardSplits"' in text
         assert split["why"]["limit"] == 25.0
 
 
