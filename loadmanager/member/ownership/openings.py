@@ -83,8 +83,8 @@ class Openings:
 
     async def _opened(self, life: BundleLife) -> None:
         stored = self._cache.get(life.bundle)
-        if stored is None:
-            stored = await self._cache.fresh(life.bundle)
+        if stored is None or stored.record is None or stored.record.owner != self._me:
+            stored = await self._cache.fresh(life.bundle)  # a split or merge has just written it
         record = None if stored is None else stored.record
         if record is None or record.owner != self._me or record.opening is not True:
             return
