@@ -12,8 +12,11 @@ import pytest
 from sharding.fenced_database import Counters, Database
 
 from loadmanager import BadInputError, Member, Moved, NotNow, OperationalError, Shard
+from loadmanager.engine.bundles.ranges import BundleRange, topic_hash
+from loadmanager.engine.strategies.splitting.algorithms import ALGORITHMS
+from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit.errors import ConflictError
-from loadmanager.sharding.splitting import halve
+from loadmanager.sharding.splitting import boundaries_of, halve
 from loadmanager.testing import LocalMember, Members, cluster, virtual
 
 SHARDS = 4
@@ -58,8 +61,6 @@ def service_of(member: LocalMember) -> Splitting:
 
 def keys_in(shard: Shard[Any], count: int) -> list[str]:
     """So many keys of a shard, in the order of their hashes."""
-    from loadmanager.engine.bundles.ranges import topic_hash
-
     found: Iterator[str] = (key for n in range(100_000) if shard.contains(key := f"key {n}"))
     return sorted((next(found) for _ in range(count)), key=topic_hash)
 
@@ -378,8 +379,6 @@ def reasons(member: LocalMember, shard: Shard[Any]) -> list[str]:
 
 def test_a_boundary_divides_the_load_or_there_is_none() -> None:
     """Each side gets a fifth, at least."""
-    from loadmanager.engine.bundles.ranges import BundleRange, topic_hash
-
     whole = BundleRange(0, 0xFFFFFFFF)
     keys = sorted((f"key {n}" for n in range(100)), key=topic_hash)
     ((place,), why) = halve(whole, dict.fromkeys(keys, 1.0))
@@ -389,3 +388,43 @@ def test_a_boundary_divides_the_load_or_there_is_none() -> None:
     assert halve(whole, {"a": 80.1, "b": 19.9})[0] == ()
     ((place,), _) = halve(whole, {"a": 80.0, "b": 20.0})
     assert min(map(topic_hash, "ab")) < place <= max(map(topic_hash, "ab"))
+
+
+def test_a_package_may_choose_the_boundary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If its algorithm is the one in force; its answers are checked."""
+    monkeypatch.setitem(ALGORITHMS, "first_key", lambda span, keys, limits: [min(hashes) + 1])
+    monkeypatch.setitem(ALGORITHMS, "edge", lambda span, keys, limits: [span.lower])
+    span, loads = BundleRange(0, 0xFFFFFFFF), dict.fromkeys("abc", 1.0)
+    hashes = sorted(map(topic_hash, loads))
+    settings = SplitSettings()
+    assert boundaries_of("first_key", span, loads, settings) == ((hashes[0] + 1,), "")
+    assert boundaries_of("edge", span, loads, settings)[1] == "edge splits at its edge"
+    assert boundaries_of(settings.algorithm, span, loads, settings)[1] == ""
+
+
+class StandsBy(Prepares):
+    """Each shard has a copy elsewhere."""
+
+    standbys = 1
+
+
+@virtual
+async def test_halves_have_standbys_too() -> None:
+    """Made for their ranges; when their member dies, they are opened from those."""
+    async with cluster(partial(StandsBy, Database()), members=3, shards=SHARDS) as members:
+        first = members[0].member
+        shard = first.shards[0]
+        await first.split(shard)
+        await asyncio.sleep(60)
+        await members.kill(0)
+        await members.settled()
+        halves = [
+            each
+            for member in members.all[1:]
+            for each in member.member.shards
+            if each.range.lower in shard.range
+        ]
+        assert sorted(each.prepared for each in halves) == sorted(
+            str(each.range) for each in halves
+        )
+        assert len(halves) == 2
