@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.kit.addresses import BrokerAddress
@@ -18,6 +17,7 @@ from loadmanager.kit.tasks import within
 from loadmanager.member.ports.hosting import Hosting, HostUsage, TopicTraffic
 
 T = TypeVar("T")
+P = ParamSpec("P")
 NO_USAGE = HostUsage(0, 0, 0, 0)
 HOOKS = (
     "open_bundle",
@@ -58,6 +58,8 @@ class Hooks:
         """Hook → how often it failed or took too long."""
         self._opening: dict[tuple[str, int], bool] = {}
         """Bundle and life that the host opens → whether it was fenced meanwhile."""
+        self.split_bundle = self._replacing("split_bundle", hosting.split_bundle)
+        self.merge_bundles = self._replacing("merge_bundles", hosting.merge_bundles)
         self.close_topic = hosting.close_topic
 
     async def open_bundle(self, bundle: str, life: int) -> None:
@@ -105,21 +107,17 @@ class Hooks:
 
         return both
 
-    def split_bundle(self, parent: str, life: int, children: list[str], children_life: int) -> None:
-        """See the port. Raises `OperationalError` if it fails."""
-        work = partial(self._hosting.split_bundle, parent, life, children, children_life)
-        self._replaced("split_bundle", parent, work)
+    def _replacing(self, hook: str, replace: Callable[P, None]) -> Callable[P, None]:
+        def guarded(*arguments: P.args, **fields: P.kwargs) -> None:
+            try:
+                replace(*arguments, **fields)
+            except Exception as error:
+                bundles = arguments[0]
+                names = [bundles] if isinstance(bundles, str) else bundles
+                text = self._failed(hook, ", ".join(map(str, cast("Iterable[str]", names))), error)
+                raise OperationalError(text) from error
 
-    def merge_bundles(self, parts: dict[str, int], merged: str, merged_life: int) -> None:
-        """See the port. Raises `OperationalError` if it fails."""
-        work = partial(self._hosting.merge_bundles, parts, merged, merged_life)
-        self._replaced("merge_bundles", merged, work)
-
-    def _replaced(self, hook: str, bundle: str, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Exception as error:
-            raise OperationalError(self._failed(hook, bundle, error, 0.0)) from error
+        return guarded
 
     async def settle_bundle(self, bundle: str, life: int) -> None:
         """See the port; fails never."""
@@ -175,7 +173,7 @@ class Hooks:
             self._failed(hook, "", error, 0.0)
             return otherwise
 
-    def _failed(self, hook: str, bundle: str, error: Exception, limit_s: float) -> str:
+    def _failed(self, hook: str, bundle: str, error: Exception, limit_s: float = 0.0) -> str:
         """Count and log a failure; returns what happened."""
         self.failures[hook] += 1
         if isinstance(error, TimeoutError):

@@ -42,7 +42,7 @@ from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.not_opened import Refusals
 from loadmanager.member.ownership.claims import RETRY_FIRST_S, RETRY_MAX_S, Claims, Owner
 from loadmanager.member.ownership.lives import Lives
-from loadmanager.member.ownership.replacing import SplitTransaction
+from loadmanager.member.ownership.replacing import Reopening, SplitTransaction
 from loadmanager.member.ports.hosting import Hosting
 
 CLOSE_TIMEOUT_S = 60.0
@@ -88,8 +88,7 @@ class Ownership:
             claims=claims,
             lives=self._lives,
             verify=self._spawn_verify,
-            reopen=self._reopen,
-            closes=lambda: self.replacing is not None,
+            reopening=Reopening(closes=lambda: self.replacing is not None, reopen=self._reopen),
         )
         self.replacing: ReplacingBundles | None = None
         """Set for a host that closes bundles which are split or merged, and opens those that

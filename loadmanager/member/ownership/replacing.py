@@ -104,13 +104,29 @@ class Replacing:
         raise LostError
 
 
-def _stays_open(hook: Callable[[], None]) -> bool:
-    """Have the host replace bundles that stay open; False: it failed, and its log says so."""
-    try:
-        hook()
-    except OperationalError:
-        return False
-    return True
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reopening:
+    """Closes what is replaced and opens what replaces it: if the host `closes` such bundles, or its
+    hook, which lets them stay open, fails.
+    """
+
+    closes: Callable[[], bool]
+    reopen: Reopen
+
+    async def done(
+        self,
+        hook: Callable[[], None],
+        before: Sequence[BundleLife],
+        after: Sequence[BundleLife],
+        reason: str,
+    ) -> bool:
+        """Whether that was done; else the bundles stay open."""
+        if not self.closes():
+            with suppress(OperationalError):  # the log says that the hook failed
+                hook()
+                return False
+        await self.reopen(before, after, reason)
+        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +134,7 @@ class MergeTransaction:
     """Writes the boundaries, gives up the claims of two neighbours and takes that of the bundle
     which replaces them. The lives of both end, and one begins.
 
-    `verify` must verify the claims of lives in a task of its own. `reopen` closes the parts and
-    opens the new bundle, if the host `closes` them, or its hook fails.
+    `verify` must verify the claims of lives in a task of its own.
     """
 
     replacing: Replacing
@@ -128,8 +143,7 @@ class MergeTransaction:
     claims: Claims
     lives: Lives
     verify: Callable[[list[BundleLife]], None]
-    reopen: Reopen
-    closes: Callable[[], bool]
+    reopening: Reopening
 
     async def run(self, left: str, right: str, reason: str) -> str:
         """Merge two bundles of this broker, the lower one first; returns the name of the new one.
@@ -162,8 +176,7 @@ class MergeTransaction:
         life = BundleLife(merged, token, parts[0].session_id, LifeCause.MERGE)
         reason = f"merge of {spans[0]} and {spans[1]}"
         hook = partial(self.hosting.merge_bundles, {each.bundle: each.token for each in parts})
-        if self.closes() or not _stays_open(partial(hook, merged, token)):
-            await self.reopen(parts, [life], reason)
+        if await self.reopening.done(partial(hook, merged, token), parts, [life], reason):
             return merged
         self.lives.become(life, BundleState.OWNED, reason)
         if changed := self.lives.take_changed([life]):
@@ -207,8 +220,7 @@ class MergeTransaction:
 class SplitTransaction:
     """Writes the boundaries, takes the children's claims and gives up the parent's.
 
-    `verify` must verify the claims of lives in a task of its own. `reopen` closes the parent and
-    opens the children, if the host `closes` what is replaced, or its hook fails.
+    `verify` must verify the claims of lives in a task of its own.
     """
 
     def __init__(
@@ -220,15 +232,14 @@ class SplitTransaction:
         claims: Claims,
         lives: Lives,
         verify: Callable[[list[BundleLife]], None],
-        reopen: Reopen,
-        closes: Callable[[], bool],
+        reopening: Reopening,
     ) -> None:
         self._replacing = Replacing(store=store, namespaces=namespaces, claims=claims)
         self._namespaces = namespaces
         self._hosting = hosting
         self._claims = claims
         self._lives = lives
-        self._verify, self._reopen, self._closes = verify, reopen, closes
+        self._verify, self._reopening = verify, reopening
         self.merging = MergeTransaction(
             replacing=self._replacing,
             namespaces=namespaces,
@@ -236,8 +247,7 @@ class SplitTransaction:
             claims=claims,
             lives=lives,
             verify=verify,
-            reopen=reopen,
-            closes=closes,
+            reopening=reopening,
         )
         self.splits = 0
         """Number of splits so far."""
@@ -275,8 +285,7 @@ class SplitTransaction:
         ]
         reason = f"split of {bundle_range}"
         hook = partial(self._hosting.split_bundle, life.bundle, life.token, children, token)
-        if self._closes() or not _stays_open(hook):
-            await self._reopen([life], lives, reason)
+        if await self._reopening.done(hook, [life], lives, reason):
             return children
         for child_life in lives:
             self._lives.become(child_life, BundleState.OWNED, reason)
