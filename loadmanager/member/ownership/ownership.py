@@ -538,10 +538,10 @@ class Ownership:
             await self._hosting.settle_bundle(life.bundle, life.token)
             await self._close(life, None, CLOSE_TIMEOUT_S)
 
-        async def open_next(life: BundleLife) -> None:
+        async def open_next(new: BundleLife) -> None:
             with suppress(LoadManagerError):  # its claim is given up: another broker is to try
-                if not life.over:
-                    await self._open(life, reason)
+                if not new.over:
+                    await self._open(new, reason)
 
         await for_each(before, settle, len(before), "close")
         await for_each(after, open_next, len(after), "open")
