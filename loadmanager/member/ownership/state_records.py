@@ -252,8 +252,6 @@ class StateRecords:
     ) -> None:
         """Free a bundle of that session, or assign it to the destination."""
         stored = await self._stored(bundle, again=again)
-        if stored is not None and not _owned_in(stored.record, session_id):
-            stored = await self.cache.fresh(bundle)  # a split or merge has just written it
         if stored is None or not _owned_in(stored.record, session_id):
             return
         if (
