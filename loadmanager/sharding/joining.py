@@ -145,7 +145,8 @@ class Joined:
         assert isinstance(manager, ExtensibleManager), "the options take no other one"
         self._manager = manager
         self.shard_owners = ShardOwners(self.owner)
-        manager.claims.openings.limit_s = OPEN_TIMEOUT_S
+        openings = manager.claims.openings
+        openings.limit_s, openings.of_replacements = OPEN_TIMEOUT_S, True
         self.preparations = Preparations(
             store,
             scope,

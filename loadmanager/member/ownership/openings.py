@@ -31,6 +31,8 @@ class Openings:
         self._base, self._cluster, self._cache, self._lives = base, cluster, cache, lives
         self.limit_s = 0.0
         """How long a host may take to open a bundle; 0: no time, and records say nothing of it."""
+        self.of_replacements = False
+        """Whether it opens what replaces bundles in a split or merge, too; else that stays open."""
 
     @property
     def announces(self) -> bool:
