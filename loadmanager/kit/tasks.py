@@ -71,23 +71,21 @@ class Scope:
     ) -> T:
         """Run `work(*arguments)` to its end, even if the caller is cancelled meanwhile.
 
-        The caller gets its result or error; an error does not end the scope.
+        The caller gets its result or error; an error does not end the scope. If the scope ends
+        before, even before the work has begun, the caller gets a `CancelledError`.
         """
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         async def run() -> None:
             try:
                 value = await work(*arguments)
-            except asyncio.CancelledError:
-                result.cancel()
-                raise
             except Exception as error:  # noqa: BLE001 - the caller gets it
                 result.set_exception(error)
                 result.exception()  # a caller that was cancelled never retrieves it
             else:
                 result.set_result(value)
 
-        self.spawn(run(), name)
+        self.spawn(run(), name).add_done_callback(lambda _: result.cancel())
         return await asyncio.shield(result)
 
     def cancel(self) -> None:

@@ -319,7 +319,7 @@ def _why_here(move: Move, plan: Plan) -> str:
 
 def lines(result: Exactness, shown: int = 20) -> list[str]:
     """The outcome for people."""
-    made = ["no cycle could be decided again: the history has no usable records of cycles"]
+    made = ["no cycle could be decided again: leaders of the modular load manager record them"]
     if result.cycles:
         made = [
             f"{result.cycles} cycles decided again, {result.same} with the same moves",

@@ -13,6 +13,7 @@ from typing import Any
 
 from loadmanager.engine.moves.move import ENDED, Author, Move
 from loadmanager.engine.strategies.plan import Plan
+from loadmanager.engine.strategies.splitting.settings import SPLITTERS
 from loadmanager.kit.reason import UNKNOWN, from_sentence
 from loadmanager.kit.telemetry import Metric, Sample, counter, gauge
 from loadmanager.leader.present_leader import PresentLeader
@@ -20,7 +21,6 @@ from loadmanager.leader.usage import ModelledUsage
 
 REASONS_MAX = 50
 """Strategies of third parties have reasons of their own; beyond this, reasons are Unknown."""
-SPLITTERS = ("BundleSplitterTask", "DefaultNamespaceBundleSplitStrategyImpl")
 """What the plans of the two managers' rules of splitting are called."""
 
 UNLOAD_CYCLES = counter(

@@ -232,9 +232,9 @@ class Operations:
 
     # Merges
 
-    async def merge(self, left: str, right: str) -> str:
+    async def merge(self, left: str, right: str, reason: str = "Operator") -> str:
         """Merge two neighbours, the lower one first; see `Merging.merge`."""
-        return await self.merging.merge(left, right, "Operator", epoch=None)
+        return await self.merging.merge(left, right, reason, epoch=None)
 
     def _until_ms(self, seconds: float) -> int:
         return self.moves.term.clock.now_ms() + round(check_hold(seconds) * 1000)

@@ -70,7 +70,7 @@ class ExtensibleManager:
         base, cluster = self._base, self._cluster
         self._publisher = LoadPublisher(base=base, cluster=cluster, reporter=reporter)
         orders = RecordOrders(base, cluster, self.claims, ownership)
-        self._owner_splits = OwnerSplits(
+        self.owner_splits = OwnerSplits(
             base=base,
             cluster=cluster,
             ownership=ownership,
@@ -127,7 +127,7 @@ class ExtensibleManager:
         splitting = Interval(splits, lambda settings: settings.interval_minutes * 60)
         scope.spawn(every(publishing, self._publisher.tick, "publish-load", steps), "publish-load")
         scope.spawn(
-            every(splitting, self._owner_splits.tick, "split", steps, first_after_s=None), "split"
+            every(splitting, self.owner_splits.tick, "split", steps, first_after_s=None), "split"
         )
 
     # While it leads
@@ -141,8 +141,9 @@ class ExtensibleManager:
         return await self.claims.stored_owner(bundle)
 
     async def assign(self, bundle: str, broker_id: str) -> bool:
-        namespace = NamespaceName.parse(split_bundle_name(bundle)[0])
-        boundaries = await self._cluster.namespaces.bundles(namespace)
+        namespace, bundle_range = split_bundle_name(bundle)
+        boundaries = await self._cluster.namespaces.bundles(NamespaceName.parse(namespace))
+        boundaries.require(bundle_range)
         return await self.claims.assign(bundle, broker_id, boundaries.version)
 
     def view(self) -> ClusterView:

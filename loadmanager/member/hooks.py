@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.kit.addresses import BrokerAddress
@@ -17,11 +17,14 @@ from loadmanager.kit.tasks import within
 from loadmanager.member.ports.hosting import Hosting, HostUsage, TopicTraffic
 
 T = TypeVar("T")
+P = ParamSpec("P")
 NO_USAGE = HostUsage(0, 0, 0, 0)
 HOOKS = (
     "open_bundle",
     "settle_bundle",
     "close_bundle",
+    "split_bundle",
+    "merge_bundles",
     "bundle_stats",
     "topics",
     "clients",
@@ -44,8 +47,9 @@ class HookLimits:
 class Hooks:
     """Implements `member.ports.hosting.Hosting` by calling the one of a service.
 
-    `open_bundle` raises `OperationalError` when it fails or takes too long. Those that fence, split
-    and merge are not awaited and raise what the host raises: their callers undo what they began.
+    `open_bundle` raises `OperationalError` when it fails or takes too long, `split_bundle` and
+    `merge_bundles` when they fail: then what they replace is closed, and what replaces it opened.
+    Those that fence raise what the host raises: a move is refused then, and the owner stays.
     """
 
     def __init__(self, hosting: Hosting, limits: HookLimits) -> None:
@@ -54,8 +58,8 @@ class Hooks:
         """Hook → how often it failed or took too long."""
         self._opening: dict[tuple[str, int], bool] = {}
         """Bundle and life that the host opens → whether it was fenced meanwhile."""
-        self.split_bundle = hosting.split_bundle
-        self.merge_bundles = hosting.merge_bundles
+        self.split_bundle = self._replacing("split_bundle", hosting.split_bundle)
+        self.merge_bundles = self._replacing("merge_bundles", hosting.merge_bundles)
         self.close_topic = hosting.close_topic
 
     async def open_bundle(self, bundle: str, life: int) -> None:
@@ -102,6 +106,18 @@ class Hooks:
             then()
 
         return both
+
+    def _replacing(self, hook: str, replace: Callable[P, None]) -> Callable[P, None]:
+        def guarded(*arguments: P.args, **fields: P.kwargs) -> None:
+            try:
+                replace(*arguments, **fields)
+            except Exception as error:
+                bundles = arguments[0]
+                names = [bundles] if isinstance(bundles, str) else bundles
+                text = self._failed(hook, ", ".join(map(str, cast("Iterable[str]", names))), error)
+                raise OperationalError(text) from error
+
+        return guarded
 
     async def settle_bundle(self, bundle: str, life: int) -> None:
         """See the port; fails never."""
@@ -157,7 +173,7 @@ class Hooks:
             self._failed(hook, "", error, 0.0)
             return otherwise
 
-    def _failed(self, hook: str, bundle: str, error: Exception, limit_s: float) -> str:
+    def _failed(self, hook: str, bundle: str, error: Exception, limit_s: float = 0.0) -> str:
         """Count and log a failure; returns what happened."""
         self.failures[hook] += 1
         if isinstance(error, TimeoutError):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+
+import msgspec
 
 from loadmanager.engine.bundles.ranges import split_bundle_name, topic_hash
 from loadmanager.engine.load.reports import BrokerLoadData, TopBundle, TopBundlesLoadData
@@ -18,18 +20,16 @@ from loadmanager.engine.strategies.plan_document import (
 )
 from loadmanager.engine.strategies.splitting import threshold
 from loadmanager.engine.strategies.splitting.algorithms import HashedTopic
-from loadmanager.engine.strategies.splitting.settings import SplitSettings
+from loadmanager.engine.strategies.splitting.settings import OF_OWNERS, SplitSettings
 from loadmanager.kit.errors import LoadManagerError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import NamespaceName, is_system_namespace
 from loadmanager.leader.decisions import Decisions
-from loadmanager.leader.documents.decisions import of_split
+from loadmanager.leader.documents.decisions import of_cycle, of_split
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ownership.ownership import Ownership
 from loadmanager.member.ports.hosting import Hosting
 from loadmanager.member.traffic import bundle_traffic
-
-STRATEGY = "DefaultNamespaceBundleSplitStrategyImpl"
 
 log = get_logger("splitting")
 
@@ -45,13 +45,36 @@ class OwnerSplits:
     decisions: Decisions
     observe: Callable[[int, int, Plan], None]
     """Called with the epoch, the cycle (0) and the plan."""
+    choose: Callable[[SplitSettings], Awaitable[threshold.Splits]] = field(init=False)
+    """Says what to split; the host may set another one."""
+    strategy: str = OF_OWNERS
+    """Its name."""
     _memories: Memories = field(default_factory=Memories)
+
+    def __post_init__(self) -> None:
+        """Go by the thresholds."""
+        self.choose = self._exceeding
 
     async def tick(self) -> None:
         """Split every bundle that exceeded a threshold in enough checks in a row."""
         settings = self.base.settings.live(SplitSettings).value
         if not settings.enabled:
             return
+        chosen = await self.choose(settings)
+        epoch = self.cluster.leading.epoch
+        if chosen.splits or chosen.skipped:
+            self.observe(
+                epoch, 0, Plan(self.strategy, splits=chosen.splits, skipped=chosen.skipped)
+            )
+        if chosen.skipped:
+            plan = Plan(self.strategy, skipped=chosen.skipped)
+            details = partial(of_cycle, plan, None, msgspec.UNSET)
+            same = tuple((skip.what, skip.code) for skip in chosen.skipped)
+            self.decisions.remember("skip", details, epoch=epoch, cycle=0, same=same)
+        for split in chosen.splits:
+            await self._split(split)
+
+    async def _exceeding(self, settings: SplitSettings) -> threshold.Splits:
         stats = await bundle_traffic(self.hosting)
         served = [
             TopBundle(bundle_name=bundle, stats=stats[bundle])
@@ -73,14 +96,7 @@ class OwnerSplits:
         chosen, self._memories = threshold.extensible(
             snapshot, settings, _Topics(self.hosting), counts, self._memories
         )
-        if chosen.splits or chosen.skipped:
-            self.observe(
-                self.cluster.leading.epoch,
-                0,
-                Plan(STRATEGY, splits=chosen.splits, skipped=chosen.skipped),
-            )
-        for split in chosen.splits:
-            await self._split(split)
+        return chosen
 
     async def _split(self, split: Split) -> None:
         epoch, me = self.cluster.leading.epoch, self.base.broker_id
@@ -97,7 +113,7 @@ class OwnerSplits:
             end = SplitEnd((), str(error))
             log.warning("a bundle was not split", bundle=split.bundle, error=str(error))
         ended = replace(split, end=end)
-        self.observe(epoch, 0, Plan(STRATEGY, splits=(ended,)))
+        self.observe(epoch, 0, Plan(self.strategy, splits=(ended,)))
         self.decisions.changed(decision, partial(of_split, ended, me))
 
 

@@ -18,6 +18,7 @@ from loadmanager.engine.history.outages import RESTART_MS_MIN
 from loadmanager.engine.history.records import POSSIBLE
 from loadmanager.engine.history.tenures import Step
 from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.splitting.settings import SPLITTERS
 from loadmanager.kit.units import HOUR_MS
 from loadmanager.nightly.ingest import Ingest
 from loadmanager.nightly.reading import SUMS
@@ -30,7 +31,6 @@ PLOT_STEPS_MS = tuple(minutes * 60_000 for minutes in (1, 2, 5, 10, 15))
 BUSIEST = 200
 """Percentiles and plots are of this many bundles and topics only."""
 OF_TWINS = " of another one; a record that two segments have counts twice, in every table"
-SPLITTERS = ("BundleSplitterTask", "DefaultNamespaceBundleSplitStrategyImpl")
 """What decisions about splits name as their strategy."""
 STEPS_MAX = 1_000_000
 """Ownership records of a day that are looked at; there is a notice when there are more."""

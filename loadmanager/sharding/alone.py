@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.audit import ChangeShown
@@ -10,8 +10,11 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.leader.ports.mover import ClientsBack, Released
 
 
-class NoPeers:
-    """Implements `leader.ports.peers.Peers`: nobody is reached."""
+class PeersInStore:
+    """Implements `leader.ports.peers.Peers`: nobody is reached but through the store."""
+
+    order_merge: Callable[[str, str, str], Awaitable[str]]
+    """Has a member merge two shards."""
 
     async def release_bundle(
         self,
@@ -33,14 +36,14 @@ class NoPeers:
     async def split_bundle(
         self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None
     ) -> list[str]:
-        """Shards are not split."""
+        """Each member splits its own."""
         raise _unreachable(owner)
 
     async def merge_bundles(
         self, owner: BrokerAddress, left: str, right: str, *, epoch: int | None
     ) -> str:
-        """Nor merged."""
-        raise _unreachable(owner)
+        """By a node."""
+        return await self.order_merge(owner.broker_id, left, right)
 
     async def served_bundles(
         self, broker: BrokerAddress, bundle: str | None = None

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from loadmanager.engine.bundles.ranges import NamespaceBundles, parse_boundaries
+from loadmanager.engine.bundles.ranges import parse_boundaries
 from loadmanager.engine.ownership.state_records import UnitState
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.logger import speak
@@ -18,18 +18,16 @@ from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import Corrupt
 from loadmanager.kit.metadata.store import Change, ChangeKind, Store
 from loadmanager.kit.metadata.watching import Watcher
-from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.tasks import Scope, sleep
 from loadmanager.member.ownership.state_cache import StateCache
-from loadmanager.sharding.shard_owners import ShardOwners
+from loadmanager.sharding.shard_owners import SHARDS, ShardOwners
 from loadmanager.sharding.shards import Moved
 from loadmanager.sharding.stores import SESSION_S, brought, zookeeper_url
 from loadmanager.sharding.system_time import SystemTime
 from loadmanager.sharding.table import Table
-from loadmanager.sharding.words import NAMESPACE, lines_of_shards
+from loadmanager.sharding.words import lines_of_shards
 
 T = TypeVar("T")
-SHARDS = NamespaceName.parse(NAMESPACE)
 BEGIN_S = 30.0
 """How long entering waits for the first member."""
 REDIRECTS_MAX = 3
@@ -135,8 +133,7 @@ class RoutingClient:
 
     async def _read(self, store: Store) -> None:
         await self._open_scope()
-        boundaries = await self._boundaries(store)
-        names = NamespaceBundles(SHARDS, boundaries).names
+        await self._boundaries(store)
         cache = StateCache(store, SystemTime(), Corrupt())
 
         def owner(name: str) -> str:
@@ -150,12 +147,18 @@ class RoutingClient:
             return address if registered == session else ""
 
         members = _Members(store)
-        owners = ShardOwners(boundaries, names, owner)
+        owners = ShardOwners(owner)
+
+        async def follow(change: Change) -> None:
+            if change.kind is ChangeKind.RESYNC or change.path == paths.local_policies(SHARDS):
+                owners.follow(await self._boundaries(store))
+
         members.listener = owners.on_members
         cache.listeners.append(owners.on_record)
         watchers = [
             Watcher(store, paths.BROKERS, members.on_change),
             Watcher(store, paths.UNIT_STATES, cache.on_change),
+            Watcher(store, paths.LOCAL_POLICIES, follow),
         ]
         for watcher in watchers:
             self._scope.spawn(watcher.run(), f"watch{watcher.root.replace('/', '-')}")

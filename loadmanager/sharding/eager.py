@@ -14,6 +14,7 @@ from loadmanager.kit.tasks import for_each
 from loadmanager.member import compose
 from loadmanager.member.extensible import ExtensibleManager
 from loadmanager.sharding.costs import NOT_NOW, MoveCosts
+from loadmanager.sharding.shard_owners import ShardOwners
 from loadmanager.sharding.standbys import Owned, Standbys
 
 EVERY_S = 0.5
@@ -51,11 +52,11 @@ class EagerOwnership:
         self,
         member: compose.ComposedMember,
         manager: ExtensibleManager,
-        bundles: Sequence[str],
+        owners: ShardOwners,
         costs: MoveCosts,
         standbys: Standbys,
     ) -> None:
-        self._member, self._manager, self._all = member, manager, bundles
+        self._member, self._manager, self._owners = member, manager, owners
         self._costs, self._standbys = costs, standbys
         self._holder = manager.claims.openings.holder
         self._filling: set[str] = set()
@@ -71,13 +72,22 @@ class EagerOwnership:
     def _on_change(self, *_: object) -> None:
         self._changes += 1
 
+    @property
+    def _all(self) -> Sequence[str]:
+        return self._owners.names
+
+    @property
+    def _version(self) -> tuple[int, int]:
+        """Another one after each change of what the steps go by."""
+        return self._changes, self._owners.splits
+
     async def place(self) -> None:
         """Assign what nobody has, evenly; on the member that leads. Does not wait until it is
         open: one that opens slowly holds up nobody else.
         """
         if self._member.cluster.leading.load_manager is None:
             return
-        rest, key = self._rests["place"], self._changes
+        rest, key = self._rests["place"], self._version
         if rest.goes_on(key):
             return
         free = [bundle for bundle in self._all if self._holder(bundle) is None]
@@ -123,7 +133,7 @@ class EagerOwnership:
             name: at_s for name, at_s in self._refused_s.items() if now_s - at_s < FILL_AGAIN_S
         }
         members = self._able("", self._member.cluster.wishes.now())
-        rest, key = self._rests["fill"], (self._changes, members, list(self._refused_s))
+        rest, key = self._rests["fill"], (self._version, members, list(self._refused_s))
         if rest.goes_on(key):
             return
         counts = self._counts()
@@ -167,7 +177,7 @@ class EagerOwnership:
         """
         ownership, base = self._member.ownership, self._member.base
         me = (base.broker_id, base.store.session_id)
-        rest, key = self._rests["open-again"], (self._changes, me, len(ownership.owned()))
+        rest, key = self._rests["open-again"], (self._version, me, len(ownership.owned()))
         if rest.goes_on(key):
             return
         idle = [
@@ -190,7 +200,7 @@ class EagerOwnership:
         await self._standbys.tend(self._holder)
         if self._member.cluster.leading.load_manager is not None:
             members = self._able("", self._member.cluster.wishes.now())
-            rest, key = self._rests["stand-by"], (self._changes, members, self._standbys.changes)
+            rest, key = self._rests["stand-by"], (self._version, members, self._standbys.changes)
             if rest.goes_on(key):
                 return
             rest.begin(key)

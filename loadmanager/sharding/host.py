@@ -15,19 +15,9 @@ from loadmanager.leader.plugins import load_metrics
 from loadmanager.member.ports.hosting import HostUsage, TopicTraffic
 from loadmanager.sharding.copies import Copies
 from loadmanager.sharding.extra_hooks import ExtraHooks
+from loadmanager.sharding.loads import ShardLoads
 from loadmanager.sharding.shards import Service, Shard
 
-PERIOD_S = 5.0
-"""Rates are averaged over as much, at least."""
-BYTES_OF_LOAD = 1 << 20
-"""What one unit of load counts as, where shedders go by bytes: they look at shares of a member's
-traffic, and at none that is next to nothing.
-"""
-RATE_OF_A_BUDGET = 1_000.0
-"""What a whole budget counts as, in units of load a second."""
-REQUESTS = "requests"
-"""The name of the load that `Member.own` counts, a second."""
-WHOLE_BUDGET_BYTES = 1 << 40
 LEAVE_S = 5.0
 """How long a closing waits for `with` blocks to end."""
 POLL_S = 0.01
@@ -48,8 +38,8 @@ class ShardHost:
         proven: Callable[[], bool],
         budgets: Mapping[str, float],
     ) -> None:
-        self._service, self._clock, self._budgets = service, clock, budgets
-        self._copies, self._served, self._proven = copies, served, proven
+        self._service, self._clock = service, clock
+        self.copies, self._served, self._proven = copies, served, proven
         self.shards: dict[str, Shard[Any]] = {}
         """Bundle → its open shard."""
         self.extra = ExtraHooks(service, load_metrics(budgets))
@@ -59,14 +49,14 @@ class ShardHost:
         """Those that are fenced, and not closed yet."""
         self._saving: set[asyncio.Task[Any]] = set()
         """Tasks in which the service's `close` is under way."""
-        self._measured_s = clock.monotonic_s()
+        self.loads = ShardLoads(self.shards, clock, self.extra, budgets)
 
     async def open_bundle(self, bundle: str, life: int) -> None:
         """See the port."""
         older = self.shards.get(bundle)
         if older is not None and older.token >= life:
             return
-        copy = self._copies.take(bundle)
+        copy = self.copies.take(bundle)
         shard = Shard[Any](bundle, life, self._served) if copy is None else copy.shard
         shard.token = life
         self._opening.add(shard)
@@ -133,18 +123,18 @@ class ShardHost:
         return False
 
     def split_bundle(self, parent: str, life: int, children: list[str], children_life: int) -> None:
-        """Nobody splits shards: their state is the service's."""
-        raise NotImplementedError("shards of a service are not split")
+        """Shards are closed and opened instead, because of `Ownership.replacing`."""
+        raise NotImplementedError
 
     def merge_bundles(self, parts: dict[str, int], merged: str, merged_life: int) -> None:
-        """Nobody merges shards, either."""
-        raise NotImplementedError("shards of a service are not merged")
+        """Likewise."""
+        raise NotImplementedError
 
     def fence_all(self) -> None:
         """The session cannot be proven: serve nothing, and save nothing."""
         for shard in (*self.shards.values(), *self._opening):
             shard.ended.set()
-        self._copies.forget_moves()
+        self.copies.forget_moves()
         saving, self._saving = self._saving, set()
         for task in saving:
             task.cancel()
@@ -152,39 +142,8 @@ class ShardHost:
         self._closing.clear()
 
     def bundle_stats(self) -> dict[str, NamespaceBundleStats]:
-        """The load of each shard, as messages and bytes a second: with budgets, by the one of which
-        it uses the greatest part.
-        """
-        self._measure()
-        parts = self._parts() if self._budgets else {}
-        stats = {}
-        for bundle, shard in self.shards.items():
-            rate = sum(shard.rates.values())
-            weight = max(parts[bundle].values()) * RATE_OF_A_BUDGET if parts else rate
-            stats[bundle] = NamespaceBundleStats(
-                topics=len(shard.rates), msg_rate_in=rate, msg_throughput_in=weight * BYTES_OF_LOAD
-            )
-        return stats
-
-    def _parts(self) -> dict[str, dict[str, float]]:
-        """Bundle → name → the part of that budget which the shard uses."""
-        loads = self.extra.loads(self.shards)
-        return {
-            bundle: {
-                name: ({REQUESTS: sum(shard.rates.values())} | loads.get(bundle, {})).get(name, 0.0)
-                / budget
-                for name, budget in self._budgets.items()
-            }
-            for bundle, shard in self.shards.items()
-        }
-
-    def _measure(self) -> None:
-        now_s = self._clock.monotonic_s()
-        if now_s - self._measured_s < PERIOD_S:
-            return
-        seconds, self._measured_s = now_s - self._measured_s, now_s
-        for shard in self.shards.values():
-            shard.end_period(seconds)
+        """See `ShardLoads.stats`."""
+        return self.loads.stats()
 
     def topics(self, bundle: str) -> dict[str, TopicTraffic]:
         """The load of each key."""
@@ -198,12 +157,5 @@ class ShardHost:
         return 0 if shard is None else shard.users
 
     def usage(self) -> HostUsage:
-        """How much it uses of the budget that is used most; shown as memory, of which a service has
-        none that we know.
-        """
-        parts = self._parts().values() if self._budgets else ()
-        used = max(
-            (sum(part[name] for part in parts) for name in self._budgets if parts), default=0.0
-        )
-        limit = WHOLE_BUDGET_BYTES if self._budgets else 0
-        return HostUsage(round(used * limit), limit, 0, 0)
+        """See `ShardLoads.usage`."""
+        return self.loads.usage()

@@ -10,18 +10,24 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from loadmanager import __version__
+from loadmanager.engine.bundles.ranges import NoSuchBundleError
 from loadmanager.engine.load.manager import Manager
 from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.splitting.settings import OF_SHARDS, SplitSettings
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
-from loadmanager.kit.errors import BadInputError, ConflictError
+from loadmanager.kit.errors import (
+    BadInputError,
+    ConflictError,
+    NotFoundError,
+    OperationalError,
+)
 from loadmanager.kit.history.history import FLUSH_S, FileHistory
 from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
-from loadmanager.kit.metadata.store import Store
+from loadmanager.kit.metadata.store import Change, ChangeKind, Store
 from loadmanager.kit.metadata.watching import Watcher
-from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.sampler import OwnTraffic, Sampler
 from loadmanager.kit.tasks import LoopBusy, Scope, every, guarded
 from loadmanager.kit.telemetry import Telemetry
@@ -30,26 +36,31 @@ from loadmanager.member.extensible import ExtensibleManager
 from loadmanager.member.ownership.ownership import OPEN_TIMEOUT_S
 from loadmanager.member.settings import BrokerSettings
 from loadmanager.member.world import World, base_of
-from loadmanager.sharding.alone import NoPeers
+from loadmanager.sharding.alone import PeersInStore
 from loadmanager.sharding.copies import Copies
 from loadmanager.sharding.costs import EVERY_S as COSTS_EVERY_S
 from loadmanager.sharding.costs import MoveCosts
 from loadmanager.sharding.eager import EVERY_S, EagerOwnership
 from loadmanager.sharding.host import ShardHost
+from loadmanager.sharding.merge_orders import MergeOrders
+from loadmanager.sharding.metrics import of_service
 from loadmanager.sharding.preparing import Preparations
 from loadmanager.sharding.roll import Roll
+from loadmanager.sharding.said import Said
 from loadmanager.sharding.settings import MemberSettings
-from loadmanager.sharding.shard_owners import ShardOwners
-from loadmanager.sharding.shards import Service
+from loadmanager.sharding.shard_owners import SHARDS, ShardOwners
+from loadmanager.sharding.shards import Service, Shard
+from loadmanager.sharding.splitting import ShardSplits, inputs_of
 from loadmanager.sharding.standbys import Standbys, wanted
-from loadmanager.sharding.words import NAMESPACE
 
 if TYPE_CHECKING:
     from loadmanager.kit.metrics.page import MetricsPage
 
 log = get_logger("member")
 
-SHARDS = NamespaceName.parse(NAMESPACE)
+ORIGINALLY = "loadmanagerShards"
+"""Where the policies of a service's shards say how many it began with."""
+FIND_MAX = 5
 
 
 class Options:
@@ -66,7 +77,7 @@ class Options:
         settings: Mapping[str, str],
     ) -> None:
         self.service, self.address, self.shards, self.eager = service, address, shards, eager
-        self.budgets, self.settings = budgets, MemberSettings(settings)
+        self.budgets, self.settings = budgets, self._settings_of(service, settings)
         self.standbys = wanted(service, eager=eager)
         manager = self.settings.live(StrategySettings).value.load_manager_class
         if Manager.of(manager) is not Manager.EXTENSIBLE:
@@ -74,6 +85,18 @@ class Options:
                 f"with loadManagerClassName={manager} no shard is moved, and nothing is eager: "
                 "leave it out"
             )
+
+    def _settings_of(self, service: Service[Any], settings: Mapping[str, str]) -> MemberSettings:
+        splits: object = getattr(service, "splits", False)
+        if not isinstance(splits, bool):
+            raise BadInputError(f"a service's splits is True or False, not {splits!r}")
+        parsed = MemberSettings(settings, splits=splits)
+        if not splits and parsed.live(SplitSettings).value.enabled:
+            raise BadInputError(
+                "shards are split only if the service says that it can: splits = True"
+            )
+        self.splits = splits
+        return parsed
 
 
 class Joined:
@@ -92,13 +115,13 @@ class Joined:
         self._options, self._store, self._scope = options, store, scope
         self._shards = options.shards
         self._history = history
-        busy = LoopBusy()
+        busy, peers = LoopBusy(), PeersInStore()
         scope.spawn(busy.run(), "loop-busy")
         world = World(
             me=options.address,
             store=store,
             clock=clock,
-            peers=NoPeers(),
+            peers=peers,
             sampler=sampler,
             version=__version__,
             history=self._history,
@@ -121,7 +144,9 @@ class Joined:
         manager, brokers = self.parts.manager, self.parts.cluster.brokers
         assert isinstance(manager, ExtensibleManager), "the options take no other one"
         self._manager = manager
-        manager.claims.openings.limit_s = OPEN_TIMEOUT_S
+        self.shard_owners = ShardOwners(self.owner)
+        openings = manager.claims.openings
+        openings.limit_s, openings.of_replacements = OPEN_TIMEOUT_S, True
         self.preparations = Preparations(
             store,
             scope,
@@ -134,16 +159,39 @@ class Joined:
             store, clock, base.broker_id, copies, scope, count=options.standbys
         )
         self.costs = MoveCosts(store, clock, base.broker_id, lambda: host.extra.costs(host.shards))
+        peers.order_merge = self._build_splits(manager).order
         wishes = self.parts.cluster.wishes
         wishes.stays, wishes.costs = self.costs.stays, self.costs.all
         wishes.copies = self._standbys.ready
+
+    def _build_splits(self, manager: ExtensibleManager) -> MergeOrders:
+        store, me, parts = self._store, self.parts.base.broker_id, self.parts
+        self.splits = ShardSplits(
+            self.host,
+            self.shard_owners,
+            inputs_of(parts),
+            lambda look: Said(store, paths.SERVICE_IDLE, me, look, list[str]),
+        )
+        manager.owner_splits.choose = self.splits.choose
+        manager.owner_splits.strategy = OF_SHARDS
+        parts.ownership.replacing = self.splits.replacing
+        self._merge_orders = MergeOrders(
+            store,
+            self._scope,
+            me,
+            registered=lambda: parts.cluster.brokers.registered,
+            merge=lambda left, right: parts.ownership.merge(left, right, "idle"),
+        )
+        return self._merge_orders
 
     async def begin(self) -> None:
         """Read the store; the first member writes what a service needs. Raises `OperationalError`
         if another member has this one's address.
         """
         options, store, parts = self._options, self._store, self.parts
-        namespaces = parts.cluster.namespaces
+        namespaces, owners = parts.cluster.namespaces, self.shard_owners
+        self._manager.records.append(owners.on_record)
+        parts.cluster.brokers.listeners.append(owners.on_members)
         self._roll = roll = Roll(
             store, options.address, eager=options.eager, begin_anew=self._begin_service
         )
@@ -154,26 +202,43 @@ class Joined:
             self.costs.said.on_change,
             self._standbys.on_change,
             self._standbys.said.on_change,
+            self._merge_orders.on_change,
+            self.splits.idle.on_change,
         )
         await parts.prepare(
             [
-                Watcher(store, paths.ADMIN, namespaces.on_change, parts.ownership.on_boundaries),
+                Watcher(
+                    store,
+                    paths.ADMIN,
+                    namespaces.on_change,
+                    parts.ownership.on_boundaries,
+                    self._on_boundaries,
+                ),
                 Watcher(store, paths.SERVICE, *readers),
             ]
         )
         await self._begin_service()
         await roll.compare()
-        self.bundles = await namespaces.bundles(SHARDS)
-        if len(self.bundles.names) != options.shards:
+        await self._follow_boundaries()
+        policies = await namespaces.policies(SHARDS)
+        began_with = policies.get(ORIGINALLY, len(owners.names))
+        if began_with != options.shards:
             log.warning(
                 "the first member of this service has decided for another number of shards",
-                shards=len(self.bundles.names),
+                shards=began_with,
                 asked_for=options.shards,
             )
-            self._shards = len(self.bundles.names)
-        self.shard_owners = ShardOwners(self.bundles.boundaries, self.bundles.names, self.owner)
-        self._manager.records.append(self.shard_owners.on_record)
-        parts.cluster.brokers.listeners.append(self.shard_owners.on_members)
+            self._shards = began_with
+        self.splits.begin(began_with)
+
+    async def _on_boundaries(self, change: Change) -> None:
+        if change.kind is ChangeKind.RESYNC or change.path == paths.local_policies(SHARDS):
+            with suppress(NotFoundError):  # nobody has begun the service
+                await self._follow_boundaries()
+
+    async def _follow_boundaries(self) -> None:
+        bundles = await self.parts.cluster.namespaces.bundles(SHARDS)
+        self.shard_owners.follow(bundles.boundaries)
 
     async def register(self) -> None:
         """From now on, this member gets shards."""
@@ -181,9 +246,13 @@ class Joined:
             await self._history.start()
             self._repeat(self._history.flush, FLUSH_S, "history")
         self._repeat(self.costs.said.tell, COSTS_EVERY_S, "tell-costs")
+        if self._options.splits:
+            self._repeat(self.splits.idle.tell, COSTS_EVERY_S, "tell-idle")
+            minutes = self._options.settings.live(SplitSettings).value.interval_minutes
+            self._repeat(self.splits.merge, minutes * 60, "merge-shards")
         if self._options.eager:
             eager = EagerOwnership(
-                self.parts, self._manager, self.bundles.names, self.costs, self._standbys
+                self.parts, self._manager, self.shard_owners, self.costs, self._standbys
             )
             self._manager.placer = eager
             steps = [eager.place, eager.fill, eager.open_again]
@@ -202,11 +271,10 @@ class Joined:
     @cached_property
     def metrics(self) -> MetricsPage:
         """The page of its metrics."""
-        cluster = self._options.settings.live(BrokerSettings).value.cluster_name
         from loadmanager.kit.metrics.page import MetricsPage  # prometheus-client
 
-        telemetry = Telemetry([self.parts.telemetry.samples])
-        return MetricsPage(telemetry, cluster=cluster, broker=self.parts.base.broker_id)
+        telemetry = Telemetry([lambda: of_service(self.parts.telemetry.samples())])
+        return MetricsPage(telemetry, member=self.parts.base.broker_id)
 
     def _repeat(self, step: Callable[[], Awaitable[None]], interval_s: float, name: str) -> None:
         self._scope.spawn(every(lambda: interval_s, step, name, self.parts.base.steps), name)
@@ -216,12 +284,28 @@ class Joined:
         with suppress(ConflictError):
             await namespaces.create_tenant(SHARDS.tenant, {})
         with suppress(ConflictError):
-            bundles = {"numBundles": self._shards}
-            await namespaces.create_namespace(SHARDS, {"bundles": bundles})
+            policies = {"bundles": {"numBundles": self._shards}, ORIGINALLY: self._shards}
+            await namespaces.create_namespace(SHARDS, policies)
 
     def is_served(self, bundle: str) -> bool:
         """Whether it is served here now."""
         return self.parts.ownership.served(bundle)
+
+    async def find(self, key: str) -> BrokerAddress:
+        """The member that serves a key, or one that takes it now. Raises `OperationalError` if none
+        does in time.
+        """
+        parts = self.parts
+        for _ in range(FIND_MAX):
+            bundles = await parts.cluster.namespaces.bundles(SHARDS)
+            with suppress(NoSuchBundleError):  # it was split or merged meanwhile
+                return (await parts.lookups.of_bundle(bundles.bundle_of_topic(key))).broker
+        raise OperationalError(f"the shard of {key!r} is being split or merged; try again")
+
+    async def split(self, shard: Shard[Any]) -> None:
+        """Divide a shard of this member; see `Member.split`."""
+        places = self.splits.by_hand(shard)
+        await self.parts.ownership.split(shard.name, list(places), "the service")
 
     def owner(self, bundle: str) -> str:
         """Where it is served, as far as this member knows; empty: nowhere."""

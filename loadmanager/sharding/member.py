@@ -48,13 +48,14 @@ class Member(Generic[State]):
     - `service`: opens and closes shards.
     - `address`: where others reach this member, `http://10.0.0.7:8080`; it is what `Moved.owner`
       and `resolve` tell, and nobody calls it otherwise.
-    - `shards`: how many there are. The first member of a service decides it for all time.
+    - `shards`: how many there are in the beginning, which the first member of a service decides for
+      all time. There are more only if the service says `splits = True`.
     - `eager`: every shard gets an owner without being asked for. Otherwise a shard is opened when
       somebody asks for one of its keys. All members must say the same.
     - `budgets`: name of a load → how much of it this member takes. The member is as busy as the
       budget that is used most, or its CPU. `requests` is what `own` counts, a second; others are
       what the service's `load` says, or an installed package measures (`loadmanager.load_metrics`).
-    - `settings`: keys of broker.conf that concern a member.
+    - `settings`: further settings, name → text; one that no member has is refused.
 
     A hook of the service that takes too long is given up: `open` after 60 s, `close` after 10 s.
     Everything here is for the loop in which it was entered; nothing is safe in another thread.
@@ -165,13 +166,13 @@ class Member(Generic[State]):
         `await`, `Shard.check` says whether it is still this member's. `weight` counts as load of
         the key. Does no I/O; of a shard that nobody has, it begins to find an owner.
         """
-        bundle = self._joined.bundles.bundle_of_topic(key)
+        bundle = self._joined.shard_owners.shard_of(key)
         shard = self._joined.host.shards.get(bundle)
         if shard is None or not self._joined.is_served(bundle):
             owner = self._joined.owner(bundle)
             if not owner and self._running and bundle not in self._sought:
                 self._sought.add(bundle)
-                self._scope.spawn(self._seek(bundle), "find-owner")
+                self._scope.spawn(self._seek(key, bundle), "find-owner")
             raise Moved(key, owner)
         shard.count(key, weight)
         return shard
@@ -181,9 +182,8 @@ class Member(Generic[State]):
 
         Raises `OperationalError` if none takes it in time.
         """
-        bundle = self._joined.bundles.bundle_of_topic(key)
         with words_of_shards():
-            return _url((await self._joined.parts.lookups.of_bundle(bundle)).broker)
+            return _url(await self._joined.find(key))
 
     def table(self) -> Table:
         """Who serves which keys, as this member knows it; does no I/O. `Table.to_json` is all of it
@@ -222,8 +222,8 @@ class Member(Generic[State]):
 
     async def metrics(self) -> str:
         """The metrics of this member and its process, in Prometheus' text format, for a route of
-        the program: how long moves paused, how often each hook failed (`hook="open_bundle"` is
-        `open`), what the leader did.
+        the program: how long moves paused, how often each hook failed, what the leader did. Each
+        has the label `member`.
         """
         page, _ = await self._joined.metrics.render()
         return page.decode()
@@ -250,14 +250,31 @@ class Member(Generic[State]):
         if released is None:
             raise ConflictError(f"{shard} is not this member's")
 
+    async def split(self, shard: Shard[State]) -> None:
+        """Divide a shard of this member in two, each with half of the load of the keys that were
+        counted over the last seconds, or in the middle if none were; returns when both are open.
+        Whatever uses much of its member is split without being asked for.
+
+        Raises `ConflictError` if the shard is not this member's or cannot be divided,
+        `BadInputError` if the service does not say `splits = True`, and `OperationalError` if it
+        says "not now", or cannot prepare.
+        """
+        joined = self._joined
+        if not self._options.splits:
+            raise BadInputError("this service does not say splits = True")
+        if joined.host.shards.get(shard.name) is not shard:
+            raise ConflictError(f"{shard} is not this member's")
+        with words_of_shards():
+            await joined.split(shard)
+
     def _fence(self, joined: Joined) -> None:
         self._running = False
         joined.fence()
 
-    async def _seek(self, bundle: str) -> None:
+    async def _seek(self, key: str, bundle: str) -> None:
         try:
             with suppress(LoadManagerError):
-                await self._joined.parts.lookups.of_bundle(bundle)
+                await self._joined.find(key)
         finally:
             self._sought.discard(bundle)
 

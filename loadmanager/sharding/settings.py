@@ -42,7 +42,7 @@ KEYS = Keys(
 )
 OF_SHARDS = {
     "loadManagerClassName": "ExtensibleLoadManagerImpl",
-    "loadBalancerAutoBundleSplitEnabled": "false",
+    "loadBalancerNamespaceMaximumBundles": "10000",
     "metadataStoreSessionTimeoutMillis": "10000",
     "loadManagerMovesTimeoutInSeconds": "600",
     "loadBalancerOverrideBrokerNicSpeedGbps": "10",
@@ -51,11 +51,11 @@ OF_SHARDS = {
     "loadBalancerBandwidthInResourceWeight": "0",
     "loadBalancerBandwidthOutResourceWeight": "0",
 }
-"""What differs from a broker: members need no connections among them, and nobody splits state. A
-move may take as long as `prepare` and `open`. What goes over the network card says little of a
-service, and memory stands for the budgets that it names. Nothing is written to disk unless that is
-asked for.
+"""What differs from a broker: members need no connections among them. A move may take as long as
+`prepare` and `open`. What goes over the network card says little of a service, and memory stands
+for the budgets that it names. Nothing is written to disk unless that is asked for.
 """
+SPLITS = "loadBalancerAutoBundleSplitEnabled", "loadManagerBundleMergeEnabled"
 
 Leaf = TypeVar("Leaf")
 
@@ -65,14 +65,18 @@ class MemberSettings:
 
     rejected: Mapping[str, str] = {}
 
-    def __init__(self, values: Mapping[str, str]) -> None:
-        """Raises `ConfigError` for values that are no text or out of range, for strategies that
+    def __init__(self, values: Mapping[str, str], *, splits: bool = False) -> None:
+        """`splits`: whether shards may be split and merged.
+
+        Raises `ConfigError` for values that are no text or out of range, for strategies that
         nobody has, and for keys that nobody knows, unless a plug-in that has them is left out.
         """
         for name, value in values.items():
             if not isinstance(value, str):
                 raise ConfigError(f"{name} = {value!r}: text is expected, as in a file")
-        self._settings = KEYS.parse({**OF_SHARDS, **values})
+        self._settings = KEYS.parse(
+            {**OF_SHARDS, **dict.fromkeys(SPLITS, f"{splits}".lower()), **values}
+        )
         names = ", ".join(unknown.name for unknown in self._settings.unknown)
         if names and not plugins.left_out():  # whose keys they may be
             raise ConfigError(f"nothing goes by these settings: {names}")

@@ -1,16 +1,21 @@
-"""The owners of all shards, kept current by the state records: what a `Table` is taken from."""
+"""All shards and their owners, kept current by the boundaries and the state records: what a `Table`
+is taken from.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 
-from loadmanager.engine.bundles.ranges import topic_hash
+from loadmanager.engine.bundles.ranges import NamespaceBundles, equal_boundaries, topic_hash
 from loadmanager.engine.ownership.state_records import StateRecord
+from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.tasks import sleep
 from loadmanager.sharding.table import Table
+from loadmanager.sharding.words import NAMESPACE
 
+SHARDS = NamespaceName.parse(NAMESPACE)
 TOGETHER_S = 0.05
 """Changes that come within this time are passed on as one."""
 
@@ -20,17 +25,31 @@ class ShardOwners:
     goes.
     """
 
-    def __init__(
-        self, boundaries: Sequence[int], names: Sequence[str], owner: Callable[[str], str]
-    ) -> None:
-        """`names`: the shards, in the order of their ranges. `owner`: the address that serves one
-        now; empty: nobody.
-        """
-        self._boundaries, self._lowers, self._owner = boundaries, boundaries[:-1], owner
-        self._places = {name: place for place, name in enumerate(names)}
-        self._owners = [owner(name) for name in names]
+    def __init__(self, owner: Callable[[str], str]) -> None:
+        """`owner`: the address that serves a shard now; empty: nobody."""
+        self._owner = owner
         self._changes = 0
+        self.splits = 0
+        """Grows when the boundaries of shards change."""
         self._waiting: set[asyncio.Future[None]] = set()
+        self._boundaries: tuple[int, ...] = ()
+        self.follow(equal_boundaries(1))
+
+    def follow(self, boundaries: tuple[int, ...]) -> None:
+        """Go by these boundaries from now on."""
+        if boundaries == self._boundaries:
+            return
+        self._boundaries, self._lowers = boundaries, boundaries[:-1]
+        self.names = NamespaceBundles(SHARDS, boundaries).names
+        """The shards, in the order of their ranges."""
+        self._places = {name: place for place, name in enumerate(self.names)}
+        self._owners = [self._owner(name) for name in self.names]
+        self.splits += 1
+        self._changed()
+
+    def shard_of(self, key: str) -> str:
+        """The shard of a key."""
+        return self.names[bisect_right(self._lowers, topic_hash(key)) - 1]
 
     def owner(self, key: str) -> str:
         """The address of the member that serves a key; empty while nobody does."""
@@ -50,10 +69,13 @@ class ShardOwners:
     def _set(self, place: int, owner: str) -> None:
         if self._owners[place] != owner:
             self._owners[place] = owner
-            self._changes += 1
-            for future in self._waiting:
-                if not future.done():
-                    future.set_result(None)
+            self._changed()
+
+    def _changed(self) -> None:
+        self._changes += 1
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
 
     async def changed(self) -> None:
         """Return at the next change."""

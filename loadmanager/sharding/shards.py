@@ -138,7 +138,14 @@ class Service(Protocol[State]):
     - `def load(self, shard) -> Mapping[str, float]`: what the shard uses now of each budget of its
       member, such as `{"gpu_mb": 200, "sockets": 31}`.
 
-    The last two are called every few seconds, and must be quick. With `standbys = 1` (at most 3),
+    The last two are called every few seconds, and must be quick.
+
+    With `splits = True` a shard that uses much of its member is divided in two, and halves that
+    stay idle become one again: `close` of what was, then `open` of what follows, with the new
+    ranges and a greater token, at the same member. Say so if `open` can load any range of keys, and
+    not only one that was closed as such.
+
+    With `standbys = 1` (at most 3),
     which needs `prepare` and an `eager` member, so many other members have a copy of each shard all
     the time: they take over first when its member dies or leaves, and moves go to them rather than
     to others.

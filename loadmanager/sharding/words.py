@@ -18,6 +18,8 @@ _WORDS = {
     "broker": "member",
     "brokers": "members",
     "namespace": "service",
+    "topic": "key",
+    "topics": "keys",
     "open_bundle": "open",
     "settle_bundle": "close",
     "close_bundle": "close",

@@ -172,13 +172,14 @@ class Members:
 
     async def settled(self) -> None:
         """Wait until every shard is open somewhere. Raises `TimeoutError`."""
+
+        def all_open() -> bool:
+            alive = [each.member for each in self.all if each.alive]
+            here = [shard.range for member in alive for shard in member.shards]
+            return sorted(map(str, here)) == [str(span) for span, _ in alive[0].table().ranges]
+
         async with asyncio.timeout(PATIENCE_S):
-            await _until(
-                lambda: (
-                    sum(len(member.member.shards) for member in self.all if member.alive)
-                    == self._options["shards"]
-                )
-            )
+            await _until(all_open)
 
     async def stop(self) -> None:
         """End all."""

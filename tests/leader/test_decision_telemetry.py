@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from loadmanager.engine.strategies.plan import Placement, Plan, Skip, Split, SplitEnd, Unload
-from loadmanager.leader.decision_telemetry import REASONS_MAX, SPLITTERS, Counts
+from loadmanager.engine.strategies.splitting.settings import SPLITTERS
+from loadmanager.leader.decision_telemetry import REASONS_MAX, Counts
 
 
 def _unload(bundle: str, reason: str) -> Unload:

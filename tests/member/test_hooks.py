@@ -285,6 +285,58 @@ def test_metrics_that_a_host_cannot_give_take_out_no_others() -> None:
     assert hooks.failures == {"samples": 2}
 
 
+class CannotSplit(BrokerServer):
+    """Has a bug in what replaces bundles."""
+
+    def split_bundle(self, parent: str, life: int, children: list[str], children_life: int) -> None:
+        """Fail."""
+        raise ZeroDivisionError("a bug")
+
+    def merge_bundles(self, parts: dict[str, int], merged: str, merged_life: int) -> None:
+        """Fail."""
+        raise ZeroDivisionError("a bug")
+
+
+async def test_a_bug_in_a_split_closes_the_bundle_and_opens_what_replaces_it() -> None:
+    """The bundles have owners at once, and the log says whose bug it is; a merge is the same."""
+    async with a_cluster_of(EXTENSIBLE, CannotSplit, BrokerServer) as cluster:
+        source = cluster.brokers[0]
+        ownership = source.parts.member.ownership
+        await ownership.acquire(BUNDLE, "test")
+        with capture_logs() as lines:
+            children = await ownership.split(BUNDLE, [0x20000000], "test")
+        assert ownership.owned() == children
+        assert sorted(source.parts.hosting.bundle_stats()) == children
+        (line,) = (line for line in lines if line["event"] == "a hook of the service failed")
+        assert line["error"] == "the service's split_bundle failed: ZeroDivisionError: a bug"
+        assert await ownership.merge(*children, "test") == BUNDLE
+        assert ownership.owned() == list(source.parts.hosting.bundle_stats()) == [BUNDLE]
+        hosting = source.parts.member.telemetry.hosting
+        assert hosting.failures == {"split_bundle": 1, "merge_bundles": 1}
+
+
+class CannotMeasure(BrokerServer):
+    """Has a bug in every question about its use of resources."""
+
+    def usage(self) -> Any:
+        """Fail."""
+        raise ZeroDivisionError("a bug")
+
+    bundle_stats = topics = clients = usage  # type: ignore[assignment]
+
+
+async def test_a_host_with_a_bug_in_its_figures_starts_all_the_same() -> None:
+    """It serves bundles, counts as one without load, and the log says whose bug it is, once."""
+    with capture_logs() as lines:
+        async with a_cluster_of(EXTENSIBLE, CannotMeasure, BrokerServer) as cluster:
+            source = cluster.brokers[0]
+            await source.parts.member.ownership.acquire(BUNDLE, "test")
+            await asyncio.sleep(60)
+            assert source.parts.member.ownership.owned() == [BUNDLE]
+    failed = [line["hook"] for line in lines if line["event"] == "a hook of the service failed"]
+    assert failed.count("usage") == failed.count("bundle_stats") == 1
+
+
 class SlowToOpen(Broken):
     """Takes a while to open a bundle, and serves it from then on, whatever happened meanwhile."""
 

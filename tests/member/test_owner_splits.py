@@ -6,9 +6,9 @@ from clusters.members import NS, a_fleet
 
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.engine.strategies.plan import Plan
-from loadmanager.engine.strategies.splitting.settings import SplitSettings
+from loadmanager.engine.strategies.splitting.settings import OF_OWNERS, SplitSettings
 from loadmanager.leader.decisions import Decisions
-from loadmanager.member.owner_splits import STRATEGY, OwnerSplits
+from loadmanager.member.owner_splits import OwnerSplits
 from loadmanager.testing.cluster import LoopTime
 
 
@@ -42,6 +42,6 @@ async def test_a_split_has_its_figures_and_its_outcome() -> None:
         }
         assert decision.outcome.children == [f"{NS}/{half}" for half in halves]
         assert [(plan.strategy, plan.splits[0].end is not None) for plan in observed] == [
-            (STRATEGY, False),
-            (STRATEGY, True),
+            (OF_OWNERS, False),
+            (OF_OWNERS, True),
         ]

@@ -162,6 +162,35 @@ async def test_a_split() -> None:
         assert fleet.owners(children[0]) == ["b1:8080"]
 
 
+async def test_a_merge_whose_notification_is_late() -> None:
+    """The record of the bundle, which there was before, is read again: that it is open is said, and
+    it can be given up.
+    """
+    async with a_fleet(2, extensible=EVERYBODY) as fleet:
+        owner, other = fleet.brokers
+        openings = owner.records.openings
+        openings.limit_s, openings.of_replacements = 60.0, True
+        await owner.acquire(BUNDLE)
+        halves = await owner.ownership.split(BUNDLE, [0x20000000], "test")
+        await until(lambda: state(owner) is UnitState.DELETED)
+        deleted = owner.cache.get(BUNDLE)
+        await until(lambda: all(state(other, half) is UnitState.OWNED for half in halves))
+        await owner.ownership.merge(*halves, "test")
+        await until(lambda: state(other) is UnitState.OWNED)
+        assert other.cache.record(BUNDLE).opening is True
+        owner.cache._stored[BUNDLE] = deleted
+        owner.records.openings.on_opened(owner.ownership._lives.get(BUNDLE))
+        await until(lambda: other.cache.record(BUNDLE).opening is not True)
+        owner.cache._stored[BUNDLE] = deleted
+        await owner.ownership.release(BUNDLE, reason="test", destination=None, timeout_s=5)
+        await until(lambda: state(other) is UnitState.FREE)
+        openings.of_replacements = False
+        await owner.acquire(BUNDLE)
+        await owner.ownership.split(BUNDLE, [0x20000000], "test")
+        await until(lambda: all(state(other, half) is UnitState.OWNED for half in halves))
+        assert not any(other.cache.record(half).opening is True for half in halves)  # they are open
+
+
 async def test_a_lost_answer_of_a_take() -> None:
     """The broker finds the record in its name, and begins a life of its own with a later token."""
     async with a_fleet(1, extensible=EVERYBODY) as fleet:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from loadmanager import Member, Moved, Shard
 from loadmanager.kit.errors import ConflictError, OperationalError
@@ -266,3 +267,42 @@ async def test_a_member_that_was_away_for_a_moment_opens_its_shards_again() -> N
         for each in members.all:
             each.heal()
         await members.settled()
+
+
+class Figures(Service):
+    """Has bugs in all it says of its shards, from the start."""
+
+    def load(self, shard: Shard[Any]) -> dict[str, float]:
+        """Fail."""
+        raise ZeroDivisionError("a bug")
+
+    def cost(self, shard: Shard[Any]) -> float:
+        """Fail."""
+        raise ZeroDivisionError("a bug")
+
+
+def test_bugs_in_what_a_service_says_cost_only_those_answers() -> None:
+    """Members start and serve; what `own` counts is a load all the same; the log names each hook of
+    the service once, and the metrics count all failures.
+    """
+
+    @virtual
+    async def run() -> None:
+        async with cluster(Figures, members=2, shards=4, budgets={"requests": 100}) as members:
+            first = members[0].member
+            shard = first.shards[0]
+            key = next(key for key in map(str, range(100)) if shard.contains(key))
+            for _ in range(20):
+                first.own(key, 50.0)
+                await asyncio.sleep(1)
+            text = await first.metrics()
+            for hook in ("load", "cost"):
+                (line,) = (line for line in text.splitlines() if f'hook="{hook}"' in line)
+                assert float(line.rpartition(" ")[2]) > 5
+            (usage,) = (line for line in text.splitlines() if 'feature="max"' in line)
+            assert float(usage.rpartition(" ")[2]) == pytest.approx(0.5, abs=0.1)
+
+    with capture_logs() as lines:
+        run()
+    failed = [line["hook"] for line in lines if line["event"] == "a hook of the service failed"]
+    assert sorted(failed) == ["cost", "cost", "load", "load"]  # of two members

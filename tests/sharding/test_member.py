@@ -228,17 +228,31 @@ async def test_a_member_that_cannot_open_shards_leaves_no_key_without_an_owner()
         assert members[0].member.shards
 
 
-@pytest.mark.parametrize("seed", range(12))
+class SplitCounters(Counters):
+    """Can load any range."""
+
+    splits = True
+
+
+@pytest.mark.parametrize("seed", range(6))
 def test_no_two_owners_and_no_stale_write_whatever_happens(seed: int) -> None:
-    """Members are killed, cut off, healed, started and told to move shards; clients go on writing.
-    At no moment do two serve a key, and the database refuses nothing but what a cut-off member
-    wrote.
+    """Members are killed, cut off, healed, started and told to move and split shards, which are
+    merged again when nobody uses them; clients go on writing. At no moment do two serve a key, and
+    the database refuses nothing but what a cut-off member wrote.
     """
 
     @virtual
     async def run() -> None:
         rng, database = Random(seed), Database(slow_s=0.05)
-        async with cluster(partial(Counters, database), members=3, shards=8) as members:
+        async with cluster(
+            partial(SplitCounters, database),
+            members=3,
+            shards=8,
+            settings={
+                "loadBalancerSplitIntervalMinutes": "0.1",
+                "loadManagerBundleMergeIdleMinutes": "0.2",
+            },
+        ) as members:
             clients = [asyncio.ensure_future(client(members, key, Random(key))) for key in KEYS[:8]]
             cut: set[int] = set()
             for _ in range(25):
@@ -247,7 +261,7 @@ def test_no_two_owners_and_no_stale_write_whatever_happens(seed: int) -> None:
             for number in cut:
                 members[number].heal()
             await members.settled()
-            await asyncio.sleep(5)
+            await asyncio.sleep(20)
             for task in clients:
                 task.cancel()
             written = [task.result() for task in clients if task.done() and not task.cancelled()]
@@ -256,6 +270,7 @@ def test_no_two_owners_and_no_stale_write_whatever_happens(seed: int) -> None:
             assert len(database.rows) == 8
 
     moves: list[Shard[Any]] = []
+    changes: set[str] = set()
 
     async def client(members: Members, key: str, rng: Random) -> None:
         while True:
@@ -276,7 +291,7 @@ def test_no_two_owners_and_no_stale_write_whatever_happens(seed: int) -> None:
 
     async def trouble(members: Members, cut: set[int], rng: Random) -> None:
         alive = [member for member in members.all if member.alive and member.number not in cut]
-        kind = rng.choice(("kill", "cut", "heal", "start", "move", "move"))
+        kind = rng.choice(("kill", "cut", "heal", "start", "move", "move", "split"))
         if kind == "kill" and len(alive) > 2:
             await members.kill(rng.choice(alive).number)
         elif kind == "cut" and len(alive) > 2:
@@ -287,6 +302,13 @@ def test_no_two_owners_and_no_stale_write_whatever_happens(seed: int) -> None:
             members[cut.pop()].heal()
         elif kind == "start" and len(alive) < 4:
             await members.start()
+        elif kind == "split":
+            source = rng.choice(alive)
+            if source.member.shards:
+                shard = rng.choice(source.member.shards)
+                with suppress(ConflictError, OperationalError):  # lost meanwhile, or one key
+                    await source.member.split(shard)
+                    changes.add("split")
         elif kind == "move":
             source, target = rng.choice(alive), rng.choice(alive)
             if source is not target and source.member.shards:
@@ -297,6 +319,7 @@ def test_no_two_owners_and_no_stale_write_whatever_happens(seed: int) -> None:
 
     run()
     assert moves
+    assert "split" in changes
 
 
 @pytest.mark.parametrize(

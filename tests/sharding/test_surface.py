@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import structlog
@@ -17,6 +18,7 @@ from sharding.fenced_database import Counters, Database
 import loadmanager
 from loadmanager import client, testing
 from loadmanager.kit.logger import get_logger
+from loadmanager.sharding.metrics import METRICS
 from loadmanager.testing import cluster, virtual
 
 SURFACE = {
@@ -26,6 +28,7 @@ SURFACE = {
     "Member.own": "(self, key: 'str', weight: 'float' = 1.0) -> 'Shard[State]'",
     "Member.resolve": "(self, key: 'str') -> 'str'",
     "Member.move": "(self, shard: 'Shard[State]', destination: 'str') -> 'None'",
+    "Member.split": "(self, shard: 'Shard[State]') -> 'None'",
     "Member.metrics": "(self) -> 'str'",
     "Member.decisions": "(self) -> 'list[dict[str, Any]]'",
     "Member.table": "(self) -> 'Table'",
@@ -215,3 +218,24 @@ def _process() -> object:
         sys.excepthook,
         logging.getLogger().handlers,
     )
+
+
+def test_the_metrics_of_a_member_are_those_of_the_page() -> None:
+    """With the same words, and none of Pulsar's."""
+    page = (Path(__file__).parents[2] / "docs/howto/shard-your-service.md").read_text()
+    rows = dict(re.findall(r"^\| `(loadmanager_\w+)` \| (.+) \|$", page, re.MULTILINE))
+    assert rows == {name: doc for name, (_, doc) in METRICS.items()}
+
+    pages: list[str] = []
+
+    @virtual
+    async def run() -> None:
+        async with cluster(lambda: Counters(Database()), members=2, shards=4) as members:
+            pages.append(await members[0].member.metrics())
+
+    run()
+    (text,) = pages
+    helped = dict(re.findall(r"^# HELP (loadmanager_\w+?)(?:_total)? (.+)$", text, re.MULTILINE))
+    assert helped.items() <= rows.items()
+    assert len(helped) > 20
+    assert not re.search(r"pulsar|broker|bundle|topic|namespace|cluster=", text)

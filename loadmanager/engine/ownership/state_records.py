@@ -161,9 +161,16 @@ def opened(before: StateRecord, now_ms: int) -> StateRecord:
     )
 
 
-def child(broker: str, session: int, now_ms: int) -> StateRecord:
+def child(broker: str, session: int, now_ms: int, *, opening: bool = False) -> StateRecord:
     """The record of a child of a split, owned by the parent's owner."""
-    return _next(None, UnitState.OWNED, now_ms, dst_broker=broker, owner_session=session)
+    return _next(
+        None,
+        UnitState.OWNED,
+        now_ms,
+        dst_broker=broker,
+        owner_session=session,
+        opening=opening or msgspec.UNSET,
+    )
 
 
 def owned_again(

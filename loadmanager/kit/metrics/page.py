@@ -37,14 +37,20 @@ class MetricsPage:
         self,
         telemetry: Telemetry,
         *,
-        cluster: str,
-        broker: str,
+        cluster: str = "",
+        broker: str = "",
+        member: str = "",
         kept_from_s: float = KEPT_FROM_S,
         kept_max_s: float = KEPT_MAX_S,
     ) -> None:
+        """The labels of all samples: `cluster`, and `broker` if it is one of a broker; or `member`
+        alone.
+        """
         self._telemetry = telemetry
         self._cluster = _label("cluster", cluster)
         self._broker = f"{self._cluster},{_label('broker', broker)}"
+        if member:
+            self._cluster = self._broker = _label("member", member)
         self._process = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._process)
         PlatformCollector(registry=self._process)

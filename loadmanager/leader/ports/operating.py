@@ -189,7 +189,7 @@ class LeaderOperations(Protocol):
         """End a cordon."""
         ...
 
-    async def merge(self, left: str, right: str) -> str:
+    async def merge(self, left: str, right: str, reason: str = "Operator") -> str:
         """Merge two neighbouring bundles; returns the name of the new one."""
         ...
 

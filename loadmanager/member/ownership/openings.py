@@ -31,6 +31,8 @@ class Openings:
         self._base, self._cluster, self._cache, self._lives = base, cluster, cache, lives
         self.limit_s = 0.0
         """How long a host may take to open a bundle; 0: no time, and records say nothing of it."""
+        self.of_replacements = False
+        """Whether it opens what replaces bundles in a split or merge, too; else that stays open."""
 
     @property
     def announces(self) -> bool:
@@ -83,8 +85,8 @@ class Openings:
 
     async def _opened(self, life: BundleLife) -> None:
         stored = self._cache.get(life.bundle)
-        if stored is None:
-            stored = await self._cache.fresh(life.bundle)
+        if stored is None or stored.record is None or stored.record.owner != self._me:
+            stored = await self._cache.fresh(life.bundle)  # a split or merge has just written it
         record = None if stored is None else stored.record
         if record is None or record.owner != self._me or record.opening is not True:
             return

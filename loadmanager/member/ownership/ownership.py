@@ -22,10 +22,12 @@ Steps such as a release run to their end even if their caller is cancelled (`Sco
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
+from itertools import pairwise
 
-from loadmanager.engine.bundles.ranges import split_bundle_name
+from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name
 from loadmanager.engine.ownership.states import BundleLife, BundleState, LifeCause, Transition
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalError
@@ -33,20 +35,21 @@ from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.store import Change, ChangeKind
 from loadmanager.kit.names import NamespaceName
-from loadmanager.kit.tasks import sleep
+from loadmanager.kit.tasks import for_each, sleep
 from loadmanager.member.base import Base
 from loadmanager.member.hooks import HookLimits
 from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.not_opened import Refusals
 from loadmanager.member.ownership.claims import RETRY_FIRST_S, RETRY_MAX_S, Claims, Owner
 from loadmanager.member.ownership.lives import Lives
-from loadmanager.member.ownership.replacing import SplitTransaction
+from loadmanager.member.ownership.replacing import Reopening, SplitTransaction
 from loadmanager.member.ports.hosting import Hosting
 
 CLOSE_TIMEOUT_S = 60.0
 RELEASE_TIMEOUT_S = 30.0  # beside the time that clients have to leave
 OPEN_TIMEOUT_S = HookLimits().open_s
 """How long a destination may take to open a bundle."""
+ReplacingBundles = Callable[[Sequence[str], Sequence[str]], AbstractAsyncContextManager[None]]
 _HOLDING = (BundleState.OPENING, BundleState.OWNED)
 """States in which the claim must exist. Releases and splits give it up themselves."""
 
@@ -85,7 +88,13 @@ class Ownership:
             claims=claims,
             lives=self._lives,
             verify=self._spawn_verify,
+            reopening=Reopening(closes=lambda: self.replacing is not None, reopen=self._reopen),
         )
+        self.replacing: ReplacingBundles | None = None
+        """Set for a host that closes bundles which are split or merged, and opens those that
+        replace them: entered with both before that begins, left afterwards. It raises
+        `OperationalError` to put it off. None: bundles stay open.
+        """
         self._acquiring: dict[str, asyncio.Future[None]] = {}
         self._resyncs = 0
         self.accepting = True
@@ -490,11 +499,49 @@ class Ownership:
         if life is None or life.state is not BundleState.OWNED:
             raise ConflictError(f"{bundle} is not owned here, or is being moved")
         self._require_proof()
-        work = partial(self._split_transaction.run, life, new_boundaries, reason)
-        return await self._base.scope.finish(f"split {bundle}", work)
+        namespace, text = split_bundle_name(bundle)
+        span = BundleRange.parse(text)
+        places = [span.lower, *new_boundaries, span.upper]
+        parts = [f"{namespace}/0x{a:08x}_0x{b:08x}" for a, b in pairwise(places)]
+        async with self._replacing([bundle], parts):
+            work = partial(self._split_transaction.run, life, new_boundaries, reason)
+            return await self._base.scope.finish(f"split {bundle}", work)
 
     async def merge(self, left: str, right: str, reason: str) -> str:
         """Replace two neighbours of ours by one bundle; returns its name."""
         self._require_proof()
-        work = partial(self._split_transaction.merging.run, left, right, reason)
-        return await self._base.scope.finish(f"merge {left}", work)
+        namespace, lower = split_bundle_name(left)
+        merged = f"{namespace}/{lower.partition('_')[0]}_{right.rpartition('_')[2]}"
+        async with self._replacing([left, right], [merged]):
+            work = partial(self._split_transaction.merging.run, left, right, reason)
+            return await self._base.scope.finish(f"merge {left}", work)
+
+    def _replacing(
+        self, before: Sequence[str], after: Sequence[str]
+    ) -> AbstractAsyncContextManager[None]:
+        return nullcontext() if self.replacing is None else self.replacing(before, after)
+
+    async def _reopen(
+        self, before: Sequence[BundleLife], after: Sequence[BundleLife], reason: str
+    ) -> None:
+        """Close what is replaced, then open what replaces it, which this session has claimed."""
+        for life in after:
+            self._lives.become(life, BundleState.ASSIGNING, reason)
+            self._lives.become(life, BundleState.OPENING, reason)
+        if changed := self._lives.take_changed(after):
+            self._spawn_verify(changed)
+        for life in before:
+            self._hosting.fence_bundle(life.bundle, life.token)
+            self._lives.end(life, "replaced")
+
+        async def settle(life: BundleLife) -> None:
+            await self._hosting.settle_bundle(life.bundle, life.token)
+            await self._close(life, None, CLOSE_TIMEOUT_S)
+
+        async def open_next(new: BundleLife) -> None:
+            with suppress(LoadManagerError):  # its claim is given up: another broker is to try
+                if not new.over:
+                    await self._open(new, reason)
+
+        await for_each(before, settle, len(before), "close")
+        await for_each(after, open_next, len(after), "open")

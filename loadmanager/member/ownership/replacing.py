@@ -26,6 +26,8 @@ from loadmanager.member.ownership.lives import Lives
 from loadmanager.member.ports.hosting import Hosting
 
 T = TypeVar("T")
+Reopen = Callable[[Sequence[BundleLife], Sequence[BundleLife], str], Awaitable[None]]
+"""The lives that are replaced, and those that replace them, with the reason."""
 Prepare = Callable[[NamespaceBundles], Awaitable[tuple[list[str], list[Operation]]]]
 """The present bundles in; the names of the new ones, and the operations, out."""
 
@@ -103,6 +105,31 @@ class Replacing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reopening:
+    """Closes what is replaced and opens what replaces it: if the host `closes` such bundles, or its
+    hook, which lets them stay open, fails.
+    """
+
+    closes: Callable[[], bool]
+    reopen: Reopen
+
+    async def done(
+        self,
+        hook: Callable[[], None],
+        before: Sequence[BundleLife],
+        after: Sequence[BundleLife],
+        reason: str,
+    ) -> bool:
+        """Whether that was done; else the bundles stay open."""
+        if not self.closes():
+            with suppress(OperationalError):  # the log says that the hook failed
+                hook()
+                return False
+        await self.reopen(before, after, reason)
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MergeTransaction:
     """Writes the boundaries, gives up the claims of two neighbours and takes that of the bundle
     which replaces them. The lives of both end, and one begins.
@@ -116,6 +143,7 @@ class MergeTransaction:
     claims: Claims
     lives: Lives
     verify: Callable[[list[BundleLife]], None]
+    reopening: Reopening
 
     async def run(self, left: str, right: str, reason: str) -> str:
         """Merge two bundles of this broker, the lower one first; returns the name of the new one.
@@ -145,9 +173,12 @@ class MergeTransaction:
             del self.lives.split_children[merged]
         if any(life.over for life in parts):
             raise OperationalError(f"{merged}: the session was lost during the merge")
-        self.hosting.merge_bundles({life.bundle: life.token for life in parts}, merged, token)
         life = BundleLife(merged, token, parts[0].session_id, LifeCause.MERGE)
-        self.lives.become(life, BundleState.OWNED, f"merge of {spans[0]} and {spans[1]}")
+        reason = f"merge of {spans[0]} and {spans[1]}"
+        hook = partial(self.hosting.merge_bundles, {each.bundle: each.token for each in parts})
+        if await self.reopening.done(partial(hook, merged, token), parts, [life], reason):
+            return merged
+        self.lives.become(life, BundleState.OWNED, reason)
         if changed := self.lives.take_changed([life]):
             self.verify(changed)
         for part in parts:
@@ -201,13 +232,14 @@ class SplitTransaction:
         claims: Claims,
         lives: Lives,
         verify: Callable[[list[BundleLife]], None],
+        reopening: Reopening,
     ) -> None:
         self._replacing = Replacing(store=store, namespaces=namespaces, claims=claims)
         self._namespaces = namespaces
         self._hosting = hosting
         self._claims = claims
         self._lives = lives
-        self._verify = verify
+        self._verify, self._reopening = verify, reopening
         self.merging = MergeTransaction(
             replacing=self._replacing,
             namespaces=namespaces,
@@ -215,6 +247,7 @@ class SplitTransaction:
             claims=claims,
             lives=lives,
             verify=verify,
+            reopening=reopening,
         )
         self.splits = 0
         """Number of splits so far."""
@@ -245,17 +278,20 @@ class SplitTransaction:
                 del self._lives.split_children[child]
         if life.over:
             raise OperationalError(f"{life.bundle}: the session was lost during the split")
-        self._hosting.split_bundle(life.bundle, life.token, children, token)
+        self.splits += 1
         lives = [
             BundleLife(child, token, life.session_id, LifeCause.SPLIT, life.bundle)
             for child in children
         ]
+        reason = f"split of {bundle_range}"
+        hook = partial(self._hosting.split_bundle, life.bundle, life.token, children, token)
+        if await self._reopening.done(hook, [life], lives, reason):
+            return children
         for child_life in lives:
-            self._lives.become(child_life, BundleState.OWNED, f"split of {bundle_range}")
+            self._lives.become(child_life, BundleState.OWNED, reason)
         if changed := self._lives.take_changed(lives):
             self._verify(changed)
         self._lives.end(life, f"split into {len(children)}")
-        self.splits += 1
         return children
 
     def _not_split(self, life: BundleLife) -> None:

@@ -252,6 +252,9 @@ class StateRecords:
     ) -> None:
         """Free a bundle of that session, or assign it to the destination."""
         stored = await self._stored(bundle, again=again)
+        record = None if stored is None else stored.record
+        if record is not None and record.state is UnitState.DELETED:
+            stored = await self.cache.fresh(bundle)  # a merge has just written it
         if stored is None or not _owned_in(stored.record, session_id):
             return
         if (
@@ -406,7 +409,8 @@ class StateRecords:
         writes = Writes(bundle, await self.cache.fresh(bundle))
         if writes.record is not None:
             writes.remove()
-        writes.become(records.child(self._base.me.broker_id, session_id, self._now_ms))
+        me, opening = self._base.me.broker_id, self.openings.of_replacements
+        writes.become(records.child(me, session_id, self._now_ms, opening=opening))
         return [*writes.operations]
 
     async def renew_session(self) -> None:

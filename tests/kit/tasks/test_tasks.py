@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from loadmanager.kit.errors import OperationalError
-from loadmanager.kit.tasks import Steps, for_each, retrying
+from loadmanager.kit.tasks import Scope, Steps, for_each, retrying
 
 
 async def test_a_bounded_number_at_once_in_named_tasks() -> None:
@@ -118,3 +118,17 @@ async def test_a_block_that_succeeds_ends_the_failures_in_a_row() -> None:
             assert steps.in_a_row["observe"] == (turn + 1) % 2
     assert steps.failures["observe"] == 5
     assert [line["event"].split()[2] for line in lines] == ["failed;", "succeeds"]
+
+
+async def test_a_caller_learns_that_the_scope_ended_before_its_work_began() -> None:
+    """It would wait for ever."""
+
+    async def work() -> None:
+        raise AssertionError("it never begins")
+
+    async with Scope("test") as scope:
+        caller = asyncio.ensure_future(scope.finish("work", work))
+        await asyncio.sleep(0)  # the caller has spawned the work, which has not begun
+        scope.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller

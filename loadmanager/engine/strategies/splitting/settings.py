@@ -8,6 +8,11 @@ from loadmanager.engine.strategies.splitting.algorithms import ALGORITHMS, RANGE
 from loadmanager.kit.conf import conf
 from loadmanager.kit.units import MIB
 
+OF_MODULAR, OF_OWNERS = "BundleSplitterTask", "DefaultNamespaceBundleSplitStrategyImpl"
+OF_SHARDS = "ShardSplits"
+SPLITTERS = (OF_MODULAR, OF_OWNERS, OF_SHARDS)
+"""The names under which splits are decided: they move nothing, and nobody selects them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitSettings:
