@@ -117,6 +117,16 @@ def _clients_are_closed() -> Iterator[None]:
     assert not left, f"ZooKeeper clients that nobody closed: {left}"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _what_stays_is_left_alone() -> Iterator[None]:
+    """Collections look no more at what tests of a module leave: the trees of all our code alone are
+    a million objects, at which each full collection of the thousands of later tests would look.
+    """
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def zookeeper_server() -> Iterator[JavaZooKeeper]:
     """The real server on a free port; sessions as short as 0.6 s."""
