@@ -101,9 +101,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep the tests themselves out of garbage collections."""
+    """Keep the tests themselves out of garbage collections, which come seldom: as in a broker."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(scope="module", autouse=True)
