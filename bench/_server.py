@@ -69,7 +69,7 @@ class Alone:
     async def lookup(self, topic: TopicName, *, authoritative: bool = False) -> Lookup:
         return Lookup(self.self_address)
 
-    def known(self, topic: TopicName) -> Lookup | None:
+    def lookup_in_memory(self, topic: TopicName) -> Lookup | None:
         return Lookup(self.self_address)
 
     async def owned_bundle(self, topic: TopicName) -> str | None:

@@ -101,9 +101,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep the tests themselves out of garbage collections."""
+    """Keep the tests themselves out of garbage collections, which come seldom: as in a broker."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -115,6 +116,16 @@ def _clients_are_closed() -> Iterator[None]:
     yield
     left = [thread.name for thread in threading.enumerate() if "zk_loop" in thread.name]
     assert not left, f"ZooKeeper clients that nobody closed: {left}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_stays_is_left_alone() -> Iterator[None]:
+    """Collections look no more at what tests of a module leave: the trees of all our code alone are
+    a million objects, at which each full collection of the thousands of later tests would look.
+    """
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -50,9 +50,9 @@ from loadmanager.kit.logs import configure
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metrics.page import MetricsPage
 from loadmanager.kit.security.client import BrokerCredentials
+from loadmanager.kit.security.identity import Verifier
 from loadmanager.kit.security.settings import BrokerClientSettings, TlsSettings, TokenSettings
 from loadmanager.kit.security.tls import Contexts
-from loadmanager.kit.security.tokens import TokenVerifier
 from loadmanager.kit.settings import Settings, unknown_text
 from loadmanager.kit.system import open_files
 from loadmanager.kit.system.cgroup import Cgroup
@@ -289,9 +289,11 @@ class _Broker:
         credentials = BrokerCredentials(self._settings.leaf(BrokerClientSettings))
         return Calls(credentials.headers, tls.client)
 
-    def _build_verifier(self) -> TokenVerifier | None:
+    def _build_verifier(self) -> Verifier | None:
         if not self._settings.leaf(AccessSettings).authentication:
             return None
+        from loadmanager.kit.security.tokens import TokenVerifier  # with much that is imported
+
         return TokenVerifier(self._settings.leaf(TokenSettings))
 
     @staticmethod

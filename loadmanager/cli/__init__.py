@@ -20,6 +20,7 @@ from loadmanager import __doc__ as description
 from loadmanager import __version__
 from loadmanager.cli.options import CommandGroup
 from loadmanager.kit.errors import BadInputError, ConfigError, OperationalError
+from loadmanager.kit.system import garbage
 from loadmanager.kit.system.first_signals import SERVICES
 from loadmanager.kit.system.parent import stop_with_parent
 
@@ -63,7 +64,8 @@ class _Root(CommandGroup):
         if cmd_name not in COMMANDS:
             return None
         module = f"loadmanager.cli.{cmd_name.replace('-', '_')}"
-        command: click.Command = importlib.import_module(module).command
+        with garbage.not_now():
+            command: click.Command = importlib.import_module(module).command
         command.name = cmd_name
         return command
 

@@ -20,7 +20,6 @@ from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.leader import Leader, Term
 from loadmanager.kit.metrics.page import MetricsPage
 from loadmanager.kit.private_files import bind_private
-from loadmanager.kit.security.tokens import TokenVerifier
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.kit.system.folder_lock import locked
 from loadmanager.kit.tasks import Scope, Steps, every, sleep
@@ -243,7 +242,11 @@ class ClusterDaemon:
                         await self._hand_back(client, work)
 
     def _build_guard(self) -> FleetGuard:
-        verifier = TokenVerifier(self.settings.tokens) if self.settings.has_tokens else None
+        verifier = None
+        if self.settings.has_tokens:
+            from loadmanager.kit.security.tokens import TokenVerifier  # with much that is imported
+
+            verifier = TokenVerifier(self.settings.tokens)
         return FleetGuard(settings=self.settings.api, verifier=verifier, clock=self.clock)
 
     def _local_sockets(self) -> list[socket.socket]:

@@ -25,7 +25,7 @@ from loadmanager.limits.policies import PublishRate
 from loadmanager.limits.publish import Sender
 from loadmanager.limits.tracker import ConnectionThrottle
 
-PRODUCER_SUCCESS, SUCCESS = 17, 13
+PRODUCER_SUCCESS, SUCCESS, LOOKUP_RESPONSE = 17, 13, 24
 VISITS = 100
 OF_CLIENTS = (
     Connection,
@@ -42,10 +42,11 @@ Visit = Callable[[Broker], Awaitable[None]]
 
 async def lookup(broker: Broker) -> None:
     """Ask where a topic is, and leave."""
-    connection, _ = await broker.connect()
+    connection, wire = await broker.connect()
     await broker.say(
         connection, encode(lookup=pb.CommandLookupTopic(topic=str(TOPIC), request_id=1))
     )
+    assert wire.frames[-1].command.type == LOOKUP_RESPONSE
     connection.connection_lost(None)
 
 

@@ -13,6 +13,7 @@ entry; and no producer is remembered with a message that is not there.
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import threading
 from collections import Counter
@@ -59,7 +60,9 @@ class Turns:
 
     async def run(self, call: Callable[[], Any]) -> Any:
         """Run a call in a thread of its own, with the pauses that it makes."""
-        mine, main = threading.Semaphore(0), threading.Semaphore(0)
+        mine, main = threading.Lock(), threading.Lock()  # each is taken until the other's turn
+        mine.acquire()
+        main.acquire()
         result: list[Any] = []
         errors: list[BaseException] = []
 
@@ -76,14 +79,12 @@ class Turns:
                 errors.append(error)
             main.release()
 
-        thread = threading.Thread(target=body, daemon=True)
-        thread.start()
+        _thread.start_new_thread(body, ())
         while not (result or errors):
             for _ in range(self._rng.choice((0, 0, 1, 4))):
                 await asyncio.sleep(0)
             mine.release()
             main.acquire()
-        thread.join()
         if errors:
             raise errors[0]
         return result[0]

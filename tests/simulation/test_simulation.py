@@ -22,21 +22,21 @@ STORED_SEEDS, STORED_SEEDS_PER_TEST = 12, 12
 STORAGE_SEEDS, STORAGE_SEEDS_PER_TEST = 80, 20
 MUTANT_SEEDS = range(10_000, 10_400)
 FOUND_BY = {
-    "a bundle is served before the host opened it, and whether it could or not": 10003,
-    "an opening that fails keeps the lock": 10003,
-    "a release whose life is over closes the next one": 10078,
-    "an opening whose life is over closes the next one": 10088,
+    "a bundle is served before the host opened it, and whether it could or not": 10006,
+    "an opening that fails keeps the lock": 10006,
+    "a release whose life is over closes the next one": 10015,
+    "an opening whose life is over closes the next one": 10150,
     "nobody looks at the lease": 10000,
-    "a deleted lock is not noticed": 10007,
+    "a deleted lock is not noticed": 10005,
     "a lock of an earlier session of this broker counts as taken": 10002,
     "the lease lasts longer than the session": 10001,
     "a registration that fails is not tried again": 10000,
     "nobody registers in a new session, or when the registration is gone": 10000,
     "the work of a term goes on when the term is over": 10012,
     "nonsense in the leader's node keeps everybody from leading": 10019,
-    "a step that fails ends the broker, and a strategy that nobody knows reaches the leader": 10002,
+    "a step that fails ends the broker, and a strategy that nobody knows reaches the leader": 10008,
     "a document that is not UTF-8 ends the broker": 10018,
-    "a sensor that fails ends the broker": 10002,
+    "a sensor that fails ends the broker": 10008,
     "a namespace is deleted while its bundles can be acquired": 10069,
     "a bundle is taken from a session that lives": 10045,
     "a state record is changed whatever its version": 10000,
@@ -44,7 +44,7 @@ FOUND_BY = {
     "the locks of modular brokers do not count": 10002,
     "state records do not count for modular brokers": 10002,
     "a split whose answer was lost counts as not done": 10003,
-    "brokers obey leaders that were deposed": 10022,
+    "brokers obey leaders that were deposed": 10003,
     "a node that no session holds counts as a broker": 10003,
     "messages are not synced before their receipts": 5,
     "receipts are sent before messages are stored": 0,
@@ -58,7 +58,7 @@ FOUND_BY = {
     "a journal of a process that has ended is deleted before its segments are synced": 10002,
     "marks of later openings are looked for before the write, not after it": 10000,
     "the names of an ended run's segments are not synced": 10191,
-    "locks are not verified after a reconnect": 10007,
+    "locks are not verified after a reconnect": 10006,
 }
 """Mutation → a seed that found it when the list was written; it is tried first. The others name the
 kinds of events that find them with many seeds.

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from loadmanager.broker.topics.access import AUTHORIZATION, AccessSettings
 from loadmanager.kit.errors import ConfigError, NotAuthenticatedError
 from loadmanager.kit.security.client import PLUGIN, token_of
+from loadmanager.kit.security.identity import Verifier
 from loadmanager.kit.security.settings import PROVIDER, BrokerClientSettings, TokenSettings
-from loadmanager.kit.security.tokens import TokenVerifier
 
 _CLIENT = ("brokerClientAuthenticationPlugin", "brokerClientAuthenticationParameters")
 
@@ -30,6 +30,8 @@ def access_problems(
     if access.providers != (PROVIDER,):
         text = f"authenticationEnabled needs authenticationProviders={PROVIDER}, and no other"
         yield ("authenticationProviders",), text
+    from loadmanager.kit.security.tokens import TokenVerifier  # with much that is imported
+
     try:
         verifier = TokenVerifier(tokens)
     except ConfigError as error:
@@ -39,7 +41,7 @@ def access_problems(
 
 
 def _client_problems(
-    access: AccessSettings, verifier: TokenVerifier, client: BrokerClientSettings
+    access: AccessSettings, verifier: Verifier, client: BrokerClientSettings
 ) -> Iterator[KeysAndText]:
     """Brokers ask each other, and must be allowed to."""
     if client.plugin != PLUGIN:

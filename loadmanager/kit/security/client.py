@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from loadmanager.kit.errors import ConfigError, OperationalError
+from loadmanager.kit.security.identity import TOKEN_BYTES_MAX
 from loadmanager.kit.security.reading import read_file
 from loadmanager.kit.security.settings import BrokerClientSettings
-from loadmanager.kit.security.tokens import TOKEN_BYTES_MAX
 
 PLUGIN = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+TOKEN_BYTES_MAX = 64 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:

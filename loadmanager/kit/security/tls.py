@@ -13,8 +13,6 @@ import ssl
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from cryptography import x509
-
 from loadmanager.kit.errors import ConfigError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.security.reading import in_thread, read_file
@@ -276,6 +274,8 @@ def _mark_of(file: Path) -> tuple[int, int, int] | None:
 
 def _end_of(certificate: str) -> float | None:
     """The end of a certificate's validity, in seconds since the epoch; None without one."""
+    from cryptography import x509  # takes long, and most brokers are without TLS
+
     try:
         first = (
             x509.load_pem_x509_certificate(read_file(certificate, CERTIFICATE_BYTES_MAX))

@@ -18,13 +18,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from loadmanager.kit.errors import BadInputError, ConfigError, NotAuthenticatedError
-from loadmanager.kit.security.identity import Identity
+from loadmanager.kit.security.identity import TOKEN_BYTES_MAX, Identity
 from loadmanager.kit.security.reading import read_file
 from loadmanager.kit.security.settings import TokenSettings
 
 SECRET_ALGORITHMS = ("HS256", "HS384", "HS512")
 PUBLIC_ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512")
-TOKEN_BYTES_MAX = 64 * 1024
 TOKEN_ID_MAX = 100
 """Characters of `jti`; a longer one does not name the token."""
 SECRET_BYTES = 32
