@@ -241,16 +241,19 @@ spool.close()
 """
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that others may enter; those of pytest are closed by each run of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @as_root
 @pytest.mark.parametrize("owner", [0, NOBODY])
-def test_a_folder_of_another_user_is_not_used(tmp_path: Path, owner: int) -> None:
+def test_a_folder_of_another_user_is_not_used(open_folder: Path, owner: int) -> None:
     """A process of another user uses only what belongs to it."""
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents:
-        if parent == Path(tempfile.gettempdir()):
-            break
-        parent.chmod(0o755)
-    run, place = tmp_path / "run", tmp_path / "history"
+    run, place = open_folder / "run", open_folder / "history"
     for folder in (run, place, run / f"loadmanager-{NOBODY}"):
         folder.mkdir()
         os.chown(folder, NOBODY, NOBODY)
