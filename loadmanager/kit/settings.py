@@ -256,7 +256,7 @@ class Settings:
         """The values of these leaves that contradict each other."""
         for kind in kinds:
             leaf = self.by_leaf[kind]
-            if issubclass(kind, Checked):  # remembered, unlike what isinstance finds
+            if isinstance(leaf, Checked):
                 try:
                     yield from [Problem(names, text) for names, text in leaf.contradictions()]
                 except Exception as error:  # noqa: BLE001 - whatever a third party's leaf raises

@@ -8,7 +8,6 @@ import asyncio
 import errno
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from simulation.world import Machine, MachineClock, SimulationError, World
@@ -97,7 +96,7 @@ class Process:
         self.epoch_read = 0
         """The epoch of the latest term that this process has read from the store."""
         self.listening = self.ready = False
-        self.machine.observe = partial(cluster.observe, self)
+        self.machine.observe = lambda: cluster.observe(self)
         self.machine.go(self._main(), "main")
 
     @property

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import gc
 import heapq
 import itertools
 import random
-import weakref
 import zlib
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import structlog
@@ -29,33 +27,17 @@ NEVER = float("inf")
 RESOLUTION_S = 1e-9
 EPOCH_MS = 1_700_000_000_000
 STEPS_AT_ONE_MOMENT_MAX = 100_000
-TASKS_PRUNED_FROM = 200
 
 
 class SimulationError(AssertionError):
     """An invariant is broken. The text contains which, and when."""
 
 
-class _Handle(asyncio.Handle):
-    """A call, made without asking the loop whether it is debugged."""
-
-    def __init__(
-        self, callback: Callable[..., Any], args: Sequence[Any], loop: Machine, context: Any
-    ) -> None:
-        self._context = contextvars.copy_context() if context is None else context
-        self._loop, self._callback, self._args = loop, callback, args
-        self._cancelled, self._repr, self._source_traceback = False, None, None
-
-
 class Machine(asyncio.BaseEventLoop):
-    """One machine: an event loop on the world's time, without asyncio's own checks."""
-
-    get_debug = bool  # type: ignore[assignment]  # False, at the price of no frame
+    """One machine: an event loop on the world's time."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__()
-        self._tasks: list[weakref.ref[asyncio.Task[Any]]] = []
-        self._tasks_max = TASKS_PRUNED_FROM
         self.world, self.name = world, name
         self.paused = self.crashed = False
         self.observe: Callable[[], None] | None = None
@@ -69,44 +51,10 @@ class Machine(asyncio.BaseEventLoop):
     def call_soon(
         self, callback: Callable[..., Any], *args: Any, context: Any = None
     ) -> asyncio.Handle:
-        """See asyncio."""
-        handle = _Handle(callback, args, self, context)
+        """See asyncio; without its checks for a closed loop."""
+        handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
-
-    def call_at(
-        self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
-    ) -> asyncio.TimerHandle:
-        """See asyncio."""
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)
-        timer._scheduled = True
-        return timer
-
-    def call_later(
-        self, delay: float, callback: Callable[..., Any], *args: Any, context: Any = None
-    ) -> asyncio.TimerHandle:
-        """See asyncio."""
-        return self.call_at(self.world.now_s + delay, callback, *args, context=context)
-
-    def create_task(
-        self, coro: Any, *, name: str | None = None, context: Any = None
-    ) -> asyncio.Task[Any]:
-        """See asyncio."""
-        task = asyncio.Task(coro, loop=self, name=name, context=context)
-        self._tasks.append(weakref.ref(task))
-        if len(self._tasks) > self._tasks_max:
-            self._tasks = [weakref.ref(task) for task in self.tasks()]
-            self._tasks_max = max(TASKS_PRUNED_FROM, 2 * len(self._tasks))
-        return task
-
-    def tasks(self) -> list[asyncio.Task[Any]]:
-        """The tasks of this machine that have not ended, oldest first.
-
-        `asyncio.all_tasks` looks through those of all machines, and of earlier runs.
-        """
-        tasks = (reference() for reference in self._tasks)
-        return [task for task in tasks if task is not None and not task.done()]
 
     def _on_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if not self.crashed:
@@ -115,6 +63,7 @@ class Machine(asyncio.BaseEventLoop):
                 f"{context.get('task') or context.get('handle') or ''}"
             )
 
+    @property
     def timer_s(self) -> float:
         """The time of the next timer; infinite without one."""
         scheduled = self._scheduled
@@ -134,19 +83,9 @@ class Machine(asyncio.BaseEventLoop):
             for _ in range(len(ready)):
                 handle = ready.popleft()
                 if not handle._cancelled:
-                    try:
-                        handle._context.run(handle._callback, *handle._args)
-                    except (SystemExit, KeyboardInterrupt):
-                        raise
-                    except BaseException as error:  # noqa: BLE001 - as asyncio does
-                        self._failed(handle, error)
+                    handle._run()
         finally:
             asyncio.events._set_running_loop(None)
-
-    def _failed(self, handle: asyncio.Handle, error: BaseException) -> None:
-        self.call_exception_handler(
-            {"message": f"{handle} failed", "exception": error, "handle": handle}
-        )
 
     def go(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Start a task from outside."""
@@ -248,26 +187,25 @@ class World:
         Raises `SimulationError` when an invariant is broken.
         """
         at_this_moment = 0
-        failures, machines, events, step = self._failures, self.machines, self._events, self._step
         while True:
-            if failures:
-                raise SimulationError(failures[0])
+            if self._failures:
+                raise SimulationError(self._failures[0])
             if done is not None and done():
                 return True
-            ready = [machine for machine in machines if machine._ready and not machine.paused]
+            ready = [machine for machine in self.machines if machine._ready and not machine.paused]
             if ready:
                 at_this_moment += 1
                 if at_this_moment > STEPS_AT_ONE_MOMENT_MAX:
                     raise SimulationError(
                         f"at {self.now_s:.4f} s: {ready[0].name} spins without letting time pass"
                     )
-                step(ready[0] if len(ready) == 1 else ready[self.rng.randrange(len(ready))])
+                self._step(ready[0] if len(ready) == 1 else ready[self.rng.randrange(len(ready))])
                 continue
             timer_s, due = NEVER, None
-            for machine in machines:
-                if not machine.paused and (due_s := machine.timer_s()) < timer_s:
+            for machine in self.machines:
+                if not machine.paused and (due_s := machine.timer_s) < timer_s:
                     timer_s, due = due_s, machine
-            event_s = events[0][0] if events else NEVER
+            event_s = self._events[0][0] if self._events else NEVER
             next_s = min(timer_s, event_s)
             if next_s > end_s:
                 self.now_s = max(self.now_s, end_s)
@@ -275,9 +213,9 @@ class World:
             if next_s > self.now_s:
                 self.now_s, at_this_moment = next_s, 0
             if due is None or event_s <= timer_s:
-                heapq.heappop(events)[2]()
+                heapq.heappop(self._events)[2]()
             else:
-                step(due)
+                self._step(due)
 
     def _step(self, machine: Machine) -> None:
         self.steps += 1
@@ -289,7 +227,7 @@ class World:
         """Discard all machines, without warnings about their unfinished tasks."""
         for machine in (*self.machines, *self._graveyard):
             machine.crashed = True
-            for task in machine.tasks():
+            for task in asyncio.all_tasks(machine):
                 task._log_destroy_pending = False
                 with contextlib.suppress(BaseException):
                     task.get_coro().close()
