@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from itertools import count
 
 import msgspec
 
 from loadmanager.engine.history.records import AuditedChange
-from loadmanager.kit.audit import ASKED, Asked, ChangeShown, Written
+from loadmanager.kit.audit import ASKED, Asked, ChangeShown, Written, change_id
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.port import History
@@ -76,6 +77,7 @@ class AuditLog:
         self._waiting: deque[AuditedChange] = deque()
         self._wake = asyncio.Event()
         self.count = self.dropped = 0
+        self._numbers = count(1)
 
     def changed(self, asked: Asked) -> None:
         records = list(self._records(asked))
@@ -129,8 +131,9 @@ class AuditLog:
     def _records(self, asked: Asked) -> Iterator[AuditedChange]:
         for written in asked.written.values() or (None,):
             before, after = (None, asked.body or None) if written is None else self._texts(written)
+            now_ms = self._clock.now_ms()
             yield AuditedChange(
-                ts=self._clock.now_ms(),
+                ts=now_ms,
                 broker=self._broker_id,
                 role=asked.roles[0] if asked.roles else "",
                 proxied=asked.roles[1] if len(asked.roles) > 1 else None,
@@ -141,6 +144,7 @@ class AuditLog:
                 before=_clipped(before),
                 after=_clipped(after),
                 note=self._note(asked),
+                id=change_id(now_ms, next(self._numbers), self._broker_id),
             )
 
     @staticmethod
@@ -198,7 +202,7 @@ def is_change(path: str) -> bool:
     """Whether an operator would call a write there a change: of tenants, policies, settings,
     topics, subscriptions, schemas, quotas, pins, cordons or refused tokens.
     """
-    return path.startswith(ROOTS)
+    return path.startswith(ROOTS) and path not in FOLDERS
 
 
 ROOTS = tuple(
@@ -212,6 +216,9 @@ ROOTS = tuple(
         paths.REFUSED,
     )
 )
+
+FOLDERS = frozenset((paths.PINS, paths.CORDONS, paths.GOALS))
+"""Their nodes hold nothing: the first wish makes them."""
 
 
 class NotingStore:

@@ -38,7 +38,7 @@ class OperatorWishes:
     """Keeps the wishes of operators. A watch on `paths.WISHES` must call `on_change`."""
 
     def __init__(self, store: Store, clock: Clock, corrupt: Corrupt) -> None:
-        self._store = store
+        self.store = store
         self._clock = clock
         self._corrupt = corrupt
         self.pins: dict[str, Pin] = {}
@@ -63,7 +63,7 @@ class OperatorWishes:
             present = [
                 f"{root}/{name}"
                 for root in (paths.PINS, paths.CORDONS, paths.GOALS)
-                for name in await self._store.children(root)
+                for name in await self.store.children(root)
             ]
             present_before = [paths.pin(bundle) for bundle in self.pins]
             present_before += [paths.cordon(broker) for broker in self.cordons]
@@ -86,7 +86,7 @@ class OperatorWishes:
 
     async def _document(self, path: str, kind: type[Wish]) -> Wish | None:
         """A stored wish; None without one, or if it is corrupt."""
-        node = await self._store.get(path)
+        node = await self.store.get(path)
         if node is None:
             self._corrupt.mended(path)
             return None
@@ -147,16 +147,16 @@ class OperatorWishes:
 
     async def _write(self, path: str, wish: Wish | None, checks: Sequence[Check]) -> None:
         """Raises `OperationalError` if the term is over, or the node is changed meanwhile."""
-        node = await self._store.get(path)
+        node = await self.store.get(path)
         change: Operation | None = None if node is None else Delete(path)
         if wish is not None:
             value = msgspec.json.encode(wish)
             if node is None:
-                await self._store.create(path.rpartition("/")[0], b"")  # a commit makes no parents
+                await self.store.create(path.rpartition("/")[0], b"")  # a commit makes no parents
             change = Create(path, value) if node is None else Put(path, value)
         try:
             if change is not None:
-                await self._store.commit([*checks, change])
+                await self.store.commit([*checks, change])
         except VersionConflictError:
             raise OperationalError(
                 "this broker's term as leader is over, or somebody else changed the same; try again"

@@ -107,7 +107,7 @@ class Limits:
         self._store = store
         self._namespaces = namespaces
         self._throttling = throttling
-        self._settings = settings
+        self.settings = settings
         self._clock = clock
         self._changed = changed
         self._corrupt = corrupt or Corrupt()
@@ -222,17 +222,15 @@ class Limits:
 
     async def _read_dynamic(self) -> None:
         node, path = await self._store.get(paths.DYNAMIC_CONFIGURATION), paths.DYNAMIC_CONFIGURATION
-        before, changes = self._settings.rejected, list[str]()
+        before, changes = self.settings.rejected, list[str]()
         try:
             with self._corrupt.counted("dynamic", path):
-                changes = self._settings.apply(
-                    {} if node is None else read_object(node.value, path)
-                )
+                changes = self.settings.apply({} if node is None else read_object(node.value, path))
         except CorruptDataError as error:
-            self._settings.reject_all(path, str(error))
+            self.settings.reject_all(path, str(error))
         if changes:
             log.info("settings changed on this broker", changes=changes)
-        for name, reason in self._settings.rejected.items():
+        for name, reason in self.settings.rejected.items():
             if before.get(name) != reason:
                 log.error(
                     "a stored dynamic setting cannot be used; its last good value stays in force",
@@ -353,7 +351,7 @@ class Limits:
 
     def dynamic_names(self) -> list[str]:
         """Keys that may be changed on running brokers."""
-        return self._settings.dynamic_names()
+        return self.settings.dynamic_names()
 
     async def dynamic_values(self) -> dict[str, str]:
         """Keys that were changed, with their values."""
@@ -369,7 +367,7 @@ class Limits:
         await update(
             self._store,
             paths.DYNAMIC_CONFIGURATION,
-            lambda stored: self._settings.changed(stored, name, value),
+            lambda stored: self.settings.changed(stored, name, value),
         )
         log.info("dynamic configuration changed", key=name, value=value)
 

@@ -37,6 +37,7 @@ from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.leader.plans import TermPlans
 from loadmanager.leader.quotas import TermQuotas
 from loadmanager.leader.term_events import TermEvents
+from loadmanager.leader.undo import TermUndo
 from loadmanager.leader.warm_up import WarmUp
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.leading.manager import Feed, RunningManager
@@ -306,7 +307,7 @@ def _operations(
         boundaries=leads.cluster.namespaces.bundles,
     )
     return Operations(
-        checks=term.checks,
+        undo=TermUndo(wishes=leads.cluster.wishes, plans=plans, draining=draining),
         moves=moves,
         draining=draining,
         merging=merging,
