@@ -69,6 +69,7 @@ RULES = (
         made=f"a tenant was made: `{ADMIN} tenants delete` deletes it",
         deleted=f"a tenant was deleted: `{ADMIN} tenants create` makes it again",
     ),
+    Rule(paths.LOCAL_POLICIES, 1, why="it holds nothing: documents of namespaces are below it"),
     Rule(
         paths.LOCAL_POLICIES,
         2,

@@ -109,6 +109,16 @@ CORDON = {
     "problem": "p",
 }
 PIN = {"broker": "b", "until": 1, "note": ""}
+UNDONE = {
+    "seal": "s",
+    "steps": [
+        {"id": "c-1-100", "what": "w", "of": of, "now": '{"a": 1}', "then": "{}"}
+        for of in ("/admin/policies/a/b", BUNDLE)
+    ],
+    "cannot": [{"id": "7-1", "what": "w", "of": "o", "why": "y"}],
+    "moves": ["7-3"],
+    "notQueued": {BUNDLE: "w"},
+}
 STORY = {
     **dict.fromkeys(BundleShown.__struct_encode_fields__),
     "bundle": BUNDLE,
@@ -306,6 +316,7 @@ ANSWERS: list[tuple[str, Any]] = [
         r"GET .*/changes",
         {"changes": [CHANGE], "notAsked": 1, "noAnswer": {}},
     ),
+    (r"(GET|POST) .*/undo", UNDONE),
     (r"POST .*/roles/app/disconnect", {"brokers": {BROKER: 1}, "noAnswer": {}}),
     (r"GET .*/refused-tokens", {"x": {"since": 1, "until": 2, "note": "n"}}),
     (r"GET .*/pins", {BUNDLE: PIN}),
@@ -405,6 +416,7 @@ COMMANDS: dict[str, Sequence[str]] = {
     "goals show": ("7-g1",),
     "goals approve": ("7-g1",),
     "goals stop": ("7-g1",),
+    "undo": ("c-1-100", "--yes"),
     "watch": ("--count", str(len(EVENTS))),
     "moves cancel": ("--all",),
     "roles disconnect": ("app",),

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
+import pytest
 from broker.admin.serving import Answer, Served, serving
 from broker.admin.test_admin_access import secured
+from broker.admin.test_archive import in_folder
 from broker.admin.test_audit import as_role, changes
-from clusters.running import eventually
+from clusters.running import eventually, until
 from kit.security.tokens import ADMIN, VALUES, token, verifier
+from structlog.testing import capture_logs
 
+from loadmanager.cli import main
 from loadmanager.kit.audit import change_id
 
 UNDO = "/loadmanager/v1/undo"
@@ -235,3 +240,73 @@ async def why_not_move(served: Served, bundle: str) -> str:
     hand = {"bundle": bundle, "destination": served.broker_id(0)}
     await do(served, "POST", MOVES, hand)
     return "it moved: " + await why_not(served, moved)
+
+
+async def test_at_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """The plan, then exactly that plan; it never says that it did what it did not."""
+
+    async def say(*words: str) -> tuple[int, str]:
+        capsys.readouterr()
+        with capture_logs():
+            status = await asyncio.to_thread(main, ["admin", "undo", *words, "--url", served.url()])
+        told = capsys.readouterr()
+        return status, told.out + told.err
+
+    async with serving(1) as served:
+        # What made the namespace: each part is named, and none is undone.
+        status, text = await say("--since", "1970-01-01")
+        assert (status, text.count("cannot be undone: ")) == (1, 4)
+        assert text.endswith("nothing was undone\n")
+
+        changed = await do(served, "POST", RATE, a_rate(10))
+        status, text = await say(changed)
+        assert status == 0
+        assert f"{changed}  POST {RATE}\n    /admin/policies/acme/orders" in text
+        assert "publishMaxMessageRate: {" in text
+        assert "→ not set" in text
+        assert "nothing is done yet" in text
+        assert await rate(served) == 10
+        seal = (await plan(served, changed))["seal"]
+        status, text = await say(changed, "--plan", "x")
+        assert (status, await rate(served)) == (1, 10)
+        assert f"the plan is {seal} now, and not x any more" in text
+        status, text = await say(changed, "--plan", seal)
+        assert (status, await rate(served)) == (0, None)
+        assert text.endswith("1 change undone\n")
+        status, text = await say(changed, "--yes")
+        assert (status, await rate(served)) == (1, None)
+        assert "publishMaxMessageRate is not as this change left it" in text
+        assert text.endswith("nothing was undone\n")
+
+        assert (await say("--since", "1970-01-01", "--role", "nobody"))[0] == 1
+        other = await do(served, "POST", RATE, a_rate(10))
+        status, text = await say("--since", "1970-01-01", "--yes", "--json")
+        steps = [step["id"] for step in json.loads(text)["steps"]]
+        assert (status, steps[0], steps[-1], len(steps)) == (1, other, changed, 3)
+        for words in (
+            [],
+            [other, "--since", "1970-01-01"],
+            [other, "--role", "x"],
+            [other, "--plan", "x"],
+        ):
+            status, _ = await say(*words, *(["--yes"] if "--plan" in words else []))
+            assert status == 2
+
+
+async def test_a_change_that_only_an_archive_has(tmp_path: Path) -> None:
+    """A broker's own, or one that a broker left beside it that is gone."""
+    values = in_folder(tmp_path)
+    async with serving(2, values=values) as served:
+        archive = served.brokers[1].archive
+        assert archive is not None
+        made = await do(served, "POST", f"{SETTINGS}/{KEY}/false", at=1)
+        await until(lambda: archive.written > 0, within_s=60)
+    async with serving(1, values=values) as served:
+        (refused,) = (await plan(served, made))["cannot"]
+        assert (refused["of"], refused["why"]) == (
+            "/admin/configuration",
+            "it is not as this change left it",
+        )
+        await do(served, "POST", f"{SETTINGS}/{KEY}/false")
+        (step,) = (await plan(served, made))["steps"]
+        assert (step["id"], step["now"], step["then"]) == (made, f'{{"{KEY}":"false"}}', "{}")
