@@ -217,7 +217,7 @@ ROOTS = tuple(
     )
 )
 
-FOLDERS = frozenset((paths.PINS, paths.CORDONS, paths.GOALS))
+FOLDERS = frozenset((paths.PINS, paths.CORDONS, paths.GOALS, paths.LIMIT_ENDS))
 """Their nodes hold nothing: the first wish makes them."""
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import UNSET
 
-from loadmanager.engine.load.wishes import Cordon, Pause, Pin
+from loadmanager.engine.load.wishes import Cordon, LimitEnd, Pause, Pin
 from loadmanager.engine.moves.move import Author, Move, MoveState
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.kit.audit import ChangeShown, change_order, note_change
@@ -37,7 +37,14 @@ from loadmanager.leader.documents.decisions import DecisionShown
 from loadmanager.leader.documents.undo import IDS_MAX, Undone, UndoStep
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.plans import TermPlans
-from loadmanager.leader.undo_documents import ADMIN, CannotUndoError, Draft, Found, SetKey, put_back
+from loadmanager.leader.undo_documents import (
+    ADMIN,
+    CannotUndoError,
+    Draft,
+    SetKey,
+    UndoOrder,
+    put_back,
+)
 from loadmanager.leader.wishes import OperatorWishes
 
 MOVES_MAX = 200
@@ -62,16 +69,16 @@ class TermUndo:
     plans: TermPlans
     draining: Draining
 
-    async def draft(self, found: Found) -> Draft:
+    async def draft(self, order: UndoOrder) -> Draft:
         """What undoing would do now. Raises `BadInputError` for too many ids."""
-        if not 1 <= len(found.ids) <= IDS_MAX:
+        if not 1 <= len(order.ids) <= IDS_MAX:
             raise BadInputError(f"1 to {IDS_MAX} ids of changes or decisions are expected")
         draft = Draft()
-        changes, decisions = self._sorted(found, draft)
+        changes, decisions = self._sorted(order, draft)
         await self._read(draft, changes)
         for change in changes:
             if change.path is not None:
-                await self._undo_document(draft, change, found)
+                await self._undo_document(draft, change, order)
         wanted = [part for change in changes for part in self._moves_of_change(draft, change)]
         wanted += [part for id_ in decisions for part in self._moves_of_decision(draft, id_)]
         gone = await self.plans.gone([move.bundle for _, _, move in wanted])
@@ -84,11 +91,11 @@ class TermUndo:
             draft.refuse(id_, what, move.bundle, f"at most {MOVES_MAX} moves are undone at once")
         return draft
 
-    async def carry_out(self, found: Found, seal: str) -> Undone:
+    async def carry_out(self, order: UndoOrder, seal: str) -> Undone:
         """Do exactly what the plan with this seal says. Raises `ConflictError`, and does nothing,
         if the plan is another one by now, or has no steps.
         """
-        draft = await self.draft(found)
+        draft = await self.draft(order)
         if not draft.steps:
             reasons = "; ".join(f"{each.id}: {each.why}" for each in draft.cannot[:NAMED_MAX])
             raise ConflictError(f"nothing is undone: {reasons}")
@@ -115,24 +122,24 @@ class TermUndo:
 
     # What is meant
 
-    def _sorted(self, found: Found, draft: Draft) -> tuple[list[ChangeShown], list[str]]:
+    def _sorted(self, order: UndoOrder, draft: Draft) -> tuple[list[ChangeShown], list[str]]:
         """The changes and the ids of decisions, the newest first."""
         changes, decisions = [], []
-        for id_ in dict.fromkeys(found.ids):
+        for id_ in dict.fromkeys(order.ids):
             if (match := _DECISION.fullmatch(id_)) is not None:
                 if match[2] or int(match[1]) != self.plans.moves.term.epoch:
                     draft.refuse(id_, None, None, _EARLIER)
                 else:
                     decisions.append(id_)
                 continue
-            of_id = found.changes.get(id_, ())
+            of_id = order.changes.get(id_, ())
             if len(of_id) == 1:
                 changes.append(of_id[0])
             elif of_id:
                 brokers = " and ".join(each.broker for each in of_id)
                 draft.refuse(id_, None, None, f"{brokers} have a change of this id each")
             else:
-                draft.refuse(id_, None, None, _unknown(id_, found.silent))
+                draft.refuse(id_, None, None, _unknown(id_, order.silent))
         changes.sort(
             key=lambda each: (each.ts, change_order(each.id or "") or (0, 0)), reverse=True
         )
@@ -145,7 +152,7 @@ class TermUndo:
         some = list(dict.fromkeys(each.path for each in changes if each.path is not None))
         draft.nodes = dict(zip(some, await self.wishes.store.get_many(some), strict=True))
 
-    async def _undo_document(self, draft: Draft, change: ChangeShown, found: Found) -> None:
+    async def _undo_document(self, draft: Draft, change: ChangeShown, order: UndoOrder) -> None:
         assert change.path is not None
         path, id_ = change.path, change.id or ""
         try:
@@ -153,7 +160,7 @@ class TermUndo:
             now = draft.documents.get(path, None if node is None else read_object(node.value, path))
             then = put_back(change, now)
             if path == paths.DYNAMIC_CONFIGURATION:
-                then = _checked_settings(now or {}, then or {}, found.set_key)
+                then = _checked_settings(now or {}, then or {}, order.set_key)
             elif path.startswith(f"{paths.RESOURCE_GROUPS}/") and then is None:
                 await self._check_unused(draft, paths.last(path))
             elif then is not None and then.get(GROUP) not in (None, (now or {}).get(GROUP)):
@@ -206,6 +213,8 @@ class TermUndo:
                 return
             if path == paths.PAUSE:
                 until_ms = msgspec.convert(then, Pause).until_ms
+            elif path.startswith(f"{paths.LIMIT_ENDS}/"):
+                until_ms = msgspec.convert(then, LimitEnd).until_ms
             else:
                 until_ms = msgspec.convert(then, Pin).until_ms
         except msgspec.ValidationError as error:

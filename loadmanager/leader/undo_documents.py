@@ -32,7 +32,7 @@ class CannotUndoError(ConflictError):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class DocumentRule:
     """What may be put back of the documents below a root."""
 
     root: str
@@ -53,55 +53,64 @@ class Rule:
 _BUNDLES = f"bundles were divided anew: `{ADMIN} bundles merge` and `bundles split` do that"
 _GONE = "what was deleted with it does not come back"
 RULES = (
-    Rule(paths.DYNAMIC_CONFIGURATION, 0, emptied=True),
-    Rule(paths.RESOURCE_GROUPS, 1),
-    Rule(paths.TOPIC_POLICIES, 4, deleted=f"its topic was deleted: {_GONE}", emptied=True),
-    Rule(
+    DocumentRule(paths.DYNAMIC_CONFIGURATION, 0, emptied=True),
+    DocumentRule(paths.RESOURCE_GROUPS, 1),
+    DocumentRule(paths.TOPIC_POLICIES, 4, deleted=f"its topic was deleted: {_GONE}", emptied=True),
+    DocumentRule(
         paths.POLICIES,
         2,
         made=f"a namespace was made: `{ADMIN} namespaces delete` deletes it with its topics",
         deleted=f"a namespace was deleted: {_GONE}; `{ADMIN} namespaces create` makes another",
         fixed={"bundles": _BUNDLES, "deleted": f"the namespace was being deleted: {_GONE}"},
     ),
-    Rule(
+    DocumentRule(
         paths.POLICIES,
         1,
         made=f"a tenant was made: `{ADMIN} tenants delete` deletes it",
         deleted=f"a tenant was deleted: `{ADMIN} tenants create` makes it again",
     ),
-    Rule(paths.LOCAL_POLICIES, 1, why="it holds nothing: documents of namespaces are below it"),
-    Rule(
+    DocumentRule(
+        paths.LOCAL_POLICIES, 1, why="it holds nothing: documents of namespaces are below it"
+    ),
+    DocumentRule(
         paths.LOCAL_POLICIES,
         2,
         made="it was made with its namespace",
         deleted=f"a namespace was deleted: {_GONE}",
         fixed={"bundles": _BUNDLES},
     ),
-    Rule(
+    DocumentRule(
         paths.PARTITIONED_TOPICS,
         -1,
         why=f"partitions are not taken away: `{ADMIN} topics delete` deletes the topic",
     ),
-    Rule(
+    DocumentRule(
         paths.MANAGED_LEDGERS,
         -1,
         why="a topic or a subscription is made or deleted for good: "
         f"`{ADMIN} topics create` and `topics delete` do that",
     ),
-    Rule(paths.SCHEMAS, -1, why="messages of a schema may be stored: upload the one to have"),
-    Rule(paths.REFUSED, -1, why=f"`{ADMIN} tokens allow` and `tokens refuse` decide about tokens"),
-    Rule(paths.PINS, 1),
-    Rule(paths.CORDONS, 1),
-    Rule(paths.PAUSE, 0),
-    Rule(paths.GOALS, 1, why=f"`{ADMIN} goals stop` ends an order; moves have ids of their own"),
+    DocumentRule(
+        paths.SCHEMAS, -1, why="messages of a schema may be stored: upload the one to have"
+    ),
+    DocumentRule(
+        paths.REFUSED, -1, why=f"`{ADMIN} tokens allow` and `tokens refuse` decide about tokens"
+    ),
+    DocumentRule(paths.PINS, 1),
+    DocumentRule(paths.CORDONS, 1),
+    DocumentRule(paths.PAUSE, 0),
+    DocumentRule(paths.LIMIT_ENDS, 1),
+    DocumentRule(
+        paths.GOALS, 1, why=f"`{ADMIN} goals stop` ends an order; moves have ids of their own"
+    ),
 )
 ISOLATION = "namespaceIsolationPolicies"
 
 
-def _rule_of(path: str) -> Rule:
+def _rule_of(path: str) -> DocumentRule:
     """Raises `CannotUndoError` for a document that none is about."""
     if path.startswith(f"{paths.CLUSTERS}/") and path.endswith(f"/{ISOLATION}"):
-        return Rule(path, 0)
+        return DocumentRule(path, 0)
     for rule in RULES:
         below = path.removeprefix(rule.root)
         if (
@@ -171,8 +180,8 @@ SetKey = Callable[[Mapping[str, object], str, str | None], dict[str, object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What is to be undone, as far as it was found, and what else must be asked."""
+class UndoOrder:
+    """What is to be undone, as far as it was order, and what else must be asked."""
 
     ids: Sequence[str]
     changes: Mapping[str, Sequence[ChangeShown]]

@@ -19,6 +19,7 @@ from loadmanager.broker.admin.ensemble import EnsembleRoutes
 from loadmanager.broker.admin.everybody import Everybody
 from loadmanager.broker.admin.following import Following
 from loadmanager.broker.admin.heat import HeatRoutes
+from loadmanager.broker.admin.limit_ends import LimitEndRoutes
 from loadmanager.broker.admin.namespaces import NamespaceRoutes
 from loadmanager.broker.admin.peers import PeerRoutes
 from loadmanager.broker.admin.permissions import PermissionRoutes
@@ -148,6 +149,7 @@ class AdminServer:
             SubscriptionRoutes(self._owners),
             SchemaRoutes(use),
             ThrottlingRoutes(use, self._owners),
+            LimitEndRoutes(use),
             PolicyRoutes(use, cluster=cluster),
             MessagePolicyRoutes(use),
             QuotaRoutes(use),

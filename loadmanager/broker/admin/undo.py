@@ -18,7 +18,7 @@ from loadmanager.leader.documents.undo import Undone, UndoPlan, UndoWanted
 from loadmanager.leader.http.changes import WantedChanges, ids_of
 from loadmanager.leader.http.use import operations
 from loadmanager.leader.ports.operating import Undo
-from loadmanager.leader.undo_documents import Draft, Found
+from loadmanager.leader.undo_documents import Draft, UndoOrder
 
 UNDO = "/loadmanager/v1/undo"
 NAMED_MAX = 5
@@ -43,7 +43,7 @@ class UndoRoutes:
         undone. Nothing is done.
         """
         leader = self._leader()
-        draft = await leader.draft(await self._found(ids_of(request)))
+        draft = await leader.draft(await self._order(ids_of(request)))
         await self._name_others(draft)
         return shown(draft.plan())
 
@@ -57,7 +57,7 @@ class UndoRoutes:
         its moves through the queue. Or refuse, and do nothing.
         """
         leader, wanted = self._leader(), await body_as(request, UndoWanted)
-        return shown(await leader.carry_out(await self._found(wanted.ids), wanted.seal))
+        return shown(await leader.carry_out(await self._order(wanted.ids), wanted.seal))
 
     def _leader(self) -> Undo:
         undo = operations(self._use).undo
@@ -65,7 +65,7 @@ class UndoRoutes:
             raise ConflictError("nothing can be undone here")
         return undo
 
-    async def _found(self, ids: Sequence[str]) -> Found:
+    async def _order(self, ids: Sequence[str]) -> UndoOrder:
         answer = await self._changes.ask(WantedChanges(ids=tuple(ids)))
         changes: dict[str, list[ChangeShown]] = {}
         for change in answer.changes:
@@ -73,7 +73,7 @@ class UndoRoutes:
             if change not in of_id:  # two archives may have the same
                 of_id.append(change)
         set_key = self._use.limits.settings.changed
-        return Found(ids, changes, sorted(answer.no_answer), set_key)
+        return UndoOrder(ids, changes, sorted(answer.no_answer), set_key)
 
     async def _name_others(self, draft: Draft) -> None:
         """Say who changed a document after the change that is to be undone, if that is known."""
@@ -94,9 +94,9 @@ def _who(change: ChangeShown) -> str:
     return f"{who} changed it at {moment(change.ts)} ({change.id}: {change.what})"
 
 
-def _overlap(one: ChangeShown, other: ChangeShown) -> bool:
+def _overlap(later: ChangeShown, earlier: ChangeShown) -> bool:
     """Whether both changed a field, as far as can be read."""
-    mine, others = _names(one), _names(other)
+    mine, others = _names(later), _names(earlier)
     return not mine or not others or not mine.isdisjoint(others)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
+from loadmanager.broker.topics.limit_ends import LimitEnds
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import (
@@ -26,7 +27,6 @@ from loadmanager.kit.metadata.documents import (
     Document,
     read_object,
     update,
-    with_field,
 )
 from loadmanager.kit.metadata.once import Once
 from loadmanager.kit.metadata.store import Change, ChangeKind, Store, VersionConflictError
@@ -118,6 +118,7 @@ class Limits:
         self._reading: set[NamespaceName] = set()
         """The namespaces that are read for the first time."""
         self._once: Once[NamespaceName, None] = Once()
+        self.ends = LimitEnds(store, clock, self._corrupt)
 
     # Reading
 
@@ -249,14 +250,25 @@ class Limits:
         return by_cluster.get(self._throttling.cluster) if isinstance(by_cluster, dict) else None
 
     async def set_namespace_limit(
-        self, namespace: NamespaceName, field: str, rate: Document | None
+        self,
+        namespace: NamespaceName,
+        field: str,
+        rate: Document | None,
+        for_s: float | None = None,
     ) -> None:
-        """Set one rate of a namespace for this cluster; None removes it. Raises `NotFoundError`."""
+        """Set one rate of a namespace for this cluster, for so long if that is given; None removes
+        it. Raises `NotFoundError`.
+        """
         path = (field, self._throttling.cluster)
-        await self._namespaces.update_policies(
-            namespace, lambda policies: with_field(policies, path, rate)
+        wanted = await self.ends.change(paths.policies(namespace), path, rate, for_s)
+        await self._namespaces.update_policies(namespace, wanted.change, also=wanted.also)
+        log.info(
+            "limit of a namespace changed",
+            namespace=str(namespace),
+            limit=field,
+            rate=rate,
+            seconds=for_s,
         )
-        log.info("limit of a namespace changed", namespace=str(namespace), limit=field, rate=rate)
 
     async def namespace_group(self, namespace: NamespaceName) -> str | None:
         """The resource group that a namespace is attached to. Raises `NotFoundError`."""
@@ -294,18 +306,22 @@ class Limits:
         return plain(rate) if is_set(rate) else None
 
     async def set_topic_policy(
-        self, topic: TopicName, path: tuple[str, ...], rate: Document | None
+        self,
+        topic: TopicName,
+        path: tuple[str, ...],
+        rate: Document | None,
+        for_s: float | None = None,
     ) -> None:
-        """Set one policy of a topic, for all of its partitions; `path` names the nested fields,
-        None removes it.
+        """Set one policy of a topic, for all of its partitions, for so long if that is given;
+        `path` names the nested fields, None removes it.
         """
         await self._namespaces.bundles(topic.namespace)
-        await update(
-            self._store,
-            paths.topic_policies(topic.partitioned_topic),
-            lambda document: with_field(document, path, rate),
-        )
-        log.info("limit of a topic changed", topic=str(topic), limit="/".join(path), rate=rate)
+        of, name = paths.topic_policies(topic.partitioned_topic), "/".join(path)
+        wanted = await self.ends.change(of, path, rate, for_s)
+        if wanted.also is not None:
+            await self._store.create(of, b"{}")
+        await update(self._store, of, wanted.change, also=wanted.also)
+        log.info("limit of a topic changed", topic=str(topic), limit=name, rate=rate, seconds=for_s)
 
     async def resource_groups(self) -> list[str]:
         return await self._store.children(paths.RESOURCE_GROUPS)

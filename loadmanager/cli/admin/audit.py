@@ -43,14 +43,16 @@ def audit(admin: AdminClient, at: int | None, limit: int, **given: Any) -> Outpu
     The archives of the brokers answer; of a broker without one, its last 1,000 since its start.
     """
     until = until_of(at, given["until"])
-    known = changes_of(admin, given["role"], given["since"], until, limit=limit)
-    data = {"changes": to_builtins(known.changes), "notes": known.notes}
-    return Output(data, (_shown(known.changes), *incomplete(known.notes)), missing=known.missing)
+    changes = changes_of(admin, given["role"], given["since"], until, limit=limit)
+    data = {"changes": to_builtins(changes.changes), "notes": changes.notes}
+    return Output(
+        data, (_shown(changes.changes), *incomplete(changes.notes)), missing=changes.missing
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class KnownChanges:
-    """Changes, the newest first, and what is known to be missing."""
+    """Changes, the newest first, and what is missing, as far as that is known."""
 
     changes: list[ChangeShown]
     notes: list[str]

@@ -80,6 +80,11 @@ def undo(admin: AdminClient, ids: tuple[str, ...], **given: Any) -> Output:
 
 def _ids_of(changes: Sequence[ChangeShown]) -> tuple[str, ...]:
     """The ids of what operators changed. Raises `OperationalError` if there are too many."""
+    if len(changes) >= CHANGES_MAX:
+        raise OperationalError(
+            f"there are more than {CHANGES_MAX} changes since then, those of clients with them: "
+            "--role or a later --since says which to undo"
+        )
     ids = tuple(change.id for change in changes if change.id and _by_operator(change))
     if not ids:
         raise OperationalError("no change of an operator since then is known: nothing to undo")

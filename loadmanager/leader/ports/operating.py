@@ -30,7 +30,7 @@ from loadmanager.leader.documents.moves import (
 )
 from loadmanager.leader.documents.plans import SealedPlan, SealedPlans
 from loadmanager.leader.documents.undo import Undone
-from loadmanager.leader.undo_documents import Draft, Found
+from loadmanager.leader.undo_documents import Draft, UndoOrder
 
 SORTS: tuple[Sort, ...] = get_args(Sort)
 
@@ -136,11 +136,11 @@ class Goals(Protocol):
 class Undo(Protocol):
     """Undoes changes of operators and decisions of the leader."""
 
-    async def draft(self, found: Found) -> Draft:
+    async def draft(self, order: UndoOrder) -> Draft:
         """What undoing would do now. Raises `BadInputError`."""
         ...
 
-    async def carry_out(self, found: Found, seal: str) -> Undone:
+    async def carry_out(self, order: UndoOrder, seal: str) -> Undone:
         """Do what the plan with this seal says. Raises `ConflictError` for another plan."""
         ...
 

@@ -26,6 +26,7 @@ from loadmanager.leader.events import EventHub
 from loadmanager.leader.findings import LOOK_S, TermFindings
 from loadmanager.leader.goals import TermGoals
 from loadmanager.leader.heat_map import TermHeatMap
+from loadmanager.leader.limit_ends import TermLimitEnds
 from loadmanager.leader.load_manager import FirstHold, LeaderRecords, LoadManager
 from loadmanager.leader.members import STEP_S, AbsenceSettings, StoreOfTerm, TermMembers
 from loadmanager.leader.memory_keeper import MemoryKeeper
@@ -172,7 +173,13 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
         look = every(lambda: LOOK_S, findings.step, "findings", steps, first_after_s=None)
         scope.spawn(look, "findings")
         scope.spawn(every(heat.interval_s, heat.step, "heat", steps), "heat")
-        for name, step in (("drain", operations.step), ("goal", operations.goals.step)):
+        wishes, checks = parts.leads.cluster.wishes, term.checks
+        ends = TermLimitEnds(wishes=wishes, checks=checks, clock=base.clock)
+        for name, step in (
+            ("drain", operations.step),
+            ("goal", operations.goals.step),
+            ("limit ends", ends.step),
+        ):
             scope.spawn(every(lambda: INTERVAL_S, step, name, steps), name)
         if base.broker.value.load_balancer_enabled:
             merge, splits = operations.merging.step, base.settings.live(SplitSettings)

@@ -113,6 +113,12 @@ async def test_limits_and_settings() -> None:
         assert [step["id"] for step in answer.body["steps"]] == [*reversed(everything)]
         assert await rate(served) is None
 
+        # A limit with an end: both documents of the request.
+        await do(served, "POST", f"{RATE}?forSeconds=600", a_rate(10))
+        ids = [each["id"] for each in (await changes(served))[:2]]
+        assert (await undo(served, *ids)).status == 200
+        assert (await rate(served), await served.get("/loadmanager/v1/limit-ends")) == (None, [])
+
         key = await do(served, "POST", f"{SETTINGS}/{KEY}/false")
         group = await do(served, "PUT", f"{GROUPS}/gold", {"publishRateInMsgs": 1})
         joined = await do(served, "POST", f"{NAMESPACE}/resourcegroup/gold")
