@@ -185,6 +185,11 @@ def _is_shown(path: str) -> bool:
     return not path.startswith(f"{paths.MANAGED_LEDGERS}/")
 
 
+def _is_document(path: str, value: bytes) -> bool:
+    """Whether a node that is made is more than the place of those below it."""
+    return bool(value) or not _is_shown(path)
+
+
 def _fields(value: bytes | None) -> object:
     if value is None:
         return None
@@ -202,7 +207,7 @@ def is_change(path: str) -> bool:
     """Whether an operator would call a write there a change: of tenants, policies, settings,
     topics, subscriptions, schemas, quotas, pins, cordons or refused tokens.
     """
-    return path.startswith(ROOTS) and path not in FOLDERS
+    return path.startswith(ROOTS)
 
 
 ROOTS = tuple(
@@ -216,9 +221,6 @@ ROOTS = tuple(
         paths.REFUSED,
     )
 )
-
-FOLDERS = frozenset((paths.PINS, paths.CORDONS, paths.GOALS, paths.LIMIT_ENDS))
-"""Their nodes hold nothing: the first wish makes them."""
 
 
 class NotingStore:
@@ -255,7 +257,7 @@ class NotingStore:
 
     async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> bool:
         created = await self._store.create(path, value, ephemeral=ephemeral)
-        if created:
+        if created and _is_document(path, value):
             _wrote(path, value)
         return created
 
@@ -274,9 +276,10 @@ class NotingStore:
     async def commit(self, operations: Sequence[Operation]) -> int:
         done = await self._store.commit(operations)
         for operation in operations:
-            if isinstance(operation, Create) or (
-                isinstance(operation, Put) and _is_shown(operation.path)
-            ):
+            if isinstance(operation, Create):
+                if _is_document(operation.path, operation.value):
+                    _wrote(operation.path, operation.value)
+            elif isinstance(operation, Put) and _is_shown(operation.path):
                 _wrote(operation.path, operation.value)
             elif isinstance(operation, Delete):
                 _wrote(operation.path, None)

@@ -37,6 +37,7 @@ from loadmanager.leader.documents.decisions import DecisionShown
 from loadmanager.leader.documents.undo import IDS_MAX, Undone, UndoStep
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.plans import TermPlans
+from loadmanager.leader.quotas import TermQuotas
 from loadmanager.leader.undo_documents import (
     ADMIN,
     CannotUndoError,
@@ -66,6 +67,7 @@ class TermUndo:
     """Implements `leader.ports.operating.Undo`."""
 
     wishes: OperatorWishes
+    quotas: TermQuotas
     plans: TermPlans
     draining: Draining
 
@@ -263,8 +265,10 @@ class TermUndo:
         await self._take_up(draft)
 
     async def _take_up(self, draft: Draft) -> None:
-        """Act by the wishes that changed, as after an operator's order."""
+        """Act by the wishes and quotas that changed, as after an operator's order."""
         for path, document in sorted(draft.documents.items()):
+            if path.startswith(f"{paths.RESOURCE_QUOTAS}/"):
+                await self.quotas.on_change(path)
             if not path.startswith(f"{paths.WISHES}/"):
                 continue
             await self.wishes.on_change(Change(ChangeKind.CHANGED, path))

@@ -70,9 +70,6 @@ RULES = (
         deleted=f"a tenant was deleted: `{ADMIN} tenants create` makes it again",
     ),
     DocumentRule(
-        paths.LOCAL_POLICIES, 1, why="it holds nothing: documents of namespaces are below it"
-    ),
-    DocumentRule(
         paths.LOCAL_POLICIES,
         2,
         made="it was made with its namespace",
@@ -96,6 +93,7 @@ RULES = (
     DocumentRule(
         paths.REFUSED, -1, why=f"`{ADMIN} tokens allow` and `tokens refuse` decide about tokens"
     ),
+    DocumentRule(paths.RESOURCE_QUOTAS, -1),
     DocumentRule(paths.PINS, 1),
     DocumentRule(paths.CORDONS, 1),
     DocumentRule(paths.PAUSE, 0),

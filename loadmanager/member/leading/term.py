@@ -100,7 +100,7 @@ async def build(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> Ter
     base, cluster, manager = leads.base, leads.cluster, leads.manager
     began_s = base.clock.monotonic_s()
     view = manager.view()
-    quotas = TermQuotas(base.store, term.checks, base.corrupt, view.expected)
+    quotas = TermQuotas(cluster.wishes.store, term.checks, base.corrupt, view.expected)
     moves = _moves(leads, term, view)
     keeper = MemoryKeeper(
         store=base.store,
@@ -118,7 +118,7 @@ async def build(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> Ter
         stats_interval_s=leads.stats_interval_s,
         records=manager.records,
     )
-    operations = _operations(leads, term, moves, load_manager, owners)
+    operations = _operations(leads, term, moves, load_manager, owners, quotas=quotas)
     feed = manager.feed(base, view, load_manager)
     warm_up = WarmUp(
         brokers=cluster.brokers,
@@ -287,7 +287,13 @@ def _load_manager(leads: Leads, moves: Moves, *, memories: Memories) -> LoadMana
 
 
 def _operations(
-    leads: Leads, term: Term, moves: Moves, load_manager: LoadManager, owners: OwnerTracker
+    leads: Leads,
+    term: Term,
+    moves: Moves,
+    load_manager: LoadManager,
+    owners: OwnerTracker,
+    *,
+    quotas: TermQuotas,
 ) -> Operations:
     base = leads.base
     goals = TermGoals(checks=term.checks, load_manager=load_manager, moves=moves)
@@ -314,7 +320,7 @@ def _operations(
         boundaries=leads.cluster.namespaces.bundles,
     )
     return Operations(
-        undo=TermUndo(wishes=leads.cluster.wishes, plans=plans, draining=draining),
+        undo=TermUndo(wishes=leads.cluster.wishes, quotas=quotas, plans=plans, draining=draining),
         moves=moves,
         draining=draining,
         merging=merging,

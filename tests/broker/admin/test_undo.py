@@ -231,6 +231,16 @@ async def test_wishes_and_moves() -> None:
         assert await served.get(CORDONS) == []
         assert (await served.get(MOVES))["paused"] is not None
 
+        quota = f"/admin/v2/resource-quotas/{SECOND}"
+        before = await served.get(quota)
+        first = await do(served, "POST", quota, {"msgRateIn": 7})
+        second = await do(served, "POST", quota, {"msgRateIn": 9})
+        assert (await undo(served, second)).status == 200
+        assert (await served.get(quota))["msgRateIn"] == 7
+        undone = (await changes(served))[0]["id"]
+        assert (await undo(served, first, second, undone)).status == 200
+        assert await served.get(quota) == before
+
         elsewhere = await do(served, "POST", f"{SETTINGS}/{KEY}/false", at=1)
         assert (await changes(served))[0]["broker"] == there
         assert (await undo(served, elsewhere)).status == 200
@@ -261,7 +271,7 @@ async def test_at_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     async with serving(1) as served:
         # What made the namespace: each part is named, and none is undone.
         status, text = await say("--since", "1970-01-01")
-        assert (status, text.count("cannot be undone: ")) == (1, 4)
+        assert (status, text.count("cannot be undone: ")) == (1, 3)
         assert text.endswith("nothing was undone\n")
 
         changed = await do(served, "POST", RATE, a_rate(10))
