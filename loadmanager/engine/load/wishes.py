@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -54,7 +54,7 @@ class LimitEnd(msgspec.Struct, frozen=True, rename="camel"):
     until_ms: int
     of: str
     """The stored document that has the limit."""
-    path: tuple[str, ...]
+    path: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     """The nested field that is the limit."""
     before: Any
     """What it is afterwards; null: not set."""
