@@ -27,9 +27,10 @@ from loadmanager.leader.documents.moves import (
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.goals import TermGoals
 from loadmanager.leader.moves import Moves
+from loadmanager.leader.moves_back import MOVES_NOTE
 from loadmanager.leader.overview import TermOverview
 from loadmanager.leader.plans import TermPlans
-from loadmanager.leader.undo import MOVES_NOTE, TermUndo
+from loadmanager.leader.undo import TermUndo
 
 log = get_logger("operations")
 

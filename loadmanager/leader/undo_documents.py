@@ -197,6 +197,8 @@ class Draft:
     """Path → the document as it is stored."""
     documents: dict[str, Document | None] = field(default_factory=dict)
     """Path → as it will be."""
+    groups: set[str] = field(default_factory=set)
+    """The documents of resource groups that namespaces will be in again."""
     owners: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Bundle → its owner, and where it will be."""
     steps: list[UndoStep] = field(default_factory=list)
@@ -207,6 +209,13 @@ class Draft:
     @property
     def seal(self) -> str:
         return sha256(msgspec.json.encode(self.steps)).hexdigest()[:12]
+
+    def is_cordoned(self, broker: str, cordons: Mapping[str, object]) -> bool:
+        """Whether a broker will be cordoned; `cordons`: those of now."""
+        path = paths.cordon(broker)
+        if path in self.documents:
+            return self.documents[path] is not None
+        return broker in cordons
 
     def plan(self) -> UndoPlan:
         return UndoPlan(seal=self.seal, steps=self.steps, cannot=self.cannot)

@@ -21,6 +21,7 @@ from loadmanager.kit.metadata.leader import Term
 from loadmanager.kit.tasks import Interval, Scope, Steps, every, forever
 from loadmanager.leader.base import BundleOrders, LedCluster, TermBase
 from loadmanager.leader.cycle_log import CycleLog
+from loadmanager.leader.documents_back import DocumentsBack
 from loadmanager.leader.draining import INTERVAL_S, Draining
 from loadmanager.leader.events import EventHub
 from loadmanager.leader.findings import LOOK_S, TermFindings
@@ -32,6 +33,7 @@ from loadmanager.leader.members import STEP_S, AbsenceSettings, StoreOfTerm, Ter
 from loadmanager.leader.memory_keeper import MemoryKeeper
 from loadmanager.leader.merging import Merging
 from loadmanager.leader.moves import Moves
+from loadmanager.leader.moves_back import MovesBack
 from loadmanager.leader.operations import Operations
 from loadmanager.leader.overview import TermOverview
 from loadmanager.leader.owner_tracker import OwnerTracker
@@ -320,7 +322,11 @@ def _operations(
         boundaries=leads.cluster.namespaces.bundles,
     )
     return Operations(
-        undo=TermUndo(wishes=leads.cluster.wishes, quotas=quotas, plans=plans, draining=draining),
+        undo=TermUndo(
+            epoch=term.epoch,
+            documents=DocumentsBack(wishes=leads.cluster.wishes, quotas=quotas, draining=draining),
+            moves=MovesBack(plans=plans),
+        ),
         moves=moves,
         draining=draining,
         merging=merging,

@@ -101,6 +101,9 @@ async def test_limits_and_settings() -> None:
         assert (await undo(served, undone["id"])).status == 200
         assert await rate(served) == 20
         again = (await changes(served))[0]["id"]
+        nothing = await undo(served, again, undone["id"])
+        assert (nothing.status, await rate(served)) == (409, 20)
+        assert nothing.reason == "nothing is undone: what it comes to is there already"
 
         # The limit was changed since, and by whom.
         why = await why_not(served, first)
