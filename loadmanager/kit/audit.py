@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Protocol
+from zlib import crc32
 
 from loadmanager.kit.model import Shape
 
@@ -90,6 +92,47 @@ def nothing_changed() -> None:
         asked.idle = True
 
 
+def note_change(text: str) -> None:
+    """What the record of this request's change is to say beside what was asked for."""
+    asked = ASKED.get()
+    if asked is not None and not asked.ended:
+        asked.note = text
+
+
+DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_CHANGE_ID = re.compile(r"c-([0-9a-z]{1,9})-([0-9a-z]{1,9})([0-9a-z]{2})")
+
+
+def change_id(at_ms: int, number: int, broker: str) -> str:
+    """The id of a change: its time and its number since the broker's start, so that ids can be put
+    in order, and two characters for the broker, so that hardly two brokers make the same one.
+    """
+    return f"c-{_digits(at_ms)}-{_digits(number)}{_mark(broker)}"
+
+
+def is_id_of(id_: str, broker: str) -> bool:
+    """Whether a change with this id may have been made at this broker."""
+    return id_.endswith(_mark(broker))
+
+
+def _mark(broker: str) -> str:
+    return _digits(crc32(broker.encode()) % len(DIGITS) ** 2).rjust(2, "0")
+
+
+def change_order(id_: str) -> tuple[int, int] | None:
+    """The time (ms since the epoch) and the number in a change's id; None: it is no such id."""
+    match = _CHANGE_ID.fullmatch(id_)
+    return None if match is None else (int(match[1], len(DIGITS)), int(match[2], len(DIGITS)))
+
+
+def _digits(number: int) -> str:
+    text = ""
+    while number or not text:
+        number, digit = divmod(number, len(DIGITS))
+        text = DIGITS[digit] + text
+    return text
+
+
 class ChangeShown(Shape):
     """A change that somebody was allowed to make."""
 
@@ -112,6 +155,8 @@ class ChangeShown(Shape):
     after: str | None
     """Without a stored document, what was asked for."""
     note: str | None
+    id: str | None = None
+    """By which it can be undone; null in what earlier versions recorded."""
 
 
 class ChangesShown(Shape):

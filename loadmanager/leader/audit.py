@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from itertools import count
 
 import msgspec
 
 from loadmanager.engine.history.records import AuditedChange
-from loadmanager.kit.audit import ASKED, Asked, ChangeShown, Written
+from loadmanager.kit.audit import ASKED, Asked, ChangeShown, Written, change_id
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.port import History
@@ -76,6 +77,7 @@ class AuditLog:
         self._waiting: deque[AuditedChange] = deque()
         self._wake = asyncio.Event()
         self.count = self.dropped = 0
+        self._numbers = count(1)
 
     def changed(self, asked: Asked) -> None:
         records = list(self._records(asked))
@@ -129,8 +131,9 @@ class AuditLog:
     def _records(self, asked: Asked) -> Iterator[AuditedChange]:
         for written in asked.written.values() or (None,):
             before, after = (None, asked.body or None) if written is None else self._texts(written)
+            now_ms = self._clock.now_ms()
             yield AuditedChange(
-                ts=self._clock.now_ms(),
+                ts=now_ms,
                 broker=self._broker_id,
                 role=asked.roles[0] if asked.roles else "",
                 proxied=asked.roles[1] if len(asked.roles) > 1 else None,
@@ -141,6 +144,7 @@ class AuditLog:
                 before=_clipped(before),
                 after=_clipped(after),
                 note=self._note(asked),
+                id=change_id(now_ms, next(self._numbers), self._broker_id),
             )
 
     @staticmethod
@@ -179,6 +183,11 @@ def _shown_of(record: AuditedChange) -> ChangeShown:
 def _is_shown(path: str) -> bool:
     """Whether a document is told: not those of topics and subscriptions, which are positions."""
     return not path.startswith(f"{paths.MANAGED_LEDGERS}/")
+
+
+def _is_document(path: str, value: bytes) -> bool:
+    """Whether a node that is made is more than the place of those below it."""
+    return bool(value) or not _is_shown(path)
 
 
 def _fields(value: bytes | None) -> object:
@@ -248,7 +257,7 @@ class NotingStore:
 
     async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> bool:
         created = await self._store.create(path, value, ephemeral=ephemeral)
-        if created:
+        if created and _is_document(path, value):
             _wrote(path, value)
         return created
 
@@ -267,9 +276,10 @@ class NotingStore:
     async def commit(self, operations: Sequence[Operation]) -> int:
         done = await self._store.commit(operations)
         for operation in operations:
-            if isinstance(operation, Create) or (
-                isinstance(operation, Put) and _is_shown(operation.path)
-            ):
+            if isinstance(operation, Create):
+                if _is_document(operation.path, operation.value):
+                    _wrote(operation.path, operation.value)
+            elif isinstance(operation, Put) and _is_shown(operation.path):
                 _wrote(operation.path, operation.value)
             elif isinstance(operation, Delete):
                 _wrote(operation.path, None)

@@ -12,7 +12,7 @@ from loadmanager.engine.load.wishes import NOTE_MAX, Cordon, Pause, Pin, check_h
 from loadmanager.engine.moves.move import Author, MoveState, PartialOutcome
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.audit import nothing_changed
+from loadmanager.kit.audit import note_change, nothing_changed
 from loadmanager.kit.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.store import Check
@@ -27,8 +27,10 @@ from loadmanager.leader.documents.moves import (
 from loadmanager.leader.draining import Draining
 from loadmanager.leader.goals import TermGoals
 from loadmanager.leader.moves import Moves
+from loadmanager.leader.moves_back import MOVES_NOTE
 from loadmanager.leader.overview import TermOverview
 from loadmanager.leader.plans import TermPlans
+from loadmanager.leader.undo import TermUndo
 
 log = get_logger("operations")
 
@@ -49,13 +51,18 @@ class Merger(Protocol):
 class Operations:
     """Carries out operators' requests under the checks of one term."""
 
-    checks: Sequence[Check]
+    undo: TermUndo | None
+    """None beside a Pulsar cluster, whose documents are its own."""
     moves: Moves
     draining: Draining
     merging: Merger
     overview: TermOverview
     plans: TermPlans
     goals: TermGoals
+
+    @property
+    def _checks(self) -> Sequence[Check]:
+        return self.goals.checks
 
     # Moves
 
@@ -79,7 +86,7 @@ class Operations:
         if pin_s is not None:
             pin = Pin(destination, self._until_ms(pin_s), _checked(note))
         if pin is not None and pin != in_force:
-            await self.moves.cluster.wishes.pin(bundle, pin, self.checks)
+            await self.moves.cluster.wishes.pin(bundle, pin, self._checks)
             log.info(
                 "bundle pinned",
                 bundle=bundle,
@@ -111,10 +118,11 @@ class Operations:
         )
         if move.state is not MoveState.DONE:
             if pin != in_force:
-                await self.moves.cluster.wishes.pin(bundle, before, self.checks)
+                await self.moves.cluster.wishes.pin(bundle, before, self._checks)
                 log.info("pin taken back", bundle=bundle, before=in_force and in_force.broker)
             text = move.outcome.text if move.outcome else "unknown"
             raise OperationalError(f"{bundle} was not moved to {destination}: {text}")
+        note_change(f"{MOVES_NOTE}{move.id}")
         return Moved(**structs.asdict(move), pinned_until=pinned_until)
 
     def _destination(self, destination: str) -> BrokerAddress:
@@ -149,7 +157,7 @@ class Operations:
                 nothing_changed()
             return None
         pause = Pause(self._until_ms(seconds), _checked(note))
-        await self.moves.cluster.wishes.set_pause(pause, self.checks)
+        await self.moves.cluster.wishes.set_pause(pause, self._checks)
         self.moves.wake()
         log.info("moves paused", seconds=seconds, note=note)
         return PauseShown.of(pause)
@@ -157,7 +165,7 @@ class Operations:
     async def resume(self) -> bool:
         """End the pause; returns whether there was one."""
         was_paused = self.moves.cluster.wishes.pause() is not None
-        await self.moves.cluster.wishes.set_pause(None, self.checks)
+        await self.moves.cluster.wishes.set_pause(None, self._checks)
         self.moves.wake()
         return was_paused
 
@@ -170,7 +178,7 @@ class Operations:
 
     async def unpin(self, bundle: str) -> None:
         """Remove a pin. Raises `NotFoundError`."""
-        await self.moves.cluster.wishes.pin(bundle, None, self.checks)
+        await self.moves.cluster.wishes.pin(bundle, None, self._checks)
         log.info("bundle no longer pinned", bundle=bundle)
 
     # Cordons
@@ -207,7 +215,7 @@ class Operations:
             cordon = structs.replace(cordon, drain=True, total=total)
         if note:
             cordon = structs.replace(cordon, note=_checked(note))
-        await wishes.cordon(broker, cordon, self.checks)
+        await wishes.cordon(broker, cordon, self._checks)
         log.info("broker cordoned", peer=broker, drain=cordon.drain, note=note)
         return self.draining.shown(broker, cordon)
 
@@ -216,7 +224,7 @@ class Operations:
 
         Raises `NotFoundError` for a broker that is not cordoned.
         """
-        await self.moves.cluster.wishes.cordon(broker, None, self.checks)
+        await self.moves.cluster.wishes.cordon(broker, None, self._checks)
         cancelled = self.moves.cancel_of(broker, Author.DRAIN)
         await self.draining.over(broker)
         log.info("broker no longer cordoned", peer=broker, cancelled_moves=cancelled)

@@ -73,3 +73,16 @@ class TermQuotas:
             raise NotFoundError(f"{bundle} has no resource quota of its own")
         await self._store.commit([*self._checks, Delete(path)])
         self._expected.quotas.pop(bundle, None)
+
+    async def on_change(self, path: str) -> None:
+        """Count what is stored at a path now."""
+        root = paths.resource_quota(None)
+        bundle = None if path == root else path.removeprefix(f"{paths.RESOURCE_QUOTAS}/")
+        node = await self._store.get(path)
+        with self._corrupt.left_out("policy", path):
+            if node is not None:
+                self._set(bundle, msgspec.json.decode(node.value, type=ResourceQuota))
+            elif bundle is None:
+                self._expected.default = None
+            else:
+                self._expected.quotas.pop(bundle, None)

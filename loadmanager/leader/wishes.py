@@ -1,6 +1,6 @@
-"""The pins, cordons, goals and the pause of operators: small documents in the metadata store, so
-that they outlive the leader. Every broker reads them, because any broker may lead, or place
-bundles.
+"""The pins, cordons, goals, ends of limits and the pause of operators: small documents in the
+metadata store, so that they outlive the leader. Every broker reads them, because any broker may
+lead, or place bundles.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from loadmanager.engine.load.wishes import Cordon, Pause, Pin, Wishes
+from loadmanager.engine.load.wishes import Cordon, LimitEnd, Pause, Pin, Wishes
 from loadmanager.engine.plans.order import GoalOrder
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import ConflictError, NotFoundError, OperationalError
@@ -31,20 +31,22 @@ from loadmanager.kit.metadata.store import (
 PINS_MAX = 1_000
 CORDONS_MAX = 1_000
 
-Wish = TypeVar("Wish", Pin, Cordon, Pause, GoalOrder)
+Wish = TypeVar("Wish", Pin, Cordon, Pause, GoalOrder, LimitEnd)
 
 
 class OperatorWishes:
     """Keeps the wishes of operators. A watch on `paths.WISHES` must call `on_change`."""
 
     def __init__(self, store: Store, clock: Clock, corrupt: Corrupt) -> None:
-        self._store = store
+        self.store = store
         self._clock = clock
         self._corrupt = corrupt
         self.pins: dict[str, Pin] = {}
         """Bundle → its pin, also one that is over."""
         self.cordons: dict[str, Cordon] = {}
         self.goals: dict[str, GoalOrder] = {}
+        self.limit_ends: dict[str, LimitEnd] = {}
+        """By the names of their nodes."""
         self._pause: Pause | None = None
         self.refusals: Callable[[], Mapping[str, frozenset[str]]] = dict
         """What brokers refuse now; see `Wishes.refusals`."""
@@ -62,12 +64,13 @@ class OperatorWishes:
         if change.kind is ChangeKind.RESYNC:
             present = [
                 f"{root}/{name}"
-                for root in (paths.PINS, paths.CORDONS, paths.GOALS)
-                for name in await self._store.children(root)
+                for root in (paths.PINS, paths.CORDONS, paths.GOALS, paths.LIMIT_ENDS)
+                for name in await self.store.children(root)
             ]
             present_before = [paths.pin(bundle) for bundle in self.pins]
             present_before += [paths.cordon(broker) for broker in self.cordons]
             present_before += [paths.goal(order_id) for order_id in self.goals]
+            present_before += [f"{paths.LIMIT_ENDS}/{name}" for name in self.limit_ends]
             for path in dict.fromkeys([*present_before, *present, paths.PAUSE]):
                 await self._read(path)
         else:
@@ -83,10 +86,12 @@ class OperatorWishes:
             _set(self.cordons, paths.decode(name), await self._document(path, Cordon))
         elif root == paths.GOALS:
             _set(self.goals, paths.decode(name), await self._document(path, GoalOrder))
+        elif root == paths.LIMIT_ENDS:
+            _set(self.limit_ends, name, await self._document(path, LimitEnd))
 
     async def _document(self, path: str, kind: type[Wish]) -> Wish | None:
         """A stored wish; None without one, or if it is corrupt."""
-        node = await self._store.get(path)
+        node = await self.store.get(path)
         if node is None:
             self._corrupt.mended(path)
             return None
@@ -147,16 +152,16 @@ class OperatorWishes:
 
     async def _write(self, path: str, wish: Wish | None, checks: Sequence[Check]) -> None:
         """Raises `OperationalError` if the term is over, or the node is changed meanwhile."""
-        node = await self._store.get(path)
+        node = await self.store.get(path)
         change: Operation | None = None if node is None else Delete(path)
         if wish is not None:
             value = msgspec.json.encode(wish)
             if node is None:
-                await self._store.create(path.rpartition("/")[0], b"")  # a commit makes no parents
+                await self.store.create(path.rpartition("/")[0], b"")  # a commit makes no parents
             change = Create(path, value) if node is None else Put(path, value)
         try:
             if change is not None:
-                await self._store.commit([*checks, change])
+                await self.store.commit([*checks, change])
         except VersionConflictError:
             raise OperationalError(
                 "this broker's term as leader is over, or somebody else changed the same; try again"

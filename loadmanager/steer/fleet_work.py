@@ -279,7 +279,7 @@ class _Built:
             load_manager=self.load_manager,
         )
         return FleetOperations(
-            checks=self.outside.checks,
+            undo=None,
             moves=self.moves,
             draining=draining,
             merging=NoMerging(),

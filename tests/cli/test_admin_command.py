@@ -445,7 +445,7 @@ async def test_decisions_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
         decided = datetime.fromtimestamp(decision["ts"] // 1000, UTC)
         head, *fields = (await shell.run("decisions"))[1].splitlines()
         placed = f"{decision['bundle']} placed on {decision['broker']}"
-        assert head == f"{decided:%Y-%m-%d %H:%M:%S}Z  {placed}"
+        assert head == f"{decided:%Y-%m-%d %H:%M:%S}Z  {decision['id']}  {placed}"
         assert fields[0].strip() == "one of 2 equally good brokers"
         assert "0 bundles would move" in (await shell.run("dry-run", at=1))[1]
 

@@ -109,6 +109,16 @@ CORDON = {
     "problem": "p",
 }
 PIN = {"broker": "b", "until": 1, "note": ""}
+UNDONE = {
+    "seal": "s",
+    "steps": [
+        {"id": "c-1-100", "what": "w", "of": of, "now": '{"a": 1}', "then": "{}"}
+        for of in ("/admin/policies/a/b", BUNDLE)
+    ],
+    "cannot": [{"id": "7-1", "what": "w", "of": "o", "why": "y"}],
+    "moves": ["7-3"],
+    "notQueued": {BUNDLE: "w"},
+}
 STORY = {
     **dict.fromkeys(BundleShown.__struct_encode_fields__),
     "bundle": BUNDLE,
@@ -306,6 +316,11 @@ ANSWERS: list[tuple[str, Any]] = [
         r"GET .*/changes",
         {"changes": [CHANGE], "notAsked": 1, "noAnswer": {}},
     ),
+    (r"(GET|POST) .*/undo", UNDONE),
+    (
+        r"GET .*/limit-ends",
+        [{"of": "acme/orders", "limit": "publishRate", "until": 1, "then": {"a": 1}}],
+    ),
     (r"POST .*/roles/app/disconnect", {"brokers": {BROKER: 1}, "noAnswer": {}}),
     (r"GET .*/refused-tokens", {"x": {"since": 1, "until": 2, "note": "n"}}),
     (r"GET .*/pins", {BUNDLE: PIN}),
@@ -388,7 +403,7 @@ COMMANDS: dict[str, Sequence[str]] = {
     "topics stats": (TOPIC,),
     "limits why": (TOPIC,),
     "limits show": ("acme/orders",),
-    "limits set": ("acme/orders", "publishRate", "--messages", "2"),
+    "limits set": ("acme/orders", "publishRate", "--messages", "2", "--for", "1h"),
     "limits remove": ("acme/orders", "publishRate"),
     "groups set": ("g", "--publish-messages", "2"),
     "groups delete": ("g",),
@@ -405,6 +420,7 @@ COMMANDS: dict[str, Sequence[str]] = {
     "goals show": ("7-g1",),
     "goals approve": ("7-g1",),
     "goals stop": ("7-g1",),
+    "undo": ("c-1-100", "--yes"),
     "watch": ("--count", str(len(EVENTS))),
     "moves cancel": ("--all",),
     "roles disconnect": ("app",),

@@ -4,7 +4,7 @@ import { useNames } from "./decisions";
 import { clock, plural } from "./format";
 import type { ChangeShown as Change } from "../generated/openapi";
 import { Section } from "./section";
-import { changes } from "./state";
+import { changes, copy } from "./state";
 import { use } from "./store";
 
 function who(change: Change): string {
@@ -27,9 +27,15 @@ function Row({ change }: { change: Change }): JSX.Element {
         <summary>
           <span>{change.what}</span>
           <p>
+            {change.id && <code>{change.id} </code>}
             {who(change)} from {change.address}, at {name(change.broker)}
           </p>
         </summary>
+        {change.id && navigator.clipboard && (
+          <button class="copy" onClick={() => void copy(change.id!)}>
+            Copy id
+          </button>
+        )}
         {told.map(([title, text]) => (
           <p key={title}>
             {title}: <code>{text}</code>

@@ -222,3 +222,12 @@ export function tell(text: string, bad = false): void {
   toast.set({ text, bad });
   toastTimer = window.setTimeout(() => toast.set(null), bad ? 15_000 : 6_000);
 }
+
+export async function copy(text: string): Promise<void> {
+  try {
+    await navigator.clipboard.writeText(text);
+    tell(`Copied: ${text}`);
+  } catch {
+    tell("This browser lets the page copy nothing.", true);
+  }
+}

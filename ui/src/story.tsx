@@ -21,7 +21,7 @@ import type {
   DecisionShown as Decision,
 } from "../generated/openapi";
 import { isPartOf, shortBundle } from "./sentences";
-import { cluster, decisions, heat, panel, tell } from "./state";
+import { cluster, copy, decisions, heat, panel } from "./state";
 import { use } from "./store";
 
 const AGAIN_MS = 3_000;
@@ -53,15 +53,6 @@ function useAgain<T>(path: string): { document: T | null; problem: string } {
     };
   }, [path]);
   return state.path === path ? state : { document: null, problem: "" };
-}
-
-async function copy(name: string): Promise<void> {
-  try {
-    await navigator.clipboard.writeText(name);
-    tell(`Copied: ${name}`);
-  } catch {
-    tell("This browser lets the page copy nothing.", true);
-  }
 }
 
 export function Side(): JSX.Element | null {

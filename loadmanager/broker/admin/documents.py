@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from loadmanager.kit.model import Model, Shape
@@ -75,3 +77,15 @@ class TokenWanted(Model):
 
     until: int | None = None
     note: str = ""
+
+
+class LimitEndShown(Shape):
+    """A limit that ends by itself."""
+
+    of: str
+    """The namespace or topic."""
+    limit: str
+    until: int
+    """Milliseconds since the epoch."""
+    then: dict[str, Any] | None
+    """The limit afterwards, unless somebody changes it before; null: none of its own."""

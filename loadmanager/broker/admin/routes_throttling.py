@@ -9,6 +9,7 @@ from aiohttp import web
 
 from loadmanager.broker.admin.topic_owners import TopicOwners
 from loadmanager.broker.admin.use_cases import UseCases
+from loadmanager.engine.load.wishes import HOLD_S_MAX
 from loadmanager.kit.errors import NotFoundError
 from loadmanager.kit.http.answers import (
     SUBSCRIPTION,
@@ -50,6 +51,15 @@ topic's policies is the last element itself.
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 APPLIED = Query(
     name="applied", doc="If no limit is set, the one of namespace or broker.", kind=bool
+)
+
+FOR = Query(
+    name="forSeconds",
+    doc="For how long; then the limit is as it was before. 0: until somebody changes it.",
+    kind=int,
+    minimum=0,
+    maximum=int(HOLD_S_MAX),
+    default=0,
 )
 
 
@@ -94,11 +104,14 @@ class ThrottlingRoutes:
             """The limit that is set."""
             return _shown(await self._use.limits.namespace_limit(namespace_of(request), field))
 
-        @operation(body=kind)
+        @operation(body=kind, query=(FOR,))
         async def write(request: web.Request) -> web.StreamResponse:
             """Set the limit; it acts at once on connected clients. Body: the rates."""
             await self._use.limits.set_namespace_limit(
-                namespace_of(request), field, plain(await _rate(request, kind))
+                namespace_of(request),
+                field,
+                plain(await _rate(request, kind)),
+                FOR.whole(request) or None,
             )
             return web.Response(status=204)
 
@@ -139,11 +152,12 @@ class ThrottlingRoutes:
                 policy = await self._use.limits.applied_limit(topic, path)
             return _shown(policy)
 
-        @of_owner(body=kind)
+        @of_owner(body=kind, query=(FOR,))
         async def write(request: web.Request) -> web.StreamResponse:
             """Set the limit; it acts at once on connected clients. Body: the rates."""
             rate, topic = plain(await _rate(request, kind)), await self._owners.existing(request)
-            await self._use.limits.set_topic_policy(topic, path_of(request), rate)
+            for_s = FOR.whole(request) or None
+            await self._use.limits.set_topic_policy(topic, path_of(request), rate, for_s)
             return web.Response(status=204)
 
         @of_owner()

@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from loadmanager.broker.admin.access import access_of
-from loadmanager.broker.admin.audit import AuditRoutes
+from loadmanager.broker.admin.audit import AuditRoutes, ChangesOfAll
 from loadmanager.broker.admin.broker_stats import BrokerStatsRoutes
 from loadmanager.broker.admin.brokers import BrokerRoutes
 from loadmanager.broker.admin.calls import Calls
@@ -19,6 +19,7 @@ from loadmanager.broker.admin.ensemble import EnsembleRoutes
 from loadmanager.broker.admin.everybody import Everybody
 from loadmanager.broker.admin.following import Following
 from loadmanager.broker.admin.heat import HeatRoutes
+from loadmanager.broker.admin.limit_ends import LimitEndRoutes
 from loadmanager.broker.admin.namespaces import NamespaceRoutes
 from loadmanager.broker.admin.peers import PeerRoutes
 from loadmanager.broker.admin.permissions import PermissionRoutes
@@ -32,6 +33,7 @@ from loadmanager.broker.admin.subscriptions import SubscriptionRoutes
 from loadmanager.broker.admin.topic_owners import TopicOwners
 from loadmanager.broker.admin.topic_stats import StatsRoutes
 from loadmanager.broker.admin.topics import TopicRoutes
+from loadmanager.broker.admin.undo import UndoRoutes
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.broker.ports.access import Access
 from loadmanager.kit.http.answers import LISTENERS
@@ -136,6 +138,7 @@ class AdminServer:
         metrics: Callable[[], Awaitable[tuple[bytes, str]]],
     ) -> list[Routes]:
         """The routes of all subjects but permissions, which come last."""
+        changes = ChangesOfAll(use, self._everybody)
         return [
             BrokerRoutes(use, cluster=cluster, version=version, metrics=metrics),
             PeerRoutes(use),
@@ -146,6 +149,7 @@ class AdminServer:
             SubscriptionRoutes(self._owners),
             SchemaRoutes(use),
             ThrottlingRoutes(use, self._owners),
+            LimitEndRoutes(use),
             PolicyRoutes(use, cluster=cluster),
             MessagePolicyRoutes(use),
             QuotaRoutes(use),
@@ -154,7 +158,8 @@ class AdminServer:
             MoveRoutes(use),
             GoalRoutes(use),
             self._heat,
-            AuditRoutes(use, self._everybody),
+            AuditRoutes(use, changes),
+            UndoRoutes(use, changes),
             ArchiveRoutes(use),
             MemberRoutes(use),
             EnsembleRoutes(use),

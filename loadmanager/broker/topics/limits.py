@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
+from loadmanager.broker.topics.limit_ends import LimitEnds
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import (
@@ -26,7 +27,6 @@ from loadmanager.kit.metadata.documents import (
     Document,
     read_object,
     update,
-    with_field,
 )
 from loadmanager.kit.metadata.once import Once
 from loadmanager.kit.metadata.store import Change, ChangeKind, Store, VersionConflictError
@@ -107,7 +107,7 @@ class Limits:
         self._store = store
         self._namespaces = namespaces
         self._throttling = throttling
-        self._settings = settings
+        self.settings = settings
         self._clock = clock
         self._changed = changed
         self._corrupt = corrupt or Corrupt()
@@ -118,6 +118,7 @@ class Limits:
         self._reading: set[NamespaceName] = set()
         """The namespaces that are read for the first time."""
         self._once: Once[NamespaceName, None] = Once()
+        self.ends = LimitEnds(store, clock, self._corrupt)
 
     # Reading
 
@@ -222,17 +223,15 @@ class Limits:
 
     async def _read_dynamic(self) -> None:
         node, path = await self._store.get(paths.DYNAMIC_CONFIGURATION), paths.DYNAMIC_CONFIGURATION
-        before, changes = self._settings.rejected, list[str]()
+        before, changes = self.settings.rejected, list[str]()
         try:
             with self._corrupt.counted("dynamic", path):
-                changes = self._settings.apply(
-                    {} if node is None else read_object(node.value, path)
-                )
+                changes = self.settings.apply({} if node is None else read_object(node.value, path))
         except CorruptDataError as error:
-            self._settings.reject_all(path, str(error))
+            self.settings.reject_all(path, str(error))
         if changes:
             log.info("settings changed on this broker", changes=changes)
-        for name, reason in self._settings.rejected.items():
+        for name, reason in self.settings.rejected.items():
             if before.get(name) != reason:
                 log.error(
                     "a stored dynamic setting cannot be used; its last good value stays in force",
@@ -251,14 +250,25 @@ class Limits:
         return by_cluster.get(self._throttling.cluster) if isinstance(by_cluster, dict) else None
 
     async def set_namespace_limit(
-        self, namespace: NamespaceName, field: str, rate: Document | None
+        self,
+        namespace: NamespaceName,
+        field: str,
+        rate: Document | None,
+        for_s: float | None = None,
     ) -> None:
-        """Set one rate of a namespace for this cluster; None removes it. Raises `NotFoundError`."""
+        """Set one rate of a namespace for this cluster, for so long if that is given; None removes
+        it. Raises `NotFoundError`.
+        """
         path = (field, self._throttling.cluster)
-        await self._namespaces.update_policies(
-            namespace, lambda policies: with_field(policies, path, rate)
+        wanted = await self.ends.change(paths.policies(namespace), path, rate, for_s)
+        await self._namespaces.update_policies(namespace, wanted.change, also=wanted.also)
+        log.info(
+            "limit of a namespace changed",
+            namespace=str(namespace),
+            limit=field,
+            rate=rate,
+            seconds=for_s,
         )
-        log.info("limit of a namespace changed", namespace=str(namespace), limit=field, rate=rate)
 
     async def namespace_group(self, namespace: NamespaceName) -> str | None:
         """The resource group that a namespace is attached to. Raises `NotFoundError`."""
@@ -296,18 +306,22 @@ class Limits:
         return plain(rate) if is_set(rate) else None
 
     async def set_topic_policy(
-        self, topic: TopicName, path: tuple[str, ...], rate: Document | None
+        self,
+        topic: TopicName,
+        path: tuple[str, ...],
+        rate: Document | None,
+        for_s: float | None = None,
     ) -> None:
-        """Set one policy of a topic, for all of its partitions; `path` names the nested fields,
-        None removes it.
+        """Set one policy of a topic, for all of its partitions, for so long if that is given;
+        `path` names the nested fields, None removes it.
         """
         await self._namespaces.bundles(topic.namespace)
-        await update(
-            self._store,
-            paths.topic_policies(topic.partitioned_topic),
-            lambda document: with_field(document, path, rate),
-        )
-        log.info("limit of a topic changed", topic=str(topic), limit="/".join(path), rate=rate)
+        of, name = paths.topic_policies(topic.partitioned_topic), "/".join(path)
+        wanted = await self.ends.change(of, path, rate, for_s)
+        if wanted.also is not None:
+            await self._store.create(of, b"{}")
+        await update(self._store, of, wanted.change, also=wanted.also)
+        log.info("limit of a topic changed", topic=str(topic), limit=name, rate=rate, seconds=for_s)
 
     async def resource_groups(self) -> list[str]:
         return await self._store.children(paths.RESOURCE_GROUPS)
@@ -353,7 +367,7 @@ class Limits:
 
     def dynamic_names(self) -> list[str]:
         """Keys that may be changed on running brokers."""
-        return self._settings.dynamic_names()
+        return self.settings.dynamic_names()
 
     async def dynamic_values(self) -> dict[str, str]:
         """Keys that were changed, with their values."""
@@ -369,7 +383,7 @@ class Limits:
         await update(
             self._store,
             paths.DYNAMIC_CONFIGURATION,
-            lambda stored: self._settings.changed(stored, name, value),
+            lambda stored: self.settings.changed(stored, name, value),
         )
         log.info("dynamic configuration changed", key=name, value=value)
 

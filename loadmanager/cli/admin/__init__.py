@@ -28,6 +28,7 @@ from loadmanager.cli.admin import (
     story,
     tenants,
     topics,
+    undo,
     watching,
     what_if,
 )
@@ -55,6 +56,7 @@ EXAMPLES = """examples:
   loadmanager admin goals propose --even 5 --by 06:00 --max-moves 40
   loadmanager admin watch
   loadmanager admin audit --since 2h
+  loadmanager admin undo --since 1h --role deploy
   loadmanager admin drain 127.0.0.1:8081 --stop
 
 --url may name any broker: it redirects a request to the broker that can answer it.
@@ -84,6 +86,7 @@ for subject in (
     goals.group,
     watching.watch,
     audit.audit,
+    undo.undo,
     revoking.roles,
     revoking.tokens,
     moves.group,

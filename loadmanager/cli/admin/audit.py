@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
+from msgspec import to_builtins
 
 from loadmanager.cli.admin.archives import (
     at_option,
@@ -35,44 +37,59 @@ from loadmanager.kit.errors import OperationalError
     "--limit", type=click.IntRange(1, 1000), default=50, metavar="N", help="at most N changes"
 )
 def audit(admin: AdminClient, at: int | None, limit: int, **given: Any) -> Output:
-    """Show the last changes that operators and clients made: who, what, before and after.
+    """Show the last changes that operators and clients made: who, what, before and after. `admin
+    undo` takes their ids.
 
     The archives of the brokers answer; of a broker without one, its last 1,000 since its start.
     """
-    role, since, until = given["role"], given["since"], until_of(at, given["until"])
+    until = until_of(at, given["until"])
+    changes = changes_of(admin, given["role"], given["since"], until, limit=limit)
+    data = {"changes": to_builtins(changes.changes), "notes": changes.notes}
+    return Output(
+        data, (_shown(changes.changes), *incomplete(changes.notes)), missing=changes.missing
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KnownChanges:
+    """Changes, the newest first, and what is missing, as far as that is known."""
+
+    changes: list[ChangeShown]
+    notes: list[str]
+    missing: dict[str, str]
+
+
+def changes_of(
+    admin: AdminClient, role: str | None, since: int | None, until: int | None, *, limit: int
+) -> KnownChanges:
+    """The changes of a time, from the archives if there are any, else from the memories of the
+    brokers. Raises `OperationalError` for earlier ones without archives.
+    """
     if has_archives(admin):
-        return _archived(admin, role, since, until, limit=limit)
+        events = events_of(
+            admin,
+            ("change",),
+            role,
+            since_ms=since,
+            until_ms=until,
+            limit=limit,
+            wanted=lambda event: role in (None, event.record.get("role")),
+        )
+        changes = [record_as(event, ChangeShown) for event in events.events]
+        return KnownChanges(changes, events.notes, events.missing)
     if until is not None:
         raise OperationalError("this broker has no archive: it knows the last changes only")
-    path = f"{OWN}/changes{query(role=role, since=since, limit=limit)}"
-    answer, raw = admin.ask("GET", path, None, ChangesShown)
-    parts = [_shown(answer.changes)]
+    answer = admin.get(f"{OWN}/changes{query(role=role, since=since, limit=limit)}", ChangesShown)
+    notes = []
     if answer.not_asked:
-        parts.append(f"{count_of(answer.not_asked, 'broker')} were not asked: there are too many")
-    return Output(raw, tuple(parts), missing=answer.no_answer)
-
-
-def _archived(
-    admin: AdminClient, role: str | None, since: int | None, until: int | None, *, limit: int
-) -> Output:
-    events = events_of(
-        admin,
-        ("change",),
-        role,
-        since_ms=since,
-        until_ms=until,
-        limit=limit,
-        wanted=lambda event: role in (None, event.record.get("role")),
-    )
-    records = [event.record for event in events.events]
-    changes = [record_as(event, ChangeShown) for event in events.events]
-    parts = [_shown(changes), *incomplete(events.notes)]
-    return Output({"changes": records}, tuple(parts), missing=events.missing)
+        notes.append(f"{count_of(answer.not_asked, 'broker')} were not asked: there are too many")
+    return KnownChanges(answer.changes, notes, answer.no_answer)
 
 
 def _shown(changes: Sequence[ChangeShown]) -> Shown:
     rows = [
         (
+            change.id or "",
             clock(change.ts),
             change.role + (f" for {change.proxied}" if change.proxied else ""),
             change.address,
@@ -85,5 +102,5 @@ def _shown(changes: Sequence[ChangeShown]) -> Shown:
         )
         for change in changes
     ]
-    headers = ("time", "role", "from", "what", "of", "before", "after", "note", "broker")
+    headers = ("id", "time", "role", "from", "what", "of", "before", "after", "note", "broker")
     return table(headers, rows) if rows else "no change is known"

@@ -7,8 +7,10 @@ from urllib.parse import quote
 
 import click
 
+from loadmanager.broker.admin.documents import LimitEndShown
 from loadmanager.cli.admin.archives import at_option, figures, listed_at, loads_at
 from loadmanager.cli.admin.asking import (
+    OWN,
     V2,
     ask_each,
     brokers_of,
@@ -16,7 +18,7 @@ from loadmanager.cli.admin.asking import (
     namespace_path,
     topic_path,
 )
-from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, unchanged
 from loadmanager.cli.admin.shapes import (
     Document,
@@ -26,9 +28,11 @@ from loadmanager.cli.admin.shapes import (
     Throttling,
     ThrottlingOfTopic,
 )
+from loadmanager.cli.admin.times import Duration, clock
 from loadmanager.cli.options import Decorator
 from loadmanager.cli.terminal import table
 from loadmanager.kit.errors import BadInputError, OperationalError
+from loadmanager.kit.names import TopicName
 
 FIELDS = {
     "publishRate": ("publishThrottlingRateInMsg", "publishThrottlingRateInByte", None),
@@ -45,6 +49,7 @@ FIELDS = {
     "subscribeRate": ("subscribeThrottlingRatePerConsumer", None, "ratePeriodInSecond"),
 }
 """Limit → its fields for messages (or requests), bytes and period."""
+ENDS = f"{OWN}/limit-ends"
 limits = AdminGroup("limits", help="Rate limits: list, why, show, set, remove.")
 isolation = AdminGroup(
     "isolation", help="List, set, delete rules for which brokers serve which namespaces."
@@ -60,6 +65,13 @@ def _path(text: str) -> str:
         if "://" in text or text.count("/") == 2
         else namespace_path(text)
     )
+
+
+def _is_of(end: LimitEndShown, target: str) -> bool:
+    """Whether a limit that ends is one of a namespace or a topic."""
+    if target.count("/") == 1:
+        return end.of == target
+    return end.of == str(TopicName.parse(target).partitioned_topic)
 
 
 @limits.command("list")
@@ -91,7 +103,9 @@ def limits_list(admin: AdminClient, broker: str | None, at: int | None) -> Outpu
         ]
         for limit in data
     ]
-    return Output(data, table(headers, rows) if rows else "no limits are in use", missing=missing)
+    shown = table(headers, rows) if rows else "no limits are in use"
+    ends = [f"{end.limit} of {end.of} {_end_text(end)}" for end in _ends(admin) or ()]
+    return Output(data, (shown, ends), missing=missing)
 
 
 def _limits_at(admin: AdminClient, broker: str | None, at_ms: int) -> Output:
@@ -126,6 +140,27 @@ def _limits_of(at: AdminClient, _broker: str) -> Any:
     return at.ask("GET", f"{V2}/broker-stats/throttling", None, Throttling)[1]["limits"]
 
 
+def _ends(admin: AdminClient) -> list[LimitEndShown] | None:
+    """The limits that end by themselves; None: the broker's version knows no ends, or the role may
+    not see them.
+    """
+    try:
+        return admin.get(ENDS, list[LimitEndShown])
+    except AnsweredError as error:
+        if error.status in (403, 404):
+            return None
+        raise
+
+
+def _end_text(end: LimitEndShown) -> str:
+    then = "not set" if end.then is None else _rate_text(end.then)
+    return f"ends at {clock(end.until)}, then: {then}"
+
+
+def _rate_text(rate: Document) -> str:
+    return "  ".join(f"{field}={value}" for field, value in rate.items())
+
+
 @limits.command("why")
 @click.argument("topic")
 def limits_why(admin: AdminClient, topic: str) -> Output:
@@ -157,8 +192,9 @@ def limits_show(admin: AdminClient, target: str) -> Output:
     """Show the limits of a namespace or a topic itself, without those that it inherits."""
     rates = {name: admin.get_any(f"{_path(target)}/{name}", Document) for name in FIELDS}
     data = {name: rate for name, rate in rates.items() if rate}
+    ends = {end.limit: end for end in _ends(admin) or () if _is_of(end, target)}
     lines = [
-        "  ".join([name, *(f"{field}={value}" for field, value in rate.items())])
+        f"{name}  {_rate_text(rate)}" + (f"  {_end_text(ends[name])}" if name in ends else "")
         for name, rate in data.items()
     ]
     return Output(data, lines or f"{target} has no limits of its own")
@@ -180,6 +216,12 @@ def limits_show(admin: AdminClient, target: str) -> Output:
     metavar="S",
     help="period in seconds (default 1, subscribeRate 30; publishRate has no other)",
 )
+@click.option(
+    "--for",
+    "for_s",
+    type=Duration(),
+    help="for so long (90s, 30m, 2h); then the limit is as it was, unless it was changed since",
+)
 def limits_set(
     admin: AdminClient,
     target: str,
@@ -188,8 +230,10 @@ def limits_set(
     messages: int | None,
     size: int | None,
     period: int | None,
+    for_s: float | None,
 ) -> Output:
-    """Set a limit of a topic, or of each topic of a namespace; acts at once.
+    """Set a limit of a topic, or of each topic of a namespace; acts at once. Set without --for, it
+    stays, also one that was to end.
 
     LIMIT is publishRate, dispatchRate, subscriptionDispatchRate or subscribeRate.
     """
@@ -203,11 +247,34 @@ def limits_set(
     if not body:
         raise BadInputError("give a rate: --messages N or --bytes N")
     path = f"{_path(target)}/{limit}"
-    before = admin.get_any(path, Document)
-    if before is not None and all(before.get(field) == value for field, value in body.items()):
+    before, ends = admin.get_any(path, Document), _ends(admin)
+    if for_s is not None:
+        return _set_for(admin, target, limit, body, for_s, can_end=ends is not None)
+    will_end = any(_is_of(end, target) and end.limit == limit for end in ends or ())
+    same = before is not None and all(before.get(name) == value for name, value in body.items())
+    if same and not will_end:
         return unchanged(f"{limit} of {target} is so already", of=target)
     admin.send("POST", path, body)
     return Output({"of": target, limit: body}, f"{limit} of {target} set")
+
+
+def _set_for(
+    admin: AdminClient, target: str, limit: str, body: Document, for_s: float, *, can_end: bool
+) -> Output:
+    """Set a limit that ends by itself. Raises `OperationalError` if the broker cannot do that."""
+    if not can_end:
+        raise OperationalError(
+            "nothing was set: the broker's version ends no limits by itself, or your role may not "
+            "see that it does (a superuser may)"
+        )
+    admin.send("POST", f"{_path(target)}/{limit}?forSeconds={max(1, round(for_s))}", body)
+    ends = [end for end in _ends(admin) or () if _is_of(end, target) and end.limit == limit]
+    if not ends:
+        raise OperationalError(f"{limit} of {target} was set, and changed again at once")
+    return Output(
+        {"of": target, limit: body, "until": ends[0].until, "then": ends[0].then},
+        f"{limit} of {target} set; it {_end_text(ends[0])}",
+    )
 
 
 @limits.command("remove")

@@ -30,10 +30,13 @@ LINES_MAX = 20
 
 
 def lines_of(decision: DecisionShown) -> list[str]:
-    """A decision: its time and what was decided, and below that, indented, the reasons."""
+    """A decision: its time, its id if it can be undone by it, and what was decided; below that,
+    indented, the reasons.
+    """
     head, details = _SENTENCES.get(decision.kind, _other)(decision)
     more = len(details) - LINES_MAX
-    lines = [f"{clock(decision.ts)}  {head}", *(f"    {each}" for each in details[:LINES_MAX])]
+    id_ = "" if "-a" in decision.id else f"{decision.id}  "  # those of archives have none
+    lines = [f"{clock(decision.ts)}  {id_}{head}", *(f"    {it}" for it in details[:LINES_MAX])]
     return [*lines, f"    and {more} more"] if more > 0 else lines
 
 

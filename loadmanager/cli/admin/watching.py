@@ -165,7 +165,8 @@ def _merge(merge: DecisionShown) -> str:
 
 
 def _change(change: ChangeShown) -> str:
-    return f"{change.role or change.address} on {change.broker}: {change.what}"
+    id_ = f" ({change.id})" if change.id else ""
+    return f"{change.role or change.address} on {change.broker}: {change.what}{id_}"
 
 
 def _finding(change: FindingChange) -> str:

@@ -211,6 +211,8 @@ class AuditedChange(Record):
     """The same afterwards; None: it was deleted. Without a stored document, what was asked for."""
     note: str | None = None
     """What else is to be said, such as that the request failed after this change."""
+    id: str | None = None
+    """By which the change can be undone; None: a version before there were ids wrote this."""
 
 
 KINDS: dict[str, type[Record]] = {

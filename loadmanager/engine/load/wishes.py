@@ -1,5 +1,5 @@
-"""Who gets nothing for a while, or keeps what it has: pins, cordons and a pause of operators; what
-brokers themselves refuse; and what moves cost. All are stored.
+"""Who gets nothing for a while, or keeps what it has: pins, cordons, a pause and ends of limits of
+operators; what brokers themselves refuse; and what moves cost. All are stored.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import msgspec
 
@@ -45,6 +46,20 @@ class Pause(msgspec.Struct, frozen=True, rename="camel"):
 
     until_ms: int
     note: str = ""
+
+
+class LimitEnd(msgspec.Struct, frozen=True, rename="camel"):
+    """A limit was set for a time: until a time (ms since the epoch)."""
+
+    until_ms: int
+    of: str
+    """The stored document that has the limit."""
+    path: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    """The nested field that is the limit."""
+    before: Any
+    """What it is afterwards; null: not set."""
+    after: Any
+    """What was set: if it is something else by then, it stays."""
 
 
 EVERY_BUNDLE = "*"

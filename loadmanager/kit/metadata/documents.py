@@ -187,3 +187,11 @@ def with_field(document: Document, path: tuple[str, ...], value: Any) -> Documen
         value = with_field(nested if isinstance(nested, dict) else {}, tuple(rest), value) or None
     changed = {key: other for key, other in document.items() if key != name}
     return changed if value is None else {**changed, name: value}
+
+
+def field_of(document: Document, path: tuple[str, ...]) -> Any:
+    """A nested field; None if there is none."""
+    value: Any = document
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value

@@ -43,6 +43,7 @@ PINS = "/loadmanager/wishes/pins"
 CORDONS = "/loadmanager/wishes/cordons"
 PAUSE = "/loadmanager/wishes/pause"
 GOALS = "/loadmanager/wishes/goals"
+LIMIT_ENDS = "/loadmanager/wishes/limit-ends"
 REFUSED = "/loadmanager/refused"
 REFUSED_TOKENS = "/loadmanager/refused/tokens"
 SERVICE = "/loadmanager/service"
@@ -189,3 +190,8 @@ def farewell(broker_id: str) -> str:
 def goal(order_id: str) -> str:
     """An order to reach a goal."""
     return f"{GOALS}/{encode(order_id)}"
+
+
+def limit_end(of: str, path: tuple[str, ...]) -> str:
+    """The end of a limit: of the field `path` of the document `of`."""
+    return f"{LIMIT_ENDS}/{encode(' '.join((of, *path)))}"

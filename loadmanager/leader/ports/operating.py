@@ -29,6 +29,8 @@ from loadmanager.leader.documents.moves import (
     PinShown,
 )
 from loadmanager.leader.documents.plans import SealedPlan, SealedPlans
+from loadmanager.leader.documents.undo import Undone
+from loadmanager.leader.undo_documents import Draft, UndoOrder
 
 SORTS: tuple[Sort, ...] = get_args(Sort)
 
@@ -131,6 +133,18 @@ class Goals(Protocol):
         ...
 
 
+class Undo(Protocol):
+    """Undoes changes of operators and decisions of the leader."""
+
+    async def draft(self, order: UndoOrder) -> Draft:
+        """What undoing would do now. Raises `BadInputError`."""
+        ...
+
+    async def carry_out(self, order: UndoOrder, seal: str) -> Undone:
+        """Do what the plan with this seal says. Raises `ConflictError` for another plan."""
+        ...
+
+
 class LeaderOperations(Protocol):
     """Does what operators ask of the leader."""
 
@@ -142,6 +156,11 @@ class LeaderOperations(Protocol):
     @property
     def plans(self) -> Plans:
         """Dry runs and sealed plans."""
+        ...
+
+    @property
+    def undo(self) -> Undo | None:
+        """Undoing; None beside a Pulsar cluster, whose documents are its own."""
         ...
 
     @property

@@ -21,22 +21,26 @@ from loadmanager.kit.metadata.leader import Term
 from loadmanager.kit.tasks import Interval, Scope, Steps, every, forever
 from loadmanager.leader.base import BundleOrders, LedCluster, TermBase
 from loadmanager.leader.cycle_log import CycleLog
+from loadmanager.leader.documents_back import DocumentsBack
 from loadmanager.leader.draining import INTERVAL_S, Draining
 from loadmanager.leader.events import EventHub
 from loadmanager.leader.findings import LOOK_S, TermFindings
 from loadmanager.leader.goals import TermGoals
 from loadmanager.leader.heat_map import TermHeatMap
+from loadmanager.leader.limit_ends import TermLimitEnds
 from loadmanager.leader.load_manager import FirstHold, LeaderRecords, LoadManager
 from loadmanager.leader.members import STEP_S, AbsenceSettings, StoreOfTerm, TermMembers
 from loadmanager.leader.memory_keeper import MemoryKeeper
 from loadmanager.leader.merging import Merging
 from loadmanager.leader.moves import Moves
+from loadmanager.leader.moves_back import MovesBack
 from loadmanager.leader.operations import Operations
 from loadmanager.leader.overview import TermOverview
 from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.leader.plans import TermPlans
 from loadmanager.leader.quotas import TermQuotas
 from loadmanager.leader.term_events import TermEvents
+from loadmanager.leader.undo import TermUndo
 from loadmanager.leader.warm_up import WarmUp
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.leading.manager import Feed, RunningManager
@@ -98,7 +102,7 @@ async def build(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> Ter
     base, cluster, manager = leads.base, leads.cluster, leads.manager
     began_s = base.clock.monotonic_s()
     view = manager.view()
-    quotas = TermQuotas(base.store, term.checks, base.corrupt, view.expected)
+    quotas = TermQuotas(cluster.wishes.store, term.checks, base.corrupt, view.expected)
     moves = _moves(leads, term, view)
     keeper = MemoryKeeper(
         store=base.store,
@@ -116,7 +120,7 @@ async def build(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> Ter
         stats_interval_s=leads.stats_interval_s,
         records=manager.records,
     )
-    operations = _operations(leads, term, moves, load_manager, owners)
+    operations = _operations(leads, term, moves, load_manager, owners, quotas=quotas)
     feed = manager.feed(base, view, load_manager)
     warm_up = WarmUp(
         brokers=cluster.brokers,
@@ -171,7 +175,13 @@ async def lead(with_what: Leads, term: Term, scope: Scope, steps: Steps) -> None
         look = every(lambda: LOOK_S, findings.step, "findings", steps, first_after_s=None)
         scope.spawn(look, "findings")
         scope.spawn(every(heat.interval_s, heat.step, "heat", steps), "heat")
-        for name, step in (("drain", operations.step), ("goal", operations.goals.step)):
+        wishes, checks = parts.leads.cluster.wishes, term.checks
+        ends = TermLimitEnds(wishes=wishes, checks=checks, clock=base.clock)
+        for name, step in (
+            ("drain", operations.step),
+            ("goal", operations.goals.step),
+            ("limit ends", ends.step),
+        ):
             scope.spawn(every(lambda: INTERVAL_S, step, name, steps), name)
         if base.broker.value.load_balancer_enabled:
             merge, splits = operations.merging.step, base.settings.live(SplitSettings)
@@ -279,7 +289,13 @@ def _load_manager(leads: Leads, moves: Moves, *, memories: Memories) -> LoadMana
 
 
 def _operations(
-    leads: Leads, term: Term, moves: Moves, load_manager: LoadManager, owners: OwnerTracker
+    leads: Leads,
+    term: Term,
+    moves: Moves,
+    load_manager: LoadManager,
+    owners: OwnerTracker,
+    *,
+    quotas: TermQuotas,
 ) -> Operations:
     base = leads.base
     goals = TermGoals(checks=term.checks, load_manager=load_manager, moves=moves)
@@ -306,7 +322,11 @@ def _operations(
         boundaries=leads.cluster.namespaces.bundles,
     )
     return Operations(
-        checks=term.checks,
+        undo=TermUndo(
+            epoch=term.epoch,
+            documents=DocumentsBack(wishes=leads.cluster.wishes, quotas=quotas, draining=draining),
+            moves=MovesBack(plans=plans),
+        ),
         moves=moves,
         draining=draining,
         merging=merging,

@@ -18,7 +18,7 @@ from loadmanager.kit.http.answers import failed, shown
 from loadmanager.kit.http.operation import TEXT, Document, operation
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.leader.documents.cluster import LeaderBroker
-from loadmanager.leader.http.changes import CHANGES, LIMIT, LIMIT_MAX, ROLE, SINCE, chosen
+from loadmanager.leader.http.changes import CHANGES, LIMIT, LIMIT_MAX, ROLE, SINCE, wanted_of
 from loadmanager.leader.http.leading import ROOT
 from loadmanager.leader.http.use import BundlesOf, Leading
 from loadmanager.steer.documents import AdviceShown, FleetShown
@@ -118,8 +118,7 @@ class FleetRoutes:
     async def changes(self, request: web.Request) -> web.Response:
         """The last orders that operators gave this daemon, and that it took."""
         changes = self._use.audit.recent(LIMIT_MAX)
-        limit, since_ms = LIMIT.whole(request), SINCE.whole(request)
-        return shown(chosen(changes, limit, since_ms, request.query.get("role")))
+        return shown(wanted_of(request).of_these(changes))
 
     @operation(str, media="text/plain; version=0.0.4")
     async def metrics(self, _request: web.Request) -> web.Response:

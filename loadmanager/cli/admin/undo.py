@@ -1,0 +1,161 @@
+"""`loadmanager admin undo`: shows what undoing would do, and does exactly that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from loadmanager.cli.admin.archives import incomplete, since_option
+from loadmanager.cli.admin.asking import OWN, count_of
+from loadmanager.cli.admin.audit import KnownChanges, changes_of
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.command import AdminCommand, Output
+from loadmanager.cli.terminal import Shown
+from loadmanager.kit.audit import ChangeShown
+from loadmanager.kit.errors import OperationalError
+from loadmanager.leader.documents.undo import IDS_MAX, NotUndone, Undone, UndoPlan, UndoStep
+
+UNDO = f"{OWN}/undo"
+PEERS = f"{OWN}/peers/"
+CHANGES_MAX = 1_000
+EXAMPLES = """examples:
+  loadmanager admin audit --since 1h              # changes with their ids
+  loadmanager admin undo c-mjh2k3x1-17k           # what undoing one would do
+  loadmanager admin undo c-mjh2k3x1-17k --yes     # undo it
+  loadmanager admin undo 7-12                     # a decision of `admin decisions`: moves back
+  loadmanager admin undo --since 1h --role deploy # all that deploy changed, the newest first
+  loadmanager admin undo --since 1h --role deploy --plan 3f0c21d7a9be
+"""
+
+
+@click.command(cls=AdminCommand, epilog=EXAMPLES)
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@since_option
+@click.option("--role", metavar="ROLE", help="with --since: only what this role changed")
+@click.option("--yes", is_flag=True, help="carry out the plan that is shown")
+@click.option("--plan", "seal", metavar="SEAL", help="carry out the plan with this seal, no other")
+def undo(admin: AdminClient, ids: tuple[str, ...], **given: Any) -> Output:
+    """Undo changes of `admin audit` and moves of `admin decisions`; without --yes or --plan, show
+    what that would do, and what cannot be undone.
+
+    Limits, settings, policies, resource groups, pins, cordons and pauses are put back as they were,
+    if nobody changed them since; bundles are moved back, if they are still where they were moved
+    to. --since means what operators changed. An undo is a change with an id of its own. Exit
+    status: 0 all can be, or was, undone; 1 something cannot, or was not.
+    """
+    since, role, yes, seal = (given[name] for name in ("since", "role", "yes", "seal"))
+    if bool(ids) == (since is not None):
+        raise click.UsageError("name ids, or say --since")
+    if role is not None and since is None:
+        raise click.UsageError("--role needs --since")
+    if yes and seal is not None:
+        raise click.UsageError("--yes and --plan say the same: give one of them")
+    changes = KnownChanges([], [], {})
+    if since is not None:
+        changes = changes_of(admin, role, since, None, limit=CHANGES_MAX)
+        ids = _ids_of(changes.changes)
+    notes = [*incomplete(changes.notes), *_without_id(changes.changes)]
+    plan, raw = admin.ask("GET", f"{UNDO}?ids={quote(','.join(ids), safe=',')}", None, UndoPlan)
+    status = 1 if plan.cannot or not plan.steps or notes else 0
+    parts: list[Shown] = [[*_steps(plan.steps), *_cannot(plan.cannot)], *notes]
+    if not plan.steps:
+        return Output(raw, (*parts, "nothing was undone"), status=1, missing=changes.missing)
+    if not yes and seal is None:
+        same = f"--since … --plan {plan.seal}" if since else f"{' '.join(ids)} --plan {plan.seal}"
+        parts.append(f"nothing is done yet: `loadmanager admin undo {same}` does exactly this")
+        return Output(raw, tuple(parts), status=status, missing=changes.missing)
+    if seal not in (None, plan.seal):
+        raise OperationalError(
+            f"nothing was undone: the plan is {plan.seal} now, and not {seal} any more"
+        )
+    done, raw = admin.ask("POST", UNDO, {"ids": list(ids), "seal": plan.seal}, Undone)
+    parts.append(_done(done))
+    status = 1 if done.not_queued else status
+    return Output(raw, tuple(parts), status=status, missing=changes.missing)
+
+
+def _ids_of(changes: Sequence[ChangeShown]) -> tuple[str, ...]:
+    """The ids of what operators changed. Raises `OperationalError` if there are too many."""
+    if len(changes) >= CHANGES_MAX:
+        raise OperationalError(
+            f"there are more than {CHANGES_MAX} changes since then, those of clients with them: "
+            "--role or a later --since says which to undo"
+        )
+    ids = tuple(change.id for change in changes if change.id and _by_operator(change))
+    if not ids:
+        raise OperationalError("no change of an operator since then is known: nothing to undo")
+    if len(ids) > IDS_MAX:
+        raise OperationalError(
+            f"there are {len(ids)} changes since then, and {IDS_MAX} are undone at once: --role or "
+            "a later --since says which"
+        )
+    return ids
+
+
+def _by_operator(change: ChangeShown) -> bool:
+    """Whether it is no change of a client, and no order of a broker to another."""
+    return change.over == "http" and PEERS not in change.what
+
+
+def _without_id(changes: Sequence[ChangeShown]) -> list[Shown]:
+    count = sum(_by_operator(change) and not change.id for change in changes)
+    return [f"{count_of(count, 'change')} of an earlier version cannot be undone"] if count else []
+
+
+def _steps(steps: Sequence[UndoStep]) -> Iterator[str]:
+    id_ = None
+    for step in steps:
+        if step.id != id_:
+            id_ = step.id
+            yield f"{step.id}  {step.what}"
+        if step.of.startswith("/"):
+            yield f"    {step.of}"
+            yield from (f"        {line}" for line in _fields(step))
+        else:
+            yield f"    {step.of} moves from {step.now} back to {step.then}"
+
+
+def _fields(step: UndoStep) -> Iterator[str]:
+    """What becomes of each field."""
+    now, then = (_read(text) for text in (step.now, step.then))
+    if then is None:
+        yield "it is deleted"
+    for name in sorted({*(now or ()), *(then or ())}):
+        if then is not None:
+            yield f"{name}: {_text(now, name)} → {_text(then, name)}"
+
+
+def _read(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _text(fields: dict[str, Any] | None, name: str) -> str:
+    return json.dumps(fields[name]) if fields and name in fields else "not set"
+
+
+def _cannot(cannot: Sequence[NotUndone]) -> Iterator[str]:
+    for each in cannot:
+        of = f" ({each.of})" if each.of else ""
+        what = f"  {each.what}{of}" if each.what else ""
+        yield f"{each.id}{what}"
+        yield f"    cannot be undone: {each.why}"
+
+
+def _done(done: Undone) -> list[str]:
+    documents = sum(step.of.startswith("/") for step in done.steps)
+    texts = [f"{count_of(documents, 'change')} undone"] if documents else []
+    if done.moves:
+        moves = count_of(len(done.moves), "move")
+        texts.append(f"{moves} queued; `loadmanager admin moves list` tells the outcome")
+    lines = ["; ".join(texts)] if texts else []
+    return lines + [f"{bundle} stays: {why}" for bundle, why in sorted(done.not_queued.items())]

@@ -1,0 +1,81 @@
+"""Lifts the limits that were set for a time: each is as it was before. Whoever leads at that time
+does so; a limit that somebody changed since stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from loadmanager.engine.load.wishes import LimitEnd
+from loadmanager.kit.clock import Clock
+from loadmanager.kit.errors import CorruptDataError
+from loadmanager.kit.logger import get_logger
+from loadmanager.kit.metadata import paths
+from loadmanager.kit.metadata.documents import field_of, read_object, with_field, write_object
+from loadmanager.kit.metadata.store import (
+    Change,
+    ChangeKind,
+    Check,
+    Delete,
+    Operation,
+    Put,
+    VersionConflictError,
+)
+from loadmanager.leader.wishes import OperatorWishes
+
+log = get_logger("limits")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermLimitEnds:
+    """The ends of limits, in one term."""
+
+    wishes: OperatorWishes
+    checks: Sequence[Check]
+    clock: Clock
+
+    async def step(self) -> None:
+        """Lift the limits whose time is over."""
+        now_ms = self.clock.now_ms()
+        for name, end in sorted(self.wishes.limit_ends.items()):
+            if end.until_ms <= now_ms:
+                await self._lift(f"{paths.LIMIT_ENDS}/{name}")
+
+    async def _lift(self, path: str) -> None:
+        """By what is stored now: somebody may have set the limit anew a moment ago."""
+        store = self.wishes.store
+        node = await store.get(path)
+        if node is not None:
+            end = msgspec.json.decode(node.value, type=LimitEnd)
+            if end.until_ms > self.clock.now_ms():
+                return
+            operations: list[Operation] = [Delete(path, node.version)]
+            lifted = await self._lifted(end)
+            try:
+                await store.commit([*self.checks, *lifted, *operations])
+            except VersionConflictError:
+                return  # the next step looks again
+            log.info(
+                "a limit ended" if lifted else "a limit was changed before it ended",
+                of=end.of,
+                limit="/".join(end.path),
+                now=end.before if lifted else None,
+            )
+        await self.wishes.on_change(Change(ChangeKind.CHANGED, path))
+
+    async def _lifted(self, end: LimitEnd) -> list[Operation]:
+        """The operation that puts the limit back; none if it is another one by now."""
+        node = await self.wishes.store.get(end.of)
+        if node is None:
+            return []
+        try:
+            document = read_object(node.value, end.of)
+        except CorruptDataError:  # others log it; what is in it is nobody's limit
+            return []
+        if field_of(document, end.path) != end.after:
+            return []
+        value = write_object(with_field(document, end.path, end.before))
+        return [Put(end.of, value, node.version)]

@@ -1,0 +1,172 @@
+"""Orders the bundles of moves that are undone back to where they came from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import UNSET
+
+from loadmanager.engine.load.wishes import Pin
+from loadmanager.engine.moves.move import Author, Move, MoveState
+from loadmanager.engine.strategies.plan import Unload
+from loadmanager.kit.audit import ChangeShown
+from loadmanager.kit.errors import ConflictError, NotFoundError
+from loadmanager.kit.metadata import paths
+from loadmanager.leader.documents.decisions import DecisionShown
+from loadmanager.leader.documents.undo import UndoStep
+from loadmanager.leader.plans import TermPlans
+from loadmanager.leader.undo_documents import ADMIN, CannotUndoError, Draft
+
+MOVES_MAX = 200
+"""Moves that are undone at once."""
+MOVES_NOTE = "moves "
+"""Begins the list of moves in the note of a change that ordered some."""
+_PLAN = re.compile(r"POST /loadmanager/v1/plans/([^/?]+)/execute/?")
+_MOVES = re.compile(rf"{MOVES_NOTE}(\d+-\d+(?:, \d+-\d+)*)")
+_ORDER = "it is an order, which stored nothing that could be put back"
+
+
+@dataclass(slots=True, kw_only=True)
+class MovesBack:
+    """The moves of a term, which `plans` knows."""
+
+    plans: TermPlans
+
+    async def draft(
+        self, draft: Draft, changes: Iterable[ChangeShown], decisions: Iterable[str]
+    ) -> None:
+        """Add the bundles that changes and decisions moved; their documents are added already."""
+        wanted = [part for change in changes for part in self._moves_of_change(draft, change)]
+        wanted += [part for id_ in decisions for part in self._moves_of_decision(draft, id_)]
+        gone = await self.plans.gone([move.bundle for _, _, move in wanted])
+        for id_, what, move in wanted[:MOVES_MAX]:
+            try:
+                await self._undo(draft, id_, what, move, gone)
+            except CannotUndoError as error:
+                draft.refuse(id_, what, move.bundle, str(error))
+        for id_, what, move in wanted[MOVES_MAX:]:
+            draft.refuse(id_, what, move.bundle, f"at most {MOVES_MAX} moves are undone at once")
+
+    def _moves_of_change(
+        self, draft: Draft, change: ChangeShown
+    ) -> Iterator[tuple[str, str, Move]]:
+        id_, note = change.id or "", change.note or ""
+        plan, listed = _PLAN.match(change.what), _MOVES.search(note)
+        try:
+            if plan is not None:
+                moves: Sequence[Move] = self.plans.find(plan[1]).moves
+            elif listed is not None:
+                moves = self._moves_named(listed[1].split(", "))
+            elif change.path is None:
+                raise CannotUndoError(_ORDER)
+            else:
+                return
+            yield from ((id_, change.what, move) for move in _made(moves))
+        except (CannotUndoError, NotFoundError) as error:
+            draft.refuse(id_, change.what, None, str(error))
+
+    def _moves_named(self, ids: Sequence[str]) -> list[Move]:
+        queue = self.plans.moves.queue
+        by_id = {move.id: move for move in [*queue.ended, *queue.open_moves()]}
+        missing = [id_ for id_ in ids if id_ not in by_id]
+        if missing:
+            raise CannotUndoError(f"move {missing[0]} is not of this leader's term, or long ago")
+        return [by_id[id_] for id_ in ids]
+
+    def _moves_of_decision(self, draft: Draft, id_: str) -> Iterator[tuple[str, str, Move]]:
+        for decision in self.plans.load_manager.records.decisions.newest_first():
+            if decision.id == id_:
+                what = f"decision {decision.kind}"
+                try:
+                    moves = _made(self._moves_named(_ids_of(decision.shown())))
+                    yield from ((id_, what, move) for move in moves)
+                except CannotUndoError as error:
+                    draft.refuse(id_, what, None, str(error))
+                return
+        draft.refuse(id_, None, None, "this leader has no decision of this id (any more)")
+
+    async def _undo(
+        self, draft: Draft, id_: str, what: str, move: Move, gone: Mapping[str, str]
+    ) -> None:
+        bundle, back, moves = move.bundle, move.source, self.plans.moves
+        there = None if move.outcome is None else move.outcome.owner
+        if bundle in gone:
+            raise CannotUndoError(gone[bundle])
+        if there is None:
+            raise CannotUndoError("it is not known where it went")
+        if bundle not in draft.owners:
+            if (under_way := moves.queue.move_of(bundle)) is not None:
+                raise CannotUndoError(f"move {under_way.id} of it is under way")
+            owner = await moves.orders.owner(bundle)
+            if owner is None:
+                raise CannotUndoError("nobody owns it now: its next lookup places it")
+            draft.owners[bundle] = (owner, owner)
+        owner, at = draft.owners[bundle]
+        if at != there:
+            raise CannotUndoError(f"it is at {at} now, and not at {there} any more")
+        self._check_destination(draft, bundle, at, back)
+        draft.owners[bundle] = (owner, back)
+        draft.steps.append(UndoStep(id=id_, what=what, of=bundle, now=at, then=back))
+
+    def _check_destination(self, draft: Draft, bundle: str, at: str, back: str) -> None:
+        wishes = self.plans.moves.cluster.wishes
+        if self.plans.moves.cluster.brokers.address(back) is None:
+            raise CannotUndoError(f"{back} is not active")
+        if draft.is_cordoned(back, wishes.cordons):
+            raise CannotUndoError(f"{back} is cordoned")
+        if wishes.now().refuses(back, bundle):
+            raise CannotUndoError(f"{back} could not open it a moment ago")
+        pin = wishes.now().pin_of(bundle)
+        if paths.pin(bundle) in draft.documents:
+            document = draft.documents[paths.pin(bundle)]
+            pin = None if document is None else msgspec.convert(document, Pin)
+        if pin is not None and pin.broker != back:
+            raise CannotUndoError(
+                f"it is pinned to {pin.broker}: `{ADMIN} bundles unpin` ends that"
+            )
+
+    def queue(self, draft: Draft) -> tuple[list[Move], dict[str, str]]:
+        """Queue the moves back; returns them, and why some are not queued after all."""
+        moves, queued, not_queued = self.plans.moves, list[Move](), dict[str, str]()
+        for bundle, (owner, back) in sorted(draft.owners.items()):
+            if owner != back:
+                unload = Unload(bundle, owner, back, "Undo", {})
+                try:
+                    queued += moves.queue_all([unload], Author.OPERATOR)
+                except ConflictError as error:
+                    not_queued[bundle] = str(error)
+        waiting = {move.bundle for move in queued}
+        for bundle, (owner, back) in draft.owners.items():
+            if owner != back and bundle not in waiting:
+                not_queued.setdefault(bundle, "another move of it began meanwhile")
+        return queued, not_queued
+
+
+def _ids_of(decision: DecisionShown) -> list[str]:
+    """The ids of the moves that a decision made."""
+    if decision.kind == "move" and decision.move is not UNSET:
+        return [decision.move]
+    if decision.kind in ("split", "merge"):
+        raise CannotUndoError(
+            f"bundles are not put together or divided again: `{ADMIN} bundles merge` and "
+            "`bundles split` do that"
+        )
+    if decision.kind == "place":
+        raise CannotUndoError("the bundle had no owner before: `bundles move` moves it elsewhere")
+    unloads = [] if decision.unloads is UNSET else decision.unloads
+    return [each.move.id for each in unloads if each.move not in (UNSET, None)]
+
+
+def _made(moves: Sequence[Move]) -> list[Move]:
+    """The moves that moved something, the last first. Raises `CannotUndoError`."""
+    if open_moves := [move for move in moves if not move.ended]:
+        raise CannotUndoError(
+            f"move {open_moves[0].id} has not ended: `{ADMIN} moves cancel` cancels what waits"
+        )
+    made = [move for move in moves if move.state is MoveState.DONE]
+    if not made:
+        raise CannotUndoError("it moved nothing")
+    return made[::-1]

@@ -1,0 +1,331 @@
+"""`/loadmanager/v1/undo`: changes, wishes and moves, and all that it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.admin.serving import Answer, Served, serving
+from broker.admin.test_admin_access import secured
+from broker.admin.test_archive import in_folder
+from broker.admin.test_audit import as_role, changes
+from clusters.running import eventually, until
+from kit.security.tokens import ADMIN, VALUES, token, verifier
+from structlog.testing import capture_logs
+
+from loadmanager.cli import main
+from loadmanager.kit.audit import change_id
+
+UNDO = "/loadmanager/v1/undo"
+NAMESPACE = "/admin/v2/namespaces/acme/orders"
+RATE = f"{NAMESPACE}/publishRate"
+SETTINGS = "/admin/v2/brokers/configuration"
+KEY = "loadBalancerSheddingEnabled"
+GROUPS = "/admin/v2/resourcegroups"
+MOVES = "/loadmanager/v1/moves"
+PINS = "/loadmanager/v1/pins"
+CORDONS = "/loadmanager/v1/cordons"
+FIRST, SECOND = "acme/orders/0x00000000_0x40000000", "acme/orders/0x40000000_0x80000000"
+
+
+async def do(served: Served, method: str, path: str, body: Any = None, *, at: int = 0) -> str:
+    """An operator's change; its id, that of the first document if it changed several."""
+    before = {each["id"] for each in await changes(served)}
+    answer = await served.ask(method, path, body, at=at)
+    assert answer.status in (200, 204), answer
+    made = [each for each in await changes(served) if each["id"] not in before]
+    assert len({each["id"] for each in made}) == len(made) > 0
+    return str(made[-1]["id"])
+
+
+async def plan(served: Served, *ids: str) -> dict[str, Any]:
+    """What undoing would do."""
+    shown: dict[str, Any] = await served.get(f"{UNDO}?ids={','.join(ids)}")
+    return shown
+
+
+async def undo(served: Served, *ids: str, seal: str = "") -> Answer:
+    """Have the present plan carried out, or that with a seal."""
+    seal = seal or (await plan(served, *ids))["seal"]
+    return await served.ask("POST", UNDO, {"ids": list(ids), "seal": seal})
+
+
+async def why_not(served: Served, *ids: str) -> str:
+    """Why something cannot be undone; nothing is done then."""
+    shown = await plan(served, *ids)
+    assert not shown["steps"]
+    answer = await undo(served, *ids, seal=shown["seal"])
+    assert answer.status == 409
+    assert answer.reason.startswith("nothing is undone: ")
+    (refused,) = shown["cannot"]
+    return str(refused["why"])
+
+
+async def rate(served: Served) -> int | None:
+    """The publish limit of the namespace."""
+    body = (await served.ask("GET", RATE)).body
+    return body["publishThrottlingRateInMsg"] if body else None
+
+
+def a_rate(messages: int) -> dict[str, int]:
+    """A publish limit."""
+    return {"publishThrottlingRateInMsg": messages}
+
+
+async def test_limits_and_settings() -> None:
+    """Each change is undone by its id, several at once as if one after the other, and an undo as
+    any other change. The audit log says who undid what.
+    """
+    async with secured() as served:
+        first = await do(served, "POST", RATE, a_rate(10))
+        second = await do(served, "POST", RATE, a_rate(20))
+        shown = await plan(served, second)
+        (step,) = shown["steps"]
+        assert (step["id"], step["what"], step["of"]) == (
+            second,
+            f"POST {RATE}",
+            "/admin/policies/acme/orders",
+        )
+        for name, messages in (("now", 20), ("then", 10)):
+            by_cluster = json.loads(step[name])["publishMaxMessageRate"]
+            assert by_cluster["standalone"]["publishThrottlingRateInMsg"] == messages
+        assert await rate(served) == 20
+        assert (await undo(served, second)).status == 200
+        assert await rate(served) == 10
+        undone = (await changes(served))[0]
+        assert (undone["what"], undone["role"]) == (f"POST {UNDO}", ADMIN)
+        assert undone["note"] == f"undoes {second}"
+        assert (await undo(served, undone["id"])).status == 200
+        assert await rate(served) == 20
+        again = (await changes(served))[0]["id"]
+        nothing = await undo(served, again, undone["id"])
+        assert (nothing.status, await rate(served)) == (409, 20)
+        assert nothing.reason == "nothing is undone: what it comes to is there already"
+
+        # The limit was changed since, and by whom.
+        why = await why_not(served, first)
+        assert why.startswith("publishMaxMessageRate is not as this change left it; admin changed")
+        assert f"({again}: POST {UNDO})" in why
+
+        # All of it, in one document: as it was before the first.
+        everything = (first, second, undone["id"], again)
+        answer = await undo(served, *everything)
+        assert [step["id"] for step in answer.body["steps"]] == [*reversed(everything)]
+        assert await rate(served) is None
+
+        # A limit with an end: both documents of the request.
+        await do(served, "POST", f"{RATE}?forSeconds=600", a_rate(10))
+        ids = [each["id"] for each in (await changes(served))[:2]]
+        assert (await undo(served, *ids)).status == 200
+        assert (await rate(served), await served.get("/loadmanager/v1/limit-ends")) == (None, [])
+
+        key = await do(served, "POST", f"{SETTINGS}/{KEY}/false")
+        group = await do(served, "PUT", f"{GROUPS}/gold", {"publishRateInMsgs": 1})
+        joined = await do(served, "POST", f"{NAMESPACE}/resourcegroup/gold")
+        why = await why_not(served, group)
+        assert why == "acme/orders is in this resource group"
+        assert (await undo(served, group, key, joined)).status == 200
+        assert await served.get(f"{SETTINGS}/values") == {}
+        assert await served.get(GROUPS) == []
+        joined, *_ = [each["id"] for each in await changes(served) if "policies" in each["path"]]
+        assert await why_not(served, joined) == "resource group gold does not exist any more"
+
+
+async def test_what_somebody_else_did_in_between() -> None:
+    """A plan that is another one by now is not carried out; of two undos at once, one is."""
+    async with secured() as served:
+        changed = await do(served, "POST", RATE, a_rate(10))
+        old = (await plan(served, changed))["seal"]
+        dispatch = f"{NAMESPACE}/dispatchRate"
+        await do(served, "POST", dispatch, {"dispatchThrottlingRateInMsg": 5})
+        assert (await plan(served, changed))["seal"] == old  # another field of the same document
+        answers = await asyncio.gather(*(undo(served, changed, seal=old) for _ in range(3)))
+        assert sorted(answer.status for answer in answers) == [200, 409, 409]
+        assert await rate(served) is None
+        limit = (await served.ask("GET", dispatch)).body
+        assert limit["dispatchThrottlingRateInMsg"] == 5
+
+        changed = await do(served, "POST", RATE, a_rate(10))
+        other = await do(served, "POST", f"{SETTINGS}/{KEY}/false")
+        seal = (await plan(served, changed, other))["seal"]
+        await do(served, "POST", RATE, a_rate(11))
+        answer = await undo(served, changed, other, seal=seal)
+        assert answer.status == 409
+        assert "no longer" in answer.reason
+        assert await served.get(f"{SETTINGS}/values") == {KEY: "false"}
+
+
+async def test_what_cannot_be_undone() -> None:
+    """Each says why; neither does a request without ids or with too many do anything."""
+    async with secured() as served:
+        for method, path, body, why in (
+            ("PUT", "/admin/v2/tenants/new", {"allowedClusters": ["standalone"]}, "a tenant was"),
+            ("PUT", "/admin/v2/namespaces/acme/more", None, "a namespace was made"),
+            ("PUT", "/admin/v2/persistent/acme/orders/t", None, "a topic or a subscription"),
+            ("PUT", f"{NAMESPACE}/unload", None, "it is an order"),
+        ):
+            made = await do(served, method, path, body)
+            newest = [each["id"] for each in await changes(served)]
+            ids = newest[: newest.index(made) + 1]
+            reasons = [each["why"] for each in (await plan(served, *ids))["cannot"]]
+            assert any(reason.startswith(why) for reason in reasons), (path, reasons)
+        unknown = change_id(1, 1, "nobody:1")
+        assert await why_not(served, unknown) == "no broker that answers has a change of this id"
+        assert "neither" in await why_not(served, "x")
+        assert "another leader's term" in await why_not(served, "999-1")
+        assert "another leader's term" in await why_not(served, "1-a7")
+        assert "no decision of this id" in await why_not(served, "1-999")
+        for ids in ("", ",".join(f"1-{number}" for number in range(101))):
+            assert (await served.ask("GET", f"{UNDO}?ids={ids}")).status == 412
+        for body in ({}, {"ids": [], "seal": "x"}, {"ids": ["c-1-100"]}):
+            assert (await served.ask("POST", UNDO, body)).status == 400
+        for role, status in (("boss", 403), ("reader", 403), (ADMIN, 200)):
+            path = f"{UNDO}?ids={unknown}"
+            assert (await served.ask("GET", path, headers=as_role(role))).status == status
+            if role != ADMIN:
+                answer = await served.ask("POST", UNDO, body, headers=as_role(role))
+                assert answer.status == 403
+
+
+async def moved_to(served: Served, bundle: str, index: int) -> None:
+    """Wait until a broker owns a bundle."""
+
+    async def owner() -> str | None:
+        return served.owners().get(bundle)
+
+    await eventually(owner, lambda owner: owner == served.broker_id(index), 60)
+
+
+async def test_wishes_and_moves() -> None:
+    """A pin, a pause and a cordon end or come back; bundles go back where they came from, unless
+    something is against it. The id may be of another broker.
+    """
+    async with serving(2, values=VALUES, verifier=verifier(), token=token(ADMIN)) as served:
+        await served.own(FIRST, SECOND, at=0)
+        there, back = served.broker_id(1), served.broker_id(0)
+        body = {"bundle": FIRST, "destination": there, "pinSeconds": 600}
+        moved = await do(served, "POST", MOVES, body)
+        shown = await plan(served, moved)
+        assert [(step["of"], step["now"], step["then"]) for step in shown["steps"][1:]] == [
+            (FIRST, there, back)
+        ]
+        decision = (await served.get("/loadmanager/v1/decisions?limit=1"))["decisions"][0]["id"]
+        assert "pinned" in await why_not(served, decision)
+        answer = await undo(served, moved)
+        assert (len(answer.body["moves"]), answer.body["notQueued"]) == (1, {})
+        await moved_to(served, FIRST, 0)
+        assert await served.get(PINS) == {}
+        undone = (await changes(served))[0]["id"]
+        assert f"{FIRST}" in str(await plan(served, undone))
+        assert (await undo(served, undone)).status == 200
+        await moved_to(served, FIRST, 1)
+        assert (await served.get(PINS))[FIRST]["broker"] == there
+        assert "it moved" in await why_not_move(served, SECOND)
+
+        cordoned = await do(served, "PUT", f"{CORDONS}/{there}?drain=false")
+        paused = await do(served, "PUT", f"{MOVES}/pause", {"seconds": 600})
+        await do(served, "DELETE", f"{MOVES}/pause")
+        resumed = (await changes(served))[0]["id"]
+        assert "not as this change" in await why_not(served, paused)
+        assert (await undo(served, resumed, cordoned)).status == 200
+        assert await served.get(CORDONS) == []
+        assert (await served.get(MOVES))["paused"] is not None
+
+        quota = f"/admin/v2/resource-quotas/{SECOND}"
+        before = await served.get(quota)
+        first = await do(served, "POST", quota, {"msgRateIn": 7})
+        second = await do(served, "POST", quota, {"msgRateIn": 9})
+        assert (await undo(served, second)).status == 200
+        assert (await served.get(quota))["msgRateIn"] == 7
+        undone = (await changes(served))[0]["id"]
+        assert (await undo(served, first, second, undone)).status == 200
+        assert await served.get(quota) == before
+
+        elsewhere = await do(served, "POST", f"{SETTINGS}/{KEY}/false", at=1)
+        assert (await changes(served))[0]["broker"] == there
+        assert (await undo(served, elsewhere)).status == 200
+        assert await served.get(f"{SETTINGS}/values") == {}
+        redirected = await served.ask("POST", UNDO, {"ids": [elsewhere], "seal": "x"}, at=1)
+        assert redirected.status == 307
+
+
+async def why_not_move(served: Served, bundle: str) -> str:
+    """Why a move that was undone by hand is not undone once more."""
+    body = {"bundle": bundle, "destination": served.broker_id(1)}
+    moved = await do(served, "POST", MOVES, body)
+    hand = {"bundle": bundle, "destination": served.broker_id(0)}
+    await do(served, "POST", MOVES, hand)
+    return "it moved: " + await why_not(served, moved)
+
+
+async def test_at_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """The plan, then exactly that plan; it never says that it did what it did not."""
+
+    async def say(*words: str) -> tuple[int, str]:
+        capsys.readouterr()
+        with capture_logs():
+            status = await asyncio.to_thread(main, ["admin", "undo", *words, "--url", served.url()])
+        told = capsys.readouterr()
+        return status, told.out + told.err
+
+    async with serving(1) as served:
+        # What made the namespace: each part is named, and none is undone.
+        status, text = await say("--since", "1970-01-01")
+        assert (status, text.count("cannot be undone: ")) == (1, 3)
+        assert text.endswith("nothing was undone\n")
+
+        changed = await do(served, "POST", RATE, a_rate(10))
+        status, text = await say(changed)
+        assert status == 0
+        assert f"{changed}  POST {RATE}\n    /admin/policies/acme/orders" in text
+        assert "publishMaxMessageRate: {" in text
+        assert "→ not set" in text
+        assert "nothing is done yet" in text
+        assert await rate(served) == 10
+        seal = (await plan(served, changed))["seal"]
+        status, text = await say(changed, "--plan", "x")
+        assert (status, await rate(served)) == (1, 10)
+        assert f"the plan is {seal} now, and not x any more" in text
+        status, text = await say(changed, "--plan", seal)
+        assert (status, await rate(served)) == (0, None)
+        assert text.endswith("1 change undone\n")
+        status, text = await say(changed, "--yes")
+        assert (status, await rate(served)) == (1, None)
+        assert "publishMaxMessageRate is not as this change left it" in text
+        assert text.endswith("nothing was undone\n")
+
+        assert (await say("--since", "1970-01-01", "--role", "nobody"))[0] == 1
+        other = await do(served, "POST", RATE, a_rate(10))
+        status, text = await say("--since", "1970-01-01", "--yes", "--json")
+        steps = [step["id"] for step in json.loads(text)["steps"]]
+        assert (status, steps[0], steps[-1], len(steps)) == (1, other, changed, 3)
+        for words in (
+            [],
+            [other, "--since", "1970-01-01"],
+            [other, "--role", "x"],
+            [other, "--plan", "x"],
+        ):
+            status, _ = await say(*words, *(["--yes"] if "--plan" in words else []))
+            assert status == 2
+
+
+async def test_a_change_that_only_an_archive_has(tmp_path: Path) -> None:
+    """A broker's own, or one that a broker left beside it that is gone."""
+    values = in_folder(tmp_path)
+    async with serving(2, values=values) as served:
+        archive = served.brokers[1].archive
+        assert archive is not None
+        made = await do(served, "POST", f"{SETTINGS}/{KEY}/false", at=1)
+        await until(lambda: archive.written > 0, within_s=60)
+    async with serving(1, values=values) as served:
+        (refused,) = (await plan(served, made))["cannot"]
+        assert (refused["of"], refused["why"]) == (
+            "/admin/configuration",
+            "it is not as this change left it",
+        )
+        await do(served, "POST", f"{SETTINGS}/{KEY}/false")
+        (step,) = (await plan(served, made))["steps"]
+        assert (step["id"], step["now"], step["then"]) == (made, f'{{"{KEY}":"false"}}', "{}")
