@@ -37,6 +37,7 @@ from loadmanager.member.ownership.ownership import OPEN_TIMEOUT_S
 from loadmanager.member.settings import BrokerSettings
 from loadmanager.member.world import World, base_of
 from loadmanager.sharding.alone import PeersInStore
+from loadmanager.sharding.checked_service import check_service
 from loadmanager.sharding.copies import Copies
 from loadmanager.sharding.costs import EVERY_S as COSTS_EVERY_S
 from loadmanager.sharding.costs import MoveCosts
@@ -76,6 +77,7 @@ class Options:
         budgets: Mapping[str, float],
         settings: Mapping[str, str],
     ) -> None:
+        check_service(service)
         self.service, self.address, self.shards, self.eager = service, address, shards, eager
         self.budgets, self.settings = budgets, self._settings_of(service, settings)
         self.standbys = wanted(service, eager=eager)
