@@ -46,10 +46,18 @@ class Copy:
 
 
 class Copies:
-    """All of them. `served`: whether a bundle is served here now."""
+    """All of them. `served`: whether a bundle is served here now. `owner`: the address where it is;
+    empty: nowhere.
+    """
 
-    def __init__(self, service: Service[Any], scope: Scope, served: Callable[[str], bool]) -> None:
-        self._service, self._scope, self._served = service, scope, served
+    def __init__(
+        self,
+        service: Service[Any],
+        scope: Scope,
+        served: Callable[[str], bool],
+        owner: Callable[[str], str],
+    ) -> None:
+        self._service, self._scope, self._served, self._owner = service, scope, served, owner
         self._all: dict[str, Copy] = {}
         self.standing: frozenset[str] = frozenset()
         """The bundles for which this member stands by: copies of those stay."""
@@ -78,11 +86,15 @@ class Copies:
         """Return when there is a copy. Raises `OperationalError` if the service cannot make one."""
         copy = self._all.get(bundle)
         if copy is None:
-            copy = self._all[bundle] = Copy(Shard(bundle, 0, self._served))
+            copy = self._all[bundle] = Copy(self.shard(bundle, 0))
             copy.begin(self._scope.spawn(self._work(copy), f"copy {bundle}"))
         await copy.prepared.wait()
         if copy.failure:
             raise OperationalError(copy.failure)
+
+    def shard(self, bundle: str, token: int) -> Shard[Any]:
+        """A shard of this member."""
+        return Shard(bundle, token, self._served, self._owner)
 
     def take(self, bundle: str) -> Copy | None:
         """What is prepared for a bundle, which is opened now."""
@@ -137,12 +149,12 @@ class Copies:
             log.error(
                 "a hook of the service failed",
                 hook=hook,
-                bundle=copy.shard.name,
+                bundle=copy.shard.bundle,
                 error=text,
                 exc_info=None if isinstance(error, OperationalError | TimeoutError) else error,
             )
-        if self._all.get(copy.shard.name) is copy:
-            del self._all[copy.shard.name]
+        if self._all.get(copy.shard.bundle) is copy:
+            del self._all[copy.shard.bundle]
         copy.drop(text)
 
 

@@ -24,9 +24,7 @@ POLL_S = 0.01
 
 
 class ShardHost:
-    """Implements `member.ports.hosting.Hosting`. `served`: whether a bundle is served here now.
-    `proven`: whether the session is proven now.
-    """
+    """Implements `member.ports.hosting.Hosting`. `proven`: whether the session is proven now."""
 
     def __init__(
         self,
@@ -34,12 +32,11 @@ class ShardHost:
         clock: Clock,
         *,
         copies: Copies,
-        served: Callable[[str], bool],
         proven: Callable[[], bool],
         budgets: Mapping[str, float],
     ) -> None:
         self._service, self._clock = service, clock
-        self.copies, self._served, self._proven = copies, served, proven
+        self.copies, self._proven = copies, proven
         self.shards: dict[str, Shard[Any]] = {}
         """Bundle → its open shard."""
         self.extra = ExtraHooks(service, load_metrics(budgets))
@@ -57,7 +54,7 @@ class ShardHost:
         if older is not None and older.token >= life:
             return
         copy = self.copies.take(bundle)
-        shard = Shard[Any](bundle, life, self._served) if copy is None else copy.shard
+        shard = self.copies.shard(bundle, life) if copy is None else copy.shard
         shard.token = life
         self._opening.add(shard)
         try:
@@ -78,7 +75,7 @@ class ShardHost:
     def fence_bundle(self, bundle: str, life: int) -> None:
         """See the port."""
         for opening in self._opening:
-            if (opening.name, opening.token) == (bundle, life):
+            if (opening.bundle, opening.token) == (bundle, life):
                 opening.ended.set()
         shard = self.shards.get(bundle)
         if shard is not None and shard.token == life:

@@ -130,12 +130,11 @@ class Joined:
             busy=busy,
         )
         base = base_of(world, options.settings, scope)
-        self._copies = copies = Copies(options.service, scope, self.is_served)
+        self._copies = copies = Copies(options.service, scope, self.is_served, self.owner)
         self.host = host = ShardHost(
             options.service,
             clock,
             copies=copies,
-            served=self.is_served,
             proven=lambda: store.lease.held(clock.monotonic_s()),
             budgets=options.budgets,
         )
@@ -307,7 +306,7 @@ class Joined:
     async def split(self, shard: Shard[Any]) -> None:
         """Divide a shard of this member; see `Member.split`."""
         places = self.splits.by_hand(shard)
-        await self.parts.ownership.split(shard.name, list(places), "the service")
+        await self.parts.ownership.split(shard.bundle, list(places), "the service")
 
     def owner(self, bundle: str) -> str:
         """Where it is served, as far as this member knows; empty: nowhere."""

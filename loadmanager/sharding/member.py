@@ -238,14 +238,14 @@ class Member(Generic[State]):
         to = self._joined.parts.cluster.brokers.address(_address(destination).broker_id)
         if to is None:
             raise BadInputError(f"{destination} is the address of no member now")
-        if self._joined.host.shards.get(shard.name) is not shard:
+        if self._joined.host.shards.get(shard.bundle) is not shard:
             raise ConflictError(f"{shard} is not this member's")
         if to == self._options.address:
             return
         with words_of_shards():
-            async with self._joined.preparations.of(shard.name, to.broker_id):
+            async with self._joined.preparations.of(shard.bundle, to.broker_id):
                 released = await self._joined.parts.ownership.release(
-                    shard.name, reason="moved by the service", destination=to, timeout_s=CLOSE_S
+                    shard.bundle, reason="moved by the service", destination=to, timeout_s=CLOSE_S
                 )
         if released is None:
             raise ConflictError(f"{shard} is not this member's")
@@ -262,7 +262,7 @@ class Member(Generic[State]):
         joined = self._joined
         if not self._options.splits:
             raise BadInputError("this service does not say splits = True")
-        if joined.host.shards.get(shard.name) is not shard:
+        if joined.host.shards.get(shard.bundle) is not shard:
             raise ConflictError(f"{shard} is not this member's")
         with words_of_shards():
             await joined.split(shard)

@@ -17,7 +17,8 @@ KEYS_COUNTED_MAX = 1_000
 class Moved(Exception):  # noqa: N818 - an answer, not a failure
     """Another member has the key, or nobody yet: ask there, or a moment later.
 
-    `owner`: the address of the member that has it; empty while nobody does.
+    `key`: what was asked for; from `Shard.check`, the shard's range. `owner`: the address of the
+    member that has it; empty while nobody does.
     """
 
     def __init__(self, key: str, owner: str) -> None:
@@ -32,6 +33,10 @@ class NotNow(Exception):  # noqa: N818 - an answer, not a failure
     """
 
 
+def _nobody(_bundle: str) -> str:
+    return ""
+
+
 class Shard(Generic[State]):
     """A range of keys that this member owns, from one acquisition to its end.
 
@@ -41,11 +46,12 @@ class Shard(Generic[State]):
     """
 
     __slots__ = (
+        "_owner",
         "_rates",
         "_served",
         "_weights",
+        "bundle",
         "ended",
-        "name",
         "prepared",
         "range",
         "state",
@@ -53,10 +59,19 @@ class Shard(Generic[State]):
         "users",
     )
 
-    def __init__(self, name: str, token: int, served: Callable[[str], bool]) -> None:
-        self.name = name
-        """Its range, as `0x00000000_0x04000000`."""
-        self.range = BundleRange.parse(name.rpartition("/")[2])
+    def __init__(
+        self,
+        bundle: str,
+        token: int,
+        served: Callable[[str], bool],
+        owner: Callable[[str], str] = _nobody,
+    ) -> None:
+        """Members make them. `served`: whether a bundle is served here now. `owner`: the address of
+        the member that serves it; empty: nobody.
+        """
+        self.bundle = bundle
+        """Its name in the store."""
+        self.range = BundleRange.parse(bundle.rpartition("/")[2])
         self.token = token
         self.state: State
         """What `Service.open` returned."""
@@ -68,20 +83,25 @@ class Shard(Generic[State]):
         """
         self.users = 0
         """How many `with` blocks of `Member.own` are inside it now."""
-        self._served = served
+        self._served, self._owner = served, owner
         self._weights: dict[str, float] = {}
         self._rates: dict[str, float] = {}
+
+    @property
+    def name(self) -> str:
+        """Its range, as `0x00000000_0x04000000`."""
+        return str(self.range)
 
     def contains(self, key: str) -> bool:
         """True if a key belongs to it."""
         return topic_hash(key) in self.range
 
     def check(self) -> None:
-        """Raise `Moved` if it is this member's no more: after each `await`, before an effect that
-        the token does not protect.
+        """Raise `Moved`, with the next owner if there is one, if it is this member's no more: after
+        each `await`, before an effect that the token does not protect.
         """
-        if self.ended.is_set() or not self._served(self.name):
-            raise Moved(str(self.range), "")
+        if self.ended.is_set() or not self._served(self.bundle):
+            raise Moved(self.name, self._owner(self.bundle))
 
     def count(self, key: str, weight: float) -> None:
         """Count the load of a key; `Member.own` does it."""

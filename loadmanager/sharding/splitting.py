@@ -179,7 +179,7 @@ class ShardSplits:
 
     def by_hand(self, shard: Shard[Any]) -> tuple[int, ...]:
         """Where to split a shard that its program wants to have split. Raises `ConflictError`."""
-        places, why_not = self._places(shard.name)
+        places, why_not = self._places(shard.bundle)
         if why_not and shard.rates:
             raise ConflictError(f"{shard.name} is not split: {why_not}")
         return places or ((shard.range.lower + shard.range.upper) // 2,)

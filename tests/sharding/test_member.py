@@ -353,3 +353,15 @@ def test_a_shard_counts_no_more_keys_than_it_may() -> None:
     shard.end_period(10.0)
     assert len(shard.rates) <= 1_001
     assert sum(shard.rates.values()) == pytest.approx(500)
+
+
+@virtual
+async def test_a_check_after_a_move_names_the_next_owner() -> None:
+    """As `own` does: whoever was inside can be sent on."""
+    async with cluster(a_database()[1], members=2, shards=4) as members:
+        source, target = members[0].member, members[1].member
+        shard = source.shards[0]
+        await source.move(shard, target.address)
+        with pytest.raises(Moved, match=f"'{shard.range}' is served by {target.address}") as moved:
+            shard.check()
+        assert (moved.value.key, moved.value.owner) == (shard.name, target.address)

@@ -266,5 +266,5 @@ async def test_a_cost_that_fails_is_none() -> None:
     async with cluster(Prepares, members=2, shards=4) as members:
         service(members[0]).costs = {members[0].member.shards[0].name: "a lot"}  # type: ignore[dict-item]
         await asyncio.sleep(60)
-        assert members[0].member._joined.costs.of(members[0].member.shards[0].name) == 0.0
+        assert members[0].member._joined.costs.of(members[0].member.shards[0].bundle) == 0.0
         assert len(members[0].member.shards) == 2

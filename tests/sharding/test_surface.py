@@ -103,7 +103,7 @@ def test_names_stay() -> None:
     assert (shard.token, str(shard.range), shard.name) == (
         7,
         "0x00000000_0xffffffff",
-        "x/y/0x00000000_0xffffffff",
+        "0x00000000_0xffffffff",
     )
     assert not shard.ended.is_set()
     moved = loadmanager.Moved("key", "http://there:1")
