@@ -12,8 +12,8 @@ import msgspec
 
 from loadmanager.engine.bundles.ranges import parse_boundaries
 from loadmanager.engine.ownership.state_records import UnitState
-from loadmanager.kit.errors import OperationalError
-from loadmanager.kit.logger import speak
+from loadmanager.kit.errors import BadInputError, OperationalError
+from loadmanager.kit.logger import get_logger, speak
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.documents import Corrupt
 from loadmanager.kit.metadata.store import Change, ChangeKind, Store
@@ -33,6 +33,8 @@ BEGIN_S = 30.0
 REDIRECTS_MAX = 3
 """So many are followed at once, then a little later."""
 FIRST_S, LAST_S = 0.05, 1.0
+
+log = get_logger("client")
 
 
 class _Current(Protocol):
@@ -76,7 +78,8 @@ class RoutingClient:
     """An asynchronous context manager that knows the owner of every key, and is told of changes.
 
     - `source`: the store of the members, as in `Member`; or tables as they change, such as those of
-      `Member.tables` that a program sends on, for clients that cannot reach the store.
+      `Member.tables` that a program sends on, for clients that cannot reach the store. If they end
+      or raise, the log says so, and the last one stays in force: reconnect in the iterator.
 
     For one event loop.
     """
@@ -90,8 +93,8 @@ class RoutingClient:
         self._changed = asyncio.Event()
 
     async def __aenter__(self) -> RoutingClient:
-        """Read the table. Raises `OperationalError` if the store does not answer, or no member of
-        the service has ever run.
+        """Read the table. Raises `OperationalError` if the store does not answer, no member of the
+        service has ever run, or no first table comes within 30 s.
         """
         try:
             await self._enter()
@@ -103,9 +106,7 @@ class RoutingClient:
     async def _enter(self) -> None:
         if not isinstance(self._source, str):
             await self._open_scope()
-            first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._scope.spawn(self._follow(self._source, first), "tables")
-            await first
+            await self._first_of(self._source)
             return
         if self._connect is not None:
             store = await self._exits.enter_async_context(self._connect(self._source, SESSION_S))
@@ -124,12 +125,29 @@ class RoutingClient:
         self._scope = await self._exits.enter_async_context(Scope("client"))
         self._exits.callback(self._scope.cancel)
 
-    async def _follow(self, tables: AsyncIterable[Table], first: asyncio.Future[None]) -> None:
-        async for table in tables:
-            self._current = table
-            self._wake()
-            if not first.done():
-                first.set_result(None)
+    async def _first_of(self, tables: AsyncIterable[Table]) -> None:
+        came, following = self._changed, self._scope.spawn(self._follow(tables), "tables")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BEGIN_S):
+                await came.wait()
+        if self._current is None:
+            why = following.result() if following.done() else f"none within {BEGIN_S:g} s"
+            raise OperationalError(f"no table of owners has come: {why}")
+
+    async def _follow(self, tables: AsyncIterable[Table]) -> str:
+        """Returns why there are no more."""
+        failure: Exception | None = None
+        try:
+            async for table in tables:
+                self._current = table
+                self._wake()
+        except Exception as error:  # noqa: BLE001 - foreign code
+            failure = error
+        why = f"{type(failure).__name__}: {failure}" if failure else "the iterator has ended"
+        if self._current is not None:
+            log.error("no more tables come: the last one stays in force", why=why, exc_info=failure)
+        self._wake()
+        return why
 
     async def _read(self, store: Store) -> None:
         await self._open_scope()
@@ -220,8 +238,11 @@ class RoutingClient:
 
         `retry_on`: further errors after which another try does no harm, such as
         `ConnectionRefusedError`. After `patience_s` the last error is raised, or `Moved` if nobody
-        had the key.
+        had the key; an `ask` that is under way then is cancelled, and `TimeoutError` raised. Raises
+        `BadInputError` if that is no number above 0.
         """
+        if not patience_s > 0:
+            raise BadInputError(f"patience is a number of seconds above 0, not {patience_s}")
         loop = asyncio.get_running_loop()
         until_s, wait_s, redirects, hint = loop.time() + patience_s, FIRST_S, 0, ""
         failure: Exception = Moved(key, "")
@@ -230,16 +251,16 @@ class RoutingClient:
             address, hint = hint or self.owner(key), ""
             if address:
                 try:
-                    return await ask(address)
+                    return await _by(until_s, ask, address)
                 except again as error:
                     failure = error
                     if isinstance(error, Moved) and error.owner != address:
                         hint = error.owner
             redirects = redirects + 1 if hint else 0
             if not hint or redirects > REDIRECTS_MAX:
+                await self._moved(key, min(wait_s, until_s - loop.time()))
                 if loop.time() >= until_s:
                     raise failure
-                await self._moved(key, min(wait_s, until_s - loop.time()))
                 wait_s, redirects = min(wait_s * 2, LAST_S), 0
 
     async def _moved(self, key: str, limit_s: float) -> None:
@@ -249,3 +270,14 @@ class RoutingClient:
             async with asyncio.timeout(limit_s):
                 while self.owner(key) == before:
                     await self._changed.wait()
+
+
+async def _by(until_s: float, ask: Callable[[str], Awaitable[T]], address: str) -> T:
+    limit = asyncio.timeout_at(until_s)
+    try:
+        async with limit:
+            return await ask(address)
+    except TimeoutError:
+        if limit.expired():
+            raise TimeoutError(f"{address} has not answered in time") from None
+        raise

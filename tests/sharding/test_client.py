@@ -9,10 +9,11 @@ from random import Random
 
 import pytest
 from sharding.fenced_database import Counters, Database
+from structlog.testing import capture_logs
 
 from loadmanager import Moved
 from loadmanager.client import RoutingClient, Table
-from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.errors import BadInputError, OperationalError
 from loadmanager.testing import Members, VirtualLoop, cluster, virtual
 
 KEYS = [f"key {number}" for number in range(200)] + ["", "ключ", "\ud800 half", "a/b?c d", "\0"]
@@ -163,3 +164,62 @@ def test_the_end_of_what_feeds_a_client_leaves_it_what_it_knows() -> None:
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(run())
+
+
+@virtual
+async def test_a_call_that_hangs_ends_with_its_patience() -> None:
+    """As one to a process that is stopped; `retry_on` does not make it longer."""
+    async with cluster(services(), members=1, shards=4) as members, members.client() as client:
+
+        async def hang(address: str) -> None:
+            await asyncio.sleep(1e6)
+
+        loop = asyncio.get_running_loop()
+        for retry_on in ((), (TimeoutError,)):
+            began_s = loop.time()
+            with pytest.raises(TimeoutError, match="http://member-0 has not answered"):
+                await client.call("key", hang, patience_s=7, retry_on=retry_on)
+            assert loop.time() - began_s == pytest.approx(7, abs=0.1)
+        for wrong in (0, -1, float("nan")):
+            with pytest.raises(BadInputError, match="patience"):
+                await client.call("key", hang, patience_s=wrong)
+
+
+TABLE = Table((0, 1 << 31, 0xFFFFFFFF), ["http://a", "http://b"])
+
+
+async def tables(count: int, then: Exception | None) -> AsyncIterator[Table]:
+    """So many, then an error or the end."""
+    for _ in range(count):
+        yield TABLE
+    if then is not None:
+        raise then
+
+
+@virtual
+async def test_what_feeds_a_client_may_fail() -> None:
+    """The caller's block goes on with the last table, and the log says so."""
+    with capture_logs() as lines:
+        async with RoutingClient(tables(2, OSError("reset"))) as client:
+            await asyncio.sleep(1)
+            assert client.owner("key") == TABLE.owner("key")
+    (line,) = lines
+    assert (line["log_level"], line["why"]) == ("error", "OSError: reset")
+
+
+@virtual
+async def test_a_client_is_not_entered_without_a_table() -> None:
+    """None comes, or none in time: an error says why."""
+
+    async def silence() -> AsyncIterator[Table]:
+        await asyncio.sleep(1e6)
+        yield TABLE
+
+    for source, why in (
+        (tables(0, None), "the iterator has ended"),
+        (tables(0, OSError("refused")), "OSError: refused"),
+        (silence(), "none within 30 s"),
+    ):
+        with pytest.raises(OperationalError, match=f"no table of owners has come: .*{why}"):
+            async with RoutingClient(source):
+                pytest.fail("it was entered")
