@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import add, mul, sub
 
 from loadmanager.kit.errors import BadInputError
 from loadmanager.kit.reason import Reason
 
 LEAST_GAIN = 1e-9
 ROUNDING = 1e-9
+GREATEST = 1e50
+"""Of a load or budget: squares of usages are sums of floats."""
 
 REACHED = Reason("Reached", "every node is within the points of the mean")
 NOTHING_HELPS = Reason("NothingHelps", "no other move would make the nodes more even")
@@ -67,8 +70,8 @@ class ItemMove:
 class Balance:
     """The moves, in the order in which to make them, and what they come to.
 
-    `ends`: why there are no more moves. `homeless`: item → why no node takes it. `before`, `after`:
-    node → its greatest usage, in percent.
+    `ends`: why there are no more moves. `homeless`: item → why no node takes it, or why it stays on
+    one that leaves. `before`, `after`: node → its greatest usage, in percent.
     """
 
     moves: tuple[ItemMove, ...]
@@ -88,8 +91,10 @@ def balance(
     """Place the items that no node has, empty the nodes that leave, then even the others out until
     each is within so many percentage points of the mean. The same input gives the same moves.
 
-    `moves_max`: of items that some node has. Raises `BadInputError` for loads below 0, budgets of
-    0, names that occur twice, and items on nodes that do not exist.
+    `moves_max`: of items that some node has. With 10,000 items it may take two seconds, in which a
+    loop would stand still: call it in a thread there. Raises `BadInputError` for loads
+    below 0, budgets of 0, what is above 1e50, names that occur twice, and items on nodes that do
+    not exist.
     """
     return _Balancing(list(items), list(nodes), within_points, moves_max).run()
 
@@ -116,6 +121,22 @@ class _Balancing:
         }
         """A node's part of the total: its budget where it has none."""
         self._usage = {name: self._usage_of(node) for name, node in self._nodes.items()}
+        self._inverse = {
+            name: [self._share[kind] / self._budget(node, kind) for kind in self._kinds]
+            for name, node in self._nodes.items()
+        }
+        """Node → by what a load, in shares, is multiplied to be a part of its budget."""
+        self._loads = {
+            item.name: [item.load.get(kind, 0.0) / self._share[kind] for kind in self._kinds]
+            for item in items
+        }
+        self._powers = {
+            name: [*load, *(part * part for part in load)] for name, load in self._loads.items()
+        }
+        """Item → its loads in shares, and their squares: with `_weights` it is what a move adds to
+        the sum of the squares of usages, (low + here)² - low² = 2 low here + here².
+        """
+        self._movable = {item.name for item in items if not item.stays}
         self._moves: list[ItemMove] = []
         self._moved = 0
         self._homeless: dict[str, Reason] = {}
@@ -130,9 +151,15 @@ class _Balancing:
     def _budget(self, node: Node, kind: str) -> float:
         return node.budget.get(kind, self._share[kind])
 
-    def _part(self, item: Item, node: Node) -> list[float]:
+    def _part(self, item: str, node: str) -> list[float]:
         """What an item uses of a node."""
-        return [item.load.get(kind, 0.0) / self._budget(node, kind) for kind in self._kinds]
+        return list(map(mul, self._loads[item], self._inverse[node]))
+
+    def _weights(self, node: str, sign: float) -> list[float]:
+        """What each power of a load of an item adds if it comes (1), or takes if it goes (-1)."""
+        inverse = self._inverse[node]
+        linear = [2 * low * part for low, part in zip(self._usage[node], inverse, strict=True)]
+        return [*linear, *(sign * part * part for part in inverse)]
 
     def run(self) -> Balance:
         before = self._greatest()
@@ -142,7 +169,21 @@ class _Balancing:
             ends = self._even_out()
             if not self._homeless or len(self._moves) == made:
                 break  # else there may be room now
-        return Balance(tuple(self._moves), ends, self._homeless, before, self._greatest())
+        self._usage = {name: self._usage_of(node) for name, node in self._nodes.items()}
+        return Balance(
+            tuple(self._moves), ends, self._homeless | self._left(), before, self._greatest()
+        )
+
+    def _left(self) -> dict[str, Reason]:
+        """What stays on nodes that leave, and why."""
+        return {
+            name: Reason("Pinned", f"it stays on {node}, which is leaving")
+            if self._items[name].stays
+            else LIMITS
+            for node in self._nodes
+            if self._nodes[node].leaving
+            for name in sorted(self._on[node] - self._homeless.keys())
+        }
 
     def _give_homes(self) -> None:
         self._homeless = {}
@@ -167,17 +208,16 @@ class _Balancing:
         return sorted(names, key=lambda name: (-size(name), name))
 
     def _place(self, name: str, why: Reason) -> None:
-        item = self._items[name]
         best: tuple[float, str] | None = None
         for node in self._staying:
-            part = self._part(item, self._nodes[node])
+            part = self._part(name, node)
             if self._fits(node, part):
-                after = max(map(float.__add__, self._usage[node], part), default=0.0)
+                after = max(map(add, self._usage[node], part), default=0.0)
                 best = min(best, (after, node)) if best else (after, node)
         if best is None:
             self._homeless[name] = Reason("NoRoom", "it is more than any node has left")
         else:
-            self._move(item, best[1], why)
+            self._move(self._items[name], best[1], why)
 
     def _fits(self, node: str, part: Sequence[float]) -> bool:
         budget, usage = self._nodes[node].budget, self._usage[node]
@@ -190,11 +230,12 @@ class _Balancing:
         source = self._where[item.name]
         if source:
             self._on[source].discard(item.name)
-            self._usage[source] = self._usage_of(self._nodes[source])
+            gone = self._part(item.name, source)
+            self._usage[source] = list(map(sub, self._usage[source], gone))
             self._moved += 1
         self._where[item.name] = to
         self._on[to].add(item.name)
-        self._usage[to] = self._usage_of(self._nodes[to])
+        self._usage[to] = list(map(add, self._usage[to], self._part(item.name, to)))
         self._moves.append(ItemMove(item.name, source, to, why))
 
     # Evening out
@@ -226,35 +267,36 @@ class _Balancing:
     def _best(self, node: str, at: int, distance: float) -> tuple[Item, str, Reason] | None:
         """The best move away from a node with too much, or to one with too little."""
         kind, others = self._kinds[at], [name for name in self._staying if name != node]
+        sources, targets = ([node], others) if distance > 0 else (others, [node])
+        comes = {to: self._weights(to, 1.0) for to in targets}
+        least = list(map(min, zip(*comes.values(), strict=True)))
         best: tuple[float, str, str] | None = None
-        for source in [node] if distance > 0 else others:
-            for name in self._on[source]:
-                item = self._items[name]
-                if item.stays or not item.load.get(kind):
+        for source in sources:
+            goes = self._weights(source, -1.0)
+            for name in self._on[source] & self._movable:
+                powers, cost = self._powers[name], 1 + self._items[name].cost
+                less = sum(map(mul, powers, goes))
+                most = less - sum(map(mul, powers, least))  # wherever it goes
+                if not powers[at] or most <= LEAST_GAIN:
                     continue
-                for to in others if distance > 0 else [node]:
-                    gain = self._gain(item, source, to)
-                    if gain > LEAST_GAIN:
-                        move = (-gain / (1 + item.cost), name, to)
-                        best = min(best, move) if best else move
+                if best is None or (-most / cost, name) < best:
+                    gains = {to: less - sum(map(mul, powers, more)) for to, more in comes.items()}
+                    for to, gain in gains.items():
+                        move = (-gain / cost, name, to)
+                        if gain > LEAST_GAIN and (best is None or move < best):
+                            best = move if self._fits(to, self._part(name, to)) else best
         if best is None:
             return None
         side = "more" if distance > 0 else "less"
         text = f"{node} has {abs(distance) * 100:.1f} points {side} {kind} than the mean"
         return self._items[best[1]], best[2], Reason("Uneven", text)
 
-    def _gain(self, item: Item, source: str, to: str) -> float:
-        """How much less the sum of the squares is after a move; negative: it is not allowed."""
-        less = self._part(item, self._nodes[source])
-        more = self._part(item, self._nodes[to])
-        if not self._fits(to, more):
-            return -1.0
-        return sum(
-            high * high - (high - away) ** 2 + low * low - (low + here) ** 2
-            for high, away, low, here in zip(
-                self._usage[source], less, self._usage[to], more, strict=True
-            )
-        )
+
+def _check_limits(within_points: float, moves_max: int) -> None:
+    if not 0 <= within_points < float("inf"):
+        raise BadInputError(f"within_points is a number of 0 or more, not {within_points}")
+    if not moves_max >= 0:
+        raise BadInputError(f"moves_max is a number of 0 or more, not {moves_max}")
 
 
 def _check(
@@ -263,8 +305,9 @@ def _check(
     names = {node.name for node in nodes}
     if len(names) != len(nodes) or len({item.name for item in items}) != len(items):
         raise BadInputError("each item and each node has a name of its own")
-    if "" in names or not 0 <= within_points < float("inf") or moves_max < 0:
-        raise BadInputError("a node has a name, and limits are 0 or more")
+    if "" in names:
+        raise BadInputError("a node has a name")
+    _check_limits(within_points, moves_max)
     for item in items:
         if item.on and item.on not in names:
             raise BadInputError(f"{item.name} is on {item.on}, which is no node")
@@ -274,8 +317,10 @@ def _check(
         *((item.name, item.load) for item in items),
         *((node.name, node.load) for node in nodes),
     ):
-        if not all(0 <= value < float("inf") for value in load.values()):
-            raise BadInputError(f"{name} has a load that is no number of 0 or more")
+        if not all(0 <= value <= GREATEST for value in load.values()):
+            raise BadInputError(f"{name} has a load that is no number from 0 to {GREATEST:g}")
     for node in nodes:
-        if not all(0 < value < float("inf") for value in node.budget.values()):
-            raise BadInputError(f"{node.name} has a budget that is no number above 0")
+        if not all(1 / GREATEST <= value <= GREATEST for value in node.budget.values()):
+            raise BadInputError(
+                f"{node.name} has a budget that is no number above 0, or above {GREATEST:g}"
+            )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadmanager import BadInputError, Item, Node, balance
@@ -73,7 +74,7 @@ def test_no_move_passes_a_budget_and_every_item_has_one_node(
     cluster: tuple[list[Item], list[Node]],
 ) -> None:
     """What was above its budget before may stay so; nothing comes to it. What stays, stays; what
-    is placed nowhere has a reason; what a leaving node has left is homeless or stays.
+    is placed nowhere, or left on a leaving node, has a reason.
     """
     items, nodes = cluster
     made = balance(items, nodes)
@@ -86,7 +87,7 @@ def test_no_move_passes_a_budget_and_every_item_has_one_node(
             assert now.on == item.on
         assert now.on or item.name in made.homeless
         on = next((node for node in nodes if node.name == now.on), None)
-        assert on is None or not on.leaving or item.stays or item.name in made.homeless
+        assert on is None or not on.leaving or item.name in made.homeless
     assert all(move.reason.text for move in made.moves)
 
 
@@ -116,6 +117,61 @@ def test_no_more_moves_are_made_than_allowed(
     """Placing what nobody has is none."""
     made = balance(*cluster, moves_max=most)
     assert sum(bool(move.source) for move in made.moves) <= most
+
+
+@settings(max_examples=40)
+@given(clusters())
+def test_a_move_is_the_best_for_its_node(cluster: tuple[list[Item], list[Node]]) -> None:
+    """Whatever is left out of the search for it: all others with that load, from or to that node,
+    make the nodes less even for their cost, or do not fit.
+    """
+    items, nodes = cluster
+    nodes = [replace(node, leaving=False) for node in nodes]
+    items = [replace(item, on=item.on or nodes[0].name) for item in items]
+    made = balance(items, nodes, moves_max=1)
+    if not made.moves:
+        return
+    (move,) = made.moves
+    said = re.match(r"(node \d) has .* points (more|less) (\w+) than", move.reason.text)
+    assert said is not None
+    node, side, kind = said.groups()
+    before = squares(nodes, items)
+
+    def worth(item: Item, to: Node) -> float:
+        then = [replace(each, on=to.name) if each is item else each for each in items]
+        return (before - squares(nodes, then)) / (1 + item.cost)
+
+    def may_move(item: Item, to: Node) -> bool:
+        fits = all(
+            load(to, items, name) + amount <= to.budget.get(name, float("inf")) * (1 + 1e-6)
+            for name, amount in item.load.items()
+            if amount
+        )
+        ends = item.on if side == "more" else to.name
+        return fits and not item.stays and bool(item.load.get(kind)) and ends == node
+
+    worths = {
+        (item.name, to.name): worth(item, to)
+        for item in items
+        for to in nodes
+        if to.name != item.on and may_move(item, to)
+    }
+    assert worths[move.item, move.destination] >= max(worths.values()) - 1e-6
+
+
+def test_what_stays_on_a_leaving_node_is_told() -> None:
+    """So is what more moves than are allowed would have moved: it is not empty."""
+    items = [
+        Item("bolted", {"x": 1}, "a", stays=True),
+        Item("1", {"x": 1}, "a"),
+        Item("2", {}, "a"),
+    ]
+    made = balance(items, [Node("a", leaving=True), Node("b")], moves_max=1)
+    assert {name: why.code for name, why in made.homeless.items()} == {
+        "bolted": "Pinned",
+        "2": "Limits",
+    }
+    assert [move.item for move in made.moves] == ["1"]
 
 
 def test_an_uneven_cluster_becomes_even_in_few_moves() -> None:
@@ -149,6 +205,8 @@ def test_cheap_items_go_and_pinned_ones_stay() -> None:
     [
         ([Item("i", {"x": -1})], [Node("a")]),
         ([Item("i", {"x": float("nan")})], [Node("a")]),
+        ([Item("i", {"x": 1e308})], [Node("a")]),
+        ([Item("i", {"x": 1})], [Node("a", {"x": 1e-308})]),
         ([Item("i", {}, "b")], [Node("a")]),
         ([Item("i", {}), Item("i", {})], [Node("a")]),
         ([], [Node("a", {"x": 0})]),
@@ -160,6 +218,14 @@ def test_what_cannot_be_is_refused(items: list[Item], nodes: list[Node]) -> None
     """At once."""
     with pytest.raises(BadInputError):
         balance(items, nodes)
+
+
+def test_limits_that_cannot_be_are_refused_by_name() -> None:
+    """NaN, too."""
+    with pytest.raises(BadInputError, match=r"within_points .* not nan"):
+        balance([], [], within_points=float("nan"))
+    with pytest.raises(BadInputError, match=r"moves_max .* not -1"):
+        balance([], [], moves_max=-1)
 
 
 def test_without_nodes_everything_is_homeless() -> None:
