@@ -44,10 +44,11 @@ class Member(Generic[State]):
     """An asynchronous context manager: entering joins, leaving gives all shards to others.
 
     - `store`: where the members find each other, `zk://host:2181,host2:2181/path`. All members of a
-      service name the same one; services with other paths know nothing of it.
+      service name the same one; services with other paths know nothing of it. The root is none.
     - `service`: opens and closes shards.
-    - `address`: where others reach this member, `http://10.0.0.7:8080`; it is what `Moved.owner`
-      and `resolve` tell, and nobody calls it otherwise.
+    - `address`: where others reach this member, `http://10.0.0.7:8080`, or `https://`, without a
+      path; it is what `Moved.owner` and `resolve` tell, and nobody calls it otherwise. For other
+      protocols it names host and port.
     - `shards`: how many there are in the beginning, which the first member of a service decides for
       all time. There are more only if the service says `splits = True`.
     - `eager`: every shard gets an owner without being asked for. Otherwise a shard is opened when

@@ -29,6 +29,11 @@ def brought(url: str) -> Connect | None:
     scheme, separator, rest = url.partition("://")
     if separator and rest:
         if scheme == ZOOKEEPER:
+            if not rest.partition("/")[2].strip("/"):
+                raise BadInputError(
+                    f"{url!r} has no path: name the service, as in zk://host:2181/rooms. The root "
+                    "is where others are, too: brokers, or another service"
+                )
             return None
         for point in plug_ins(GROUP, scheme):
             connect: Connect = point.load()

@@ -136,7 +136,7 @@ class Members:
         """Let one more member join."""
         number, service = len(self.all), self._service()
         production_member: production.Member[Any] = production.Member(
-            "zk://nowhere",
+            "zk://nowhere/service",
             service,
             address=f"http://member-{number}",
             settings=self._settings,
@@ -150,7 +150,7 @@ class Members:
     @asynccontextmanager
     async def client(self) -> AsyncIterator[RoutingClient]:
         """A client of the members, with a session of its own."""
-        client = RoutingClient("zk://nowhere")
+        client = RoutingClient("zk://nowhere/service")
         async with self._tree.session(timeout_s=SESSION_S) as store, client._exits:  # noqa: SLF001
             await client._read(store)  # noqa: SLF001
             yield client

@@ -435,7 +435,7 @@ class _Nothing:
 @asynccontextmanager
 async def _member(number: int, store: Store) -> AsyncIterator[Member[None]]:
     address = f"http://member-{number}"
-    member = Member("zk://nowhere", _Nothing(), address=address, shards=SHARDS, eager=True)
+    member = Member("zk://nowhere/service", _Nothing(), address=address, shards=SHARDS, eager=True)
     local = LocalMember(number, _Nothing(), member)
     try:
         await member._join(store, SystemTime(), lambda _own: SetSampler(local))

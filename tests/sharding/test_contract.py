@@ -65,7 +65,7 @@ async def join(members: Members, number: int, **fields: Any) -> LocalMember:
     """One more member, with an address and options of its own."""
     service = Slow()
     options: dict[str, Any] = {"address": f"http://member-{number}", "shards": 4, **fields}
-    member = LocalMember(number, service, Member("zk://nowhere", service, **options))
+    member = LocalMember(number, service, Member("zk://nowhere/service", service, **options))
     await member.start(members._tree)
     members.all.append(member)
     return member

@@ -327,6 +327,9 @@ def test_no_two_owners_and_no_stale_write_whatever_happens(seed: int) -> None:
     [
         ("127.0.0.1:2181", {}, "a store such as zk://"),
         ("etcd://127.0.0.1/x", {}, "a store such as zk://"),
+        ("zk://127.0.0.1:2181", {}, "no path: name the service"),
+        ("zk://127.0.0.1:2181/", {}, "no path: name the service"),
+        ("zk://127.0.0.1/x", {"address": "ws://h:1"}, "an address such as http://"),
         ("zk://127.0.0.1/x", {"address": "10.0.0.7:8080"}, "an address such as http://"),
         ("zk://127.0.0.1/x", {"shards": 0}, "1 to 10000 shards"),
         ("zk://127.0.0.1/x", {"settings": {"brokerServicePor": "1"}}, "brokerServicePor"),

@@ -360,7 +360,7 @@ async def test_a_service_that_does_not_say_so_is_never_split() -> None:
             await members[0].member.split(shard)
     with pytest.raises(BadInputError, match="splits = True"):
         Member(
-            "zk://nowhere",
+            "zk://nowhere/service",
             Counters(Database()),
             address="http://a",
             settings={"loadBalancerAutoBundleSplitEnabled": "true"},
