@@ -26,6 +26,7 @@ from loadmanager.kit.system.parent import stop_with_parent
 
 COMMANDS = {
     "standalone": "Run a metadata store and several brokers on this machine.",
+    "store": "Run a metadata store alone, for sharded services on this machine.",
     "demo": "Show a cluster that balances a skewed load, and say what to look at.",
     "broker": "Run one broker in the foreground.",
     "fleet": "Watch Pulsar clusters, say what to move and why, and move it when allowed to.",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from loadmanager.cli.options import FILE, Command, CommandGroup, log_format
+from loadmanager.cli.options import FILE, Command, CommandGroup, host_and_port, log_format
 from loadmanager.kit.errors import ConfigError
 from loadmanager.steer.commands import one_snapshot, restore, restore_when_silent
 from loadmanager.steer.compose import FleetOptions
@@ -41,13 +41,6 @@ wrong.
 LoadClusters = Callable[[], list[ClusterSettings]]
 
 
-def _address(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not (port.isascii() and port.isdecimal()) or int(port[:6]) > 65535:
-        raise click.BadParameter(f"{text}: host:port is expected")
-    return host.strip("[]"), int(port)
-
-
 def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -71,7 +64,7 @@ def _is_loopback(host: str) -> bool:
 @click.option(
     "--listen",
     default="127.0.0.1:8090",
-    callback=_address,
+    callback=host_and_port,
     metavar="HOST:PORT",
     help="HTTP API; a further cluster has the next port. Orders need a token, or apiSocket",
 )

@@ -96,6 +96,14 @@ overrides: Decorator = click.option(
 )
 
 
+def host_and_port(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[str, int]:
+    """The callback of an option that takes `host:port`."""
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal()) or int(port[:6]) > 65535:
+        raise click.BadParameter(f"{text}: host:port is expected")
+    return host.strip("[]"), int(port)
+
+
 def tell_left_out() -> None:
     """Name the plug-ins that cannot be used, on standard error."""
     from loadmanager.leader.plugins import left_out

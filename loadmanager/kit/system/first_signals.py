@@ -12,7 +12,7 @@ import signal
 import threading
 from collections.abc import Callable
 
-SERVICES = ("standalone", "broker", "fleet")
+SERVICES = ("standalone", "store", "broker", "fleet")
 """The commands that run until a signal comes."""
 NUMBERS = (signal.SIGTERM, signal.SIGINT)
 

@@ -162,7 +162,7 @@ def test_a_second_server_is_refused_the_file(server: StoreProcess, tmp_path: Pat
 async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
     """With what to choose."""
     async with EmbeddedStore(data_dir=tmp_path / "one") as store:
-        with pytest.raises(OperationalError, match="Choose another --zookeeper-port"):
+        with pytest.raises(OperationalError, match="Choose another port"):
             async with EmbeddedStore(port=store.port, data_dir=tmp_path / "two"):
                 pass
 

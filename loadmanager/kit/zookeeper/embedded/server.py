@@ -14,7 +14,7 @@ from loadmanager.kit.tasks import Scope
 from loadmanager.kit.zookeeper.embedded.serving import StoreServing, serve
 
 STATUS_FAILED = 1
-IN_USE = "is another store running? Choose another --zookeeper-port"
+IN_USE = "is another store running? Choose another port"
 
 log = structlog.get_logger("store")
 
@@ -53,8 +53,8 @@ class EmbeddedStore:
             await self.__aexit__()
             raise
         log.info(
-            "the embedded store serves; it is for one machine: a production cluster has an "
-            "ensemble of ZooKeeper in metadataStoreUrl",
+            "the embedded store serves; it is for one machine: production has an ensemble of "
+            "ZooKeeper",
             url=self.url,
             file=str(self._data_dir),
         )
