@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from loadmanager.kit.logger import get_logger
+from loadmanager.kit.text import printable
 from loadmanager.leader.plugins import LoadMetric
 from loadmanager.sharding.shards import NotNow, Service, Shard
 
 T = TypeVar("T")
+REASON_MAX = 200
+"""Characters of a "not now" that all members are told."""
 Ask = Callable[[Shard[Any]], Any]
 
 log = get_logger("member")
@@ -56,7 +60,7 @@ class ExtraHooks:
         for bundle, shard in shards.items():
             try:
                 answers[bundle] = read(ask, shard)
-            except Exception:  # foreign code
+            except (Exception, asyncio.CancelledError):  # foreign code, which cancels nobody here
                 if not self.failures[hook]:
                     log.exception("a hook of the service failed", hook=hook, bundle=bundle)
                 self.failures[hook] += 1
@@ -67,7 +71,7 @@ def _cost(ask: Ask, shard: Shard[Any]) -> float | str:
     try:
         cost = float(ask(shard))
     except NotNow as not_now:
-        return str(not_now)
+        return printable(str(not_now))[:REASON_MAX]
     if not cost >= 0:
         raise ValueError(f"a cost is a number of 0 or more: {cost}")
     return "" if cost == math.inf else cost

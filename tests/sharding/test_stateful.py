@@ -268,3 +268,33 @@ async def test_a_cost_that_fails_is_none() -> None:
         await asyncio.sleep(60)
         assert members[0].member._joined.costs.of(members[0].member.shards[0].bundle) == 0.0
         assert len(members[0].member.shards) == 2
+
+
+class Cancels(Prepares):
+    """Its `cost` ends as a task does that somebody has cancelled."""
+
+    def cost(self, shard: Shard[Any]) -> float:
+        """None."""
+        raise asyncio.CancelledError
+
+
+@virtual
+async def test_a_cost_fails_alone_however_it_fails() -> None:
+    """The step that tells the others goes on; the log names the hook."""
+    async with cluster(Cancels, members=2, shards=4) as members:
+        await asyncio.sleep(30)
+        for each in members.all:
+            assert each.member._joined.parts.base.steps.failures["tell-costs"] == 0
+            assert each.member._joined.host.extra.failures["cost"] > 0
+
+
+@virtual
+async def test_any_text_says_not_now() -> None:
+    """It is told in characters that can be written, and not too many."""
+    async with cluster(Prepares, members=2, shards=4) as members:
+        service(members[0]).not_now = "half \ud800 of it\n" + "and so on " * 100_000
+        await asyncio.sleep(30)
+        assert members[0].member._joined.parts.base.steps.failures["tell-costs"] == 0
+        (why, *_) = (pin.note for pin in members[1].member._joined.costs.stays().values())
+        assert "not now: half \\ud800 of it\\nand so on" in why
+        assert len(why) < 300
