@@ -22,7 +22,10 @@ from loadmanager.client import Table
 from loadmanager.engine.bundles.ranges import equal_boundaries
 from loadmanager.testing import cluster, virtual
 
-SERVICE = "Service = type('Service', (), {'open': None, 'close': None})()"
+SERVICE = (
+    "exec('async def hook(*_): pass'); "
+    "Service = type('Service', (), {'open': hook, 'close': hook})()"
+)
 STATEMENTS = (
     "from loadmanager import Member",
     f"from loadmanager import Member; {SERVICE}; Member('zk://h/x', Service, address='http://h:1')",
@@ -176,7 +179,7 @@ async def _moves() -> None:
 @virtual
 async def _deaths() -> None:
     loop = asyncio.get_running_loop()
-    for kind, shards in ((Nothing, 1_000), (Loads, 30), (StandsBy, 30)):
+    for kind, shards in ((Nothing, 1_000), (Nothing, MANY), (Loads, 30), (StandsBy, 30)):
         async with cluster(kind, members=3, shards=shards) as members:
             await asyncio.sleep(60)
             began_s = loop.time()

@@ -117,7 +117,9 @@ class RoutingClient:
             settings = ZooKeeperSettings(
                 url=zookeeper_url(self._source), session_timeout_ms=round(SESSION_S * 1000)
             )
-            store = await self._exits.enter_async_context(ZooKeeperStore(settings))
+            store = await self._exits.enter_async_context(
+                ZooKeeperStore(settings, url_key=self._source)
+            )
         await self._read(store)
 
     async def _open_scope(self) -> None:

@@ -19,7 +19,12 @@ import msgspec
 
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.clock import Clock
-from loadmanager.kit.errors import BadInputError, ConflictError, LoadManagerError
+from loadmanager.kit.errors import (
+    BadInputError,
+    ConflictError,
+    LoadManagerError,
+    OperationalError,
+)
 from loadmanager.kit.logger import speak
 from loadmanager.kit.metadata.store import Store
 from loadmanager.kit.tasks import Scope
@@ -38,6 +43,7 @@ State = TypeVar("State")
 SHARDS_MAX = 10_000
 CLOSE_S = 10.0
 DECISIONS_MAX = 100
+URLS = frozenset({"metadataStoreUrl", "zookeeperServers", "zooKeeperServers"})
 
 
 class Member(Generic[State]):
@@ -60,6 +66,7 @@ class Member(Generic[State]):
 
     A hook of the service that takes too long is given up: `open` after 60 s, `close` after 10 s.
     Everything here is for the loop in which it was entered; nothing is safe in another thread.
+    After the block, `own` raises `Moved`, without an owner.
     """
 
     def __init__(
@@ -74,8 +81,10 @@ class Member(Generic[State]):
         settings: Mapping[str, str] | None = None,
     ) -> None:
         """Raises `BadInputError` and `ConfigError`."""
-        if not 1 <= shards <= SHARDS_MAX:
+        if not isinstance(shards, int) or not 1 <= shards <= SHARDS_MAX:
             raise BadInputError(f"1 to {SHARDS_MAX} shards are possible, not {shards}")
+        if of_the_store := sorted(URLS & (settings or {}).keys()):
+            raise BadInputError(f"the store is the first argument, not a setting: {of_the_store}")
         self._url, self._connect = store, brought(store)
         budgets = dict(budgets or {})
         if not all(0 < budget < math.inf for budget in budgets.values()):
@@ -83,14 +92,15 @@ class Member(Generic[State]):
         of_store = {} if self._connect else {"metadataStoreUrl": zookeeper_url(store)}
         from loadmanager.sharding.joining import Options
 
-        self._options = Options(
-            service=service,
-            address=_address(address),
-            shards=shards,
-            eager=eager,
-            budgets=budgets,
-            settings={**of_store, **(settings or {})},
-        )
+        with words_of_shards():
+            self._options = Options(
+                service=service,
+                address=_address(address),
+                shards=shards,
+                eager=eager,
+                budgets=budgets,
+                settings={**of_store, **(settings or {})},
+            )
         self._sought: set[str] = set()
         """Bundles for which an owner is being found."""
         self._exits = AsyncExitStack()
@@ -119,7 +129,7 @@ class Member(Generic[State]):
             return self._connect(self._url, settings.session_timeout_ms / 1000)
         from loadmanager.kit.zookeeper.store import ZooKeeperStore  # kazoo
 
-        return ZooKeeperStore(settings)
+        return ZooKeeperStore(settings, url_key=self._url)
 
     async def _join(
         self, store: Store, clock: Clock, sampler: Callable[[OwnTraffic], Sampler]
@@ -181,10 +191,13 @@ class Member(Generic[State]):
     async def resolve(self, key: str) -> str:
         """The address of the member that serves a key; finds one if nobody does.
 
-        Raises `OperationalError` if none takes it in time.
+        Raises `OperationalError` if none takes it in time, or this member has left.
         """
+        joined = self._joined
+        if not self._running:
+            raise OperationalError("this member has left")
         with words_of_shards():
-            return _url(await self._joined.find(key))
+            return _url(await joined.find(key))
 
     def table(self) -> Table:
         """Who serves which keys, as this member knows it; does no I/O. `Table.to_json` is all of it

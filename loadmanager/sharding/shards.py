@@ -122,7 +122,11 @@ class Shard(Generic[State]):
         return self._rates
 
     def __enter__(self) -> Shard[State]:
-        """Until the block ends, `Service.close` is not called, up to its limit."""
+        """Until the block ends, `Service.close` is not called, up to its limit. Raises `Moved` if
+        the shard has ended since `own` gave it out.
+        """
+        if self.ended.is_set():
+            self.check()
         self.users += 1
         return self
 

@@ -29,11 +29,7 @@ def brought(url: str) -> Connect | None:
     scheme, separator, rest = url.partition("://")
     if separator and rest:
         if scheme == ZOOKEEPER:
-            if not rest.partition("/")[2].strip("/"):
-                raise BadInputError(
-                    f"{url!r} has no path: name the service, as in zk://host:2181/rooms. The root "
-                    "is where others are, too: brokers, or another service"
-                )
+            _check_path(url, rest.partition("/")[2].strip("/"))
             return None
         for point in plug_ins(GROUP, scheme):
             connect: Connect = point.load()
@@ -42,6 +38,16 @@ def brought(url: str) -> Connect | None:
         f"a store such as zk://host:2181/path is expected, not {url!r}; no installed package "
         f"brings another one for {scheme!r} (entry points {GROUP})"
     )
+
+
+def _check_path(url: str, path: str) -> None:
+    if not path:
+        raise BadInputError(
+            f"{url!r} has no path: name the service, as in zk://host:2181/rooms. The root is where "
+            "others are, too: brokers, or another service"
+        )
+    if not path.isprintable() or {"", ".", ".."}.intersection(path.split("/")):
+        raise BadInputError(f"{url!r}: a path has names between its slashes, none of . and ..")
 
 
 def zookeeper_url(url: str) -> str:

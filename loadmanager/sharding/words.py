@@ -24,6 +24,14 @@ _WORDS = {
     "settle_bundle": "close",
     "close_bundle": "close",
     "advertisedaddress or webserviceport": "address",
+    "metadatastoreurl": "the store's URL",
+    "bundle_load": "shard_load",
+    "topic_load": "key_load",
+    "the next lookup places": "the leader or the next request places",
+    "the next lookups place": "the leader or the next requests place",
+    "the next lookups": "the next requests",
+    "this broker goes on serving": "a member goes on serving",
+    "serves only stored topics that are open": "serves nothing",
 }
 _PATTERN = re.compile(
     rf"{NAMESPACE}/?|\b(?:{'|'.join(sorted(_WORDS, key=len, reverse=True))})\b", re.IGNORECASE

@@ -55,7 +55,11 @@ class SetSampler:
 
 
 class LocalMember:
-    """One member of a cluster of a test, as if in a process of its own."""
+    """One member of a cluster of a test, as if in a process of its own.
+
+    `member`: its `Member`. `service`: the service of that. `number`: its place in the cluster.
+    `alive`: it was neither stopped nor killed. `cpu_percent`: how busy its machine is, to be set.
+    """
 
     def __init__(self, number: int, service: Service[Any], member: production.Member[Any]) -> None:
         self.number = number
@@ -165,21 +169,31 @@ class Members:
 
     async def owner(self, key: str) -> LocalMember:
         """The member that serves a key; asks for one until there is. Raises `TimeoutError`."""
-        async with asyncio.timeout(PATIENCE_S):
-            await _until(lambda: bool(self.owners(key)))
+        await _until(
+            lambda: bool(self.owners(key)), lambda: f"nobody serves {key!r} within {PATIENCE_S:g} s"
+        )
         (owner,) = self.owners(key)
         return owner
 
     async def settled(self) -> None:
         """Wait until every shard is open somewhere. Raises `TimeoutError`."""
 
-        def all_open() -> bool:
+        def open_and_all() -> tuple[list[str], list[str]]:
             alive = [each.member for each in self.all if each.alive]
-            here = [shard.range for member in alive for shard in member.shards]
-            return sorted(map(str, here)) == [str(span) for span, _ in alive[0].table().ranges]
+            here = [shard.name for member in alive for shard in member.shards]
+            return sorted(here), [str(span) for span, _ in alive[0].table().ranges]
 
-        async with asyncio.timeout(PATIENCE_S):
-            await _until(all_open)
+        def all_open() -> bool:
+            here, shards = open_and_all()
+            return here == shards
+
+        def why_not() -> str:
+            here, shards = open_and_all()
+            missing = sorted(set(shards).difference(here))
+            few = ", ".join(missing[:3])
+            return f"{len(missing)} shards are open nowhere within {PATIENCE_S:g} s: {few}"
+
+        await _until(all_open, why_not)
 
     async def stop(self) -> None:
         """End all."""
@@ -189,8 +203,11 @@ class Members:
             await member.close()
 
 
-async def _until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - on virtual time
+async def _until(condition: Callable[[], bool], why_not: Callable[[], str]) -> None:
+    until_s = asyncio.get_running_loop().time() + PATIENCE_S
+    while not condition():
+        if asyncio.get_running_loop().time() >= until_s:
+            raise TimeoutError(why_not())
         await asyncio.sleep(POLL_S)
 
 

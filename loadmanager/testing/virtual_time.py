@@ -36,7 +36,10 @@ class _JumpingSelector(selectors.SelectSelector):
         """The events that are ready now. Raises `AssertionError` if the test would wait
         for ever.
         """
-        assert timeout is not None, "every task waits, and no timer is set"
+        assert timeout is not None, (
+            "every task waits, and no timer is set: for each other, or for a thread or a socket, "
+            "which virtual time does not wait for"
+        )
         self._loop.now_s += timeout
         return super().select(0)
 

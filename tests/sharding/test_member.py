@@ -14,6 +14,7 @@ from sharding.fenced_database import Counters, Database, StaleTokenError
 from loadmanager import Member, Moved, Shard
 from loadmanager.kit.errors import BadInputError, ConfigError, ConflictError, OperationalError
 from loadmanager.sharding.host import LEAVE_S
+from loadmanager.sharding.words import of_shards
 from loadmanager.testing import Members, cluster, virtual
 
 KEYS = [f"key {number}" for number in range(50)] + [
@@ -328,6 +329,12 @@ def test_no_two_owners_and_no_stale_write_whatever_happens(seed: int) -> None:
         ("127.0.0.1:2181", {}, "a store such as zk://"),
         ("etcd://127.0.0.1/x", {}, "a store such as zk://"),
         ("zk://127.0.0.1:2181", {}, "no path: name the service"),
+        ("zk://127.0.0.1:2181/a/../b", {}, "names between its slashes"),
+        ("zk://127.0.0.1:2181/a//b", {}, "names between its slashes"),
+        ("zk://127.0.0.1:2181/a\ud800", {}, "names between its slashes"),
+        ("zk://a b/x", {}, "the store's URL = "),
+        ("zk://127.0.0.1/x", {"shards": 1.5}, "1 to 10000 shards"),
+        ("zk://127.0.0.1/x", {"settings": {"metadataStoreUrl": "zk:h"}}, "the first argument"),
         ("zk://127.0.0.1:2181/", {}, "no path: name the service"),
         ("zk://127.0.0.1/x", {"address": "ws://h:1"}, "an address such as http://"),
         ("zk://127.0.0.1/x", {"address": "10.0.0.7:8080"}, "an address such as http://"),
@@ -368,3 +375,53 @@ async def test_a_check_after_a_move_names_the_next_owner() -> None:
         with pytest.raises(Moved, match=f"'{shard.range}' is served by {target.address}") as moved:
             shard.check()
         assert (moved.value.key, moved.value.owner) == (shard.name, target.address)
+
+
+@virtual
+async def test_what_is_over_is_told_as_such() -> None:
+    """A shard that ended is not entered again, and a member that has left says so."""
+    async with cluster(a_database()[1], members=2, shards=4) as members:
+        source, target = members[0].member, members[1].member
+        shard = source.shards[0]
+        await source.move(shard, target.address)
+        with pytest.raises(Moved, match=target.address), shard:
+            pytest.fail("it was entered")
+        assert shard.users == 0
+        await members[0].stop()
+        with pytest.raises(OperationalError, match="this member has left"):
+            await source.resolve("key")
+        with pytest.raises(Moved, match="nobody yet"):
+            source.own("key")
+
+
+@virtual
+async def test_a_test_that_waits_in_vain_is_told_for_what() -> None:
+    """With the shards that are open nowhere."""
+    async with cluster(a_database()[1], members=1, shards=4, settle=False, eager=False) as members:
+        with pytest.raises(TimeoutError, match="4 shards are open nowhere within 120 s: 0x0"):
+            await members.settled()
+
+
+def test_a_test_that_waits_for_a_thread_is_told_so() -> None:
+    """Time would stand still for it."""
+
+    @virtual
+    async def run() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(AssertionError, match="for a thread or a socket"):
+        run()
+
+
+def test_errors_and_lines_have_the_words_of_a_service() -> None:
+    """Those that stand in texts of what a member shares with a broker."""
+    texts = {
+        "the destination did not take the bundle; the next lookup places it": "the destination did "
+        "not take the shard; the leader or the next request places it",
+        "this broker goes on serving for 3.0 s": "a member goes on serving for 3.0 s",
+        "until ZooKeeper answers, this broker serves only stored topics that are open": "until "
+        "ZooKeeper answers, this member serves nothing",
+        "metadataStoreUrl = 'zk:x'": "the store's URL = 'zk:x'",
+        "kind=bundle_load": "kind=shard_load",
+    }
+    assert {text: of_shards(text) for text in texts} == texts
