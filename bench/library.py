@@ -21,6 +21,7 @@ from loadmanager import Shard
 from loadmanager.client import Table
 from loadmanager.engine.bundles.ranges import equal_boundaries
 from loadmanager.testing import cluster, virtual
+from loadmanager.testing.cluster import SESSION_S
 
 SERVICE = (
     "exec('async def hook(*_): pass'); "
@@ -180,14 +181,18 @@ async def _moves() -> None:
 async def _deaths() -> None:
     loop = asyncio.get_running_loop()
     for kind, shards in ((Nothing, 1_000), (Nothing, MANY), (Loads, 30), (StandsBy, 30)):
+        worked_s = time.process_time()
         async with cluster(kind, members=3, shards=shards) as members:
+            opened_s = time.process_time() - worked_s
             await asyncio.sleep(60)
-            began_s = loop.time()
+            began_s, worked_s = loop.time(), time.process_time()
             await members.kill(0)
+            await asyncio.sleep(SESSION_S - 0.5)  # looking whether all is served is work, too
             await members.settled()
-            seconds = loop.time() - began_s
+            seconds, again_s = loop.time() - began_s, time.process_time() - worked_s
             print(
-                f"kill -9 of one of three, {shards:5,} shards, {kind.__name__:9} {seconds:5.1f} s"
+                f"kill -9 of one of three, {shards:6,} shards, {kind.__name__:9} {seconds:5.1f} s "
+                f"and {again_s:.1f} s of work of all; {opened_s:.1f} s to open them before"
             )
 
 
