@@ -30,23 +30,27 @@ from loadmanager.leader.audit import AuditLog
 from loadmanager.leader.ports.wishes import WishBook
 from loadmanager.leader.present_leader import PresentLeader
 from loadmanager.steer import telemetry
+from loadmanager.steer.canary import CanaryOutside
 from loadmanager.steer.daemon_note import Unwritten
 from loadmanager.steer.documents import Mode
 from loadmanager.steer.files.note import FileNote
 from loadmanager.steer.files.sign import give_sign
 from loadmanager.steer.files.wishes_file import WishesFile
-from loadmanager.steer.fleet_work import FleetOutside, build_fleet_work
+from loadmanager.steer.fleet_work import build_fleet_work
 from loadmanager.steer.http import webhooks
 from loadmanager.steer.http.fleet import FleetServer
 from loadmanager.steer.http.fleet_access import FleetGuard
 from loadmanager.steer.http.fleet_routes import FleetUse
 from loadmanager.steer.load_reports import reader_of
 from loadmanager.steer.namespaces import FleetNamespaces
+from loadmanager.steer.options import FleetOptions
+from loadmanager.steer.outside import FleetOutside
 from loadmanager.steer.own_balancing import hand_back
 from loadmanager.steer.ports.note import Note
 from loadmanager.steer.pulsar.client import PulsarClient
 from loadmanager.steer.pulsar.marks import AdminMarks
 from loadmanager.steer.pulsar.orders import AdminOrders
+from loadmanager.steer.pulsar.way import AdminWay
 from loadmanager.steer.recording import history_of
 from loadmanager.steer.rivals import id_in
 from loadmanager.steer.settings import ACT, ADVISE, APPROVE, OBSERVE
@@ -65,19 +69,6 @@ ACTED, GAINED = "acted.json", "gained.json"
 ADVICE = "this daemon waits until it can have it"
 
 log = get_logger("fleet")
-
-
-@dataclass(frozen=True, slots=True)
-class FleetOptions:
-    """The options of the process, which are not settings of a cluster."""
-
-    data_dir: Path
-    listen: tuple[str, int] = ("127.0.0.1", 8090)
-    """Address of the first cluster's HTTP API; each further one has the next port."""
-    log_level: str = "info"
-    log_format: str | None = None
-    own_command: tuple[str, ...] = ()
-    """How this daemon was called, for the weekly report; empty: there is none."""
 
 
 @dataclass(slots=True)
@@ -200,6 +191,7 @@ class ClusterDaemon:
                     history=history,
                     marks=AdminMarks(client) if self.settings.store is None else None,
                     daemon_id=id_in(self.folder),
+                    canary=self._canary(client),
                     tell=hooks.tell if hooks else None,
                 )
                 weekly = WeeklyGained(
@@ -240,6 +232,10 @@ class ClusterDaemon:
                     await server.stop()
                     if goes:
                         await self._hand_back(client, work)
+
+    def _canary(self, client: PulsarClient) -> CanaryOutside | None:
+        producing = self.options.producing
+        return None if producing is None else CanaryOutside(producing, AdminWay(client))
 
     def _build_guard(self) -> FleetGuard:
         verifier = None

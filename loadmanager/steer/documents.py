@@ -45,6 +45,16 @@ class PictureShown(Shape):
     """What could not be read when it was last tried, and why."""
 
 
+class CanaryShown(Shape):
+    """What the daemon's canary measured last; null: nothing yet."""
+
+    pause_seconds: float | None
+    """From the closing of its producer to the first receipt of the next owner."""
+    at: int | None
+    problem: str | None
+    """Why it could not measure when it last tried, or why it waits now."""
+
+
 class FleetShown(PictureShown):
     """The state of the cluster as the daemon knows it, with its age."""
 
@@ -56,6 +66,8 @@ class FleetShown(PictureShown):
     held_code: str | None
     """The word that `held` begins with, for programs."""
     paused_until: int | None
+    canary: CanaryShown | None
+    """Null without `canaryNamespace`, and in the modes that move nothing."""
     cost: Cost
 
 

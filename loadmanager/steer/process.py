@@ -13,7 +13,8 @@ from loadmanager.kit.system.ending import Ending
 from loadmanager.kit.system.notify import notify
 from loadmanager.kit.tasks import Scope, Steps, every
 from loadmanager.leader.plugins import warn_of_left_out
-from loadmanager.steer.compose import AGAIN_S, ClusterDaemon, FleetOptions
+from loadmanager.steer.compose import AGAIN_S, ClusterDaemon
+from loadmanager.steer.options import FleetOptions
 from loadmanager.steer.settings_file import ClusterSettings
 
 STOP_S = 80.0

@@ -78,6 +78,16 @@ class FleetSettings:
         'of these. For a chat: `{"text": "{cluster}: {text}"}`',
         secret=True,
     )
+    canary_namespace: str = conf(
+        "canaryNamespace",
+        "",
+        "In approve and act: a namespace, made for that, on whose topic the daemon has a producer "
+        "now and then, and whose bundle it moves, to measure how long a client is paused; empty: "
+        "none",
+    )
+    canary_interval_s: float = conf(
+        "canaryIntervalSeconds", 3600.0, "How often the canary measures", minimum=60
+    )
     history_cycles: bool = conf(
         "loadManagerHistoryCyclesEnabled",
         True,

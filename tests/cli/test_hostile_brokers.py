@@ -91,6 +91,8 @@ GOAL = {
     "progress": {"ordered": 1, "arrived": 1, "farthest": 0.1},
     "waits": {"code": "Paused", "text": "t"},
     "pauseSeconds": 1.0,
+    "pauseSource": "canary",
+    "pauseAt": 1,
     "moves": [{"bundle": BUNDLE, "source": "a", "destination": "b", "why": {"usage": 1}}],
 }
 CORDON = {

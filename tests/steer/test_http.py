@@ -17,8 +17,9 @@ from steer.fake_pulsar import a_pulsar
 from loadmanager.kit.http.openapi import DAEMON
 from loadmanager.kit.tasks import Scope
 from loadmanager.steer import settings_file as conf
-from loadmanager.steer.compose import ClusterDaemon, FleetOptions
+from loadmanager.steer.compose import ClusterDaemon
 from loadmanager.steer.http.fleet import FleetServer
+from loadmanager.steer.options import FleetOptions
 
 ROUTES = ("fleet", "advice", "snapshot", "cluster", "bundles", "decisions", "plans", "moves")
 
