@@ -81,10 +81,12 @@ class _Connection:
             topic=topic, request_id=next(self._numbers), authoritative=authoritative
         )
         self._send(encode(lookup=asked))
-        told = (await self._answer("lookup_response")).lookup_response
-        if told.HasField("error"):
-            raise OperationalError(f"no lookup at {self.url}: {printable(told.message[:TEXT_MAX])}")
-        return told
+        answer = (await self._answer("lookup_response")).lookup_response
+        if answer.HasField("error"):
+            raise OperationalError(
+                f"no lookup at {self.url}: {printable(answer.message[:TEXT_MAX])}"
+            )
+        return answer
 
     async def produce(self, topic: str) -> None:
         """Attach the producer, and send a message; returns at its receipt."""
@@ -104,7 +106,7 @@ class _Connection:
 
     async def closed(self) -> str:
         """Wait until the broker closes the producer, or the connection ends; returns the service
-        URL of the next owner, empty if it is not told.
+        URL of the next owner, empty if that is not known.
         """
         while True:
             try:
@@ -223,11 +225,11 @@ async def _owner(topic: str, way: Way, last: _Connection | None) -> str:
     connection, authoritative = last, False
     try:
         for _ in range(REDIRECTS_MAX):
-            told = await connection.look_up(topic, authoritative=authoritative)
-            url = way.choose(told.brokerServiceUrl, told.brokerServiceUrlTls)
-            if told.response == CONNECT:
+            answer = await connection.look_up(topic, authoritative=authoritative)
+            url = way.choose(answer.brokerServiceUrl, answer.brokerServiceUrlTls)
+            if answer.response == CONNECT:
                 return url
-            authoritative = told.authoritative
+            authoritative = answer.authoritative
             if connection is not last:
                 connection.close()
             connection = last if url == last.url else await _Connection.open(url, way)

@@ -69,7 +69,7 @@ class Acting:
     load_manager: LoadManager
     hold: FleetHold
     note: DaemonNote
-    pauses: deque[CanaryPause] = field(default_factory=lambda: deque(maxlen=PAUSES_MAX))
+    pauses: deque[CanaryPause] = field(default_factory=lambda: deque(maxlen=PAUSES_MAX), init=False)
     """What the canary measured last, the newest last."""
 
     def __post_init__(self) -> None:

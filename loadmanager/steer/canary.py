@@ -20,7 +20,6 @@ from loadmanager.engine.moves.move import Move, MoveState
 from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.plan import Plan, Unload
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.names import NamespaceName
@@ -36,7 +35,6 @@ from loadmanager.steer.documents import CanaryShown
 from loadmanager.steer.namespaces import FleetNamespaces
 from loadmanager.steer.notices import CANARY as NOTICE
 from loadmanager.steer.ports.producing import Producing, Way
-from loadmanager.steer.settings import FleetSettings
 
 TOPIC = "loadmanager-canary"
 LOOK_S = 10.0
@@ -130,7 +128,6 @@ class CanaryProducer:
 class Canary:
     """One cluster's canary."""
 
-    settings: Live[FleetSettings]
     load_manager: LoadManager
     acting: Acting
     namespaces: FleetNamespaces
@@ -167,7 +164,7 @@ class Canary:
 
     def _is_due(self) -> bool:
         last_ms = self.pauses[-1].at_ms if self.pauses else 0
-        noted_ms = last_ms + self.settings.value.canary_interval_s * 1000
+        noted_ms = last_ms + self.acting.settings.value.canary_interval_s * 1000
         now_ms = self._now_ms()
         return now_ms >= self._next_ms and not last_ms <= now_ms < noted_ms
 
@@ -182,7 +179,7 @@ class Canary:
 
     async def _move_bundle(self) -> Move | None:
         """The move, once it has ended; None: the budget has no room. Raises `LoadManagerError`."""
-        namespace = NamespaceName.parse(self.settings.value.canary_namespace)
+        namespace = NamespaceName.parse(self.acting.settings.value.canary_namespace)
         if await self.namespaces.bundle_count(namespace) == 0:
             raise OperationalError(
                 f"canaryNamespace {namespace} is not there; make it with: pulsar-admin namespaces "
@@ -264,7 +261,7 @@ class Canary:
         self.problem = why
 
     def _wait(self, seconds: float) -> None:
-        seconds = min(seconds, self.settings.value.canary_interval_s)
+        seconds = min(seconds, self.acting.settings.value.canary_interval_s)
         self._next_ms = self._now_ms() + round(seconds * 1000)
 
     def _say(self, text: str) -> None:

@@ -52,7 +52,9 @@ def build_fleet_work(
     """Build the parts. Orders pass the gate, so it comes before what gives them; what was done
     lately is recalled by `Acting`, which comes after the moves that it hears of.
     """
-    work = _Built(cluster, outside, scope, steps).work()
+    built = _Built(cluster, outside, scope, steps)
+    work = built.work()
+    work.canary = built.canary(work)
     if outside.tell is not None:
         work.notices = Notices(outside.tell)
     return work
@@ -135,6 +137,7 @@ class _Built:
                 wishes=outside.wishes,
                 bundle_count=self.namespaces.bundle_count,
                 unusable=self.picture.unread,
+                fleet=self.cluster.name,
             ),
             orders=BundleOrders(
                 mover=self.orders, release=self.producer.release, owner=self.orders.owner
@@ -196,7 +199,6 @@ class _Built:
             view=self.view,
             stats_interval_s=lambda: PULSAR_STATS_INTERVAL_S,
         )
-        operations = self._operations(plans, owners)
         return FleetWork(
             settings=self.settings,
             lives=self.outside.lives,
@@ -208,7 +210,7 @@ class _Built:
             moves=self.moves,
             acting=self.acting,
             advice=advice,
-            operations=operations,
+            operations=self._operations(plans, owners),
             split_orders=split_orders,
             splitting=FleetSplitting(
                 load_manager=self.load_manager,
@@ -221,21 +223,20 @@ class _Built:
             ),
             owners=owners,
             recorder=self.recorder,
-            canary=self._canary(operations),
         )
 
-    def _canary(self, operations: FleetOperations) -> Canary | None:
+    def canary(self, work: FleetWork) -> Canary | None:
+        """The canary; None where none is wanted, or nothing may be moved."""
         outside, fleet = self.outside, self.settings.value
         if not fleet.canary_namespace or outside.canary is None or fleet.mode not in (APPROVE, ACT):
             return None
         return Canary(
-            settings=self.settings,
             load_manager=self.load_manager,
             acting=self.acting,
             namespaces=self.namespaces,
             producer=self.producer,
             outside=outside.canary,
-            at_work=operations.goals.at_work,
+            at_work=work.operations.goals.at_work,
             tell=outside.tell,
         )
 

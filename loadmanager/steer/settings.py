@@ -68,7 +68,7 @@ class FleetSettings:
         "webhookUrls",
         (),
         "Where notices are posted as JSON: nothing is moved, a plan waits, a goal has ended, what "
-        "act would have gained in a week",
+        "act would have gained in a week, the canary cannot measure",
         secret=True,
     )
     webhook_template: str = conf(

@@ -57,7 +57,7 @@ class FleetWork:
     splitting: FleetSplitting
     owners: OwnerTracker
     recorder: FleetRecorder
-    canary: Canary | None = None
+    canary: Canary | None = field(default=None, init=False)
     """Measures what a move costs; None: nothing does."""
     notices: Notices | None = field(default=None, init=False)
     """What people are told; None: nobody is."""
