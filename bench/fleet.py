@@ -33,7 +33,8 @@ from loadmanager.kit.tasks import Scope, Steps
 from loadmanager.steer import settings_file as conf
 from loadmanager.steer.files.note import FileNote
 from loadmanager.steer.files.wishes_file import WishesFile
-from loadmanager.steer.fleet_work import FleetOutside, build_fleet_work
+from loadmanager.steer.fleet_work import build_fleet_work
+from loadmanager.steer.outside import FleetOutside
 from loadmanager.steer.pulsar.client import PulsarClient
 from loadmanager.steer.pulsar.orders import AdminOrders
 from loadmanager.steer.pulsar.reader import AdminReader

@@ -47,6 +47,7 @@ OF_THE_PAGE = (
     "BundlesShown",
     "ChangesShown",
     "ClusterShown",
+    "ClustersShown",
     "DecisionsShown",
     "FindingsShown",
     "GoalsShown",
@@ -310,7 +311,9 @@ def rest() -> str:
 def page_shapes() -> str:
     """The answers that the page reads, as JSON, of which its types are made."""
     document = openapi.document(routes(), version="")
-    known, wanted, schemas = document["components"]["schemas"], [*OF_THE_PAGE], {}
+    daemon = openapi.document(fleet_routes(), version="", about=DAEMON)
+    known = {**daemon["components"]["schemas"], **document["components"]["schemas"]}
+    wanted, schemas = [*OF_THE_PAGE], dict[str, Any]()
     while wanted:
         name = wanted.pop()
         if name not in schemas:

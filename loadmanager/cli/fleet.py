@@ -15,7 +15,8 @@ import click
 from loadmanager.cli.options import FILE, Command, CommandGroup, host_and_port, log_format
 from loadmanager.kit.errors import ConfigError
 from loadmanager.steer.commands import one_snapshot, restore, restore_when_silent
-from loadmanager.steer.compose import FleetOptions
+from loadmanager.steer.options import FleetOptions
+from loadmanager.steer.ports.producing import Producing
 from loadmanager.steer.process import run_fleet
 from loadmanager.steer.settings_file import ClusterSettings, clusters, read_file
 
@@ -110,7 +111,9 @@ def command(
             "everything"
         )
     own = (sys.executable, "-m", "loadmanager", *sys.argv[1:])
-    options = FleetOptions(data_dir, listen, log_format=log_format, own_command=own)
+    options = FleetOptions(
+        data_dir, listen, log_format=log_format, own_command=own, producing=_producing(clusters)
+    )
     return run_fleet(clusters, options)
 
 
@@ -164,6 +167,15 @@ def restore_(ctx: click.Context, cluster: str | None, when_silent: float | None)
 def _clusters(config: Path | None, values: dict[str, str]) -> list[ClusterSettings]:
     """Read late: the help of a subcommand needs no cluster."""
     return clusters(read_file(config) if config else {"default": {}}, values)
+
+
+def _producing(clusters: list[ClusterSettings]) -> Producing | None:
+    """What opens the canary's producers, where one is wanted: Pulsar's protocol takes memory."""
+    if not any(cluster.fleet.canary_namespace for cluster in clusters):
+        return None
+    from loadmanager.cli.canary_producer import producing
+
+    return producing
 
 
 def _chosen(clusters: list[ClusterSettings], cluster: str | None) -> ClusterSettings:

@@ -51,6 +51,8 @@ class LedCluster:
     """
     unusable: Callable[[], Mapping[str, Reason]] = dict
     """brokerId → why nothing goes there or comes from there, beside what reports say."""
+    fleet: str | None = None
+    """Its name in the daemon beside a Pulsar that leads it; None: one of its brokers does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

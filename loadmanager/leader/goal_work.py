@@ -273,7 +273,7 @@ class GoalWork:
                 () if made is None else made.moves, curve, curve[1:], strict=False
             )
         }
-        pause_s, with_costs = self.planning.pause_s(), []
+        pause_s, with_costs = self.planning.pause().seconds, []
         for move in moves:
             traffic, clients = costs.get(move.bundle) or self.planning.cost_of(move)
             seconds = round(clients * pause_s, 3)

@@ -25,7 +25,7 @@ from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.store import Check
 from loadmanager.kit.reason import Reason
 from loadmanager.leader.documents.goals import GoalShown, GoalsShown, PlannedMove
-from loadmanager.leader.goal_planning import GoalPlanning
+from loadmanager.leader.goal_planning import CanaryPause, GoalPlanning
 from loadmanager.leader.goal_work import GoalWork
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
@@ -52,6 +52,8 @@ class TermGoals:
     moves: Moves
     hold: Callable[[], Reason | None] = lambda: None
     """Why nothing is decided now: a new leader does not know the load yet, say."""
+    canary: Callable[[], Sequence[CanaryPause]] = tuple
+    """See `GoalPlanning.canary`."""
     planning: GoalPlanning = field(init=False)
     work: GoalWork = field(init=False)
     _number: int = 0
@@ -60,7 +62,9 @@ class TermGoals:
 
     def __post_init__(self) -> None:
         """Nothing is under way yet."""
-        self.planning = GoalPlanning(load_manager=self.load_manager, moves=self.moves)
+        self.planning = GoalPlanning(
+            load_manager=self.load_manager, moves=self.moves, canary=self.canary
+        )
         self.work = GoalWork(planning=self.planning, store=self._store)
 
     # Proposing
@@ -225,11 +229,14 @@ class TermGoals:
     def _shown(self, order: GoalOrder, made: GoalPlan | None = None) -> GoalShown:
         fields = {name: getattr(order, name) for name in order.__struct_fields__}
         del fields["under_way"]
+        pause = self.planning.pause()
         stays = order.state == "ended" and order.empties in self.moves.cluster.wishes.cordons
         return GoalShown(
             **fields,
             waits=self.work.waits.get(order.id) if order.state == "approved" else None,
-            pause_seconds=round(self.planning.pause_s(), 3),
+            pause_seconds=round(pause.seconds, 3),
+            pause_source=pause.source,
+            pause_at=pause.at_ms,
             moves=[PlannedMove.of(move) for move in made.moves[:MOVES_SHOWN]] if made else [],
             under_way=len(order.under_way),
             stays_cordoned=order.empties if stays else None,

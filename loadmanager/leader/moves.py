@@ -154,13 +154,17 @@ class Moves:
         move = self._move(unload, author)
         self._add([move])
         try:
-            while not move.ended:
-                await self._changed.wait()
+            await self.ended(move)
         except asyncio.CancelledError:
             if move.state is MoveState.QUEUED:
                 self.cancel(move.id, "who ordered it is gone")
             raise
         return move
+
+    async def ended(self, move: Move) -> None:
+        """Wait until a move has ended."""
+        while not move.ended:
+            await self._changed.wait()
 
     async def idle(self) -> None:
         """Wait until no move waits or is under way."""

@@ -103,6 +103,7 @@ class TermOverview:
             total=len(names),
             brokers=[self._broker(name) for name in names[:limit]],
             headroom=self._headroom(),
+            fleet=self.moves.cluster.fleet,
         )
 
     def _headroom(self) -> HeadroomShown | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -16,6 +17,7 @@ from loadmanager.kit.conf import Live
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.text import printable
+from loadmanager.leader.goal_planning import CANARY, CanaryPause
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
 from loadmanager.steer.daemon_note import DaemonNote
@@ -30,6 +32,7 @@ NOTE_NAMES_MAX = 2_000
 """Bundles that were just moved, brokers, and bundles that were just split, of which the next daemon
 knows; fewer if their names are long.
 """
+PAUSES_MAX = 10
 WHY_MAX = 1_000
 """Characters of a kept reason."""
 
@@ -51,6 +54,8 @@ class Acted(msgspec.Struct):
     """Broker → when a bundle left it."""
     splits: dict[str, int] = {}
     """Bundle → when the order to split it was last sent."""
+    canary: list[tuple[int, float]] = []
+    """The canary's last pauses: when, and how many seconds."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,6 +69,8 @@ class Acting:
     load_manager: LoadManager
     hold: FleetHold
     note: DaemonNote
+    pauses: deque[CanaryPause] = field(default_factory=lambda: deque(maxlen=PAUSES_MAX), init=False)
+    """What the canary measured last, the newest last."""
 
     def __post_init__(self) -> None:
         """Hear of the moves, and of the note. Count what an earlier term could not write, whatever
@@ -108,9 +115,16 @@ class Acting:
         splits = self.load_manager.split_ms
         splits.update(_later(acted.splits, splits, now_ms))
         self.hold.budget.recall(acted.moves, now_ms)
+        if not self.pauses:
+            self.pauses.extend(CanaryPause(*pause) for pause in acted.canary if pause[0] <= now_ms)
         why = printable(acted.why[:WHY_MAX])
         if self.hold.breaker.recall(why, acted.until_ms, now_ms, self.rules()):
             log.warning("moves stop as before", reason=str(self.hold.stopped()))
+
+    def note_pause(self, pause: CanaryPause) -> None:
+        """The canary has measured."""
+        self.pauses.append(pause)
+        self.write_note()
 
     def steers(self) -> bool:
         """True if anything may be moved in this mode."""
@@ -126,9 +140,15 @@ class Acting:
 
     def _encoded(self, names_max: int) -> bytes:
         times = (*self.moves.cluster.view.recent_moves(), self.load_manager.split_ms)
-        named = [_newest(names, names_max) for names in times]
+        bundles, brokers, splits = (_newest(names, names_max) for names in times)
         acted = Acted(
-            self.hold.budget.moves(), self.hold.breaker.why, self.hold.breaker.until_ms, *named
+            self.hold.budget.moves(),
+            self.hold.breaker.why,
+            self.hold.breaker.until_ms,
+            bundles,
+            brokers,
+            splits,
+            [(pause.at_ms, pause.seconds) for pause in self.pauses],
         )
         return msgspec.json.encode(acted)
 
@@ -172,6 +192,7 @@ class Acting:
         if (
             move.author in (Author.CYCLE, Author.PLAN, Author.GOAL)
             and self.settings.value.mode == ACT
+            and move.reason != CANARY  # what it moves carries nothing
         ):
             expectation = self._expectation(move)
             if expectation is not None:

@@ -22,8 +22,9 @@ from loadmanager.steer.dead_man import DeadMan
 from loadmanager.steer.files.note import FileNote
 from loadmanager.steer.files.sign import SIGN
 from loadmanager.steer.files.wishes_file import WishesFile
-from loadmanager.steer.fleet_work import FleetOutside, build_fleet_work
+from loadmanager.steer.fleet_work import build_fleet_work
 from loadmanager.steer.load_reports import reader_of
+from loadmanager.steer.outside import FleetOutside
 from loadmanager.steer.own_balancing import switch_on
 from loadmanager.steer.pulsar.client import PulsarClient
 from loadmanager.steer.pulsar.orders import AdminOrders

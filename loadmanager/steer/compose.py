@@ -30,23 +30,28 @@ from loadmanager.leader.audit import AuditLog
 from loadmanager.leader.ports.wishes import WishBook
 from loadmanager.leader.present_leader import PresentLeader
 from loadmanager.steer import telemetry
+from loadmanager.steer.canary import CanaryOutside
+from loadmanager.steer.clusters import ClusterStanding, FleetClusters
 from loadmanager.steer.daemon_note import Unwritten
 from loadmanager.steer.documents import Mode
 from loadmanager.steer.files.note import FileNote
 from loadmanager.steer.files.sign import give_sign
 from loadmanager.steer.files.wishes_file import WishesFile
-from loadmanager.steer.fleet_work import FleetOutside, build_fleet_work
+from loadmanager.steer.fleet_work import build_fleet_work
 from loadmanager.steer.http import webhooks
 from loadmanager.steer.http.fleet import FleetServer
 from loadmanager.steer.http.fleet_access import FleetGuard
 from loadmanager.steer.http.fleet_routes import FleetUse
 from loadmanager.steer.load_reports import reader_of
 from loadmanager.steer.namespaces import FleetNamespaces
+from loadmanager.steer.options import FleetOptions
+from loadmanager.steer.outside import FleetOutside
 from loadmanager.steer.own_balancing import hand_back
 from loadmanager.steer.ports.note import Note
 from loadmanager.steer.pulsar.client import PulsarClient
 from loadmanager.steer.pulsar.marks import AdminMarks
 from loadmanager.steer.pulsar.orders import AdminOrders
+from loadmanager.steer.pulsar.way import AdminWay
 from loadmanager.steer.recording import history_of
 from loadmanager.steer.rivals import id_in
 from loadmanager.steer.settings import ACT, ADVISE, APPROVE, OBSERVE
@@ -57,27 +62,12 @@ from loadmanager.steer.watched_cluster import WatchedCluster
 from loadmanager.steer.weekly import LOOK_S, WeeklyGained, ask
 from loadmanager.steer.work import FleetWork
 
-AGAIN_S = 15.0
-"""A cluster whose tasks ended by a bug starts again after this time."""
 CHECK_S = 5.0
 ACTED, GAINED = "acted.json", "gained.json"
 """The files with what the daemon did lately, and with the last weekly report."""
 ADVICE = "this daemon waits until it can have it"
 
 log = get_logger("fleet")
-
-
-@dataclass(frozen=True, slots=True)
-class FleetOptions:
-    """The options of the process, which are not settings of a cluster."""
-
-    data_dir: Path
-    listen: tuple[str, int] = ("127.0.0.1", 8090)
-    """Address of the first cluster's HTTP API; each further one has the next port."""
-    log_level: str = "info"
-    log_format: str | None = None
-    own_command: tuple[str, ...] = ()
-    """How this daemon was called, for the weekly report; empty: there is none."""
 
 
 @dataclass(slots=True)
@@ -90,9 +80,15 @@ class ClusterDaemon:
     connections_cap: int = 0
     """The most HTTP connections that the process has files for; 0: any number."""
     clock: SystemClock = field(default_factory=SystemClock)
-    sock: socket.socket | None = None
+    sock: socket.socket | None = field(default=None, init=False)
+    together: FleetClusters = field(default_factory=FleetClusters)
+    standing: ClusterStanding = field(init=False)
     unwritten: Unwritten = field(default_factory=Unwritten)
     """What its note does not have yet, for as long as this process lives."""
+
+    def __post_init__(self) -> None:
+        """It does not lead yet."""
+        self.standing = self.together.add(self.settings)
 
     @property
     def name(self) -> str:
@@ -113,9 +109,9 @@ class ClusterDaemon:
         except OperationalError as error:
             raise ConfigError(f"cluster {self.name}: {error}") from None
         webhooks.check(self.settings.fleet.webhook_urls, self.settings.fleet.webhook_template)
-        self._build_guard()
+        self.standing.allows = self._build_guard().allows
         self.sock = stack.enter_context(self._bound())
-        self.port = self.sock.getsockname()[1]
+        self.port = self.standing.port = self.sock.getsockname()[1]
 
     def _bound(self) -> socket.socket:
         host = self.options.listen[0]
@@ -125,9 +121,13 @@ class ClusterDaemon:
             sock.bind((host, self.port))
         except OSError as error:
             sock.close()
-            raise OperationalError(
-                f"cannot listen on {host}:{self.port}: {error.strerror}"
-            ) from None
+            text = f"cannot listen on {host}:{self.port}: {error.strerror}"
+            raise OperationalError(text) from None
+        return sock
+
+    def _taken(self) -> socket.socket:
+        """The bound port: for its first server what `listen` has bound."""
+        sock, self.sock = self.sock or self._bound(), None
         return sock
 
     async def run(self) -> None:
@@ -140,7 +140,7 @@ class ClusterDaemon:
                 except OperationalError as error:
                     if not waiting:
                         log.warning("waiting for the lock", cluster=self.name, why=str(error))
-                    waiting = True
+                    waiting, self.standing.waits = True, str(error)
                     await sleep(CHECK_S)
                     continue
                 if self.settings.store is None:
@@ -157,7 +157,8 @@ class ClusterDaemon:
         try:
             await self.run()
         except* OperationalError as errors:
-            raise OperationalError("; ".join(map(str, leaves(errors)))) from None
+            self.standing.problem = "; ".join(map(str, leaves(errors)))
+            raise OperationalError(self.standing.problem) from None
 
     @property
     def _url(self) -> str:
@@ -167,6 +168,7 @@ class ClusterDaemon:
         """Lead while this daemon holds the lock that those on other hosts wait for."""
         me = f"fleet-{self.name}@{socket.gethostname()}:{self.port}"
         log.info("connecting to the lock", cluster=self.name, zookeeper=store_settings.hosts)
+        self.standing.waits = "another daemon leads, or ZooKeeper does not answer"
         async with ZooKeeperStore(store_settings) as store:
             lead = partial(self._lead, leads=lambda: store.lease.held(self.clock.monotonic_s()))
             terms = Terms(store, self.clock, broker_id=me, web_url=self._url, lead=lead)
@@ -180,7 +182,7 @@ class ClusterDaemon:
             PulsarClient(self.settings.pulsar, leads) as client,
             history_of(self.name, self.options.data_dir, self.clock) as history,
         ):
-            steps = Steps()
+            steps, producing = Steps(), self.options.producing
             async with Scope(self.name) as scope:
                 reader = reader_of(client, self.settings, scope, steps)
                 if history is not None:
@@ -200,6 +202,7 @@ class ClusterDaemon:
                     history=history,
                     marks=AdminMarks(client) if self.settings.store is None else None,
                     daemon_id=id_in(self.folder),
+                    canary=CanaryOutside(producing, AdminWay(client)) if producing else None,
                     tell=hooks.tell if hooks else None,
                 )
                 weekly = WeeklyGained(
@@ -218,8 +221,7 @@ class ClusterDaemon:
                     version=__version__,
                     connections_cap=self.connections_cap,
                 )
-                sock, self.sock = self.sock or self._bound(), None
-                await server.start([sock, *self._local_sockets()], scope.spawn)
+                await server.start([self._taken(), *self._local_sockets()], scope.spawn)
                 log.info(
                     "watching",
                     cluster=self.name,
@@ -230,11 +232,13 @@ class ClusterDaemon:
                 goes = True
                 try:
                     work.begin()
+                    self.standing.leads(work)
                     await Steady(self.clock).watch(CHECK_S)
                 except OperationalError:
                     goes = False
                     raise
                 finally:
+                    self.standing.work = None
                     scope.cancel()  # first: another daemon may lead
                     self._remove_local_socket()
                     await server.stop()
@@ -282,6 +286,7 @@ class ClusterDaemon:
             watched=WatchedCluster(self.settings, work),
             audit=audit,
             metrics=page.render,
+            clusters=partial(self.together.shown, self.name),
             archive=None if history is None else history.archive,
         )
 

@@ -45,6 +45,16 @@ class PictureShown(Shape):
     """What could not be read when it was last tried, and why."""
 
 
+class CanaryShown(Shape):
+    """What the daemon's canary measured last; null: nothing yet."""
+
+    pause_seconds: float | None
+    """From the closing of its producer to the first receipt of the next owner."""
+    at: int | None
+    problem: str | None
+    """Why it could not measure when it last tried, or why it waits now."""
+
+
 class FleetShown(PictureShown):
     """The state of the cluster as the daemon knows it, with its age."""
 
@@ -56,7 +66,39 @@ class FleetShown(PictureShown):
     held_code: str | None
     """The word that `held` begins with, for programs."""
     paused_until: int | None
+    canary: CanaryShown | None
+    """Null without `canaryNamespace`, and in the modes that move nothing."""
     cost: Cost
+
+
+class ClusterSummary(Shape):
+    """One cluster of a daemon. Null: not known, or the token of the request may not read it."""
+
+    name: str
+    port: int
+    """The port of its API and its page, at this daemon's host."""
+    mode: Mode | None = None
+    state: Literal["leads", "waits", "problem"] | None = None
+    """Whether this daemon leads there, waits for the lock, or has a problem."""
+    why: str | None = None
+    """Why it waits, or what the problem is."""
+    brokers: int | None = None
+    lowest_usage: float | None = None
+    """Of the brokers that answer: 1.0 is what a broker has."""
+    highest_usage: float | None = None
+    held: str | None = None
+    """Why nothing is decided, or moved, now."""
+    open_goals: int | None = None
+    read_at: int | None = None
+    """When its list of brokers was last read."""
+
+
+class ClustersShown(Shape):
+    """All clusters of this daemon, the worst first."""
+
+    name: str
+    """The cluster that was asked."""
+    clusters: list[ClusterSummary]
 
 
 class UnloadAdvised(UnloadShown, kw_only=True):

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
 from loadmanager.engine.load.carried import Carried
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.moves.queue import MoveQueue
 from loadmanager.engine.strategies.settings import StrategySettings
-from loadmanager.kit.clock import Clock
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import BadInputError, ConfigError
-from loadmanager.kit.history.port import History
-from loadmanager.kit.metadata.leader import Leader
-from loadmanager.kit.metadata.store import Check
 from loadmanager.kit.tasks import Scope, Steps
 from loadmanager.leader.base import BundleOrders, LedCluster, TermBase
 from loadmanager.leader.cycle_log import CycleLog
@@ -27,24 +21,20 @@ from loadmanager.leader.load_manager import LeaderRecords, LoadManager
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.overview import TermOverview
 from loadmanager.leader.owner_tracker import OwnerTracker
-from loadmanager.leader.ports.mover import OrderGate
-from loadmanager.leader.ports.wishes import WishBook
 from loadmanager.steer.acting import Acting
 from loadmanager.steer.advice import Advice, Shadow
-from loadmanager.steer.daemon_note import DaemonNote, Unwritten
+from loadmanager.steer.canary import Canary, CanaryProducer
+from loadmanager.steer.daemon_note import DaemonNote
 from loadmanager.steer.gate import Gate
 from loadmanager.steer.hold import FleetHold
 from loadmanager.steer.namespaces import FleetNamespaces
 from loadmanager.steer.notices import Notices
 from loadmanager.steer.operating import FleetGoals, FleetOperations, FleetPlans, NoMerging
+from loadmanager.steer.outside import FleetOutside
 from loadmanager.steer.picture import Picture
-from loadmanager.steer.ports.cluster_reader import ClusterReader
-from loadmanager.steer.ports.marks import Marks
-from loadmanager.steer.ports.note import Note
-from loadmanager.steer.pulsar.orders import AdminOrders
 from loadmanager.steer.recording import FleetRecorder
 from loadmanager.steer.rivals import Rivals
-from loadmanager.steer.settings import ACT
+from loadmanager.steer.settings import ACT, APPROVE
 from loadmanager.steer.settings_file import ClusterSettings
 from loadmanager.steer.split_orders import SplitOrders
 from loadmanager.steer.splitting import FleetSplitting
@@ -56,43 +46,15 @@ PULSAR_STATS_INTERVAL_S = 60.0
 """Over how long Pulsar's brokers measure traffic: the default of statsUpdateFrequencyInSecs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetOutside:
-    """The parts outside of the daemon's work."""
-
-    me: Leader
-    """This daemon, which leads for as long as this lives. Its epoch is another one each time, so
-    that no plan of an earlier term can be approved.
-    """
-    checks: Sequence[Check] = ()
-    """The checks of its term, if it leads by a lock in the metadata store."""
-    lives: Callable[[], None] = lambda: None
-    """Gives a sign of life."""
-    reader: ClusterReader
-    orders: Callable[[OrderGate, Callable[[], Iterable[str]]], AdminOrders]
-    """Builds what gives orders, from its gate and the live brokers."""
-    wishes: WishBook
-    note: Note
-    """What the next daemon must know of this one."""
-    unwritten: Unwritten = field(default_factory=Unwritten)
-    """What the note does not have yet, also of this daemon's earlier terms."""
-    clock: Clock
-    rng: random.Random
-    history: History | None
-    marks: Marks | None = None
-    """Where the daemons of a cluster notice each other; None: they do not."""
-    daemon_id: str = ""
-    tell: Callable[[str, str], None] | None = None
-    """Takes the kind and the text of notices for people."""
-
-
 def build_fleet_work(
     cluster: ClusterSettings, outside: FleetOutside, scope: Scope, steps: Steps
 ) -> FleetWork:
     """Build the parts. Orders pass the gate, so it comes before what gives them; what was done
     lately is recalled by `Acting`, which comes after the moves that it hears of.
     """
-    work = _Built(cluster, outside, scope, steps).work()
+    built = _Built(cluster, outside, scope, steps)
+    work = built.work()
+    work.canary = built.canary(work)
     if outside.tell is not None:
         work.notices = Notices(outside.tell)
     return work
@@ -144,6 +106,7 @@ class _Built:
             note=self.note,
         )
         self.orders = outside.orders(gate, lambda: self.picture.answering)
+        self.producer = CanaryProducer(self.orders.release_bundle)
         self.moves = self._moves(queue)
         self.load_manager = self._load_manager()
         self.moves.on_record.append(self.recorder.moved)
@@ -174,9 +137,10 @@ class _Built:
                 wishes=outside.wishes,
                 bundle_count=self.namespaces.bundle_count,
                 unusable=self.picture.unread,
+                fleet=self.cluster.name,
             ),
             orders=BundleOrders(
-                mover=self.orders, release=self.orders.release_bundle, owner=self.orders.owner
+                mover=self.orders, release=self.producer.release, owner=self.orders.owner
             ),
             settings=Live(self.cluster.moves),
             hold_of=self.hold.refusal,
@@ -261,12 +225,28 @@ class _Built:
             recorder=self.recorder,
         )
 
+    def canary(self, work: FleetWork) -> Canary | None:
+        """The canary; None where none is wanted, or nothing may be moved."""
+        outside, fleet = self.outside, self.settings.value
+        if not fleet.canary_namespace or outside.canary is None or fleet.mode not in (APPROVE, ACT):
+            return None
+        return Canary(
+            load_manager=self.load_manager,
+            acting=self.acting,
+            namespaces=self.namespaces,
+            producer=self.producer,
+            outside=outside.canary,
+            at_work=work.operations.goals.at_work,
+            tell=outside.tell,
+        )
+
     def _operations(self, plans: FleetPlans, owners: OwnerTracker) -> FleetOperations:
         goals = FleetGoals(
             checks=self.outside.checks,
             load_manager=self.load_manager,
             moves=self.moves,
             fleet_hold=self.hold,
+            canary=lambda: tuple(self.acting.pauses),
         )
         draining = Draining(goals=goals, leads=lambda broker: True)
         overview = TermOverview(

@@ -1,5 +1,5 @@
 """What people are told of a daemon's work: that it may not move anything, that plans wait for
-them, that a goal has ended, what mode act would have gained.
+them, that a goal has ended, what mode act would have gained, that the canary cannot measure.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from loadmanager.engine.plans.order import GoalOrder
 from loadmanager.kit.reason import Reason
 
-HOLD, PLAN, GOAL, GAINED = "hold", "plan", "goal", "gained"
+HOLD, PLAN, GOAL, GAINED, CANARY = "hold", "plan", "goal", "gained", "canary"
 
 
 @dataclass(slots=True)

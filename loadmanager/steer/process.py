@@ -13,9 +13,13 @@ from loadmanager.kit.system.ending import Ending
 from loadmanager.kit.system.notify import notify
 from loadmanager.kit.tasks import Scope, Steps, every
 from loadmanager.leader.plugins import warn_of_left_out
-from loadmanager.steer.compose import AGAIN_S, ClusterDaemon, FleetOptions
+from loadmanager.steer.clusters import FleetClusters
+from loadmanager.steer.compose import ClusterDaemon
+from loadmanager.steer.options import FleetOptions
 from loadmanager.steer.settings_file import ClusterSettings
 
+AGAIN_S = 15.0
+"""A cluster whose tasks ended by a bug starts again after this time."""
 STOP_S = 80.0
 """A stop takes so long at most."""
 
@@ -38,7 +42,7 @@ def run_fleet(clusters: Sequence[ClusterSettings], options: FleetOptions) -> int
 class _Daemon:
     def __init__(self, clusters: Sequence[ClusterSettings], options: FleetOptions) -> None:
         self._options = options
-        self._stop = asyncio.Event()
+        self._stop, together = asyncio.Event(), FleetClusters()
         self._steps = Steps()
         cap = open_files.connections_cap()
         if cap:  # half of the files are for HTTP, the same number for each cluster
@@ -49,6 +53,7 @@ class _Daemon:
                 options,
                 port=options.listen[1] and options.listen[1] + number,
                 connections_cap=cap,
+                together=together,
             )
             for number, settings in enumerate(clusters)
         ]

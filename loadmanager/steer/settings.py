@@ -68,7 +68,7 @@ class FleetSettings:
         "webhookUrls",
         (),
         "Where notices are posted as JSON: nothing is moved, a plan waits, a goal has ended, what "
-        "act would have gained in a week",
+        "act would have gained in a week, the canary cannot measure",
         secret=True,
     )
     webhook_template: str = conf(
@@ -77,6 +77,16 @@ class FleetSettings:
         "The JSON of a notice with the places {cluster}, {kind}, {text} and {at}; empty: an object "
         'of these. For a chat: `{"text": "{cluster}: {text}"}`',
         secret=True,
+    )
+    canary_namespace: str = conf(
+        "canaryNamespace",
+        "",
+        "In approve and act: a namespace, made for that, on whose topic the daemon has a producer "
+        "now and then, and whose bundle it moves, to measure how long a client is paused; empty: "
+        "none",
+    )
+    canary_interval_s: float = conf(
+        "canaryIntervalSeconds", 3600.0, "How often the canary measures", minimum=60
     )
     history_cycles: bool = conf(
         "loadManagerHistoryCyclesEnabled",

@@ -27,7 +27,7 @@ from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.splitting.settings import SplitSettings
 from loadmanager.kit import key_names
 from loadmanager.kit.errors import BadInputError, ConfigError
-from loadmanager.kit.names import SYSTEM_NAMESPACE
+from loadmanager.kit.names import SYSTEM_NAMESPACE, NamespaceName, is_system_namespace
 from loadmanager.kit.security.settings import TokenSettings
 from loadmanager.kit.settings import Keys, KnownKey, Settings, parse_value
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings, check_url
@@ -260,6 +260,13 @@ def _without_effect(key: str, stored: bool) -> str | None:
 
 def _checked(fleet: FleetSettings) -> FleetSettings:
     quiet_spans(fleet.quiet_hours)
+    if fleet.canary_namespace:
+        try:
+            system = is_system_namespace(str(NamespaceName.parse(fleet.canary_namespace)))
+        except BadInputError as error:
+            raise ConfigError(f"canaryNamespace: {error}") from None
+        if system:
+            raise ConfigError("canaryNamespace: bundles of Pulsar's own namespaces are not moved")
     for shadow in fleet.shadows:
         if registry.short_name(shadow) not in registry.SHEDDERS:
             allowed = ", ".join(sorted(registry.SHEDDERS))

@@ -69,6 +69,8 @@ def samples(work: FleetWork) -> Iterator[Sample]:
     yield HOLDING.sample(work.hold.shown_reason() is not None)
     yield BREAKER.sample(work.hold.breaker.opened)
     yield PULSAR_BALANCES.sample(bool(picture.settings and picture.own_balancing()))
+    if work.canary is not None:
+        yield from work.canary.samples()
     for author in Author:
         for state in sorted(ENDED, key=lambda state: state.value):
             times = work.recorder.counts.moves[author.value, state.value]

@@ -20,6 +20,7 @@ from loadmanager.leader.operations import Operations
 from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.steer.acting import Acting
 from loadmanager.steer.advice import Advice
+from loadmanager.steer.canary import LOOK_S, Canary
 from loadmanager.steer.daemon_note import DaemonNote
 from loadmanager.steer.hold import FleetHold
 from loadmanager.steer.notices import Notices
@@ -56,6 +57,8 @@ class FleetWork:
     splitting: FleetSplitting
     owners: OwnerTracker
     recorder: FleetRecorder
+    canary: Canary | None = field(default=None, init=False)
+    """Measures what a move costs; None: nothing does."""
     notices: Notices | None = field(default=None, init=False)
     """What people are told; None: nobody is."""
     _hold_code: str | None = None
@@ -102,6 +105,9 @@ class FleetWork:
             )
             goals = every(lambda: INTERVAL_S, self.operations.goals.step, "goal", steps)
             self.load_manager.term.scope.spawn(goals, "goal")
+        if self.canary is not None:
+            measuring = every(lambda: LOOK_S, self.canary.step, "canary", steps)
+            self.load_manager.term.scope.spawn(measuring, "canary")
 
     def _every(
         self, interval_s: Callable[[], float], step: Callable[[], Awaitable[object]], name: str

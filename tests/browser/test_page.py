@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +16,15 @@ from browser.chromium import CHROMIUM, Page, browser
 from clusters.running import eventually, until
 from clusters.standalone import Cluster, wait_for
 from kit.security.tokens import ADMIN, VALUES, token, verifier
+from steer.fake_pulsar import a_pulsar
 from system.workload import client
 
+from loadmanager.kit.tasks import Scope
 from loadmanager.leader.findings import TermFindings
+from loadmanager.steer.clusters import FleetClusters
+from loadmanager.steer.compose import ClusterDaemon
+from loadmanager.steer.options import FleetOptions
+from loadmanager.steer.settings_file import parse
 
 pytestmark = [
     pytest.mark.browser,
@@ -355,3 +362,32 @@ async def test_the_broker_of_the_page_dies(cluster: Cluster, tmp_path: Path) -> 
         await page.wait_text("does not answer", ".trouble")
         await page.wait_text("What you see is of", ".trouble")
         assert await page.value("document.querySelectorAll('.broker').length") == 2
+
+
+async def test_the_clusters_of_a_daemon(tmp_path: Path) -> None:
+    """Each cluster's page shows all of them, the worst first, and leads to theirs. What a daemon
+    has not is not asked for.
+    """
+    together, urls = FleetClusters(), []
+    async with a_pulsar(2) as pulsar, Scope("test") as scope, browser() as page:
+        pulsar.spread([14, 2])
+        with contextlib.ExitStack() as stack:
+            for name, url in (("east", pulsar.url()), ("west", "http://127.0.0.1:1")):
+                given = {"pulsar": url, "mode": "advise", "readIntervalSeconds": "1"}
+                daemon = ClusterDaemon(
+                    parse(name, given), FleetOptions(tmp_path), port=0, together=together
+                )
+                daemon.listen(stack)
+                scope.spawn(daemon.run(), name)
+                urls.append(f"http://127.0.0.1:{daemon.port}/ui")
+            await until(lambda: all(each.work for each in together.standings), 60)
+            await page.go(urls[0])
+            await page.wait("document.querySelectorAll('.broker').length === 2")
+            await page.wait("document.querySelectorAll('.clusters li').length === 2")
+            await page.wait_text("2 brokers", ".clusters [aria-current] + .small")
+            first = await page.value("document.querySelector('.clusters li').innerText")
+            assert first.startswith("west")
+            assert await page.value("document.querySelector('.clusters a').href") == urls[1]
+            assert not await page.value("document.querySelector('#heat')")
+            assert page.errors == []
+            scope.cancel()

@@ -91,7 +91,22 @@ GOAL = {
     "progress": {"ordered": 1, "arrived": 1, "farthest": 0.1},
     "waits": {"code": "Paused", "text": "t"},
     "pauseSeconds": 1.0,
+    "pauseSource": "canary",
+    "pauseAt": 1,
     "moves": [{"bundle": BUNDLE, "source": "a", "destination": "b", "why": {"usage": 1}}],
+}
+OF_DAEMON = {
+    "name": "a",
+    "port": 1,
+    "mode": "act",
+    "state": "leads",
+    "why": None,
+    "brokers": 3,
+    "lowestUsage": 0.1,
+    "highestUsage": 0.5,
+    "held": "Paused: t",
+    "openGoals": 1,
+    "readAt": 1,
 }
 CORDON = {
     "broker": BROKER,
@@ -302,6 +317,7 @@ ANSWERS: list[tuple[str, Any]] = [
     (r"GET .*/plans", {"plans": [SEALED]}),
     (r"(GET|POST) .*/plans/.*", SEALED),
     (r"GET .*/goals", {"goals": [GOAL]}),
+    (r"GET .*/v1/clusters", {"name": "a", "clusters": [OF_DAEMON, {"name": "b", "port": 2}]}),
     (r"POST .*/goals", {**GOAL, "state": "proposed"}),
     (r"(GET|POST) .*/goals/.*", GOAL),
     (
@@ -366,6 +382,7 @@ COMMANDS: dict[str, Sequence[str]] = {
             "dry-run",
             "plans list",
             "goals list",
+            "clusters list",
             "moves list",
             "moves resume",
             "audit",

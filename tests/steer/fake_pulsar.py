@@ -256,6 +256,7 @@ class FakeBroker:
                 web.get(f"{v2}/clusters/{CLUSTER}/failureDomains", self.domains),
                 web.get(f"{v2}/persistent/acme/shop", self.names),
                 web.get(f"{v2}/persistent/acme/shop/{{topic}}/stats", self.topic),
+                web.put(f"{v2}/persistent/acme/shop/{{topic}}", self.make),
                 web.get("/lookup/v2/topic/persistent/acme/shop/{topic}", self.look_up),
                 web.get(f"{v2}/namespaces/pulsar/system/properties", self.properties),
                 web.put(f"{v2}/namespaces/pulsar/system/property/{{key}}/{{value}}", self.set),
@@ -357,6 +358,9 @@ class FakeBroker:
         return web.json_response(
             {"publishers": [{}], "subscriptions": {"sub": {"consumers": [{}]}}, "msgRateIn": 1.0}
         )
+
+    async def make(self, _request: web.Request) -> web.Response:
+        return web.json_response({"reason": "This topic already exists"}, status=409)
 
     async def look_up(self, request: web.Request) -> web.Response:
         span = next(span for span in RANGES if span.endswith(request.match_info["topic"][-8:]))

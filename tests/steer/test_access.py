@@ -77,7 +77,8 @@ async def test_with_tokens(tmp_path: Path) -> None:
             assert (await asked(session, "DELETE", url + PAUSE, token(ADMIN)))[0] == 204
             _, text = await asked(session, "GET", f"{url}/loadmanager/v1/changes", token("reader"))
             assert text.count("DELETE") == ended
-        assert (await asked(session, "GET", f"{url}/metrics"))[0] == 200
+        for path, status in (("/metrics", 200), ("/ui", 200), ("/loadmanager/v1/clusters", 401)):
+            assert (await asked(session, "GET", url + path))[0] == status
         for path in ("health", "ready"):
             assert (await asked(session, "GET", f"{url}/admin/v2/brokers/{path}"))[0] != 401
 
@@ -113,6 +114,9 @@ async def test_whoever_can_use_the_socket_may_order(
             assert (await order)[0] == 200
         arguments = ["admin", "moves", "resume", "--url", f"unix:{path}"]
         assert await asyncio.to_thread(cli.main, arguments) == 0, capsys.readouterr()
+        arguments = ["admin", "clusters", "list", "--url", f"unix:{path}"]
+        assert await asyncio.to_thread(cli.main, arguments) == 0
+        assert "approve" in capsys.readouterr().out
         arguments = ["admin", "tokens", "list", "--url", f"unix:{path}"]
         assert await asyncio.to_thread(cli.main, arguments) == 1
         assert f"unix:{path} answered 404" in capsys.readouterr().err

@@ -89,6 +89,11 @@ pulsar={pulsar.url()}
             assert told["mode"] == "advise"
             assert told["held"].startswith("Incomplete: ")
             assert told["heldCode"] == "Incomplete"
+            for at, name in ((port, "broken"), (port + 1, "east")):
+                told = await ask(at, "/loadmanager/v1/clusters")
+                assert told["name"] == name
+                listed = [(each["name"], each["port"], each["state"]) for each in told["clusters"]]
+                assert listed == [("broken", port, "problem"), ("east", port + 1, "leads")]
             async with over(tmp_path / "socket") as session:
                 pause = "http://localhost/loadmanager/v1/moves/pause"
                 page = {"Origin": "http://elsewhere.example"}

@@ -18,8 +18,9 @@ from loadmanager.engine.moves.move import NOT_SENT, Author
 from loadmanager.kit.errors import ConfigError, ConflictError, OperationalError
 from loadmanager.leader.may_move import Asker
 from loadmanager.steer import settings_file as fleet
-from loadmanager.steer.compose import ClusterDaemon, FleetOptions
+from loadmanager.steer.compose import ClusterDaemon
 from loadmanager.steer.files.note import FileNote
+from loadmanager.steer.options import FleetOptions
 from loadmanager.steer.own_balancing import switch_on
 from loadmanager.steer.pulsar.client import CONNECTIONS_MAX
 from loadmanager.steer.steady import Steady

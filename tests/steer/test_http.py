@@ -17,10 +17,11 @@ from steer.fake_pulsar import a_pulsar
 from loadmanager.kit.http.openapi import DAEMON
 from loadmanager.kit.tasks import Scope
 from loadmanager.steer import settings_file as conf
-from loadmanager.steer.compose import ClusterDaemon, FleetOptions
+from loadmanager.steer.compose import ClusterDaemon
 from loadmanager.steer.http.fleet import FleetServer
+from loadmanager.steer.options import FleetOptions
 
-ROUTES = ("fleet", "advice", "snapshot", "cluster", "bundles", "decisions", "plans", "moves")
+ROUTES = ("fleet", "clusters", "advice", "snapshot", "cluster", "bundles", "decisions", "plans")
 
 
 @asynccontextmanager
@@ -82,6 +83,8 @@ async def test_answers_are_those_of_the_document(tmp_path: Path) -> None:
         assert statuses.isdisjoint({"307", "502", "504"})
         paths = [f"/loadmanager/v1/{name}" for name in ROUTES]
         paths += [
+            "/ui",
+            "/loadmanager/v1/moves",
             "/admin/v2/brokers",
             "/admin/v2/brokers/leaderBroker",
             "/admin/v2/brokers/health",

@@ -293,6 +293,37 @@ def test_a_goal(cluster: tuple[RealPulsar, Load], tmp_path: Path) -> None:
     load.goes_on()
 
 
+def test_a_canary(cluster: tuple[RealPulsar, Load], tmp_path: Path) -> None:
+    """A producer of the daemon's own is moved, and tells how long it was paused; goals count with
+    that. Without its namespace it says what is missing.
+    """
+    real, load = cluster
+    with Daemon(real, tmp_path, "approve", "canaryNamespace=acme/canary") as daemon:
+        missing = "pulsar-admin namespaces create acme/canary"
+        daemon.until(
+            "it misses the namespace",
+            "fleet",
+            lambda told: missing in str(told["canary"]["problem"]),
+        )
+    real.request("PUT", "namespaces/acme/canary", {"bundles": {"numBundles": 1}})
+    (tmp_path / "again").mkdir()
+    with Daemon(real, tmp_path / "again", "approve", "canaryNamespace=acme/canary") as daemon:
+        told = daemon.until(
+            "it has measured", "fleet", lambda told: told["canary"]["pauseSeconds"] is not None
+        )
+        assert 0.001 < told["canary"]["pauseSeconds"] < 60, told["canary"]
+        moved = [move for move in daemon.ask("GET", "moves")["moves"] if move["reason"] == "Canary"]
+        assert [move["state"] for move in moved] == ["done"]
+        assert moved[0]["bundle"].startswith("acme/canary/")
+        pause_ms = moved[0]["outcome"]["pauseMs"]
+        assert pause_ms / 1000 == pytest.approx(told["canary"]["pauseSeconds"], abs=0.001)
+        wanted = {"goal": {"kind": "even", "withinPoints": 1}}
+        order = daemon.ask("POST", "goals", wanted)
+        assert order.get("pauseSource") == "canary", order
+        print(f"{real.manager}: the canary was paused for {pause_ms:.0f} ms")
+    load.goes_on()
+
+
 def test_two_daemons_notice_each_other(cluster: tuple[RealPulsar, Load], tmp_path: Path) -> None:
     """And say so, by the properties of Pulsar's system namespace; one alone goes on."""
     real, _ = cluster

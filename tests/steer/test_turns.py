@@ -27,9 +27,10 @@ from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.leader.ports.wishes import WishBook
 from loadmanager.leader.wishes import OperatorWishes
 from loadmanager.steer import settings_file as fleet
-from loadmanager.steer.compose import ClusterDaemon, FleetOptions
+from loadmanager.steer.compose import ClusterDaemon
 from loadmanager.steer.files.note import FileNote
 from loadmanager.steer.files.wishes_file import WishesFile
+from loadmanager.steer.options import FleetOptions
 from loadmanager.steer.ports.note import NOTE_BYTES_MAX
 from loadmanager.steer.terms import StoreNote
 

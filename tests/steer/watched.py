@@ -16,14 +16,18 @@ from loadmanager.engine.history.records import Record
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.kit.tasks import Scope, Steps
 from loadmanager.steer import settings_file as conf
+from loadmanager.steer.canary import CanaryOutside
 from loadmanager.steer.daemon_note import Unwritten
 from loadmanager.steer.files.note import FileNote
 from loadmanager.steer.files.wishes_file import WishesFile
-from loadmanager.steer.fleet_work import FleetOutside, build_fleet_work
+from loadmanager.steer.fleet_work import build_fleet_work
+from loadmanager.steer.outside import FleetOutside
+from loadmanager.steer.ports.producing import Producing
 from loadmanager.steer.pulsar.client import PulsarClient
 from loadmanager.steer.pulsar.marks import AdminMarks
 from loadmanager.steer.pulsar.orders import AdminOrders
 from loadmanager.steer.pulsar.reader import AdminReader
+from loadmanager.steer.pulsar.way import AdminWay
 from loadmanager.steer.rivals import id_in
 from loadmanager.steer.work import FleetWork
 
@@ -128,9 +132,12 @@ async def beside(
     epoch: int = 1,
     unwritten: Unwritten | None = None,
     marks: bool = False,
+    producing: Producing | None = None,
+    notices: list[tuple[str, str]] | None = None,
 ) -> AsyncIterator[Watching]:
     """The daemon's parts beside a fake cluster. What they did not finish is left undone. With
-    `marks` they look for other daemons.
+    `marks` they look for other daemons. `producing`: opens the canary's producers; `notices`: where
+    what people are told is kept.
     """
     given = {**MANY_MOVES, "pulsar": pulsar.url(), "requestsPerSecondMax": "10000", **settings}
     known = conf.parse("test", given)
@@ -149,6 +156,8 @@ async def beside(
             history=history,
             marks=AdminMarks(client) if marks else None,
             daemon_id=id_in(folder),
+            canary=producing and CanaryOutside(producing, AdminWay(client)),
+            tell=None if notices is None else lambda *notice: notices.append(notice),
         )
         work = build_fleet_work(known, outside, scope, Steps())
         if known.fleet.mode in ("approve", "act"):

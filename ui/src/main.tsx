@@ -6,6 +6,7 @@ import { Dialog, dryRun, pauseMoves, resumeMoves } from "./actions";
 import { token } from "./api";
 import { Brokers, isStale, runs } from "./brokers";
 import { Changes } from "./changes";
+import { Clusters } from "./clusters";
 import { followAddress } from "./address";
 import { Decisions } from "./decisions";
 import { Find, finding } from "./find";
@@ -15,7 +16,7 @@ import { Heat } from "./heat";
 import type { Broker, Cluster } from "./state";
 import { Moves } from "./moves";
 import { absenceText, sentence } from "./sentences";
-import { absences, begin, cluster, decisions, link, moves, panel, refresh, toast } from "./state";
+import { absences, begin, cluster, decisions, isDaemon, link, moves, panel, refresh, toast } from "./state";
 import { use } from "./store";
 import { Side } from "./story";
 import { switchTheme, theme } from "./theme";
@@ -314,18 +315,23 @@ function Page(): JSX.Element {
       <Top help={help} />
       <Trouble />
       <main class={state === "ok" ? "" : "old"} aria-busy={state === "loading"}>
+        <Clusters />
         <Summary />
         <Findings />
         {known || state === "loading" ? (
           <div class="grid">
             <Brokers />
-            <Heat />
+            {isDaemon(known) ? <Moves /> : <Heat />}
             <Decisions />
-            <div class="both">
-              <Moves />
-              <Throttled />
+            {isDaemon(known) ? (
               <Changes />
-            </div>
+            ) : (
+              <div class="both">
+                <Moves />
+                <Throttled />
+                <Changes />
+              </div>
+            )}
           </div>
         ) : (
           <p class="empty big">Nothing is known of this cluster yet.</p>

@@ -10,6 +10,7 @@ import type {
   FindingsShown,
   ChangesShown as Changes,
   ClusterShown,
+  ClustersShown,
   DecisionShown as Decision,
   HeatShown as Heat,
   MovesShown as Moves,
@@ -49,8 +50,12 @@ export interface Cluster extends Omit<ClusterShown, "brokers"> {
 
 export type Panel = { kind: "bundle"; name: string } | { kind: "broker"; name: string } | null;
 
+// A daemon beside a Pulsar cluster has neither heat, limits, findings nor a stream of events.
+export const isDaemon = (now: Cluster | null): boolean => typeof now?.fleet === "string";
+
 export const link = new Store<Link>({ state: "loading", message: "", since: Date.now(), retryAt: 0 });
 export const cluster = new Store<Cluster | null>(null);
+export const clusters = new Store<ClustersShown | null>(null);
 export const heat = new Store<Heat | null>(null);
 export const decisions = new Store<Decision[] | null>(null);
 export const moves = new Store<Moves | null>(null);
@@ -142,15 +147,21 @@ async function turnOnce(): Promise<void> {
   const all = happened || !stream.live.value || Date.now() - allAt >= ALL_EVERY_MS;
   happened = false;
   cluster.set(withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`)));
-  const work = [
-    part<Heat>("heat", `${V1}/heat?limit=${HEAT_ROWS}`, (document) => heat.set(document)),
-    part<Throttled>("throttled", `${V1}/throttled`, (document) => throttled.set(document)),
-  ];
+  const daemon = isDaemon(cluster.value);
+  const work = daemon
+    ? [part<ClustersShown>("clusters", `${V1}/clusters`, (document) => clusters.set(document))]
+    : [
+        part<Heat>("heat", `${V1}/heat?limit=${HEAT_ROWS}`, (document) => heat.set(document)),
+        part<Throttled>("throttled", `${V1}/throttled`, (document) => throttled.set(document)),
+      ];
   if (all) {
     allAt = Date.now();
+    if (!daemon)
+      work.push(
+        part<FindingsShown>("findings", `${V1}/findings`, (document) => findings.set(document.findings)),
+      );
     work.push(
       part<Moves>("moves", `${V1}/moves?limit=${LISTED}`, (document) => moves.set(document)),
-      part<FindingsShown>("findings", `${V1}/findings`, (document) => findings.set(document.findings)),
       part<GoalsShown>("goals", `${V1}/goals`, (document) => goals.set(document.goals)),
       part<Changes>("changes", `${V1}/changes?limit=${LISTED}`, (document) => changes.set(document)),
       part<Record<string, PinShown>>("pins", `${V1}/pins`, (document) => pins.set(document)),
@@ -188,8 +199,10 @@ async function look(): Promise<void> {
     failures = 0;
     if (link.value.state !== "ok") {
       link.set({ state: "ok", message: "", since: Date.now(), retryAt: 0 });
-      void stream.begin(onEvent);
-      void readIntervals();
+      if (!isDaemon(cluster.value)) {
+        void stream.begin(onEvent);
+        void readIntervals();
+      }
     }
     wait = Math.max(interval(), SLOW_FACTOR * (performance.now() - began));
   } catch (error) {
@@ -210,7 +223,7 @@ export function begin(): void {
   document.addEventListener("visibilitychange", () => {
     clearTimeout(timer);
     if (document.hidden) return stream.stop();
-    void stream.begin(onEvent);
+    if (!isDaemon(cluster.value)) void stream.begin(onEvent);
     void refresh();
   });
   void refresh();

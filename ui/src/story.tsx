@@ -21,7 +21,7 @@ import type {
   DecisionShown as Decision,
 } from "../generated/openapi";
 import { isPartOf, shortBundle } from "./sentences";
-import { cluster, copy, decisions, heat, panel } from "./state";
+import { cluster, copy, decisions, heat, isDaemon, panel } from "./state";
 import { use } from "./store";
 
 const AGAIN_MS = 3_000;
@@ -183,8 +183,12 @@ function OfBundle({ name }: { name: string }): JSX.Element {
             ) : (
               <button onClick={() => pinBundle(story)}>Pin…</button>
             )}
-            <button onClick={() => splitBundle(story)}>Split…</button>
-            <button onClick={() => unloadBundle(story)}>Unload…</button>
+            {!isDaemon(cluster.value) && (
+              <>
+                <button onClick={() => splitBundle(story)}>Split…</button>
+                <button onClick={() => unloadBundle(story)}>Unload…</button>
+              </>
+            )}
           </div>
         </>
       )}

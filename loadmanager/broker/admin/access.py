@@ -21,13 +21,12 @@ from loadmanager.kit.http.answers import failed, namespace_of, topic_of
 from loadmanager.kit.http.permits import METRICS, OPEN, PERMIT, bearer_of
 from loadmanager.kit.refused_clients import ClientRefusals
 from loadmanager.kit.security.identity import Identity
+from loadmanager.leader.http.page import PAGE
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 ORIGINAL = "X-Original-Principal"
 """The header in which a proxy names the role for which it asks, as in Pulsar."""
 
-PAGE = frozenset({"/", "/ui", "/ui/", "/ui/{file}", "/ui/{file}/"})
-"""For everybody: the files of the page, which contain no data."""
 FOR_EVERY_ROLE = frozenset(
     {
         "/admin/v2/clusters",

@@ -355,6 +355,16 @@ def encode(**command: Message) -> bytes:
     return _HEAD.pack(4 + len(body), len(body)) + body
 
 
+def encode_send(producer_id: int, metadata: pb.MessageMetadata, payload: bytes) -> bytes:
+    """A SEND of one message, as clients send it."""
+    fields = metadata.SerializeToString()
+    body = _SIZE.pack(len(fields)) + fields + payload
+    tail = _TAIL.pack(MAGIC_CRC32C, crc32c(body)) + body
+    send = pb.CommandSend(producer_id=producer_id, sequence_id=metadata.sequence_id)
+    command = pb.BaseCommand(type=COMMAND_TYPES["send"], send=send).SerializeToString()
+    return _HEAD.pack(4 + len(command) + len(tail), len(command)) + command + tail
+
+
 def varint(value: int) -> bytes:
     """`value` ≥ 0 in protobuf's variable length."""
     if value < 0x80:

@@ -99,7 +99,7 @@ def goals_propose(admin: AdminClient, **options: Any) -> Output:
         "approve": options["approve"],
     }
     order, raw = admin.ask("POST", GOALS, body, GoalShown)
-    parts: list[Any] = [_headline(order), _curve(order.promise.curve)]
+    parts: list[Any] = [_headline(order), _curve(order.promise.curve), _pause(order)]
     if order.moves:
         rows = [(move.bundle, move.source, move.destination) for move in order.moves[:10]]
         parts.append(table(("first moves", "from", "to"), rows))
@@ -223,7 +223,7 @@ def goals_show(admin: AdminClient, goal: str) -> Output:
 
 def _state_lines(order: GoalShown) -> list[str]:
     progress, limits = order.progress, order.limits
-    lines = [joined(order.state, str(order.ended or order.waits or ""))]
+    lines = [joined(order.state, str(order.ended or order.waits or "")), _pause(order)]
     if limits.until_ms is not None:
         lines.append(f"to be done by {clock(limits.until_ms)}")
     if limits.windows:
@@ -243,6 +243,18 @@ def _state_lines(order: GoalShown) -> list[str]:
             f"{_points(promised)} promised, {_points(progress.farthest)} when last looked at"
         )
     return [*lines, *_cordon(order)]
+
+
+def _pause(order: GoalShown) -> str:
+    """What the pause of a client counts, for the limit of client seconds, and by whom."""
+    match order.pause_source:
+        case "canary":
+            why = f"the canary measured that, last {clock(order.pause_at or 0)}"
+        case "moves":
+            why = "the mean of the last moves"
+        case "assumed":  # pragma: no branch
+            why = "assumed, because none was measured yet"
+    return f"the pause of a client counts as {order.pause_seconds:g} s: {why}"
 
 
 def _cordon(order: GoalShown) -> list[str]:

@@ -144,6 +144,8 @@ class ClusterShown(Shape):
     """How many brokers there should be (`loadManagerExpectedBrokers`); 0: nobody said."""
     absent: list[AbsentBroker] = msgspec.field(default_factory=list)
     """Brokers that left in the last days, the last one first; also those that are back."""
+    fleet: str | None = None
+    """The cluster's name in the daemon beside Pulsar that answers; null: a broker does."""
 
 
 class BundleShown(TrafficShown):

@@ -12,6 +12,8 @@ from loadmanager.engine.strategies.plan import Unload
 from loadmanager.kit.model import Shape
 from loadmanager.kit.reason import Reason
 
+PauseSource = Literal["assumed", "moves", "canary"]
+
 
 class PlannedMove(Shape):
     """A move of a plan, with the figures behind it."""
@@ -50,7 +52,13 @@ class GoalShown(Shape):
     waits: Reason | None
     """Why an approved order does nothing now."""
     pause_seconds: float
-    """The mean pause of a client by the last moves here."""
+    """The pause of a client that counts for each move of now."""
+    pause_source: PauseSource
+    """Whether that is the mean of the last moves here, the median of what a canary measured last
+    (beside a Pulsar), or assumed.
+    """
+    pause_at: int | None
+    """When the canary measured last, if it is the source."""
     moves: list[PlannedMove] = msgspec.field(default_factory=list)
     """The first moves of a plan that was just made; they are planned anew after every few."""
     drain: bool = False

@@ -14,6 +14,8 @@ from aiohttp import web
 from loadmanager.kit.http.operation import operation
 
 UI = "/ui"
+PAGE = frozenset({"/", "/ui", "/ui/", "/ui/{file}", "/ui/{file}/"})
+"""For everybody: the files of the page, which contain no data."""
 BUILT = "ui"
 """The folder of the built files, beside this module."""
 INDEX = "index.html"

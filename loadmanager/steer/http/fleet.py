@@ -21,6 +21,7 @@ from loadmanager.leader.http.archive import ArchiveRoutes
 from loadmanager.leader.http.goals import GoalRoutes
 from loadmanager.leader.http.leading import LeadingRoutes
 from loadmanager.leader.http.moves import MoveRoutes
+from loadmanager.leader.http.page import PageRoutes
 from loadmanager.steer.http.fleet_access import FleetGuard
 from loadmanager.steer.http.fleet_routes import FleetRoutes, FleetUse
 from loadmanager.steer.ports.cluster_reader import AGENT
@@ -72,7 +73,7 @@ class FleetServer:
             client_max_size=BODY_BYTES_MAX,
         )
         parts = (FleetRoutes(use), LeadingRoutes(use), MoveRoutes(use), GoalRoutes(use))
-        for part in (*parts, ArchiveRoutes(use), OpenApiRoutes(version, DAEMON)):
+        for part in (*parts, ArchiveRoutes(use), OpenApiRoutes(version, DAEMON), PageRoutes()):
             application.router.add_routes(part.routes())
         self._serving = HttpServing(
             application, connections, idle_s=IDLE_S, header_bytes_max=HEADER_BYTES_MAX

@@ -21,6 +21,7 @@ from loadmanager.kit.http.answers import failed
 from loadmanager.kit.http.permits import METRICS, OPEN, PERMIT, bearer_of
 from loadmanager.kit.refused_clients import ClientRefusals
 from loadmanager.kit.security.identity import Identity, Verifier
+from loadmanager.leader.http.page import PAGE
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 READS = frozenset({"GET", "HEAD"})
@@ -60,15 +61,22 @@ class FleetGuard:
     verifier: Verifier | None
     clock: Clock
 
+    def allows(self, token: str) -> bool:
+        """Whether the bearer of a token, which may be empty, may read."""
+        try:
+            return self.verifier is None or bool(self.verifier.verify(token))
+        except NotAuthenticatedError:
+            return False
+
     def middleware(self, refusals: ClientRefusals) -> Middleware:
         """Answer 401 to whoever does not prove who he is, and 403 to whoever may not order."""
 
         @web.middleware
         async def authorize(request: web.Request, handler: Handler) -> web.StreamResponse:
             resource = request.match_info.route.resource
-            path = "" if resource is None else resource.canonical.rstrip("/")
+            path = "" if resource is None else resource.canonical.rstrip("/") or "/"
             reads = request.method in READS
-            is_open = path in OPEN or (path == METRICS and not self.settings.metrics)
+            is_open = path in OPEN | PAGE or (path == METRICS and not self.settings.metrics)
             if (reads and is_open) or _on_socket(request):
                 return await handler(request)
             if self.verifier is None:

@@ -16,12 +16,13 @@ from loadmanager.kit.errors import NotFoundError
 from loadmanager.kit.history.archive import Archive
 from loadmanager.kit.http.answers import failed, shown
 from loadmanager.kit.http.operation import TEXT, Document, operation
+from loadmanager.kit.http.permits import bearer_of
 from loadmanager.kit.metadata.leader import Leader
 from loadmanager.leader.documents.cluster import LeaderBroker
 from loadmanager.leader.http.changes import CHANGES, LIMIT, LIMIT_MAX, ROLE, SINCE, wanted_of
 from loadmanager.leader.http.leading import ROOT
 from loadmanager.leader.http.use import BundlesOf, Leading
-from loadmanager.steer.documents import AdviceShown, FleetShown
+from loadmanager.steer.documents import AdviceShown, ClustersShown, FleetShown
 
 
 class Watched(Protocol):
@@ -43,6 +44,8 @@ class FleetUse:
     watched: Watched
     audit: Audit
     metrics: Callable[[], Awaitable[tuple[bytes, str]]]
+    clusters: Callable[[str], ClustersShown]
+    """All clusters of the daemon, as the bearer of a token may see them."""
     archive: Archive | None = None
 
     def archives(self) -> list[str]:
@@ -67,6 +70,7 @@ class FleetRoutes:
             web.get("/admin/v2/brokers/health", self.health),
             web.get("/admin/v2/brokers/ready", self.ready),
             web.get(ROOT + "/fleet", self.picture),
+            web.get(ROOT + "/clusters", self.clusters),
             web.get(ROOT + "/advice", self.advice),
             web.get(ROOT + "/snapshot", self.snapshot),
             web.get(CHANGES, self.changes),
@@ -103,6 +107,13 @@ class FleetRoutes:
     async def picture(self, _request: web.Request) -> web.Response:
         """The mode, the brokers, the age of each part, what is missing, and why nothing moves."""
         return shown(self._use.watched.picture())
+
+    @operation(ClustersShown)
+    async def clusters(self, request: web.Request) -> web.Response:
+        """All clusters of this daemon, the worst first: name, port, mode, state, brokers, usage,
+        hold, goals. Clusters that ask for other tokens are last, by name and port alone.
+        """
+        return shown(self._use.clusters(bearer_of(request)))
 
     @operation(AdviceShown)
     async def advice(self, _request: web.Request) -> web.Response:

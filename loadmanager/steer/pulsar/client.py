@@ -13,7 +13,7 @@ import os
 import re
 import ssl
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
 import aiohttp
@@ -121,6 +121,21 @@ class PulsarClient:
     def url_of(self, broker_id: str) -> str:
         """The address of a broker. Its id is host and port of its admin API."""
         return f"{self._scheme}://{broker_id}"
+
+    @property
+    def secure(self) -> bool:
+        """True if nothing goes to brokers without TLS: the first address has https."""
+        return self._scheme == "https"
+
+    @property
+    def tls(self) -> ssl.SSLContext:
+        """What the certificates of brokers are checked against."""
+        return ssl.create_default_context() if self._ssl is True else self._ssl
+
+    def knows(self, host: str) -> bool:
+        """Whether a broker of the cluster is at a host."""
+        places = [*(f"//{broker}" for broker in self._brokers), *self._seeds]
+        return any(urlsplit(place).hostname == host for place in places)
 
     async def get(self, path: str, at: str | None = None) -> bytes:
         """The body of an answer; `at`: the broker to ask, else any.
@@ -279,16 +294,26 @@ class PulsarClient:
             return any((parts.scheme, parts.netloc) == (seed.scheme, seed.netloc) for seed in own)
         return parts.netloc in self._brokers or any(parts.netloc == seed.netloc for seed in own)
 
-    def _headers(self) -> dict[str, str]:
-        """The credentials. Raises `OperationalError` when a file cannot be read now."""
+    def credentials(self) -> tuple[str, bytes]:
+        """Pulsar's name of the authentication method, and its data; empty ones without any. Raises
+        `OperationalError` when a file cannot be read now.
+        """
         if self._settings.token_file:
-            return {"Authorization": f"Bearer {_secret(self._settings.token_file)}"}
+            return "token", _secret(self._settings.token_file).encode()
         if self._settings.basic_file:
             secret = _secret(self._settings.basic_file)
             if ":" not in secret:
                 raise OperationalError(f"{self._settings.basic_file}: user:password is expected")
-            text = base64.b64encode(secret.encode()).decode()
-            return {"Authorization": f"Basic {text}"}
+            return "basic", secret.encode()
+        return "", b""
+
+    def _headers(self) -> dict[str, str]:
+        """The credentials of a request; raises as they do."""
+        method, data = self.credentials()
+        if method == "token":
+            return {"Authorization": f"Bearer {data.decode()}"}
+        if method == "basic":
+            return {"Authorization": f"Basic {base64.b64encode(data).decode()}"}
         return {}
 
 
@@ -315,7 +340,7 @@ def _secret(path: str) -> str:
     return text
 
 
-def _ssl_context(ca_file: str) -> ssl.SSLContext | bool:
+def _ssl_context(ca_file: str) -> ssl.SSLContext | Literal[True]:
     if not ca_file:
         return True
     try:
