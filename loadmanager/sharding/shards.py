@@ -132,7 +132,8 @@ class Service(Protocol[State]):
       stays where it is.
     - `async def follow(self, shard)`: keeps `shard.prepared` current until it is cancelled, which
       it is before `open`, or when the copy is wanted no more. If this raises, the copy is made
-      anew.
+      anew. It has 5 s to end then: after that it is left to itself, its `shard` has ended, and
+      `open` begins from nothing, with another one.
     - `def cost(self, shard) -> float`: how many seconds it takes to move a shard of this member
       now. The leader moves it only if that is worth it; `math.inf`, or `NotNow` raised: not now.
     - `def load(self, shard) -> Mapping[str, float]`: what the shard uses now of each budget of its

@@ -379,3 +379,51 @@ async def test_a_shard_that_nobody_can_open_keeps_no_newcomer_from_its_share() -
         newcomer = await members.start()
         await asyncio.sleep(15)
         assert newcomer.member.shards
+
+
+class Following(Preparing):
+    """Pays no heed to being cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.copies: list[Shard[Any]] = []
+
+    async def follow(self, shard: Shard[Any]) -> None:
+        """Go on for a minute."""
+        self.copies.append(shard)
+        until_s = asyncio.get_running_loop().time() + 60
+        while (left_s := until_s - asyncio.get_running_loop().time()) > 0:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(left_s)
+
+
+@virtual
+async def test_a_follow_that_goes_on_when_it_is_cancelled_is_left_to_itself() -> None:
+    """What its member has to serve is opened from nothing, after 5 s; a member with such ones can
+    leave. The log and a metric name the hook.
+    """
+    async with cluster(Following, members=3, shards=6) as members:
+        await asyncio.sleep(10)
+        loop, dead = asyncio.get_running_loop(), members[0]
+        lost = {shard.name for shard in dead.member.shards}
+        with capture_logs() as lines:
+            began_s = loop.time()
+            await members.kill(0)
+            assert loop.time() - began_s < 6
+            began_s = loop.time()
+            await members.settled()
+        assert loop.time() - began_s < 17  # the session, and 5 s
+        for each in members.all[1:]:
+            copies: list[Shard[Any]] = each.service.copies  # type: ignore[attr-defined]
+            taken = {shard.name for shard in each.member.shards} & lost
+            assert taken
+            assert not {*copies} & {*each.member.shards}
+            assert all(copy.ended.is_set() for copy in copies if copy.name in taken)
+        (text,) = {line["error"] for line in lines if line.get("hook") == "follow"}
+        assert text == "the service's follow went on for 5 s after it was cancelled"
+        assert 'hook="follow"' in await members[1].member.metrics()
+        began_s = loop.time()
+        await members[1].stop()
+        assert loop.time() - began_s < 12
+        await members.settled()
+        assert len(members[2].member.shards) == 6
