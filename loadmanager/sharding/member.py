@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.addresses import HOST_MAX, BrokerAddress, is_address
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import BadInputError, ConflictError, LoadManagerError
 from loadmanager.kit.logger import speak
@@ -285,9 +285,13 @@ async def _nothing() -> None:
 
 def _address(url: str) -> BrokerAddress:
     """Load reports have Pulsar's form, in which every broker has a service URL, too."""
-    parts, url = urlsplit(url), url.rstrip("/")
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
-        raise BadInputError(f"an address such as http://10.0.0.7:8080 is expected, not {url!r}")
+    url = url.removesuffix("/")
+    if not is_address(url, ("http", "https")):
+        raise BadInputError(
+            "an address such as http://10.0.0.7:8080 is expected (http or https, ASCII, at most "
+            f"{HOST_MAX} characters and no path), not {url[:80]!r}"
+        )
+    parts = urlsplit(url)
     plain, secure = ("", url) if parts.scheme == "https" else (url, "")
     return BrokerAddress(parts.netloc, f"pulsar://{parts.netloc}", plain, web_url_tls=secure)
 
