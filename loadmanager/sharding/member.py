@@ -164,7 +164,8 @@ class Member(Generic[State]):
 
         Use it in a `with` block: its `close` waits for the end of the block. Inside, after an
         `await`, `Shard.check` says whether it is still this member's. `weight` counts as load of
-        the key. Does no I/O; of a shard that nobody has, it begins to find an owner.
+        the key: from 0 to a billion, else `BadInputError` is raised, and nothing counted. Does no
+        I/O; of a shard that nobody has, it begins to find an owner.
         """
         bundle = self._joined.shard_owners.shard_of(key)
         shard = self._joined.host.shards.get(bundle)

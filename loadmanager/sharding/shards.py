@@ -8,10 +8,13 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 from loadmanager.engine.bundles.ranges import BundleRange, topic_hash
+from loadmanager.kit.errors import BadInputError
 
 State = TypeVar("State")
 KEYS_COUNTED_MAX = 1_000
 """The load of so many keys of a shard is counted one by one; splits go by them."""
+WEIGHT_MAX = 1e9
+"""What one `Member.own` counts at most."""
 
 
 class Moved(Exception):  # noqa: N818 - an answer, not a failure
@@ -84,7 +87,15 @@ class Shard(Generic[State]):
             raise Moved(str(self.range), "")
 
     def count(self, key: str, weight: float) -> None:
-        """Count the load of a key; `Member.own` does it."""
+        """Count the load of a key; `Member.own` does it. Raises `BadInputError`."""
+        try:
+            counts = 0 <= weight <= WEIGHT_MAX
+        except TypeError:
+            counts = False
+        if not counts:
+            raise BadInputError(
+                f"a weight is a number from 0 to {WEIGHT_MAX:g}, not {weight!r:.40}: of {key!r:.40}"
+            )
         weights = self._weights
         if key in weights or len(weights) < KEYS_COUNTED_MAX:
             weights[key] = weights.get(key, 0.0) + weight
