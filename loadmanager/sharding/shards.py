@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 from loadmanager.engine.bundles.ranges import BundleRange, topic_hash
-from loadmanager.kit.errors import BadInputError
+from loadmanager.kit.errors import BadInputError, short
 
 State = TypeVar("State")
 KEYS_COUNTED_MAX = 1_000
@@ -94,7 +94,8 @@ class Shard(Generic[State]):
             counts = False
         if not counts:
             raise BadInputError(
-                f"a weight is a number from 0 to {WEIGHT_MAX:g}, not {weight!r:.40}: of {key!r:.40}"
+                f"a weight is a number from 0 to {WEIGHT_MAX:g}, not {short(weight)}: "
+                f"of {short(key)}"
             )
         weights = self._weights
         if key in weights or len(weights) < KEYS_COUNTED_MAX:
