@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from loadmanager.kit.errors import OperationalError
+
+HOST_MAX = 512
+"""Longer brokerIds are none: records that name one count as damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,25 @@ class BrokerAddress:
             service_url_tls=advertised.service_url_tls,
             web_url_tls=advertised.web_url_tls or self.web_url_tls,
         )
+
+
+def is_address(url: str, schemes: Sequence[str]) -> bool:
+    """True for `scheme://host:port` that can be registered, and named by records: printable ASCII,
+    with at most `HOST_MAX` characters between the slashes.
+    """
+    if not url.isascii() or not url.isprintable() or " " in url:
+        return False
+    try:
+        parts = urlsplit(url)
+        return (
+            parts.scheme in schemes
+            and bool(parts.hostname)
+            and parts.port != 0
+            and parts.path in ("", "/")
+            and len(parts.netloc) <= HOST_MAX
+        )
+    except ValueError:  # a port that is no number, or a bracket without another
+        return False
 
 
 _URLS = {

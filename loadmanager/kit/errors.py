@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+SHORT_MAX = 40
+
 
 class LoadManagerError(Exception):
     """Root of every error that this project raises on purpose."""
@@ -66,3 +68,12 @@ def leaves(errors: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
             yield from leaves(error)
         else:
             yield error
+
+
+def short(value: object) -> str:
+    """The beginning of what it is, for an error: whatever a caller has passed."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - foreign code; or an integer with too many digits
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= SHORT_MAX else f"{text[: SHORT_MAX - 1]}…"

@@ -307,6 +307,29 @@ async def within(limit_s: float, work: Coroutine[Any, Any, T], name: str) -> T:
         raise RuntimeError("a task or future that it awaited was cancelled") from error
 
 
+async def until_stopped(work: Coroutine[Any, Any, None], stop_s: float, name: str) -> None:
+    """Do the work, in a task of its own, until it ends or this is cancelled, and has ended within
+    `stop_s` then. Raises `TimeoutError` if it goes on all the same, and `RuntimeError` as `within`.
+    """
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        try:
+            task.cancel()
+            await asyncio.wait({task}, timeout=stop_s)
+        finally:
+            _abandon(task)
+        if not task.done():
+            raise TimeoutError(f"{name} went on for {stop_s:g} s") from None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error from None
+        raise
+    if task.cancelled():
+        raise RuntimeError("a task or future that it awaited was cancelled")
+    task.result()
+
+
 def _abandon(task: asyncio.Task[Any]) -> None:
     task.cancel()
     task.add_done_callback(lambda late: late.cancelled() or late.exception())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name
 from loadmanager.engine.load.reports import (
@@ -14,7 +13,7 @@ from loadmanager.engine.load.reports import (
     decode_broker_lookup_data,
     decode_local_broker_data,
 )
-from loadmanager.kit.addresses import BrokerAddress, read_listeners
+from loadmanager.kit.addresses import BrokerAddress, is_address, read_listeners
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import BadInputError, CorruptDataError
 from loadmanager.kit.logger import get_logger
@@ -254,17 +253,5 @@ def check_addresses(report: LocalBrokerData) -> None:
         (report.pulsar_service_url, ("pulsar", "pulsar+ssl")),
         (report.pulsar_service_url_tls, ("pulsar", "pulsar+ssl")),
     ):
-        if url and not _is_url(url, schemes):
+        if url and not is_address(url, schemes):
             raise BadInputError(f"{url[:80]!r}: an address {schemes[0]}://host:port is expected")
-
-
-def _is_url(url: str, schemes: tuple[str, ...]) -> bool:
-    if not url.isascii() or not url.isprintable() or " " in url:
-        return False
-    parts = urlsplit(url)
-    return (
-        parts.scheme in schemes
-        and bool(parts.hostname)
-        and parts.port != 0
-        and parts.path in ("", "/")
-    )

@@ -321,7 +321,10 @@ class Moves:
         not_owned = failed is not None and failed.code == NOT_OWNED
         if owner is not None or destination is None or not_owned:
             return owner, failed
+        wishes = self.cluster.wishes.now()
         for broker in (destination, source):
+            if wishes.refuses_it(broker.broker_id, move.bundle):
+                continue
             with contextlib.suppress(LoadManagerError):
                 await self.orders.mover.acquire_bundle(broker, move.bundle, epoch=self.term.epoch)
                 break

@@ -2,8 +2,9 @@
 
 A member that fails to open a bundle says so in the store, in a node that ends with its session.
 Whoever places bundles then passes it over, for that bundle: at first for `FIRST_S`, twice as long
-with each failure. One that fails with `MANY` bundles gets none at all for a while. Otherwise it
-would have the least load, and be chosen again and again.
+with each failure. It gets no other one either, for as long as its failures in a row make it:
+otherwise it would have the least load, and be chosen again and again. A bundle that nobody can
+open is no failure of all who try.
 """
 
 from __future__ import annotations
@@ -20,17 +21,22 @@ from loadmanager.kit.metadata import paths
 from loadmanager.kit.metadata.store import Change, ChangeKind, Store
 
 FIRST_S, LAST_S = 10.0, 300.0
-MANY = 3
 BUNDLES_MAX = 1_000
-"""A member says no more of them; with so many it refuses all."""
+"""A member says no more of them."""
 
 log = get_logger("ownership")
 
 
 @dataclass(slots=True)
 class _Failure:
-    times: int
-    until_ms: int
+    times: int = 0
+    until_ms: int = 0
+
+    def again(self, now_ms: int) -> None:
+        """It has failed once more."""
+        wait_s = min(FIRST_S * 2.0 ** min(self.times, 10), LAST_S)
+        self.times += 1
+        self.until_ms = now_ms + round(wait_s * 1000)
 
 
 class Refusals:
@@ -41,29 +47,40 @@ class Refusals:
     def __init__(self, store: Store, clock: Clock, broker_id: str) -> None:
         self._store, self._clock, self._broker_id = store, clock, broker_id
         self._own: dict[str, _Failure] = {}
+        self._in_a_row = _Failure()
+        """Those of this member, whatever the bundle."""
         self._by_broker: dict[str, dict[str, int]] = {}
         """brokerId → bundle → until when it is refused (ms)."""
 
-    async def failed(self, bundle: str) -> None:
-        """This member could not open a bundle."""
-        failure = self._own.setdefault(bundle, _Failure(0, 0))
-        failure.times += 1
-        wait_s = min(FIRST_S * 2.0 ** min(failure.times - 1, 10), LAST_S)
-        failure.until_ms = self._clock.now_ms() + round(wait_s * 1000)
+    async def failed(self, bundle: str, *, served_before: bool) -> None:
+        """This member could not open a bundle. `served_before`: another one served it until then,
+        so the bundle is not to blame.
+        """
+        now_ms = self._clock.now_ms()
+        self._own.setdefault(bundle, _Failure()).again(now_ms)
+        if served_before or not self._others_failed(bundle):
+            self._in_a_row.again(now_ms)
         if len(self._own) > BUNDLES_MAX:
             del self._own[next(iter(self._own))]
         await self._say()
 
     async def succeeded(self, bundle: str) -> None:
         """This member has opened a bundle."""
-        if self._own.pop(bundle, None) is not None:
+        failed_before, self._in_a_row = self._in_a_row.times > 0, _Failure()
+        if self._own.pop(bundle, None) is not None or failed_before:
             await self._say()
+
+    def _others_failed(self, bundle: str) -> bool:
+        return any(
+            bundle in said for broker, said in self._by_broker.items() if broker != self._broker_id
+        )
 
     async def _say(self) -> None:
         now_ms = self._clock.now_ms()
-        refused = {name: own.until_ms for name, own in self._own.items() if own.until_ms > now_ms}
-        if len(refused) >= MANY:
-            refused[EVERY_BUNDLE] = max(refused.values())
+        since_ms = now_ms - round(LAST_S * 1000)  # that it failed counts for longer: see `failed`
+        refused = {name: own.until_ms for name, own in self._own.items() if own.until_ms > since_ms}
+        if self._in_a_row.until_ms > now_ms:
+            refused[EVERY_BUNDLE] = self._in_a_row.until_ms
         self._by_broker[self._broker_id] = refused
         path, value = paths.refusals(self._broker_id), msgspec.json.encode(refused)
         try:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.logger import get_logger
-from loadmanager.kit.tasks import Scope, within
+from loadmanager.kit.tasks import Scope, until_stopped, within
 from loadmanager.sharding.shards import NotNow, Service, Shard
 
 PREPARE_S = 300.0
 """How long the service's `prepare` may take."""
+STOP_S = 5.0
+"""How long its `follow` may go on when it is cancelled."""
 
 log = get_logger("member")
 
@@ -39,10 +41,13 @@ class Copy:
         if self._work is not asyncio.current_task():
             self._work.cancel()
 
-    async def stop_following(self) -> None:
-        """Return when the service's `follow` has ended: its shard is opened next."""
+    async def stop_following(self) -> bool:
+        """Return when the service's `follow` has ended: its shard is opened next. False: `follow`
+        failed, or goes on, and nothing may be opened from the copy.
+        """
         self._work.cancel()
         await asyncio.wait({self._work})
+        return not self.failure
 
 
 class Copies:
@@ -133,13 +138,15 @@ class Copies:
             copy.prepared.set()
             if hasattr(self._service, "follow"):
                 hook = "follow"
-                await _follow(self._service.follow(shard))
+                await until_stopped(self._service.follow(shard), STOP_S, f"follow {shard.name}")
         except Exception as error:  # noqa: BLE001 - foreign code
             self._failed(copy, hook, error)
 
     def _failed(self, copy: Copy, hook: str, error: Exception) -> None:
         if isinstance(error, NotNow):
             text = f"the service says: not now: {error}"
+        elif isinstance(error, TimeoutError) and hook == "follow":
+            text = f"the service's follow went on for {STOP_S:g} s after it was cancelled"
         elif isinstance(error, TimeoutError):
             text = f"the service's {hook} took longer than {PREPARE_S:g} s"
         else:
@@ -156,15 +163,3 @@ class Copies:
         if self._all.get(copy.shard.bundle) is copy:
             del self._all[copy.shard.bundle]
         copy.drop(text)
-
-
-async def _follow(following: Awaitable[None]) -> None:
-    """Raises `RuntimeError` if it is cancelled by somebody else."""
-    task = asyncio.current_task()
-    assert task is not None
-    try:
-        await following
-    except asyncio.CancelledError as error:
-        if task.cancelling():
-            raise
-        raise RuntimeError("a task or future that it awaited was cancelled") from error

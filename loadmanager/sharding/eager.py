@@ -22,6 +22,8 @@ AT_ONCE_MAX = 32
 RESTS_MAX = 10
 FILL_AGAIN_S = 10.0
 """A member that did not get a shard, because it could not prepare it, gets the next one later."""
+FORGOTTEN_S = 3_600.0
+"""After so long a shard that could not be moved is tried as soon as others."""
 
 
 class Rest:
@@ -63,6 +65,8 @@ class EagerOwnership:
         """Members that have joined, or come back, and are getting their share."""
         self._refused_s: dict[str, float] = {}
         """Member → when a shard could not be moved to it."""
+        self._failed_s: dict[str, float] = {}
+        """Shard → when it could not be moved, lately: others are tried before."""
         self._changes = 0
         """Of records and members."""
         self._rests = {step: Rest() for step in ("place", "fill", "open-again", "stand-by")}
@@ -109,7 +113,7 @@ class EagerOwnership:
             counts[self._holder(bundle) or ""] -= 1
         choices, wishes = [], self._member.cluster.wishes.now()
         for bundle in bundles:
-            able = self._able(bundle, wishes)
+            able = self._able(bundle, wishes) or self._able(bundle, wishes, strict=False)
             copied = ready.get(bundle, frozenset()).intersection(able)
             broker = min(copied or able, key=lambda name: (counts[name], name), default=None)
             choices.append(Placement(bundle, broker, able, {}))
@@ -132,12 +136,17 @@ class EagerOwnership:
         self._refused_s = {
             name: at_s for name, at_s in self._refused_s.items() if now_s - at_s < FILL_AGAIN_S
         }
-        members = self._able("", self._member.cluster.wishes.now())
+        self._failed_s = {
+            name: at_s for name, at_s in self._failed_s.items() if now_s - at_s < FORGOTTEN_S
+        }
+        wishes = self._member.cluster.wishes.now()
+        members = self._able("", wishes)
         rest, key = self._rests["fill"], (self._version, members, list(self._refused_s))
         if rest.goes_on(key):
             return
         counts = self._counts()
-        if counts[""]:
+        failed = frozenset[str]().union(*wishes.refusals.values())
+        if counts[""] and any(self._holder(name) is None for name in {*self._all} - failed):
             return
         share = len(self._all) // max(len(members), 1)
         self._filling = {
@@ -153,19 +162,20 @@ class EagerOwnership:
         richest = max(members, key=lambda name: (counts[name], name))
         ready, nobody = self._standbys.ready(), frozenset[str]()
         served = [bundle for bundle in self._all if self._owner(bundle) == richest]
-        _, cost, bundle = min(
+        *_, cost, bundle = min(
             (
-                (poorest not in ready.get(name, nobody), cost, name)
+                (self._failed_s.get(name, 0.0), poorest not in ready.get(name, nobody), cost, name)
                 for name in served
                 if (cost := self._costs.of(name)) < NOT_NOW
             ),
-            default=(True, NOT_NOW, ""),
+            default=(0.0, True, NOT_NOW, ""),
         )
         if counts[richest] > share and cost < NOT_NOW:
             try:
                 await operations.move(bundle, poorest)
             except LoadManagerError:
-                self._refused_s[poorest] = self._member.base.clock.monotonic_s()
+                now_s = self._member.base.clock.monotonic_s()
+                self._refused_s[poorest] = self._failed_s[bundle] = now_s
 
     def _owner(self, bundle: str) -> str | None:
         owner = self._member.ownership.cached_owner(bundle)
@@ -199,19 +209,24 @@ class EagerOwnership:
         """Have copies made of all shards, and make those that are this member's to make."""
         await self._standbys.tend(self._holder)
         if self._member.cluster.leading.load_manager is not None:
-            members = self._able("", self._member.cluster.wishes.now())
-            rest, key = self._rests["stand-by"], (self._version, members, self._standbys.changes)
+            wishes = self._member.cluster.wishes.now()
+            members, able = self._able("", wishes, strict=False), self._able("", wishes)
+            rest = self._rests["stand-by"]
+            key = (self._version, members, able, self._standbys.changes)
             if rest.goes_on(key):
                 return
             rest.begin(key)
             owned = Owned(self._holder, lambda bundle: self._owner(bundle) is not None)
-            await self._standbys.arrange(self._all, owned, members)
+            await self._standbys.arrange(self._all, owned, members, {*members} - {*able})
 
-    def _able(self, bundle: str, wishes: Wishes) -> list[str]:
-        """The members that may get a shard."""
+    def _able(self, bundle: str, wishes: Wishes, *, strict: bool = True) -> list[str]:
+        """The members that may get a shard; not `strict`: also those that have just failed with
+        another one.
+        """
+        refuse = wishes.refuses if strict else wishes.refuses_it
         brokers = self._member.cluster.brokers
         return sorted(
             name
             for name in brokers.registered
-            if name not in wishes.cordons and not wishes.refuses(name, bundle)
+            if name not in wishes.cordons and not refuse(name, bundle)
         )

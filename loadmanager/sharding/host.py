@@ -53,19 +53,23 @@ class ShardHost:
         older = self.shards.get(bundle)
         if older is not None and older.token >= life:
             return
-        copy = self.copies.take(bundle)
-        shard = self.copies.shard(bundle, life) if copy is None else copy.shard
-        shard.token = life
-        self._opening.add(shard)
+        shard, copy = self.copies.shard(bundle, life), self.copies.take(bundle)
+        opening = {shard}
+        if copy is not None:
+            copy.shard.token = life
+            opening.add(copy.shard)
+        self._opening |= opening
         try:
-            if copy is not None:
-                await copy.stop_following()
-            shard.state = await self._service.open(shard)
+            if copy is not None and await copy.stop_following():
+                shard = copy.shard
+            if not shard.ended.is_set():
+                shard.state = await self._service.open(shard)
         except BaseException:
-            shard.ended.set()  # for tasks that `open` has started
+            for each in opening:
+                each.ended.set()  # for tasks that `open` or `prepare` has started
             raise
         finally:
-            self._opening.discard(shard)
+            self._opening -= opening
         if shard.ended.is_set():
             return  # lost or given up meanwhile: a later life may be open
         if older is not None:

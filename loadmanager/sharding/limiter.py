@@ -8,10 +8,11 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from loadmanager.kit.errors import BadInputError, OperationalError
+from loadmanager.kit.errors import BadInputError, OperationalError, short
 from loadmanager.limits.bucket import SECOND_NS, TokenBucket
 
 WAITERS_MAX = 10_000
+AMOUNT_MAX = 1_000_000_000
 REMEMBERED_MIN = 1_000
 
 _Waiting = tuple[float, int, int, "asyncio.Future[None]"]
@@ -27,8 +28,10 @@ class AsyncLimiter:
         async with limiter("alice"):
             await answer()
 
-    An amount above the burst passes as debt, which the next ones wait for. `waiters_max`: how many
-    may wait; one more gets an `OperationalError` at once. For one event loop.
+    An amount above the burst passes in parts of a burst, or of what passes in a hundredth of a
+    second, between which others have their turns: who asks for much waits for it, and nobody else
+    does. `waiters_max`: how many may wait; one more gets an `OperationalError` at once. For one
+    event loop.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class AsyncLimiter:
         if not (rate >= 1 and per_s > 0 and burst >= 1 and waiters_max >= 0):
             raise BadInputError("a limiter needs a rate, a time and a burst above 0")
         self._clock_ns, self._waiters_max = clock_ns, waiters_max
+        self._part = max(burst, round(rate / per_s / 100))
         self._bucket = TokenBucket(
             rate,
             now_ns=clock_ns(),
@@ -77,14 +81,31 @@ class AsyncLimiter:
         yield
 
     async def acquire(self, who: str = "", amount: int = 1) -> None:
-        """Wait until this caller's turn has come. Raises `OperationalError` if too many wait."""
-        if amount < 0:
-            raise BadInputError(f"0 or more is expected, not {amount}")
-        if not self._queue and self._bucket.tokens(self._clock_ns()) > 0:
-            self._bucket.consume(amount)
-            return
+        """Wait until this caller's turn has come. Raises `OperationalError` if too many wait, and
+        `BadInputError` for what is no amount from 0 to a billion. If it is cancelled, what has
+        passed of the amount is gone.
+        """
+        if not 0 <= amount <= AMOUNT_MAX:
+            raise BadInputError(f"0 to {AMOUNT_MAX} is expected, not {short(amount)}")
+        if not self._passes(min(amount, self._part)):
+            self._check_waiting()
+            await self._turn(who, min(amount, self._part))
+        while (amount := amount - self._part) > 0:
+            if not self._passes(min(amount, self._part)):
+                await self._turn(who, min(amount, self._part))
+
+    def _passes(self, amount: int) -> bool:
+        """True if nobody waits, and it has passed."""
+        if self._queue or self._bucket.tokens(self._clock_ns()) <= 0:
+            return False
+        self._bucket.consume(amount)
+        return True
+
+    def _check_waiting(self) -> None:
         if len(self._queue) >= self._waiters_max and self.waiting >= self._waiters_max:
             raise OperationalError(f"{self._waiters_max} callers wait already")
+
+    async def _turn(self, who: str, amount: int) -> None:
         passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         begin = max(self._virtual, self._ends.get(who, 0.0))
         self._ends[who] = begin + max(amount, 1)

@@ -7,6 +7,7 @@ from typing import Any
 
 from loadmanager.engine.load.reports import NamespaceBundleStats
 from loadmanager.kit.clock import Clock
+from loadmanager.leader.brokers import RATE_MAX
 from loadmanager.member.ports.hosting import HostUsage
 from loadmanager.sharding.extra_hooks import ExtraHooks
 from loadmanager.sharding.shards import Shard
@@ -22,6 +23,10 @@ RATE_OF_A_BUDGET = 1_000.0
 REQUESTS = "requests"
 """The name of the load that `Member.own` counts, a second."""
 WHOLE_BUDGET_BYTES = 1 << 40
+PART_MAX = 1_000.0
+"""What uses more of a budget uses as much."""
+REPORTED_MAX = RATE_MAX / 2
+"""What a member reports at most of all its shards together, with a margin for rounding."""
 
 
 class ShardLoads:
@@ -39,18 +44,26 @@ class ShardLoads:
 
     def stats(self) -> dict[str, NamespaceBundleStats]:
         """The load of each shard, as messages and bytes a second: with budgets, by the one of which
-        it uses the greatest part.
+        it uses the greatest part. All in proportion, if it is more than a report may say.
         """
         self._measure()
         parts = self._parts()
-        stats = {}
-        for bundle, shard in self._shards.items():
-            rate = sum(shard.rates.values())
-            weight = max(parts[bundle].values()) * RATE_OF_A_BUDGET if parts else rate
-            stats[bundle] = NamespaceBundleStats(
-                topics=len(shard.rates), msg_rate_in=rate, msg_throughput_in=weight * BYTES_OF_LOAD
+        rates = {bundle: sum(shard.rates.values()) for bundle, shard in self._shards.items()}
+        loads = {
+            bundle: max(parts[bundle].values()) * RATE_OF_A_BUDGET if parts else rate
+            for bundle, rate in rates.items()
+        }
+        fits = REPORTED_MAX / max(
+            REPORTED_MAX, sum(rates.values()), sum(loads.values()) * BYTES_OF_LOAD
+        )
+        return {
+            bundle: NamespaceBundleStats(
+                topics=len(shard.rates),
+                msg_rate_in=rates[bundle] * fits,
+                msg_throughput_in=loads[bundle] * BYTES_OF_LOAD * fits,
             )
-        return stats
+            for bundle, shard in self._shards.items()
+        }
 
     def used_parts(self, cpu: float) -> dict[str, float]:
         """Bundle → the part of this member that it uses: of the budget of which it uses most, or of
@@ -73,7 +86,7 @@ class ShardLoads:
             (sum(part[name] for part in parts) for name in self._budgets if parts), default=0.0
         )
         limit = WHOLE_BUDGET_BYTES if self._budgets else 0
-        return HostUsage(round(used * limit), limit, 0, 0)
+        return HostUsage(round(min(used, PART_MAX) * limit), limit, 0, 0)
 
     def _parts(self) -> dict[str, dict[str, float]]:
         """Bundle → name → the part of that budget which the shard uses; empty without budgets."""
@@ -82,11 +95,11 @@ class ShardLoads:
         loads = self._extra.loads(self._shards)
         return {
             bundle: {
-                name: ({REQUESTS: sum(shard.rates.values())} | loads.get(bundle, {})).get(name, 0.0)
-                / budget
+                name: min(used.get(name, 0.0) / budget, PART_MAX)
                 for name, budget in self._budgets.items()
             }
             for bundle, shard in self._shards.items()
+            for used in [{REQUESTS: sum(shard.rates.values())} | loads.get(bundle, {})]
         }
 
     def _measure(self) -> None:

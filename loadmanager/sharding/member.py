@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from loadmanager.kit.addresses import BrokerAddress
+from loadmanager.kit.addresses import HOST_MAX, BrokerAddress, is_address
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import (
     BadInputError,
@@ -175,7 +175,8 @@ class Member(Generic[State]):
 
         Use it in a `with` block: its `close` waits for the end of the block. Inside, after an
         `await`, `Shard.check` says whether it is still this member's. `weight` counts as load of
-        the key. Does no I/O; of a shard that nobody has, it begins to find an owner.
+        the key: from 0 to a billion, else `BadInputError` is raised, and nothing counted. Does no
+        I/O; of a shard that nobody has, it begins to find an owner.
         """
         bundle = self._joined.shard_owners.shard_of(key)
         shard = self._joined.host.shards.get(bundle)
@@ -299,9 +300,13 @@ async def _nothing() -> None:
 
 def _address(url: str) -> BrokerAddress:
     """Load reports have Pulsar's form, in which every broker has a service URL, too."""
-    parts, url = urlsplit(url), url.rstrip("/")
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
-        raise BadInputError(f"an address such as http://10.0.0.7:8080 is expected, not {url!r}")
+    url = url.removesuffix("/")
+    if not is_address(url, ("http", "https")):
+        raise BadInputError(
+            "an address such as http://10.0.0.7:8080 is expected (http or https, ASCII, at most "
+            f"{HOST_MAX} characters and no path), not {url[:80]!r}"
+        )
+    parts = urlsplit(url)
     plain, secure = ("", url) if parts.scheme == "https" else (url, "")
     return BrokerAddress(parts.netloc, f"pulsar://{parts.netloc}", plain, web_url_tls=secure)
 

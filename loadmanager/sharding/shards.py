@@ -8,10 +8,13 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 from loadmanager.engine.bundles.ranges import BundleRange, topic_hash
+from loadmanager.kit.errors import BadInputError, short
 
 State = TypeVar("State")
 KEYS_COUNTED_MAX = 1_000
 """The load of so many keys of a shard is counted one by one; splits go by them."""
+WEIGHT_MAX = 1e9
+"""What one `Member.own` counts at most."""
 
 
 class Moved(Exception):  # noqa: N818 - an answer, not a failure
@@ -104,7 +107,16 @@ class Shard(Generic[State]):
             raise Moved(self.name, self._owner(self.bundle))
 
     def count(self, key: str, weight: float) -> None:
-        """Count the load of a key; `Member.own` does it."""
+        """Count the load of a key; `Member.own` does it. Raises `BadInputError`."""
+        try:
+            counts = 0 <= weight <= WEIGHT_MAX
+        except TypeError:
+            counts = False
+        if not counts:
+            raise BadInputError(
+                f"a weight is a number from 0 to {WEIGHT_MAX:g}, not {short(weight)}: "
+                f"of {short(key)}"
+            )
         weights = self._weights
         if key in weights or len(weights) < KEYS_COUNTED_MAX:
             weights[key] = weights.get(key, 0.0) + weight
@@ -156,7 +168,8 @@ class Service(Protocol[State]):
       stays where it is.
     - `async def follow(self, shard)`: keeps `shard.prepared` current until it is cancelled, which
       it is before `open`, or when the copy is wanted no more. If this raises, the copy is made
-      anew.
+      anew. It has 5 s to end then: after that it is left to itself, its `shard` has ended, and
+      `open` begins from nothing, with another one.
     - `def cost(self, shard) -> float`: how many seconds it takes to move a shard of this member
       now. The leader moves it only if that is worth it; `math.inf`, or `NotNow` raised: not now.
     - `def load(self, shard) -> Mapping[str, float]`: what the shard uses now of each budget of its

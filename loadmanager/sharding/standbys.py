@@ -7,7 +7,7 @@ those, a few at once, and says which are ready.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -56,8 +56,16 @@ class Owned:
 class StandbyPlan:
     """Who stands by for what: `orders`. Whatever can stay does: `keep` comes first."""
 
-    def __init__(self, bundles: Sequence[str], owned: Owned, members: Sequence[str]) -> None:
+    def __init__(
+        self,
+        bundles: Sequence[str],
+        owned: Owned,
+        members: Sequence[str],
+        failing: Collection[str] = (),
+    ) -> None:
+        """`failing`: the members that keep what copies they have, and get no more."""
         self._owned, self._members = owned, members
+        self._takers = [member for member in members if member not in failing]
         self._of: dict[str, list[str]] = {bundle: [] for bundle in bundles}
         """Bundle → its standbys."""
         self._arriving: list[tuple[str, str]] = []
@@ -87,7 +95,7 @@ class StandbyPlan:
         """
         for bundle, of in self._of.items():
             holder = self._owned.holder(bundle)
-            others = [each for each in self._members if each != holder and each not in of]
+            others = [each for each in self._takers if each != holder and each not in of]
             while holder is not None and others and len(of) < count:
                 best = min(
                     others, key=lambda each: (self._behind[holder, each], self._totals[each], each)
@@ -100,7 +108,7 @@ class StandbyPlan:
         the most.
         """
         totals = self._totals
-        by_total = sorted(self._members, key=lambda each: (totals[each], each))
+        by_total = sorted(self._takers, key=lambda each: (totals[each], each))
         if not by_total or totals[by_total[0]] >= totals.total() / len(by_total) / 2:
             return
         fewest, most = by_total[0], by_total[-1]
@@ -191,11 +199,17 @@ class Standbys:
 
     # On the member that leads
 
-    async def arrange(self, bundles: Sequence[str], owned: Owned, members: Sequence[str]) -> None:
-        """Write down who stands by for what."""
+    async def arrange(
+        self,
+        bundles: Sequence[str],
+        owned: Owned,
+        members: Sequence[str],
+        failing: Collection[str],
+    ) -> None:
+        """Write down who stands by for what; see `StandbyPlan`."""
         ready = {member: set(self.said.of.get(member, ())) for member in members}
         calm = all(ready.get(member, set()).issuperset(of) for member, of in self._orders.items())
-        plan = StandbyPlan(bundles, owned, members)
+        plan = StandbyPlan(bundles, owned, members, failing)
         plan.keep(self._orders, self.count)
         plan.complete(self.count)
         for _ in range(AT_ONCE_MAX if calm else 0):

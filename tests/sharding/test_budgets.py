@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from loadmanager import BadInputError, Member, Shard
+from loadmanager.engine.load.reports import LocalBrokerData
+from loadmanager.leader.brokers import check_figures
+from loadmanager.sharding.extra_hooks import ExtraHooks
+from loadmanager.sharding.loads import PERIOD_S, ShardLoads
 from loadmanager.testing import Members, cluster, virtual
+from loadmanager.testing.cluster import LoopTime
 
 MINUTE_S = 60
+SPANS = ("0x00000000_0x80000000", "0x80000000_0xffffffff")
 
 
 class Models:
@@ -112,3 +120,67 @@ def _usages(folder: Path) -> list[float]:
 
 def _sealed(folder: Path) -> set[str]:
     return {path.parent.parent.name for path in folder.rglob("*.jsonl.gz")}
+
+
+@virtual
+async def test_a_weight_that_is_no_amount_costs_only_that_call() -> None:
+    """The text names the key, shortened; the load of the others moves shards as before."""
+    async with cluster(Models, members=3, shards=24, budgets={"requests": 100}) as members:
+        busy = members[0]
+        keys = [key for key in map(str, range(200)) if busy.owns(key)]
+        long = next(key for key in (f"{n}" + "x" * 10**6 for n in range(1_000)) if busy.owns(key))
+        for weight in (math.nan, math.inf, -math.inf, -1, 1.1e9, 1e308, 10**5_000, 1j, "1", None):
+            for key in (keys[0], long):
+                with pytest.raises(BadInputError, match="a weight is a number") as refused:
+                    busy.member.own(key, weight)  # type: ignore[arg-type]
+                assert repr(key)[:20] in str(refused.value)
+                assert len(str(refused.value)) < 200
+        before, loop = len(busy.member.shards), asyncio.get_running_loop()
+        until_s = loop.time() + 20 * MINUTE_S
+        while len(busy.member.shards) == before:
+            assert loop.time() < until_s
+            for key in keys:
+                if busy.owns(key):
+                    busy.member.own(key, 10)
+                    with suppress(BadInputError):
+                        busy.member.own(key, math.nan)
+            await asyncio.sleep(5)
+
+
+@pytest.mark.parametrize(
+    ("budgets", "load", "used"),
+    [({}, 1e9, 0.0), ({"requests": 1e3}, 1e9, 1_000.0), ({"gpu_mb": 5e-324}, 1e308, 1_000.0)],
+)
+def test_however_large_loads_are_they_can_be_reported(
+    budgets: dict[str, float], load: float, used: float
+) -> None:
+    """In proportion: a shard with half of the load of another one has half of it."""
+
+    class Clock(LoopTime):
+        now = 0.0
+
+        def monotonic_s(self) -> float:
+            self.now += PERIOD_S
+            return self.now
+
+    shards = {f"s/{span}": Shard[Any](f"s/{span}", 1, bool) for span in SPANS}
+    for shard, share in zip(shards.values(), (1.0, 0.5), strict=True):
+        for key in map(str, range(1_000)):
+            shard.count(key, share * min(load, 1e9))
+    Models.gpu_mb = dict.fromkeys(shards, load)
+    extra = ExtraHooks(Models(), {})
+    loads = ShardLoads(shards, Clock(), extra, budgets)
+    whole, half = loads.stats().values()
+    for stats in (whole, half):
+        check_figures(LocalBrokerData(last_stats={"s": stats}))
+    check_figures(
+        LocalBrokerData(
+            msg_rate_in=whole.msg_rate_in + half.msg_rate_in,
+            msg_throughput_in=whole.msg_throughput_in + half.msg_throughput_in,
+        )
+    )
+    assert whole.msg_throughput_in > 1e12
+    assert half.msg_rate_in == pytest.approx(whole.msg_rate_in / 2)
+    usage = loads.usage()
+    assert usage.memory_used_bytes == pytest.approx(used * usage.memory_limit_bytes)
+    assert not extra.failures

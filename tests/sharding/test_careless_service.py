@@ -26,6 +26,11 @@ async def fails(shard: Shard[Any]) -> None:
     raise OSError("away")
 
 
+async def hangs(shard: Shard[Any]) -> None:
+    """As if the database never answered."""
+    await asyncio.Event().wait()
+
+
 async def is_cancelled(shard: Shard[Any]) -> None:
     """Wait for a task that somebody has cancelled."""
     task = asyncio.ensure_future(asyncio.sleep(100))
@@ -306,3 +311,119 @@ def test_bugs_in_what_a_service_says_cost_only_those_answers() -> None:
         run()
     failed = [line["hook"] for line in lines if line["event"] == "a hook of the service failed"]
     assert sorted(failed) == ["cost", "cost", "load", "load"]  # of two members
+
+
+TRIES: dict[Hook, list[float]] = {fails: [0, 10, 30, 70, 150], hangs: [0, 70, 150, 250]}
+"""When a member gets its next shard that fails all the time: after 10 s, then 20, up to 5 minutes,
+beside the 60 s of an `open` that hangs.
+"""
+
+
+class Preparing(Service):
+    """Has a standby copy of each shard."""
+
+    standbys = 1
+
+    async def prepare(self, shard: Shard[Any]) -> None:
+        """There is nothing to prepare."""
+
+
+@virtual
+@pytest.mark.parametrize(("kind", "hook"), [(Service, fails), (Preparing, hangs)])
+async def test_a_newcomer_that_cannot_open_gets_no_shard_again_and_again(
+    hook: Hook, kind: type[Service]
+) -> None:
+    """Its failures count together, and each time it is another shard, which then goes to a member
+    that can open it: none is dark for longer than one `open`.
+    """
+    async with cluster(kind, members=2, shards=12) as members:
+        await asyncio.sleep(5)
+        newcomer, began_s = await members.start(), asyncio.get_running_loop().time()
+        tries: dict[str, float] = {}
+
+        async def on_open(shard: Shard[Any]) -> None:
+            assert shard.name not in tries
+            tries[shard.name] = asyncio.get_running_loop().time() - began_s
+            await hook(shard)
+
+        newcomer.service.on_open = on_open  # type: ignore[attr-defined]
+        dark_s = 0.0
+        while asyncio.get_running_loop().time() - began_s < 300:
+            await asyncio.sleep(1)
+            shares = [len(each.member.shards) for each in members.all]
+            dark_s += 12 - sum(shares)
+        assert list(tries.values()) == pytest.approx(TRIES[hook], abs=3)
+        assert dark_s < len(tries) * (63 if hook is hangs else 3)
+        newcomer.service.on_open = fine  # type: ignore[attr-defined]
+        await asyncio.sleep(200)
+        assert len(newcomer.member.shards) >= 2
+
+
+@virtual
+async def test_a_shard_that_nobody_can_open_keeps_no_newcomer_from_its_share() -> None:
+    """It is the shard's failure, not that of all who try."""
+    made: list[Service] = []
+
+    async def on_open(shard: Shard[Any]) -> None:
+        if shard.contains("poison"):
+            raise OSError("damaged")
+
+    def make() -> Service:
+        made.append(Service())
+        made[-1].on_open = on_open
+        return made[-1]
+
+    async with cluster(make, members=2, shards=8, settle=False) as members:
+        await asyncio.sleep(100)
+        assert sum(len(each.member.shards) for each in members.all) == 7
+        newcomer = await members.start()
+        await asyncio.sleep(15)
+        assert newcomer.member.shards
+
+
+class Following(Preparing):
+    """Pays no heed to being cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.copies: list[Shard[Any]] = []
+
+    async def follow(self, shard: Shard[Any]) -> None:
+        """Go on for a minute."""
+        self.copies.append(shard)
+        until_s = asyncio.get_running_loop().time() + 60
+        while (left_s := until_s - asyncio.get_running_loop().time()) > 0:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(left_s)
+
+
+@virtual
+async def test_a_follow_that_goes_on_when_it_is_cancelled_is_left_to_itself() -> None:
+    """What its member has to serve is opened from nothing, after 5 s; a member with such ones can
+    leave. The log and a metric name the hook.
+    """
+    async with cluster(Following, members=3, shards=6) as members:
+        await asyncio.sleep(10)
+        loop, dead = asyncio.get_running_loop(), members[0]
+        lost = {shard.name for shard in dead.member.shards}
+        with capture_logs() as lines:
+            began_s = loop.time()
+            await members.kill(0)
+            assert loop.time() - began_s < 6
+            began_s = loop.time()
+            await members.settled()
+        assert loop.time() - began_s < 17  # the session, and 5 s
+        for each in members.all[1:]:
+            copies: list[Shard[Any]] = each.service.copies  # type: ignore[attr-defined]
+            taken = {shard.name for shard in each.member.shards} & lost
+            assert taken
+            assert not {*copies} & {*each.member.shards}
+            assert all(copy.ended.is_set() for copy in copies if copy.name in taken)
+        (text,) = {line["error"] for line in lines if line.get("hook") == "follow"}
+        assert text == "the service's follow went on for 5 s after it was cancelled"
+        assert 'hook="follow"' in await members[1].member.metrics()
+        began_s = loop.time()
+        await members[1].stop()
+        assert loop.time() - began_s < 12
+        await members.settled()
+        assert len(members[2].member.shards) == 6

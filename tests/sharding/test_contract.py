@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
-from loadmanager import Member, Moved, Shard
+from loadmanager import BadInputError, Member, Moved, Shard
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata.memory import MemoryTree
 from loadmanager.kit.metadata.store import Create
@@ -126,6 +126,44 @@ async def test_a_second_member_with_an_address_is_refused_at_once() -> None:
             await join(members, 0)
         assert now_s() - began_s < 2
         assert members[0].member.shards == before
+
+
+LONG = "http://" + "h" * 510 + ":1"
+"""With 512 characters between the slashes: the longest."""
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        LONG.replace(":1", ":11"),
+        "http:// h:1",
+        "http://h:1/\n",
+        "http://h\t:1",
+        "http://bücher:1",
+        "http://h:0",
+        "http://h:x",
+        "http://[h:1",
+        "http://h:1/path",
+        "h:1",
+    ],
+)
+def test_an_address_that_others_could_not_read_is_refused(address: str) -> None:
+    """At once, and the text shows no more of it than fits a line."""
+    with pytest.raises(BadInputError, match=r"http://10\.0\.0\.7:8080 is expected") as refused:
+        Member("zk://nowhere/x", Slow(), address=address)
+    assert len(str(refused.value)) < 300
+
+
+@virtual
+async def test_the_longest_address_is_read_by_all() -> None:
+    """Its member gets its share, and the others name it."""
+    async with cluster(Slow, members=1, shards=4) as members:
+        longest = await join(members, 1, address=LONG, eager=True)
+        await members.settled()
+        await asyncio.sleep(30)
+        assert longest.member.shards
+        key = key_of(longest.member.shards[0])
+        assert await members[0].member.resolve(key) == LONG
 
 
 @virtual

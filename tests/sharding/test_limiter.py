@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from functools import partial
 from itertools import pairwise
@@ -64,14 +65,48 @@ async def test_the_rate_is_exact_and_idle_time_is_saved_up_to_the_burst() -> Non
 
 
 @virtual
-async def test_a_large_amount_passes_as_debt() -> None:
-    """The next one waits until it is paid back."""
+async def test_who_asks_for_a_large_amount_waits_for_it() -> None:
+    """Until all of it has passed, and the next one for its own part only."""
     limiter = a_limiter(10, per_s=2, burst=1)
     began_s = asyncio.get_running_loop().time()
     await limiter.acquire("a", 21)
-    assert asyncio.get_running_loop().time() == began_s
+    waited_s = asyncio.get_running_loop().time() - began_s
+    assert waited_s == pytest.approx(4.0, abs=0.21)  # a timer may be early
     await limiter.acquire("b")
-    assert asyncio.get_running_loop().time() - began_s == pytest.approx(4.2, abs=0.01)
+    assert asyncio.get_running_loop().time() - began_s < waited_s + 0.41
+
+
+@pytest.mark.parametrize("amount", [300, 1_000_000_000])
+@virtual
+async def test_nobody_waits_for_the_large_amounts_of_others(amount: int) -> None:
+    """They get their equal part all the same; who is cancelled gives his place to others."""
+    limiter, passed = a_limiter(100), Counter[str]()
+    large = asyncio.ensure_future(pass_for_ever(limiter, "large", amount, passed))
+    await asyncio.sleep(1)
+    loop, longest_s, count = asyncio.get_running_loop(), 0.0, 0
+    until_s = loop.time() + 20
+    while loop.time() < until_s:
+        began_s = loop.time()
+        await limiter.acquire("small")
+        longest_s, count = max(longest_s, loop.time() - began_s), count + 1
+        await asyncio.sleep(0.05)
+    assert longest_s < 0.25
+    assert count > 50
+    large.cancel()
+    began_s = loop.time()
+    for _ in range(100):
+        await limiter.acquire("small")
+    assert loop.time() - began_s == pytest.approx(1, abs=0.2)
+
+
+@virtual
+async def test_what_is_no_amount_is_refused() -> None:
+    """And costs nobody anything."""
+    limiter = a_limiter(100)
+    for amount in (math.nan, math.inf, -math.inf, -1, 1_000_000_001, 10**5_000):
+        with pytest.raises(BadInputError, match="0 to 1000000000 is expected"):
+            await limiter.acquire("a", amount)  # type: ignore[arg-type]
+    await asyncio.wait_for(limiter.acquire("b", 10), 0.01)
 
 
 @virtual

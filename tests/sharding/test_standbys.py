@@ -200,6 +200,17 @@ def test_standbys_that_are_not_possible_are_refused(standbys: object, eager: boo
         Member("zk://h/x", service, address="http://h:1", eager=eager)
 
 
+def test_a_member_that_fails_to_open_keeps_its_copies_and_gets_no_more() -> None:
+    """Copies that are dropped for a moment would all be made anew."""
+    holders = dict.fromkeys(SHARDS, "m0")
+    before: Orders = {"m1": SHARDS[:1]}
+    plan = StandbyPlan(SHARDS, Owned(holders.get, lambda _bundle: True), NAMES, {"m1"})
+    plan.keep(before, 1)
+    plan.complete(1)
+    plan.even_out()
+    assert plan.orders()["m1"] == SHARDS[:1]
+
+
 NAMES = [f"m{number}" for number in range(5)]
 SHARDS = [f"s{number:03}" for number in range(100)]
 

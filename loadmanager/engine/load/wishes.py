@@ -114,8 +114,11 @@ class Wishes:
 
     def refuses(self, broker: str, bundle: str | None) -> bool:
         """True if a broker could not open a bundle a moment ago, or any at all."""
-        refused = self.refusals.get(broker)
-        return refused is not None and (bundle in refused or EVERY_BUNDLE in refused)
+        return self.refuses_it(broker, bundle) or self.refuses_it(broker, EVERY_BUNDLE)
+
+    def refuses_it(self, broker: str, bundle: str | None) -> bool:
+        """True if it is this bundle that the broker could not open."""
+        return bundle in self.refusals.get(broker, ())
 
     def cost(self, bundle: str, destination: str | None) -> float:
         """How many seconds it takes to move a bundle there."""

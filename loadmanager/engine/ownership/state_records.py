@@ -17,10 +17,9 @@ from typing import Any
 import msgspec
 
 from loadmanager.engine.ownership.states import IllegalTransitionError
+from loadmanager.kit.addresses import HOST_MAX
 from loadmanager.kit.errors import BadInputError
 
-TEXT_MAX = 512
-"""Names of brokers in a record are not longer."""
 NUMBER_MAX = 2**63 - 1
 
 
@@ -109,8 +108,8 @@ def decode_record(value: bytes) -> StateRecord:
         record = _DECODER.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInputError(f"malformed state record: {error}") from None
-    if any(len(name or "") > TEXT_MAX for name in (record.dst_broker, record.source_broker)):
-        raise BadInputError(f"a broker's name is longer than {TEXT_MAX} characters")
+    if any(len(name or "") > HOST_MAX for name in (record.dst_broker, record.source_broker)):
+        raise BadInputError(f"a broker's name is longer than {HOST_MAX} characters")
     if not all(
         0 <= number < NUMBER_MAX for number in (record.timestamp, record.version_id)
     ) or not (-NUMBER_MAX <= record.owner_session <= NUMBER_MAX):

@@ -171,7 +171,8 @@ def place(
 ) -> tuple[list[Placement], Memories]:
     """Choose brokers for bundles; each placement is pending for the next.
 
-    The placement rule says in which order. A bundle that is on its way stays on its way.
+    The placement rule says in which order. A bundle that is on its way stays on its way, unless it
+    could not be opened there.
     """
     under_way = {bundle: snapshot.under_way.broker_of(bundle) for bundle in bundles}
     snapshot = snapshot.with_to_place(bundles)
@@ -186,7 +187,8 @@ def place(
     placements: dict[str, Placement] = {}
     for bundle in dict.fromkeys([*(name for name in ordered if name in under_way), *bundles]):
         broker = under_way[bundle]
-        if broker is not None and broker in snapshot.available:
+        refused = broker is not None and snapshot.wishes.refuses_it(broker, bundle)
+        if broker is not None and broker in snapshot.available and not refused:
             placements[bundle] = _stays_under_way(snapshot, bundle, broker)
             continue
         choice, memories = _place(snapshot, bundle, settings, memories, rng, acting=rule)

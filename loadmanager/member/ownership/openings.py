@@ -16,6 +16,9 @@ from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ownership.claims import RETRY_FIRST_S, RETRY_MAX_S
 from loadmanager.member.ownership.state_cache import StateCache, Writes
 
+TOLD_S = 5.0
+"""How long it takes at most to tell that a bundle was given up, once its limit has passed."""
+
 
 class Openings:
     """Of all members, by their records."""
@@ -55,7 +58,8 @@ class Openings:
 
     async def ended(self, bundle: str) -> bool:
         """Wait until it is opened, or given up; False: not in time."""
-        return await self._cache.until(bundle, lambda now: not self.elsewhere(now), self.limit_s)
+        limit_s = self.limit_s + TOLD_S
+        return await self._cache.until(bundle, lambda now: not self.elsewhere(now), limit_s)
 
     def holder(self, bundle: str) -> str | None:
         """The live member that owns a bundle, opens it, or is about to take it."""

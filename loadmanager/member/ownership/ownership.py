@@ -350,7 +350,7 @@ class Ownership:
     async def _not_opened(self, life: BundleLife, text: str) -> None:
         """Give up a bundle that the host cannot open, and say so: another broker is to try."""
         log.error("a bundle cannot be opened here; giving it up", bundle=life.bundle, error=text)
-        await self._refusals.failed(life.bundle)
+        await self._refusals.failed(life.bundle, served_before=life.cause is LifeCause.LEADER)
         if not life.over:
             self._hosting.fence_bundle(life.bundle, life.token)
             self._lives.become(life, BundleState.RELEASING, f"not opened: {text}")

@@ -452,7 +452,12 @@ class StateRecords:
         if not await self._arrived(bundle):
             raise OperationalError(f"{bundle} was not released in time; the leader repairs it")
         after = self.cache.record(bundle)
-        return after is None or after.owner != source
+        owner = None if after is None else after.owner
+        if owner == source:
+            return False
+        if destination is not None and (owner is None or owner[0] != destination):
+            raise OperationalError(f"{destination} did not take {bundle}")
+        return True
 
 
 def _owned_in(record: StateRecord | None, session_id: int) -> bool:

@@ -18,6 +18,7 @@ from loadmanager.engine.load.reports import (
     ResourceUsage,
 )
 from loadmanager.engine.load.snapshot import ClusterSnapshot
+from loadmanager.engine.load.wishes import EVERY_BUNDLE, Wishes
 from loadmanager.engine.strategies import cycle, registry
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Placement, Plan, Skip, Unload
@@ -166,6 +167,17 @@ def test_a_bundle_on_its_way_stays_on_its_way() -> None:
         Placement(C, "left", ("left",), {"right": Reason("UnderWay", "it is on its way to left")}),
     ]
     assert SEEN == []
+
+
+def test_a_bundle_that_could_not_be_opened_where_it_was_going_goes_elsewhere() -> None:
+    """Another bundle that it refuses is no reason."""
+    snapshot = replace(
+        brokers(left=1, right=1),
+        pending={"right": {A: BundleData(), C: BundleData()}},
+        wishes=Wishes(refusals={"right": frozenset({A, EVERY_BUNDLE})}),
+    )
+    placements, _ = cycle.place(snapshot, [A, C], SETTINGS, Memories(), random.Random(0))
+    assert [placement.broker for placement in placements] == ["left", "right"]
 
 
 def test_nothing_is_shed_when_shedding_is_off() -> None:
