@@ -167,7 +167,7 @@ def test_however_large_loads_are_they_can_be_reported(
     for shard, share in zip(shards.values(), (1.0, 0.5), strict=True):
         for key in map(str, range(1_000)):
             shard.count(key, share * min(load, 1e9))
-    Models.gpu_mb = dict.fromkeys(shards, load)
+    Models.gpu_mb = {shard.name: load for shard in shards.values()}
     extra = ExtraHooks(Models(), {})
     loads = ShardLoads(shards, Clock(), extra, budgets)
     whole, half = loads.stats().values()
