@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from loadmanager.broker.admin.server import AdminServer
 from loadmanager.broker.service import BrokerService
 from loadmanager.broker.topics.access import AccessSettings
-from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.addresses import HOST_MAX, BrokerAddress, is_address
+from loadmanager.kit.errors import ConfigError, OperationalError
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.security.settings import BrokerClientTlsSettings, TlsSettings
 from loadmanager.kit.security.tls import Context, client_context, server_context
@@ -125,11 +125,19 @@ def warn_if_restricted(asked: BrokerSettings, broker: BrokerSettings) -> None:
 
 
 def address_of(broker: BrokerSettings, ports: list[Port]) -> BrokerAddress:
-    """The address at which others reach the broker of these ports."""
+    """The address at which others reach the broker of these ports. Raises `ConfigError` for one
+    that they could not read.
+    """
     host = bracketed(broker.advertised_address or socket.getfqdn())
     urls = {
         port.scheme: f"{port.scheme}://{host}:{port.number}" for port in ports if not port.listener
     }
+    for scheme, url in urls.items():
+        if not is_address(url, (scheme,)):
+            raise ConfigError(
+                f"advertisedAddress = {url[:100]!r}: a host name or an address of at most "
+                f"{HOST_MAX} characters, with its port, is expected"
+            )
     listeners = advertised(broker)
     internal = next(iter(listeners.values()), None)
     return BrokerAddress(

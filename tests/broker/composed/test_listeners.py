@@ -17,6 +17,7 @@ from loadmanager.broker.listeners import (
     warn_if_restricted,
 )
 from loadmanager.broker.topics.access import AccessSettings
+from loadmanager.kit.errors import ConfigError
 from loadmanager.member.settings import BrokerSettings
 
 CONF = Path(__file__).parents[2] / "pulsar_conf" / "4.2.4.conf"
@@ -98,3 +99,10 @@ def test_a_literal_address_of_ipv6(address: str) -> None:
     _, urls, _ = listening(advertisedAddress=address, **OPEN)
     assert urls["web_url"].startswith("http://[fd01::10]:")
     assert urls["service_url"].startswith("pulsar://[fd01::10]:")
+
+
+@pytest.mark.parametrize("host", ["x" * 600, "two words", "ö", "a/b"])
+def test_an_address_that_others_could_not_read_is_refused(host: str) -> None:
+    """Its reports and locks would count as damaged everywhere."""
+    with pytest.raises(ConfigError, match="advertisedAddress = "):
+        listening(advertisedAddress=host)
