@@ -358,8 +358,11 @@ def test_a_member_of_a_service_sheds_by_it(installed: Path) -> None:
     """Its keys are settings of a member, too."""
     done = program(
         installed,
-        "from loadmanager import Member;"
-        "Member('zk://h/x', object(), address='http://h:1', settings={"
+        "from loadmanager import Member\n"
+        "class Rooms:\n"
+        "    async def open(self, shard): ...\n"
+        "    async def close(self, shard, state): ...\n"
+        "Member('zk://h/x', Rooms(), address='http://h:1', settings={"
         "'loadBalancerLoadSheddingStrategy': 'BusiestShedder', 'busiestShedderCycles': '3'})",
     )
     assert done.returncode == 0, done.stderr
