@@ -1,9 +1,9 @@
 """A real Pulsar 4.0 that balances itself beside one that `loadmanager fleet` steers in `act`.
 
-`python -m bench steering [--cases threshold,avg,transfer,daemon] [--seconds 240,120,60]
-[--runs 1]`: for each case, three brokers, of which one has all bundles of 48 topics; the rate of
-the k-th is 600/k messages/s. Then balancing begins, each minute, with the settings that Pulsar
-ships, except those that ignore small loads. Later a broker joins, and another one leaves in order; `--seconds`
+`python -m bench steering [--cases threshold,avg,transfer,daemon] [--seconds 240,120,60] [--runs
+1]`: for each case, three brokers, of which one has all bundles of 48 topics; the rate of the k-th
+is 600/k messages/s. Then balancing begins, each minute, with the settings that Pulsar ships, except
+those that ignore small loads. Later a broker joins, and another one leaves in order; `--seconds`
 says how long each of the three parts lasts (0: it is left out), `--runs` how often all is done.
 Prints over time the standard deviations of the brokers' CPU and of the messages/s that are sent to
 them; after how many seconds the busiest broker was within 10 % of the mean and stayed there; moves;
