@@ -21,6 +21,7 @@ from loadmanager.engine.strategies import cycle
 from loadmanager.engine.strategies.memories import Memories
 from loadmanager.engine.strategies.plan import Plan
 from loadmanager.engine.strategies.settings import StrategySettings
+from loadmanager.engine.strategies.shedding.evening import PAUSE_S
 from loadmanager.kit.units import MINUTE_MS
 from loadmanager.lab.brokers import NOBODY, Fleet, MinuteReports
 from loadmanager.lab.days import DayEvent, DayOfLoad, Kind, traffic
@@ -33,7 +34,7 @@ START_MS = 1_700_000_000_000
 class Costs:
     """The costs of a move, and the error of sensors."""
 
-    pause_s: float = 0.15
+    pause_s: float = PAUSE_S
     """For how long a bundle's clients are without an owner."""
     surge: float = 0.5
     """The new owner does this part of the bundle's work again for one minute."""
@@ -167,7 +168,7 @@ class ClosedLoop:
         return self.plan
 
     def _snapshot(self, now_ms: int, *, passing: bool = False) -> ClusterSnapshot:
-        return self._view.snapshot(
+        snapshot = self._view.snapshot(
             now_ms,
             self._settings,
             isolation_policies={},
@@ -175,6 +176,7 @@ class ClosedLoop:
             failure_domains={},
             passing=passing,
         )
+        return snapshot.having(pause_s=self._costs.pause_s)
 
     def _happens(self, event: DayEvent, now_ms: int) -> None:
         if event.kind is Kind.DIES:

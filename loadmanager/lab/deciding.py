@@ -89,7 +89,11 @@ class Deciding:
         )
         averages = {**snapshot.time_averages, **line.broker_time_averages}
         return replace(
-            snapshot, time_averages=averages, owners=line.owners, unusable=reports.unusable
+            snapshot,
+            time_averages=averages,
+            owners=line.owners,
+            unusable=reports.unusable,
+            pause_s=line.pause_seconds,
         )
 
     def _observe(

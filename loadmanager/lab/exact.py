@@ -259,6 +259,7 @@ def _snapshot(record: Cycle, term: _Term, settings: StrategySettings) -> Cluster
         pending=pending,
         recently_unloaded_ms=record.moved,
         recently_unloaded_brokers_ms=record.moved_brokers,
+        pause_s=record.pause_s,
     )
 
 

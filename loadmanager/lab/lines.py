@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 
@@ -84,6 +85,8 @@ class Line(msgspec.Struct, rename="camel"):
     """Bundle → topic → `msgRate`, `msgThroughput` and `hash`, for splits by topic."""
     do: list[str] = msgspec.field(default_factory=lambda: ["shed"])
     """What to decide: `shed`, `split`, `place`."""
+    pause_seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    """How long a client waits for a move (s), as it was measured; without it: not measured."""
     place: list[str] = []
     """Bundles without an owner. Needs `place` in `do`."""
     split: list[SplitLine] = []

@@ -140,6 +140,7 @@ class CycleLog:
                 pending=dict(snapshot.under_way.bundles),
                 moved=dict(snapshot.recently_unloaded_ms),
                 moved_brokers=dict(snapshot.recently_unloaded_brokers_ms),
+                pause_s=snapshot.pause_s,
                 memories=_memories(settings, memories),
                 planned=dict(memories.planned),
                 draws=draws,

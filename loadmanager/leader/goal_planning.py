@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import difflib
-import statistics
-from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -23,16 +22,9 @@ from loadmanager.kit.errors import BadInputError, LoadManagerError, NotFoundErro
 from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import in_pieces
-from loadmanager.leader.documents.goals import PauseSource
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
 
-PAUSE_S = 1.0
-"""The pause of a client that is assumed where none was measured."""
-CANARY = "Canary"
-"""The reason of moves that are made to measure the pause of a client."""
-CANARY_LAST = 5
-"""So many of a canary's last pauses count."""
 NAMED_MAX = 8
 """Names that are there, in the text that refuses another one."""
 COMPARED_MAX = 1_000
@@ -40,24 +32,6 @@ COMPARED_MAX = 1_000
 
 async def nothing_to_read() -> None:
     """Reports come by themselves."""
-
-
-@dataclass(frozen=True, slots=True)
-class CanaryPause:
-    """A pause that a canary measured, and when."""
-
-    at_ms: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedPause:
-    """The pause of a client that a move of now is expected to cost."""
-
-    seconds: float
-    source: PauseSource = "assumed"
-    at_ms: int | None = None
-    """When the canary measured last, if it is the source."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,8 +42,6 @@ class GoalPlanning:
     moves: Moves
     refresh: Callable[[], Awaitable[object]] = nothing_to_read
     """Reads what brokers publish, where it is not fed as it comes."""
-    canary: Callable[[], Sequence[CanaryPause]] = tuple
-    """The last pauses that a canary measured, where the clients' own cannot be seen."""
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def plan(
@@ -121,7 +93,7 @@ class GoalPlanning:
 
     def within(self, limits: PlanLimits, progress: Progress) -> PlanLimits:
         """What is left of the limits; seconds of pause become clients, by the mean pause here."""
-        pause_s = self.pause().seconds
+        pause_s = self.moves.pauses.expected().seconds
         clients = [
             each
             for each in (
@@ -136,23 +108,6 @@ class GoalPlanning:
             traffic=_left(limits.traffic, progress.traffic),
             clients=min(clients, default=None),
         )
-
-    def pause(self) -> ExpectedPause:
-        """The mean pause of the last moves; where none of theirs was measured, the median of the
-        canary's last ones, else `PAUSE_S`.
-        """
-        pauses = [
-            move.outcome.pause_ms / 1000
-            for move in self.moves.queue.ended
-            if move.reason != CANARY and move.outcome and move.outcome.pause_ms is not None
-        ]
-        if pauses:
-            return ExpectedPause(sum(pauses) / len(pauses), "moves")
-        canary = self.canary()[-CANARY_LAST:]
-        if canary:
-            middle = statistics.median(each.seconds for each in canary)
-            return ExpectedPause(middle, "canary", canary[-1].at_ms)
-        return ExpectedPause(PAUSE_S)
 
     def cost_of(self, move: Unload) -> tuple[float, float]:
         """The bytes/s and the clients of a bundle, by its broker's last report."""

@@ -28,6 +28,7 @@ from loadmanager.kit.logger import get_logger
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import for_each
 from loadmanager.leader.goal_planning import GoalPlanning
+from loadmanager.leader.pauses import waited_ms
 
 AT_ONCE, LOOKS, AT_ONCE_MAX = 5, 20, 100
 """Moves between two looks: so many, or this part of the plan if that is more, but not above that.
@@ -273,7 +274,7 @@ class GoalWork:
                 () if made is None else made.moves, curve, curve[1:], strict=False
             )
         }
-        pause_s, with_costs = self.planning.pause().seconds, []
+        pause_s, with_costs = self.planning.moves.pauses.expected().seconds, []
         for move in moves:
             traffic, clients = costs.get(move.bundle) or self.planning.cost_of(move)
             seconds = round(clients * pause_s, 3)
@@ -341,7 +342,7 @@ def _has_moved(move: Move) -> bool:
 
 def _client_seconds(ordered: OrderedMove, move: Move) -> float:
     """The pauses of a bundle's clients: measured, or else expected."""
-    outcome = move.outcome
-    if outcome is None or outcome.pause_ms is None or outcome.clients_closed is None:
+    outcome, wait_ms = move.outcome, waited_ms(move)
+    if outcome is None or wait_ms is None or outcome.clients_closed is None:
         return ordered.client_seconds
-    return outcome.clients_closed * (outcome.clients_waited_mean_ms or outcome.pause_ms) / 1000
+    return outcome.clients_closed * wait_ms / 1000

@@ -25,7 +25,7 @@ from loadmanager.kit.logger import get_logger
 from loadmanager.kit.metadata.store import Check
 from loadmanager.kit.reason import Reason
 from loadmanager.leader.documents.goals import GoalShown, GoalsShown, PlannedMove
-from loadmanager.leader.goal_planning import CanaryPause, GoalPlanning
+from loadmanager.leader.goal_planning import GoalPlanning
 from loadmanager.leader.goal_work import GoalWork
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
@@ -52,8 +52,6 @@ class TermGoals:
     moves: Moves
     hold: Callable[[], Reason | None] = lambda: None
     """Why nothing is decided now: a new leader does not know the load yet, say."""
-    canary: Callable[[], Sequence[CanaryPause]] = tuple
-    """See `GoalPlanning.canary`."""
     planning: GoalPlanning = field(init=False)
     work: GoalWork = field(init=False)
     _number: int = 0
@@ -62,9 +60,7 @@ class TermGoals:
 
     def __post_init__(self) -> None:
         """Nothing is under way yet."""
-        self.planning = GoalPlanning(
-            load_manager=self.load_manager, moves=self.moves, canary=self.canary
-        )
+        self.planning = GoalPlanning(load_manager=self.load_manager, moves=self.moves)
         self.work = GoalWork(planning=self.planning, store=self._store)
 
     # Proposing
@@ -229,7 +225,7 @@ class TermGoals:
     def _shown(self, order: GoalOrder, made: GoalPlan | None = None) -> GoalShown:
         fields = {name: getattr(order, name) for name in order.__struct_fields__}
         del fields["under_way"]
-        pause = self.planning.pause()
+        pause = self.moves.pauses.expected()
         stays = order.state == "ended" and order.empties in self.moves.cluster.wishes.cordons
         return GoalShown(
             **fields,

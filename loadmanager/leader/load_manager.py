@@ -312,7 +312,11 @@ class LoadManager:
             passing=passing,
         )
         unusable = self.cluster.unusable()
-        return snapshot.having(unusable=unusable) if unusable else snapshot
+        if unusable:
+            snapshot = snapshot.having(unusable=unusable)
+        if passing:  # a placement moves nobody
+            return snapshot
+        return snapshot.having(pause_s=self.moves.pauses.expected().measured_s)
 
     def _slowness(self, strategy: str, began_s: float) -> OperationalError | None:
         took_s = self.term.clock.monotonic_s() - began_s

@@ -39,6 +39,7 @@ from loadmanager.kit.logger import get_logger
 from loadmanager.kit.tasks import sleep
 from loadmanager.leader.base import BundleOrders, LedCluster, TermBase
 from loadmanager.leader.documents.moves import MovesShown, PauseShown
+from loadmanager.leader.pauses import CanaryPause, ClientPauses
 from loadmanager.leader.ports.mover import ClientsBack, NotSentError, Released
 from loadmanager.leader.preferred import Preferred
 
@@ -64,6 +65,9 @@ class Moves:
     hold_of: Callable[[Author], str | None] = lambda _author: None
     """Why no move that an author wants may begin now; None: it may."""
     queue: MoveQueue = field(default_factory=MoveQueue)
+    canary: Callable[[], Sequence[CanaryPause]] = tuple
+    """See `leader.pauses.ClientPauses`."""
+    pauses: ClientPauses = field(init=False)
     preferred: Preferred = field(init=False)
     """The brokers of the next placements: a bundle that is unloaded goes where it is wanted."""
     on_change: list[Callable[[Move], None]] = field(default_factory=list, init=False)
@@ -82,6 +86,7 @@ class Moves:
 
     def __post_init__(self) -> None:
         """Prefer nothing yet."""
+        self.pauses = ClientPauses(self.queue, self.canary)
         self.preferred = Preferred(self.term.clock)
 
     # Adding

@@ -17,9 +17,9 @@ from loadmanager.kit.conf import Live
 from loadmanager.kit.logger import get_logger
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.text import printable
-from loadmanager.leader.goal_planning import CANARY, CanaryPause
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.moves import Moves
+from loadmanager.leader.pauses import CANARY, CanaryPause
 from loadmanager.steer.daemon_note import DaemonNote
 from loadmanager.steer.hold import STALE_READINGS, FleetHold, limits
 from loadmanager.steer.picture import Picture

@@ -26,9 +26,9 @@ from loadmanager.kit.names import NamespaceName
 from loadmanager.kit.reason import Reason
 from loadmanager.kit.tasks import guarded
 from loadmanager.kit.telemetry import Sample, counter, gauge
-from loadmanager.leader.goal_planning import CANARY, CanaryPause
 from loadmanager.leader.load_manager import LoadManager
 from loadmanager.leader.may_move import Asker
+from loadmanager.leader.pauses import CANARY, CanaryPause
 from loadmanager.leader.ports.mover import Release, Released
 from loadmanager.steer.acting import Acting
 from loadmanager.steer.documents import CanaryShown

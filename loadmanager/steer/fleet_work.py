@@ -145,6 +145,7 @@ class _Built:
             settings=Live(self.cluster.moves),
             hold_of=self.hold.refusal,
             queue=queue,
+            canary=lambda: tuple(self.acting.pauses),
         )
 
     def _load_manager(self) -> LoadManager:
@@ -246,7 +247,6 @@ class _Built:
             load_manager=self.load_manager,
             moves=self.moves,
             fleet_hold=self.hold,
-            canary=lambda: tuple(self.acting.pauses),
         )
         draining = Draining(goals=goals, leads=lambda broker: True)
         overview = TermOverview(

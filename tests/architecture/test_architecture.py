@@ -156,7 +156,7 @@ MANY_ARGUMENTS = {
     "broker/protocol/storing.py:Storing": 11,  # between the server, the storage and the memory
     "broker/topics/directory.py:TopicDirectory": 9,  # answers the server for all of the member
     "broker/topics/limits.py:Limits": 9,  # between stored policies and what throttles
-    "engine/load/snapshot.py:ClusterSnapshot": 20,  # a value: what a decision may look at
+    "engine/load/snapshot.py:ClusterSnapshot": 21,  # a value: what a decision may look at
     "engine/load/usage_model.py:UsageModel": 12,  # a value, and what follows from it
     "engine/ownership/states.py:BundleLife": 8,  # a value, and its transitions
     "kit/http/operation.py:Query": 8,  # the fields of a parameter in OpenAPI

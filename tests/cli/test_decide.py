@@ -153,6 +153,28 @@ def test_the_command_line_goes_before_the_settings_of_a_line() -> None:
     assert json.loads(decide([line]).stdout)["strategy"] == "ThresholdShedder"
 
 
+def test_a_measured_pause_is_part_of_the_price() -> None:
+    """A difference that is worth a usual pause of clients is not worth one of seconds; a negative
+    pause is refused.
+    """
+    brokers = {}
+    for name, cpu in (("b1:8080", 60), ("b2:8080", 44)):
+        bundles = [f"t/{name[1]}/0x{n:08x}_0x{n + 1:08x}" for n in range(cpu)]
+        stats = {bundle: {"msgThroughputIn": 1e6, "consumerCount": 3} for bundle in bundles}
+        report = a_report(cpu, name[1], cpu * 1e6)
+        brokers[name] = {**report, "bundles": bundles, "lastStats": stats}
+    line = {
+        "now": 1000,
+        "brokers": brokers,
+        "config": {"loadBalancerLoadSheddingStrategy": "BalancedShedder"},
+    }
+    assert json.loads(decide([line]).stdout)["unloads"]
+    assert not json.loads(decide([{**line, "pauseSeconds": 2.5}]).stdout)["unloads"]
+    refused = decide([{**line, "pauseSeconds": -1}])
+    assert refused.returncode != 0
+    assert "pauseSeconds" in refused.stderr
+
+
 def test_reports_as_others_write_them() -> None:
     """Nulls for what is missing, whole numbers as floats and the other way round."""
     report = {

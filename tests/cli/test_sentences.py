@@ -30,6 +30,8 @@ def test_a_move_that_evens_out_is_told_in_percent() -> None:
     assert because("Gain", EVENED) == WORDS
     assert because("Gain", {name: str(value) for name, value in EVENED.items()}) == WORDS
     assert ", 5.0 times" not in because("Even", {**EVENED, "price": 0})
+    measured = because("Gain", {**EVENED, "pauseSeconds": 0.3142})
+    assert "5.0 times what it costs clients, who wait 0.31 s each (sensors" in measured
 
 
 @pytest.mark.parametrize("why", [{"gain": 0.25}, {**EVENED, "usage": "?"}, {}, None, ["usage"]])

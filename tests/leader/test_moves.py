@@ -73,6 +73,7 @@ async def test_a_move_is_verified() -> None:
             "clientsWaitedMeanMs": 305.0,
             "pauseMs": 5.0,
         }
+        assert led.load_manager.snapshot(led.strategies.value).pause_s == 0.305
         record = move_record(7, "b0:8080", move, epoch=1, cycle=2, life=None)
         assert (record.action, record.state, record.owner, record.clients_back) == (
             "move",
@@ -88,6 +89,16 @@ async def test_a_move_is_verified() -> None:
             anti_affinity_groups={},
             failure_domains={},
         ).recently_unloaded_ms.keys() == {A}
+
+
+async def test_moves_without_clients_say_nothing_of_their_pauses() -> None:
+    """Nobody waited: how long a client would have is not known."""
+    async with led_fleet(3) as led:
+        await led.fleet.brokers[1].acquire(A)
+        (move,) = await carried_out(led, unload())
+        assert move.outcome is not None
+        assert move.outcome.pause_ms == 5.0
+        assert led.load_manager.snapshot(led.strategies.value).pause_s is None
 
 
 async def test_clients_that_stay_away_are_counted() -> None:

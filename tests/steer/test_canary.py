@@ -241,7 +241,7 @@ async def test_it_measures_once_an_interval(tmp_path: Path, mode: str) -> None:
     """
     async with measuring(tmp_path, mode=mode) as it:
         goals = it.daemon.work.operations.goals
-        assert goals.planning.pause().source == "assumed"
+        assert goals.planning.moves.pauses.expected().source == "assumed"
         await it.canary.step()
         assert it.follower.topics == [f"persistent://acme/shop/{TOPIC}"]
         (move,) = it.daemon.work.moves.queue.ended
@@ -250,7 +250,7 @@ async def test_it_measures_once_an_interval(tmp_path: Path, mode: str) -> None:
         assert move.outcome.pause_ms == 250
         assert [at[0] for at in it.pulsar.moved] == [move.bundle]
         assert len(it.daemon.work.hold.budget.moves()) == 1
-        pause = goals.planning.pause()
+        pause = goals.planning.moves.pauses.expected()
         assert (pause.seconds, pause.source, pause.at_ms) == (0.25, "canary", 1_795_000_000_000)
         assert [sample.value for sample in it.canary.samples()] == [0.25, 1, 0]
         assert it.canary.shown().pause_seconds == 0.25
@@ -259,7 +259,7 @@ async def test_it_measures_once_an_interval(tmp_path: Path, mode: str) -> None:
         it.follower.pause_s = 0.75
         await it.later(601)
         assert len(it.pulsar.moved) == 2
-        assert goals.planning.pause().seconds == 0.5
+        assert goals.planning.moves.pauses.expected().seconds == 0.5
         await it.daemon.work.note.write()
         assert not it.notices
         noted = json.loads((tmp_path / "acted.json").read_text())
@@ -267,7 +267,7 @@ async def test_it_measures_once_an_interval(tmp_path: Path, mode: str) -> None:
         pulsar = it.pulsar
         async with measuring(tmp_path, pulsar, later_s=3700, mode=mode) as again:
             await again.canary.step()
-            assert again.daemon.work.operations.goals.planning.pause().seconds == 0.5
+            assert again.daemon.work.operations.goals.planning.moves.pauses.expected().seconds == 0.5
             assert len(pulsar.moved) == 2
 
 

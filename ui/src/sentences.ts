@@ -47,9 +47,10 @@ function evened(why: Record<string, number | string> | undefined): string {
   if (!known.every((name) => Number.isFinite(of(name)))) return "";
   const worth = of("gain") / of("price");
   const times = Number.isFinite(worth) ? `, ${worth.toFixed(1)} times what it costs clients` : "";
+  const pause = times && why?.pauseSeconds ? `, who wait ${Number(of("pauseSeconds").toPrecision(2))} s each` : "";
   return (
     `it brings ${part("usage")} and ${part("destinationUsage")} to ` +
-    `${part("usageAfter")} and ${part("destinationUsageAfter")}${times}`
+    `${part("usageAfter")} and ${part("destinationUsageAfter")}${times}${pause}`
   );
 }
 

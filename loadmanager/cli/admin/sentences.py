@@ -70,9 +70,12 @@ def evened(why: object) -> str:
         shown = " and ".join(f"{float(each):.1%}" for each in sensors)
         error = 100 * max(float(why["usageError"]), float(why["destinationError"]))
         gain, price = float(why["gain"]), float(why.get("price", 0))
+        pause = (
+            f", who wait {float(why['pauseSeconds']):.2g} s each" if "pauseSeconds" in why else ""
+        )
     except (KeyError, ValueError, TypeError):
         return ""
-    worth = f", {gain / price:.1f} times what it costs clients" if price > 0 else ""
+    worth = f", {gain / price:.1f} times what it costs clients{pause}" if price > 0 else ""
     text = f"it brings {source} and {other} to {left} and {more}{worth}"
     return f"{text} (sensors: {shown}; the model may be {error:.1f} points off)"
 

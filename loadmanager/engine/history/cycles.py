@@ -114,6 +114,8 @@ class Cycle(Record, kw_only=True):
     """Bundle → when it was moved (ms), within the grace period."""
     moved_brokers: dict[str, int] = msgspec.field(default_factory=dict)
     """Broker → when a bundle left it (ms)."""
+    pause_s: float | None = None
+    """How long a client waits for a move (s), as it was measured; None: it was not."""
     memories: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
     """`shedder NAME` and `placement NAME` → what the strategy remembered before the cycle."""
     planned: dict[str, str] = msgspec.field(default_factory=dict)

@@ -110,6 +110,28 @@ def test_a_difference_is_worth_no_more_in_a_full_cluster(mean: float) -> None:
     assert not plan.unloads
 
 
+def test_a_move_costs_the_longer_its_clients_wait() -> None:
+    """A difference that is worth a usual pause is not worth a long one, as it was measured; within
+    bounds, and what has no clients costs the same. An empty broker is filled whatever it costs.
+    """
+
+    def moves(pause_s: float | None, clients: int, least: float = 0.44) -> int:
+        brokers: dict[str, tuple[float, Bundles]] = {}
+        for name, part in (("b1:8080", 0.6), ("b2:8080", least)):
+            names = (f"t/{name[1]}/0x{at:08x}_0x{at + 1:08x}" for at in range(round(part * 100)))
+            brokers[name] = part, dict.fromkeys(names, (1000000.0, clients))
+        snapshot = a_snapshot(brokers).having(pause_s=pause_s)
+        plan, _ = cycle.shed(snapshot, SETTINGS, Memories())
+        assert all(unload.why.get("pauseSeconds") == pause_s for unload in plan.unloads)
+        return len(plan.unloads)
+
+    assert moves(0.15, 3) == moves(None, 3) > 0
+    assert moves(0.05, 3, least=0.51) == moves(0.0, 3, least=0.51) > 0
+    assert moves(0.15, 3, least=0.51) == 0
+    assert moves(1.0, 3) == 0 < moves(1e9, 0)
+    assert moves(1e9, 3, least=0.0) > 0
+
+
 def test_a_refused_move_counts_as_not_made() -> None:
     """The next cycle wants it again, for as long as the guards refuse it."""
     snapshot = a_snapshot(a_cluster(random.Random(3)))

@@ -110,6 +110,8 @@ def _moves(
         at, gains, prices = search.with_others(best)
         bundles = search.make(best, at)
         why = _why(before, cluster.fields(best.source)[0], cluster.fields(best.destination)[0])
+        if snapshot.pause_s is not None:
+            why["pauseSeconds"] = snapshot.pause_s
         for bundle, gain, price in zip(bundles, gains.tolist(), prices.tolist(), strict=True):
             why_of = {"gain": gain, "price": price, **why}
             unloads.append(Unload(bundle, source, destination, "Gain", why_of))

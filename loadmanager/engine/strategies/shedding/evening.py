@@ -54,8 +54,15 @@ OF_FAR = 0.3
 """The price of a move from or to a broker that is far off, as a part of the usual one."""
 USED_LEAST = 0.1
 """A mean usage below this counts as this: in a cluster that does nothing, nothing needs moving."""
-FIXED, OF_TRAFFIC, OF_CLIENTS = 0.7, 0.1, 0.2
-"""The parts that the move of an average bundle costs for itself, its traffic and its clients."""
+OF_TRAFFIC, OF_CLIENTS = 0.3, 0.7
+"""The parts that the traffic and the clients of an average bundle have in the price of its move."""
+PRICE_LEAST = 0.1
+"""Each move costs this part of an average one, so that moves end, however small bundles are."""
+PAUSE_S = 0.15
+"""The pause of a client at which the difference of the settings is worth a move, and which counts
+until one is measured. A longer one makes clients dearer in proportion, within bounds.
+"""
+PAUSE_LEAST, PAUSE_MOST = 0.5, 4.0
 
 
 def knee_of(usage: Array, size: Array) -> float:
@@ -122,13 +129,11 @@ class ModelledBrokers:
         """The most used resource of each broker."""
         self.beside = self._most(model.base[self._counted])
         """What of it is used beside traffic."""
-        self._closed = np.array(
-            [
-                name in snapshot.wishes.cordons or snapshot.wishes.refuses(name, None)
-                for name in self.names
-            ],
-            np.bool_,
-        )
+        wishes = snapshot.wishes
+        self._closed = np.zeros(len(self.names), np.bool_)
+        for name in (wishes.cordons.keys() | wishes.refusals.keys()) & self._row_of.keys():
+            if name in wishes.cordons or wishes.refuses(name, None):
+                self._closed[self._row_of[name]] = True
         """True for brokers that take nothing."""
         self.mean = float((self.usage * self.size).sum() / self.size.sum())
         self._knee = knee_of(self.usage, self.size)
@@ -140,6 +145,8 @@ class ModelledBrokers:
         """The usage of a bundle of average size at a broker of average size."""
         self.price = 2 * difference * max(self.mean, USED_LEAST) * self.bundle
         """What the move of such a bundle must gain."""
+        pause = (PAUSE_S if snapshot.pause_s is None else snapshot.pause_s) / PAUSE_S
+        self._of_clients = OF_CLIENTS * min(max(pause, PAUSE_LEAST), PAUSE_MOST)
         self.intake = model.per_byte.max(axis=0) * snapshot.under_way.sums(columns)[2]
         """Usage that is on its way to each broker."""
         self.intake_max = INTAKE_MAX
@@ -242,7 +249,8 @@ class ModelledBrokers:
         row = self._row_of[broker]
         traffic = self.size[row] * self.brings(row, work) / max(self.bundle, 1e-12)
         crowd = clients / mean if mean > 0 else np.zeros(len(clients))
-        prices: Array = self.price * (FIXED + OF_TRAFFIC * traffic + OF_CLIENTS * crowd)
+        disruption = OF_TRAFFIC * traffic + self._of_clients * crowd
+        prices: Array = self.price * np.maximum(disruption, PRICE_LEAST)
         return prices
 
     @property

@@ -1,0 +1,83 @@
+"""How long a client waits for a move, as it was measured here: one figure, by which moves are
+priced, goals are planned and their limits are counted.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from loadmanager.engine.moves.move import Move, Outcome
+from loadmanager.engine.moves.queue import MoveQueue
+from loadmanager.leader.documents.goals import PauseSource
+
+PAUSE_S = 1.0
+"""The pause of a client that is assumed where none was measured: with this, no limit is passed."""
+CANARY = "Canary"
+"""The reason of moves that are made to measure the pause of a client."""
+CANARY_LAST = 5
+"""So many of a canary's last pauses count."""
+DIGITS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryPause:
+    """A pause that a canary measured, and when."""
+
+    at_ms: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedPause:
+    """The pause of a client that a move of now is expected to cost."""
+
+    seconds: float
+    source: PauseSource = "assumed"
+    at_ms: int | None = None
+    """When the canary measured last, if it is the source."""
+
+    @property
+    def measured_s(self) -> float | None:
+        """Seconds, to the millisecond; None: not measured."""
+        return None if self.source == "assumed" else round(self.seconds, DIGITS)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientPauses:
+    """The pauses that the moves of a term, and a canary, have measured."""
+
+    queue: MoveQueue
+    canary: Callable[[], Sequence[CanaryPause]] = tuple
+    """The last pauses that a canary measured, where the clients' own cannot be seen."""
+
+    def expected(self) -> ExpectedPause:
+        """The mean pause of the last moves; where none of theirs was measured, the median of the
+        canary's last ones, else `PAUSE_S`.
+        """
+        waits_ms = [
+            wait_ms
+            for move in self.queue.ended
+            if move.reason != CANARY
+            and (wait_ms := waited_ms(move)) is not None
+            and move.outcome is not None
+            and move.outcome.clients_closed != 0  # nobody waited
+        ]
+        if waits_ms:
+            return ExpectedPause(statistics.fmean(waits_ms) / 1000, "moves")
+        canary = self.canary()[-CANARY_LAST:]
+        if canary:
+            middle = statistics.median(each.seconds for each in canary)
+            return ExpectedPause(middle, "canary", canary[-1].at_ms)
+        return ExpectedPause(PAUSE_S)
+
+
+def waited_ms(move: Move) -> float | None:
+    """How long a client of a move waited, on the mean: until it was back, where that was seen, else
+    until the bundle had an owner; None: not measured.
+    """
+    outcome: Outcome | None = move.outcome
+    if outcome is None or outcome.pause_ms is None:
+        return None
+    return outcome.clients_waited_mean_ms or outcome.pause_ms
