@@ -41,7 +41,7 @@ SHAPES = {
 }
 UNEVENLY = ",loadBalancerDistributeBundlesEvenlyEnabled=false"
 OURS = f"BalancedShedder+BalancedPlacement{UNEVENLY}"
-CALMER = f"{OURS},loadManagerBalancedDifferencePercent=75"
+CALMER = f"{OURS},loadManagerBalancedDifferencePercent=50"
 FIVE = [name for name in candidates.searched() if name != "BalancedShedder"]
 TUNING_SEED, HELD_OUT_SEED = 1, 10_001
 FIGURES = ("spread", "gap", "hot_minutes", "moves", "pause_s", "again", "settle_minutes")

@@ -267,7 +267,9 @@ async def test_it_measures_once_an_interval(tmp_path: Path, mode: str) -> None:
         pulsar = it.pulsar
         async with measuring(tmp_path, pulsar, later_s=3700, mode=mode) as again:
             await again.canary.step()
-            assert again.daemon.work.operations.goals.planning.moves.pauses.expected().seconds == 0.5
+            assert (
+                again.daemon.work.operations.goals.planning.moves.pauses.expected().seconds == 0.5
+            )
             assert len(pulsar.moved) == 2
 
 

@@ -42,15 +42,22 @@ def figures_of(
     return columns[:FIGURES], columns[FIGURES]
 
 
-def clients_of(stats: Mapping[str, NamespaceBundleStats], bundles: Sequence[str]) -> Array:
-    """Producers and consumers of each of these bundles; 0 for one without statistics."""
+def clients_and_topics(
+    stats: Mapping[str, NamespaceBundleStats], bundles: Sequence[str]
+) -> tuple[Array, Array]:
+    """Clients (producers and consumers) and topics of each bundle; 0 without statistics."""
     if isinstance(stats, BundleColumns):
         figures, _ = figures_of(stats, bundles)
         clients: Array = figures[CONSUMERS] + figures[PRODUCERS]
-        return clients
+        topics: Array = figures[TOPICS]
+        return clients, topics
     none = NamespaceBundleStats()
-    traffic = [stats.get(bundle) or none for bundle in bundles]
-    return np.array([each.consumer_count + each.producer_count for each in traffic], np.float64)
+    counts = [
+        (each.consumer_count + each.producer_count, each.topics)
+        for each in (stats.get(bundle) or none for bundle in bundles)
+    ]
+    both = np.array(counts, np.float64).reshape(-1, 2)
+    return both[:, 0], both[:, 1]
 
 
 class BundleColumns(Mapping[str, NamespaceBundleStats]):

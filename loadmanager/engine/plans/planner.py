@@ -21,7 +21,7 @@ from typing import TypeVar
 import numpy as np
 
 from loadmanager.engine.load import usage_model
-from loadmanager.engine.load.bundle_columns import clients_of
+from loadmanager.engine.load.bundle_columns import clients_and_topics
 from loadmanager.engine.load.headroom import headroom
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.usage_model import Learned, UsageModel
@@ -243,7 +243,7 @@ class _Planning:
 
     def _cost(self, bundle: str, source: str) -> tuple[float, float]:
         """The bytes/s and the clients of a bundle."""
-        clients = clients_of(self._snapshot.reports[source].last_stats, [bundle])
+        clients, _ = clients_and_topics(self._snapshot.reports[source].last_stats, [bundle])
         return self._snapshot.averages.quick_of(bundle), float(clients[0])
 
     def _fit(self, search: MoveSearch, moves: Sequence[BestMove]) -> bool:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from loadmanager.engine.load.bundle_columns import FIGURES, BundleColumns, clients_of, figures_of
+from loadmanager.engine.load.bundle_columns import (
+    FIGURES,
+    BundleColumns,
+    clients_and_topics,
+    figures_of,
+)
 from loadmanager.engine.load.cluster_view import ClusterView
 from loadmanager.engine.load.reports import LocalBrokerData, NamespaceBundleStats
 
@@ -53,4 +58,6 @@ def test_figures_of_some_bundles(columns: BundleColumns) -> None:
         figures, _ = figures_of(stats, wanted)
         assert figures[:, 1].tolist() == [0] * FIGURES
         assert figures[0].tolist() == [3, 0, 1]
-        assert clients_of(stats, wanted).tolist() == [18 + 21, 0, 16 + 19]
+        clients, topics = clients_and_topics(stats, wanted)
+        assert clients.tolist() == [18 + 21, 0, 16 + 19]
+        assert topics.tolist() == [15, 0, 13]

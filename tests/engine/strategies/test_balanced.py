@@ -126,8 +126,8 @@ def test_a_move_costs_the_longer_its_clients_wait() -> None:
         return len(plan.unloads)
 
     assert moves(0.15, 3) == moves(None, 3) > 0
-    assert moves(0.05, 3, least=0.51) == moves(0.0, 3, least=0.51) > 0
-    assert moves(0.15, 3, least=0.51) == 0
+    assert moves(0.05, 3, least=0.53) == moves(0.0, 3, least=0.53) > 0
+    assert moves(0.15, 3, least=0.53) == 0
     assert moves(1.0, 3) == 0 < moves(1e9, 0)
     assert moves(1e9, 3, least=0.0) > 0
 

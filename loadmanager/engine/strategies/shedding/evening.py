@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmanager.engine.bundles.ranges import split_bundle_name
-from loadmanager.engine.load.bundle_columns import clients_of
+from loadmanager.engine.load.bundle_columns import clients_and_topics
 from loadmanager.engine.load.bundle_traffic import Traffic, cost_class_of
 from loadmanager.engine.load.columns import Array, Rows
 from loadmanager.engine.load.snapshot import ClusterSnapshot
@@ -54,8 +54,10 @@ OF_FAR = 0.3
 """The price of a move from or to a broker that is far off, as a part of the usual one."""
 USED_LEAST = 0.1
 """A mean usage below this counts as this: in a cluster that does nothing, nothing needs moving."""
-OF_TRAFFIC, OF_CLIENTS = 0.3, 0.7
-"""The parts that the traffic and the clients of an average bundle have in the price of its move."""
+OF_TOPICS, OF_TRAFFIC, OF_CLIENTS = 0.2, 0.24, 0.56
+"""The parts that a bundle's topics, which its new owner opens, its traffic and its clients have in
+the price of its move, if it has as much of them as an average one.
+"""
 PRICE_LEAST = 0.1
 """Each move costs this part of an average one, so that moves end, however small bundles are."""
 PAUSE_S = 0.15
@@ -244,12 +246,12 @@ class ModelledBrokers:
         names, traffic = self._snapshot.averages.quick(broker, bundles)
         return names, traffic, self._model.work(traffic)[self._counted]
 
-    def prices(self, broker: str, work: Array, clients: Array, mean: float) -> Array:
+    def prices(self, broker: str, work: Array, clients: Array, topics: Array) -> Array:
         """What the moves of a broker's bundles cost: `[bundle]`."""
         row = self._row_of[broker]
         traffic = self.size[row] * self.brings(row, work) / max(self.bundle, 1e-12)
-        crowd = clients / mean if mean > 0 else np.zeros(len(clients))
-        disruption = OF_TRAFFIC * traffic + self._of_clients * crowd
+        disruption = OF_TRAFFIC * traffic + self._of_clients * _multiples(clients)
+        disruption += OF_TOPICS * _multiples(topics)
         prices: Array = self.price * np.maximum(disruption, PRICE_LEAST)
         return prices
 
@@ -519,10 +521,15 @@ def _movable(
     stays = _stays(snapshot, settings, broker, counts)
     rows = [row for row in rows if not stays(names[row])] if stays else rows
     names = [names[row] for row in rows]
-    clients = clients_of(snapshot.reports[broker].last_stats, names)
-    mean = clients.mean() if len(clients) else 0.0
+    clients, topics = clients_and_topics(snapshot.reports[broker].last_stats, names)
     work = work[:, rows]
-    return Movable(names, work, cluster.prices(broker, work, clients, mean), np.zeros(0))
+    return Movable(names, work, cluster.prices(broker, work, clients, topics), np.zeros(0))
+
+
+def _multiples(counts: Array) -> Array:
+    """Counts as multiples of their mean."""
+    mean = counts.mean() if len(counts) else 0.0
+    return counts / mean if mean > 0 else counts
 
 
 def _stays(
