@@ -210,10 +210,13 @@ class LoadManager:
     # Shedding
 
     async def shed(self, hold: LeaderHold | None = None, carry_out: CarryOut | None = None) -> None:
-        """One cycle, unless something holds it: decide, and queue the moves or `carry_out`."""
+        """One cycle, unless something holds it: decide, and queue the moves or `carry_out`. What
+        the cycle before wanted and has not begun is decided again, from the figures of now.
+        """
         settings, began_s = self.strategies.value, self.term.clock.monotonic_s()
         if self._holds(hold, settings):
             return
+        self.moves.look_again()
         snapshot = self.snapshot(settings)
         before, draws = self.memories, Draws(self.term.rng)
         plan, self.memories = self._plan(snapshot, settings, draws)

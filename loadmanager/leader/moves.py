@@ -51,6 +51,8 @@ CLIENTS_ASKED_AFTER_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 VERIFYING_MAX = 100
 """How many moves wait for their clients at once; the clients of further moves are not counted."""
 
+PLANNED_AGAIN = "it waited until the next cycle, which plans again"
+
 log = get_logger("moves")
 
 
@@ -196,6 +198,15 @@ class Moves:
     def cancel_of(self, source: str, author: Author) -> int:
         """Cancel the waiting moves away from a broker that an author wanted."""
         return self._drop(self.queue.cancel_of(source, author, self.term.clock.now_ms()))
+
+    def look_again(self) -> int:
+        """Cancel the moves of cycles that still wait: they were planned from figures that are old
+        now, and what of them is still worth it is planned again. Not while moves are paused.
+        """
+        if self.cluster.wishes.pause() is not None:
+            return 0
+        now_ms = self.term.clock.now_ms()
+        return self._drop(self.queue.cancel_of(None, Author.CYCLE, now_ms, PLANNED_AGAIN))
 
     def _drop(self, moves: Sequence[Move]) -> int:
         for move in moves:

@@ -163,9 +163,11 @@ class Acting:
         )
 
     def queue(self, plan: Plan, splits: Callable[[str, str], bool]) -> Sequence[Move]:
-        """Queue the moves of a cycle that the budget allows; returns those. `splits`: whether a
-        bundle of a broker is being split, or was after the broker was last read.
+        """Queue the moves of a cycle that the budget allows; returns those, none on hold. `splits`:
+        whether a bundle of a broker is being split, or was after the broker was last read.
         """
+        if self.moves.hold_of(Author.CYCLE) is not None:
+            return ()  # what the budget has is not known, say
         within = limits(self.settings.value, self.picture.reports)
         waiting = [
             (move.source, move.destination or "")

@@ -221,6 +221,26 @@ async def test_a_pause_holds_what_the_leader_decides() -> None:
         assert led.wishes.pause() is None
 
 
+async def test_what_a_cycle_wanted_is_looked_at_again_by_the_next_one() -> None:
+    """Its moves that have not begun are cancelled, so that none goes by figures of before; neither
+    those of a plan, nor any while moves are paused.
+    """
+    async with led_fleet(3) as led:
+        for bundle in (A, B):
+            await led.fleet.brokers[1].acquire(bundle)
+        led.moves.hold_of = lambda _author: "hold"
+        (old,) = led.moves.decide([unload(A)], Author.CYCLE)
+        (of_a_plan,) = led.moves.decide([unload(B)], Author.PLAN)
+        await led.operations.pause(60)
+        await led.load_manager.shed()
+        assert old.state is MoveState.QUEUED
+        await led.operations.pause(None)
+        await led.load_manager.shed()
+        assert (old.state, of_a_plan.state) == (MoveState.CANCELLED, MoveState.QUEUED)
+        assert old.outcome is not None
+        assert "plans again" in old.outcome.text
+
+
 async def test_a_bundle_of_a_broker_of_the_other_load_manager_has_an_owner() -> None:
     """A modular leader does not say that nobody owns it, as long as its owner's session lives."""
     record = StateRecord(state=UnitState.OWNED, dst_broker="b1:8080", owner_session=77)

@@ -213,14 +213,18 @@ class MoveQueue:
                 raise ConflictError(f"move {move_id} cannot be cancelled: {state}")
         raise NotFoundError(f"there is no move {move_id}")
 
-    def cancel_of(self, source: str, author: Author, now_ms: int) -> list[Move]:
-        """End the waiting moves away from a broker that an author wanted."""
+    def cancel_of(
+        self, source: str | None, author: Author, now_ms: int, why: str = "no longer wanted"
+    ) -> list[Move]:
+        """End the waiting moves away from a broker that an author wanted; None: from any."""
         groups = [
             group
             for group in self._groups
-            if not group.started and group.moves[0].author is author and source in group.sources
+            if not group.started
+            and group.moves[0].author is author
+            and (source is None or source in group.sources)
         ]
-        return self._drop(groups, MoveState.CANCELLED, Outcome("no longer wanted"), now_ms)
+        return self._drop(groups, MoveState.CANCELLED, Outcome(why), now_ms)
 
     def _drop(
         self, groups: Sequence[Group], state: MoveState, outcome: Outcome, now_ms: int
