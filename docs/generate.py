@@ -43,6 +43,10 @@ from loadmanager.steer.http.fleet_access import FleetApiSettings, FleetGuard
 FOLDER = Path(__file__).parent / "reference"
 WIDTH = 100
 OF_THE_PAGE = (
+    "ArchiveParts",
+    "ArchivedEvents",
+    "ArchivedHeat",
+    "ArchivedMoment",
     "BundleStory",
     "BundlesShown",
     "ChangesShown",

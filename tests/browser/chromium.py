@@ -20,7 +20,15 @@ import aiohttp
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 START_TIMEOUT_S = 60.0
 WAIT_S = 60.0
-KEYS = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowDown": 40, "ArrowUp": 38}
+KEYS = {
+    "Enter": 13,
+    "Escape": 27,
+    "Tab": 9,
+    "ArrowLeft": 37,
+    "ArrowUp": 38,
+    "ArrowRight": 39,
+    "ArrowDown": 40,
+}
 
 
 class Page:

@@ -42,6 +42,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         "loadBalancerReportUpdateMinIntervalMillis": "500",
         "statsUpdateFrequencyInSecs": "1",
         "loadBalancerSheddingIntervalMinutes": "0.05",
+        "loadManagerHistoryIntervalSeconds": "1",
     }
     folder = tmp_path_factory.mktemp("browser")
     with Cluster(folder, brokers=2, settings=settings) as running:
@@ -149,6 +150,49 @@ async def test_what_it_shows_and_does(cluster: Cluster) -> None:
 def _leader(cluster: Cluster) -> Any:
     status, told = cluster.request(0, "GET", f"{V1}/cluster")
     return told["leader"]["broker"] if status == 200 else None
+
+
+async def test_a_time_gone_by(cluster: Cluster) -> None:
+    """The slider shows what the brokers recorded, of all of them, also after the broker that is
+    asked was not the one that recorded it; nothing can be changed then. The address has the time.
+    """
+    bundle = bundle_of(cluster)["bundle"]
+
+    def is_recorded() -> bool:
+        path = f"{V1}/archive/series?kind=bundle_load&name={bundle}"
+        return any(
+            len(cluster.request(index, "GET", path)[1].get("points", [])) >= 15
+            for index in range(2)
+        )
+
+    wait_for(is_recorded, "the load of the bundle is recorded")
+    async with browser() as page:
+        await page.size(1200, 800)
+        await page.go(f"http://{cluster.broker_id(0)}/ui")
+        await page.wait_text("now", ".timebar output")
+        await page.wait_text("Pause…", "#moves")
+        await page.key("a")
+        for _ in range(2):  # 3.6 s each
+            await page.key("ArrowLeft")
+        await page.wait_text("what the brokers recorded", ".past-note")
+        await page.wait("document.querySelectorAll('.broker.active').length === 2")
+        await page.wait("document.querySelectorAll('#heat-rows .row').length === 1")
+        assert "UTC" in await page.text(".timebar output")
+        assert "Pause…" not in await page.text("#moves")
+        assert "What would move?" not in await page.text(".top")
+        address = await page.value("location.search")
+        assert address.startswith("?at=20")
+
+        await page.go(f"http://{cluster.broker_id(1)}/ui{address}")  # as somebody else opens it
+        await page.wait_text("what the brokers recorded", ".past-note")
+        await page.wait("document.querySelectorAll('.broker.active').length === 2")
+        await page.go(f"http://{cluster.broker_id(1)}/ui?at=2020-01-01T00:00:00Z&last=60")
+        await page.wait_text("No broker that answers recorded anything then", ".past-note")
+        await page.wait_text("Nothing is recorded of then", ".summary")
+        await page.click(".timebar button", "Now")
+        await page.wait_text("Pause…", "#moves")
+        assert await page.value("location.search") == ""
+        assert not page.errors
 
 
 async def test_a_visitor_must_prove_who_he_is() -> None:

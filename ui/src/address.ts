@@ -1,6 +1,7 @@
 // The address of what is shown, so that it can be gone back to, reloaded and shared.
 import { panel } from "./state";
 import type { Panel } from "./state";
+import { queryOf, when, whenIn } from "./when";
 
 const ADDRESS = /^#(bundle|broker)=(.+)$/;
 
@@ -8,7 +9,7 @@ export function addressOf(shown: Panel): string {
   return shown ? `#${shown.kind}=${encodeURI(shown.name).replace(/#/g, "%23")}` : "";
 }
 
-function shownAt(address: string): Panel {
+function panelAt(address: string): Panel {
   const [, kind, name] = ADDRESS.exec(address) ?? [];
   if ((kind !== "bundle" && kind !== "broker") || name === undefined) return null;
   try {
@@ -19,12 +20,18 @@ function shownAt(address: string): Panel {
 }
 
 export function followAddress(): void {
-  const read = (): void => panel.set(shownAt(location.hash));
-  panel.follow(() => {
-    const address = addressOf(panel.value);
-    if (address !== addressOf(shownAt(location.hash)))
-      history.pushState(null, "", address || location.pathname + location.search);
-  });
+  const read = (): void => {
+    panel.set(panelAt(location.hash));
+    if (queryOf(when.value) !== queryOf(whenIn(location.search))) when.set(whenIn(location.search));
+  };
+  const write = (): void => {
+    const query = queryOf(when.value);
+    const before = queryOf(whenIn(location.search)) + addressOf(panelAt(location.hash));
+    if (query + addressOf(panel.value) !== before)
+      history.pushState(null, "", location.pathname + query + addressOf(panel.value));
+  };
+  panel.follow(write);
+  when.follow(write);
   window.addEventListener("popstate", read);
   read();
 }

@@ -28,8 +28,14 @@ export function credentials(): Record<string, string> {
   return headers;
 }
 
-export async function call<T>(method: string, path: string, body?: unknown): Promise<T> {
+export async function call<T>(
+  method: string,
+  path: string,
+  body?: unknown,
+  broker?: string,
+): Promise<T> {
   const headers = credentials();
+  if (broker) headers["Loadmanager-Broker"] = broker; // the one that is asked passes it on
   if (method !== "GET") headers["Content-Type"] = "application/json";
   let answer: Response;
   let text: string;
@@ -70,4 +76,5 @@ function kindOf(status: number): Kind {
   return status >= 500 ? "unavailable" : "refused";
 }
 
-export const get = <T>(path: string): Promise<T> => call<T>("GET", path);
+export const get = <T>(path: string, broker?: string): Promise<T> =>
+  call<T>("GET", path, undefined, broker);

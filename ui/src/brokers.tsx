@@ -9,6 +9,7 @@ import { use } from "./store";
 import { Section } from "./section";
 import { absenceText } from "./sentences";
 import { Rows } from "./virtual";
+import { shownAt } from "./when";
 
 const ORDERS = {
   load: (a: Broker, b: Broker) => (b.usage ?? -1) - (a.usage ?? -1),
@@ -48,7 +49,7 @@ export function Chips({ broker }: { broker: Broker }): JSX.Element {
       {broker.state === "gone" && (
         <span class="chip gone" title={broker.absence && absenceText(broker.absence)}>
           {broker.absence
-            ? `${broker.absence.how} ${duration(Date.now() - broker.absence.leftAt)} ago`
+            ? `${broker.absence.how} ${duration(shownAt() - broker.absence.leftAt)} ago`
             : "gone"}
         </span>
       )}

@@ -6,6 +6,7 @@ import type { ChangeShown as Change } from "../generated/openapi";
 import { Section } from "./section";
 import { changes, copy } from "./state";
 import { use } from "./store";
+import { when } from "./when";
 
 function who(change: Change): string {
   const role = change.role || "nobody in particular";
@@ -48,6 +49,7 @@ function Row({ change }: { change: Change }): JSX.Element {
 
 export function Changes(): JSX.Element {
   const all = use(changes);
+  const then = use(when);
   const name = useNames();
   const rows = all?.changes ?? [];
   const silent = Object.entries(all?.noAnswer ?? {});
@@ -60,7 +62,9 @@ export function Changes(): JSX.Element {
         !all
           ? "Waiting for the first answer."
           : !rows.length && !silent.length
-            ? "Nobody has changed anything since the brokers started."
+            ? then
+              ? "Nobody changed anything in this time."
+              : "Nobody has changed anything since the brokers started."
             : null
       }
     >

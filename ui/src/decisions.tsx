@@ -7,6 +7,7 @@ import { cluster, decisions, panel } from "./state";
 import { use } from "./store";
 import { Section } from "./section";
 import { sentence } from "./sentences";
+import { when } from "./when";
 
 const LINES = 4;
 const QUIET_LINES = 1;
@@ -77,7 +78,9 @@ export function Decisions(): JSX.Element {
   const empty = !all
     ? "Waiting for the first answer."
     : all.length === 0
-      ? "The leader has decided nothing yet: its term has just begun."
+      ? when.value
+        ? "No decision is recorded of this time."
+        : "The leader has decided nothing yet: its term has just begun."
       : shown.length === 0
         ? "Nothing was done lately. “All” shows why."
         : null;

@@ -23,12 +23,13 @@ export function clock(ms: number): string {
 }
 
 // A time that may be on another day, for people in other zones, too: 28 Nov, 06:00 UTC
-export function moment(ms: number): string {
+export function moment(ms: number, seconds = false): string {
   return new Date(ms).toLocaleString("en-GB", {
     day: "numeric",
     month: "short",
     hour: "2-digit",
     minute: "2-digit",
+    ...(seconds ? { second: "2-digit" } : {}),
     timeZoneName: "short",
   });
 }

@@ -1,13 +1,14 @@
 // The heat map: a row a bundle, a column a sample, brighter with more bytes/s.
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { bytes, clock, count, duration, shortRange, split } from "./format";
+import { bytes, clock, count, duration, moment, shortRange, split } from "./format";
 import type { HeatSeries as Series, HeatShown as Samples } from "../generated/openapi";
 import { cluster, heat, panel } from "./state";
 import { use } from "./store";
 import { Section } from "./section";
 import { dark } from "./theme";
 import { Rows } from "./virtual";
+import { when } from "./when";
 
 // Few rows are taller: they are seen from farther away.
 const rowHeight = (rows: number): number => (rows <= 10 ? 30 : rows <= 16 ? 24 : 20);
@@ -195,10 +196,13 @@ function Legend({ most }: { most: number }): JSX.Element {
 export function Heat(): JSX.Element {
   const samples = use(heat);
   const now = use(cluster);
+  const then = use(when);
   const nothing = !samples
     ? "Waiting for the first samples."
     : samples.bundles.length === 0
-      ? now?.bundles
+      ? then
+        ? "No broker recorded the traffic of a bundle in this time."
+        : now?.bundles
         ? "No broker has reported traffic of a bundle yet."
         : "No bundle has an owner yet. The first lookup of a topic places its bundle."
       : null;
@@ -217,9 +221,9 @@ export function Heat(): JSX.Element {
       {samples && !nothing && (
         <>
           <div class="axis" aria-hidden="true">
-            <span>{duration(past)} ago</span>
+            <span>{then ? moment(times[0] ?? 0) : `${duration(past)} ago`}</span>
             <span>bytes/s in and out</span>
-            <span>now</span>
+            <span>{then ? moment(times.at(-1) ?? 0) : "now"}</span>
           </div>
           <Map samples={samples} />
         </>

@@ -21,6 +21,8 @@ import { use } from "./store";
 import { Side } from "./story";
 import { switchTheme, theme } from "./theme";
 import { Throttled } from "./throttled";
+import { PastNote, TimeBar } from "./timebar";
+import { shownAt, when } from "./when";
 
 const KEYS: [string, string, () => void][] = [
   ["f", "find a broker, bundle, namespace, topic or decision", () => finding.set(true)],
@@ -31,11 +33,16 @@ const KEYS: [string, string, () => void][] = [
   ["l", "go to what is throttled", () => focusIn("throttled")],
   ["c", "go to who changed what", () => focusIn("changes")],
   ["/", "filter the brokers", () => focus("broker-filter")],
-  ["r", "see what a balancing cycle would move now", () => void dryRun()],
-  ["p", "pause or resume moves", () => (moves.value?.paused ? resumeMoves() : pauseMoves())],
+  ["r", "see what a balancing cycle would move now", () => inThePresent(() => void dryRun())],
+  ["p", "pause or resume moves", () => inThePresent(moves.value?.paused ? resumeMoves : pauseMoves)],
+  ["a", "go to the time that is shown", () => focus("time")],
+  ["n", "show what is now", () => when.set(null)],
   ["t", "light, dark, or as the system", switchTheme],
 ];
 
+const inThePresent = (act: () => void): void => {
+  if (!when.value) act();
+};
 const focus = (id: string): void => document.getElementById(id)?.focus();
 const focusIn = (id: string): void =>
   document.querySelector<HTMLElement>(`#${id} .scroll, #${id} button`)?.focus();
@@ -70,6 +77,8 @@ function headroom(room: NonNullable<Cluster["headroom"]>): JSX.Element {
 }
 
 function status(now: Cluster): { text: string; level: string } {
+  if (when.value && !now.brokers.some(runs))
+    return { text: "Nothing is recorded of then.", level: "warn" };
   const { moves: queue, paused } = now;
   const gone = absences(now);
   const [absent] = gone.filter(({ how }) => how === "lost").concat(gone);
@@ -101,11 +110,12 @@ function status(now: Cluster): { text: string; level: string } {
   }
   if (!decisions.value) return { text: "The decisions have not come yet.", level: "ok" };
   const last = decisions.value.find((decision) => decision.kind === "shed");
+  if (!last && when.value) return { text: "No cycle is recorded of the time before.", level: "ok" };
   if (!last) return { text: `${now.shedder} has not run yet in this term.`, level: "ok" };
   const { mark, head } = sentence(last, String);
   return mark === "quiet"
     ? { text: `Quiet: ${now.shedder} sees nothing to move.`, level: "ok" }
-    : { text: `${head} (${duration(Date.now() - last.ts)} ago).`, level: "ok" };
+    : { text: `${head} (${duration(shownAt() - last.ts)} ago).`, level: "ok" };
 }
 
 function Summary(): JSX.Element | null {
@@ -265,23 +275,25 @@ function useKeys(help: () => void): void {
 function Top({ help }: { help: () => void }): JSX.Element {
   const now = use(cluster);
   const chosen = use(theme);
+  const then = use(when);
   const { state } = use(link);
   return (
     <header class="top">
       <h1>
         <img src="/ui/icon.svg" alt="" width="20" height="20" /> loadmanager
       </h1>
-      {now && (
+      {now && then && <p>{now.leader.broker ? `${now.leader.broker} led` : "who led is not known"}</p>}
+      {now && !then && (
         <p>
           {now.leader.broker} leads since {clock(now.leader.since)} · {now.manager} manager ·{" "}
           {now.shedder}
         </p>
       )}
-      <span class={state === "ok" ? "live" : "live off"}>
-        {now ? (state === "ok" ? clock(now.at) : `as of ${clock(now.at)}`) : ""}
+      <span class={state === "ok" && !then ? "live" : "live off"}>
+        {now ? (state === "ok" && !then ? clock(now.at) : `as of ${clock(now.at)}`) : ""}
       </span>
       {now && <button onClick={() => finding.set(true)}>Find…</button>}
-      {now && <button onClick={() => void dryRun()}>What would move?</button>}
+      {now && !then && <button onClick={() => void dryRun()}>What would move?</button>}
       <button onClick={switchTheme} aria-label={`Colours: ${chosen}. Switch.`}>
         {{ auto: "Auto", light: "Light", dark: "Dark" }[chosen]}
       </button>
@@ -309,6 +321,7 @@ function Page(): JSX.Element {
   const [help] = useState(() => () => setHelping(true));
   useKeys(help);
   const known = use(cluster);
+  const then = use(when);
   if (state === "unauthorised" || state === "forbidden") return <Ask />;
   return (
     <>
@@ -316,14 +329,16 @@ function Page(): JSX.Element {
       <Trouble />
       <main class={state === "ok" ? "" : "old"} aria-busy={state === "loading"}>
         <Clusters />
+        {known && <TimeBar />}
+        <PastNote />
         <Summary />
         <Findings />
         {known || state === "loading" ? (
           <div class="grid">
             <Brokers />
-            {isDaemon(known) ? <Moves /> : <Heat />}
+            {isDaemon(known) && !then ? <Moves /> : <Heat />}
             <Decisions />
-            {isDaemon(known) ? (
+            {isDaemon(known) && !then ? (
               <Changes />
             ) : (
               <div class="both">

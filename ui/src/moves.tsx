@@ -9,6 +9,7 @@ import { goals, moves, panel } from "./state";
 import { use } from "./store";
 import { Section } from "./section";
 import { clients, clientsMissing, shortBundle } from "./sentences";
+import { when } from "./when";
 
 export function pauses(list: Move[]): { median: number; longest: number } | null {
   const known = list
@@ -61,6 +62,7 @@ function Row({ move }: { move: Move }): JSX.Element {
 export function Moves(): JSX.Element {
   const queue = use(moves);
   const ordered = use(goals);
+  const then = use(when);
   const list = queue?.moves ?? [];
   const figures = pauses(list);
   const about = queue
@@ -77,7 +79,9 @@ export function Moves(): JSX.Element {
   const empty = !queue
     ? "Waiting for the first answer."
     : list.length === 0 && ordered.length === 0
-      ? "No bundle has moved in this leader's term."
+      ? then
+        ? "No move ended in this time."
+        : "No bundle has moved in this leader's term."
       : null;
   return (
     <Section
@@ -85,7 +89,7 @@ export function Moves(): JSX.Element {
       title="Moves"
       about={about}
       tools={
-        queue?.paused ? (
+        then ? null : queue?.paused ? (
           <button onClick={resumeMoves}>Resume</button>
         ) : (
           <button onClick={pauseMoves}>Pause…</button>

@@ -7,6 +7,7 @@ import type {
   SkipShown as Skip,
   UnloadShown as Unload,
 } from "../generated/openapi";
+import { shownAt } from "./when";
 
 // Whether a bundle was made from another one by splits, or is that one.
 export function isPartOf(bundle: string, whole: string): boolean {
@@ -146,7 +147,9 @@ function placed(decision: Decision, name: Name): string[] {
   const few = Object.entries(decision.rejected ?? {})
     .slice(0, 3)
     .map(([broker, reason]) => `not ${name(broker)}: ${reason}`);
-  return [choice(left, left + others), ...few, ...(others > 3 ? [`and ${others - 3} others were rejected`] : [])];
+  // The history has no candidates.
+  const one = decision.candidates || !decision.broker ? [choice(left, left + others)] : [];
+  return [...one, ...few, ...(others > 3 ? [`and ${others - 3} others were rejected`] : [])];
 }
 
 // As `placement_reason` of the broker says it.
@@ -216,7 +219,7 @@ export function clients(outcome: Move["outcome"]): string {
 // When and how a broker left, and what became of its bundles; as `loadmanager admin status` says it.
 export function absenceText(absence: Absent): string {
   const { how, bundles = 0, placed = 0, leftAt } = absence;
-  const ago = `${how === "drained" ? "drained and stopped" : how} ${duration(Date.now() - leftAt)} ago`;
+  const ago = `${how === "drained" ? "drained and stopped" : how} ${duration(shownAt() - leftAt)} ago`;
   const left = bundles - placed;
   const owned =
     bundles === 0

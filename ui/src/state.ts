@@ -1,8 +1,12 @@
 // What the page shows now, and how it is kept current.
 import { Failure, V1, get } from "./api";
 import type { Kind } from "./api";
+import { askMarks, askPast } from "./past";
+import type { Mark, Past } from "./past";
 import { Store } from "./store";
 import * as stream from "./stream";
+import { when } from "./when";
+import type { When } from "./when";
 import type {
   AbsentBroker as Absent,
   BrokerShown,
@@ -65,6 +69,8 @@ export const pins = new Store<Record<string, PinShown>>({});
 export const throttled = new Store<Throttled | null>(null);
 export const changes = new Store<Changes | null>(null);
 export const problems = new Store<Record<string, string>>({});
+// What is to be said of a time gone by: what is missing of it. Null: the page shows now.
+export const pastNotes = new Store<string[] | null>(null);
 export const panel = new Store<Panel>(null);
 export const toast = new Store<{ text: string; bad: boolean } | null>(null);
 
@@ -144,6 +150,9 @@ function goneRow(absence: Absent): Broker {
 }
 
 async function turnOnce(): Promise<void> {
+  const then = when.value;
+  if (then) return showPast(then);
+  if (pastNotes.value) forgetAll();
   const all = happened || !stream.live.value || Date.now() - allAt >= ALL_EVERY_MS;
   happened = false;
   cluster.set(withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`)));
@@ -172,6 +181,62 @@ async function turnOnce(): Promise<void> {
   }
   await Promise.all(work);
 }
+
+function forgetAll(): void {
+  pastNotes.set(null);
+  problems.set({});
+  happened = true;
+  for (const store of [heat, decisions, moves, throttled, changes]) store.set(null);
+}
+
+let shownOf: When | null = null;
+
+// A time gone by does not change: it is asked for once.
+async function showPast(then: When): Promise<void> {
+  if (then === shownOf && pastNotes.value) return;
+  if (!cluster.value) cluster.set(withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`)));
+  const past = await askPast(then);
+  if (when.value !== then || !cluster.value) return;
+  shownOf = then;
+  problems.set({});
+  findings.set([]);
+  goals.set([]);
+  pins.set({});
+  cluster.set(clusterOf(cluster.value, then, past));
+  heat.set(past.heat);
+  decisions.set(past.decisions);
+  moves.set({ moves: past.moves, paused: null, running: 0, waiting: 0 });
+  changes.set({ changes: past.changes, noAnswer: {}, notAsked: 0 });
+  throttled.set(past.throttled);
+  const missing = Object.entries(past.missing).map(([broker, why]) => `${broker}: ${why}`);
+  pastNotes.set([...past.notes, ...missing]);
+}
+
+function clusterOf(now: Cluster, then: When, past: Past): Cluster {
+  return withGone({
+    ...now,
+    at: then.at,
+    absent: past.absent,
+    brokers: past.brokers,
+    bundles: past.bundles,
+    total: past.brokers.length + past.absent.length,
+    expected: 0,
+    headroom: null,
+    paused: null,
+    balancing: true,
+    moves: { running: 0, waiting: 0 },
+    leader: { ...now.leader, broker: past.leader ?? "" },
+  });
+}
+
+export const marksOf = async (since: number, until: number): Promise<Mark[]> => {
+  try {
+    return await askMarks(since, until);
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    return []; // the bar is of use without marks
+  }
+};
 
 export function refresh(): Promise<void> {
   happened = true;
@@ -226,6 +291,7 @@ export function begin(): void {
     if (!isDaemon(cluster.value)) void stream.begin(onEvent);
     void refresh();
   });
+  when.follow(() => void refresh());
   void refresh();
 }
 

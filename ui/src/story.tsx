@@ -23,6 +23,7 @@ import type {
 import { isPartOf, shortBundle } from "./sentences";
 import { cluster, copy, decisions, heat, isDaemon, panel } from "./state";
 import { use } from "./store";
+import { when } from "./when";
 
 const AGAIN_MS = 3_000;
 
@@ -57,6 +58,7 @@ function useAgain<T>(path: string): { document: T | null; problem: string } {
 
 export function Side(): JSX.Element | null {
   const shown = use(panel);
+  const then = use(when);
   const box = useRef<HTMLElement>(null);
   useEffect(() => box.current?.focus(), [shown]);
   if (!shown) return null;
@@ -70,6 +72,7 @@ export function Side(): JSX.Element | null {
           Copy name
         </button>
       )}
+      {then && <p class="small">Its figures and decisions are those of now, not of then.</p>}
       {shown.kind === "bundle" ? (
         <OfBundle key={shown.name} name={shown.name} />
       ) : (

@@ -6,6 +6,7 @@ import type { HoldingLimit as Limit } from "../generated/openapi";
 import { throttled } from "./state";
 import { use } from "./store";
 import { Section } from "./section";
+import { when } from "./when";
 
 function rates(limit: Limit): string {
   const parts = [];
@@ -48,6 +49,7 @@ function Row({ broker, limit }: { broker: string; limit: Limit }): JSX.Element {
 
 export function Throttled(): JSX.Element {
   const all = use(throttled);
+  const then = use(when);
   const name = useNames();
   const entries = Object.entries(all?.brokers ?? {});
   const rows = entries.flatMap(([broker, { limits }]) => limits.map((limit) => ({ broker, limit })));
@@ -68,7 +70,9 @@ export function Throttled(): JSX.Element {
         !all
           ? "Waiting for the first answer."
           : nobody && !silent.length
-            ? `No limit held anybody in the last ten seconds${
+            ? then
+              ? "No limit held anybody then."
+              : `No limit held anybody in the last ten seconds${
                 all.notAsked ? `, on those brokers that were asked (${all.notAsked} were not)` : ""
               }.`
             : null

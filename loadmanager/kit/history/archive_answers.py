@@ -89,6 +89,24 @@ class ArchivedSeries(ArchivePart, kw_only=True):
     points: list[ArchivedPoint]
 
 
+class ArchivedHeatRow(Shape):
+    """A bundle over time."""
+
+    bundle: str
+    throughput: list[float | None]
+    """Bytes/s in and out, a mean for each time; null: this broker recorded nothing of it."""
+
+
+class ArchivedHeat(ArchivePart, kw_only=True):
+    """The traffic of bundles over a time, of those first that had most of it."""
+
+    times: list[int]
+    """The ends of equal parts of the time."""
+    bundles: list[ArchivedHeatRow]
+    total: int
+    """How many bundles there are records of."""
+
+
 class ArchiveParts(Shape):
     """Whose archives can be asked."""
 

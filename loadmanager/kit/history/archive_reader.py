@@ -4,6 +4,7 @@ so that a thread calls it.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,8 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.archive_answers import (
     ArchivedEvent,
     ArchivedEvents,
+    ArchivedHeat,
+    ArchivedHeatRow,
     ArchivedLoads,
     ArchivedMoment,
     ArchivedPoint,
@@ -27,7 +30,7 @@ from loadmanager.kit.history.archive_answers import (
 )
 from loadmanager.kit.history.archive_file import COARSE_MS, FOLD_MS, FORMAT
 from loadmanager.kit.history.catalogue import Catalogue, FiguresOf
-from loadmanager.kit.history.figures import unpacked
+from loadmanager.kit.history.figures import Ids, Table, unpacked
 
 QUESTION_S = 3.0
 """A question that takes longer is refused."""
@@ -36,6 +39,8 @@ STEPS = 10_000
 NEAR_MS = 300_000
 """The last loads before a moment stand for it when nothing newer was recorded for so long."""
 RUNS_MAX = 100
+CELLS_MAX = 8_000_000
+"""Of a heat map: 64 MB."""
 
 
 class ArchiveReader:
@@ -172,6 +177,100 @@ class ArchiveReader:
             columns=list(rule.columns),
             points=points[-limit:],
         )
+
+    def heat(
+        self, kind: str, columns: Sequence[str], times: tuple[int, int, int], limit: int
+    ) -> ArchivedHeat:
+        """The sums of some figures of everything of one kind, in equal parts of a time (its begin,
+        its end, and in how many parts), those with most of it first.
+        """
+        rule = self._catalogue.get(kind)
+        if not isinstance(rule, FiguresOf):
+            raise OperationalError(f"{kind} is no kind of load")
+        since_ms, until_ms, parts = times
+        chosen = [rule.columns.index(column) for column in columns]
+        grid = _Grid(parts)
+        with self._opened() as db:
+            rows = db.execute(
+                "SELECT ts, span, figures FROM sample WHERE kind=? AND ts BETWEEN ? AND ?",
+                (kind, since_ms + 1, until_ms),
+            )
+            for ts, span, data in rows:
+                ids, table = unpacked(data, len(rule.columns))
+                first, last = (
+                    max(0, at_ms - since_ms) * parts // (until_ms - since_ms)
+                    for at_ms in (ts - span, ts - 1)
+                )
+                grid.add(range(first, last + 1), ids, table[:, chosen].sum(axis=1), span)
+            hottest = grid.hottest(limit)
+            texts = dict(
+                db.execute(
+                    "SELECT id, text FROM name WHERE id IN (SELECT value FROM json_each(?))",
+                    (msgspec.json.encode([number for number, _ in hottest]).decode(),),
+                )
+            )
+            recorded = self._recorded(db, since_ms, until_ms)
+        return ArchivedHeat(
+            part=self._part,
+            recorded=recorded,
+            cut_off=grid.total > limit,
+            times=[since_ms + (at + 1) * (until_ms - since_ms) // parts for at in range(parts)],
+            bundles=[
+                ArchivedHeatRow(bundle=texts[number], throughput=means)
+                for number, means in hottest
+                if number in texts
+            ],
+            total=grid.total,
+        )
+
+
+class _Grid:
+    """Sums of a figure × time, and of the time, of numbered things in each part of a time."""
+
+    def __init__(self, parts: int) -> None:
+        self._sums = np.zeros((0, parts), np.float32)
+        self._spans = np.zeros((0, parts), np.float32)
+        self._rows = np.zeros(0, np.int64)
+        """Number of a thing → its row and 1; 0: none yet."""
+        self.total = 0
+
+    def add(self, parts: range, ids: Ids, values: Table, span_ms: int) -> None:
+        """Add the means of some things over the parts that a record is about."""
+        if not len(ids):
+            return
+        if (most := int(ids.max())) >= len(self._rows):
+            self._rows = np.concatenate((self._rows, np.zeros(most + 1, np.int64)))
+        new = ids[self._rows[ids] == 0]
+        self._rows[new] = self.total + 1 + np.arange(len(new))
+        self.total += len(new)
+        if self.total * self._sums.shape[1] > CELLS_MAX:
+            raise OperationalError("there are too many bundles: ask for fewer columns")
+        if self.total > len(self._sums):
+            more = np.zeros((self.total, self._sums.shape[1]), np.float32)
+            self._sums = np.concatenate((self._sums, more))
+            self._spans = np.concatenate((self._spans, more))
+        rows = self._rows[ids] - 1
+        for part in parts:
+            self._sums[rows, part] += values * span_ms
+            self._spans[rows, part] += span_ms
+
+    def hottest(self, limit: int) -> list[tuple[int, list[float | None]]]:
+        """The numbers of those with the highest sums, with their means; equal ones by number."""
+        sums, spans = self._sums[: self.total], self._spans[: self.total]
+        numbers = np.flatnonzero(self._rows)
+        totals = sums.sum(axis=1)[self._rows[numbers] - 1]
+        first = numbers[np.argsort(-totals, kind="stable")[:limit]].tolist()
+        means = np.where(spans > 0, sums / np.maximum(spans, 1), np.nan)
+        return [
+            (
+                number,
+                [
+                    None if math.isnan(mean) else mean
+                    for mean in means[self._rows[number] - 1].tolist()
+                ],
+            )
+            for number in first
+        ]
 
 
 def _event(row: tuple[int, str, int, int, int, bytes]) -> ArchivedEvent:

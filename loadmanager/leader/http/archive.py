@@ -7,10 +7,12 @@ from typing import Protocol
 from aiohttp import web
 
 from loadmanager.engine.history.archived import ARCHIVED
+from loadmanager.engine.history.records import BundleLoad
 from loadmanager.kit.errors import BadInputError, NotFoundError
 from loadmanager.kit.history.archive import Archive
 from loadmanager.kit.history.archive_answers import (
     ArchivedEvents,
+    ArchivedHeat,
     ArchivedMoment,
     ArchivedSeries,
     ArchiveParts,
@@ -66,6 +68,11 @@ NAME = Query(
     doc="A bundle, topic, broker or limit; what ends in a slash is the sum of all that begin so.",
 )
 EVENTS = _limit(100, EVENTS_MAX)
+BUNDLES = _limit(60, 500)
+COLUMNS = Query(
+    name="columns", doc="Parts of the time.", kind=int, minimum=1, maximum=240, default=120
+)
+BYTES = ("msg_throughput_in", "msg_throughput_out")
 POINTS = _limit(2_000, POINTS_MAX)
 NONE = {
     404: "this broker has no archive, or none of that name is beside it",
@@ -99,6 +106,7 @@ class ArchiveRoutes:
             web.get(ROOT + "/events", self.events),
             web.get(ROOT + "/loads", self.loads),
             web.get(ROOT + "/series", self.series),
+            web.get(ROOT + "/heat", self.heat),
         ]
 
     def _archive(self) -> Archive:
@@ -157,5 +165,19 @@ class ArchiveRoutes:
             raise BadInputError("name is missing: a bundle, topic, broker or limit")
         answer = await self._archive().ask(
             lambda file: file.series(kind, name, since, until, limit), PART.text(request)
+        )
+        return shown(answer)
+
+    @operation(ArchivedHeat, query=(SINCE, UNTIL, COLUMNS, BUNDLES, PART), also=NONE)
+    async def heat(self, request: web.Request) -> web.Response:
+        """The traffic of the hottest bundles that the broker that is asked recorded, over a time in
+        equal parts.
+        """
+        since, until = SINCE.whole(request), UNTIL.whole(request)
+        if until <= since:
+            raise BadInputError("until must be after since")
+        times, limit = (since, until, COLUMNS.whole(request)), BUNDLES.whole(request)
+        answer = await self._archive().ask(
+            lambda file: file.heat(BundleLoad.kind, BYTES, times, limit), PART.text(request)
         )
         return shown(answer)

@@ -173,6 +173,32 @@ def test_loads_of_a_moment(tmp_path: Path) -> None:
         assert [point.figures[0] for point in sums.points] == [100 + 2 * i for i in range(10)]
 
 
+def test_the_heat_of_a_time(tmp_path: Path) -> None:
+    """Means for equal parts of a time, those with most traffic first; nothing where nothing was
+    recorded, so that a bundle that was elsewhere is not shown without traffic.
+    """
+    minutes = [NOW + (minute + 1) * MINUTE for minute in range(4)]
+    with a_file(tmp_path) as file:
+        file.write([a_load(ts, rate=3.0) for ts in minutes], NOW, 0)
+        file.write([a_load(ts, OTHER, rate=9.0) for ts in minutes[:2]], NOW, 0)
+        reader, columns = a_reader(tmp_path), ("msg_rate_in",)
+        heat = reader.heat("bundle_load", columns, (NOW, minutes[-1], 2), 10)
+        assert heat.times == [minutes[1], minutes[3]]
+        assert [(row.bundle, row.throughput) for row in heat.bundles] == [
+            (OTHER, [9.0, None]),
+            (BUNDLE, [3.0, 3.0]),
+        ]
+        assert (heat.total, heat.cut_off) == (2, False)
+        first = reader.heat("bundle_load", columns, (NOW, minutes[0], 1), 1)
+        assert ([row.bundle for row in first.bundles], first.cut_off) == ([OTHER], True)
+        fine = reader.heat("bundle_load", columns, (NOW, minutes[-1], 8), 1)
+        assert fine.bundles[0].throughput == [9.0] * 4 + [None] * 4
+        nothing = reader.heat("bundle_load", columns, (0, MINUTE, 5), 10)
+        assert (nothing.bundles, nothing.total, len(nothing.times)) == ([], 0, 5)
+        with pytest.raises(OperationalError, match="no kind of load"):
+            reader.heat("change", columns, (NOW, minutes[0], 1), 1)
+
+
 def test_old_loads_become_quarters_of_an_hour(tmp_path: Path) -> None:
     """Averages of what was there take their place after a day, and answer as well."""
     begin = NOW // COARSE_MS * COARSE_MS

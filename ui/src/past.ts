@@ -1,0 +1,393 @@
+// What was at a time gone by: the archives of all brokers are asked, and their answers merged.
+import { Failure, V1, get } from "./api";
+import type { Broker } from "./state";
+import type {
+  AbsentBroker,
+  ArchiveParts,
+  ArchivedEvent,
+  ArchivedEvents,
+  ArchivedHeat,
+  ArchivedLoads,
+  ArchivedMoment,
+  ChangeShown,
+  DecisionShown,
+  HeatSeries,
+  HeatShown,
+  HoldingLimit,
+  Move,
+  Outcome,
+  Resource,
+  ThrottledShown,
+} from "../generated/openapi";
+import type { When } from "./when";
+
+const ARCHIVE = `${V1}/archive`;
+const AT_ONCE = 8;
+const PARTS_FOR_MS = 30_000;
+const LISTED = 100;
+const COLUMNS = 120;
+const HEAT_ROWS = 60;
+const MEMBERS = 500;
+const DECISIONS = ["unload", "place", "split", "skip", "move"].map((it) => `kind=decision.${it}`);
+
+export interface Past {
+  brokers: Broker[];
+  absent: AbsentBroker[];
+  bundles: number;
+  leader: string | null;
+  heat: HeatShown;
+  decisions: DecisionShown[];
+  moves: Move[];
+  changes: ChangeShown[];
+  throttled: ThrottledShown;
+  notes: string[];
+  missing: Record<string, string>;
+}
+
+interface Answers<T> {
+  parts: T[];
+  missing: Record<string, string>;
+}
+
+let known: { parts: ArchiveParts; at: number } | null = null;
+
+async function allParts(): Promise<ArchiveParts> {
+  if (!known || Date.now() - known.at > PARTS_FOR_MS)
+    known = { parts: await get<ArchiveParts>(ARCHIVE), at: Date.now() };
+  return known.parts;
+}
+
+async function ask<T>(question: string): Promise<Answers<T>> {
+  const { brokers, beside } = await allParts();
+  const path = `${ARCHIVE}/${question}`;
+  if (!brokers.length) return { parts: [await get<T>(path)], missing: {} };
+  const asked: [string, () => Promise<T>][] = [
+    ...brokers.map((it): [string, () => Promise<T>] => [it, () => get<T>(path, it)]),
+    ...beside.map((it): [string, () => Promise<T>] => [
+      it,
+      () => get<T>(`${path}&part=${encodeURIComponent(it)}`),
+    ]),
+  ];
+  const answers: Answers<T> = { parts: [], missing: {} };
+  const worker = async (): Promise<void> => {
+    for (let next = asked.shift(); next; next = asked.shift()) {
+      try {
+        answers.parts.push(await next[1]());
+      } catch (error) {
+        if (!(error instanceof Failure)) throw error;
+        answers.missing[next[0]] = error.message;
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  return answers;
+}
+
+async function events(kinds: string[], range: string): Promise<Answers<ArchivedEvent>> {
+  const { parts, missing } = await ask<ArchivedEvents>(`events?${[...kinds, range].join("&")}`);
+  const found = parts.flatMap((part) => part.events).sort((a, b) => b.last - a.last || b.ts - a.ts);
+  return { parts: found, missing };
+}
+
+export async function askPast({ at, last }: When): Promise<Past> {
+  const since = at - last;
+  const range = `since=${since}&until=${at}`;
+  const heatQuestion = `heat?${range}&columns=${COLUMNS}&limit=${HEAT_ROWS}`;
+  const [loads, heat, decided, changed, came] = await Promise.all([
+    ask<ArchivedMoment>(`loads?at=${at}&kind=broker_load&kind=throttle`),
+    ask<ArchivedHeat>(heatQuestion),
+    events(DECISIONS, `${range}&limit=${LISTED}`),
+    events(["kind=change"], `${range}&limit=${LISTED}`),
+    events(["kind=member"], `until=${at}&limit=${MEMBERS}`),
+  ]);
+  const all = loads.parts.flatMap((part) => part.loads);
+  const brokers = all.filter(({ kind }) => kind === "broker_load").flatMap(brokerRows);
+  const decisions = decisionsOf(decided.parts);
+  const [first] = decided.parts;
+  const leader = first ? String(first.record["broker"] ?? "") || null : null;
+  for (const broker of brokers) broker.leader = broker.broker === leader;
+  return {
+    brokers,
+    absent: absentAt(came.parts, new Set(brokers.map(({ broker }) => broker))),
+    bundles: brokers.reduce((sum, broker) => sum + (broker.bundles ?? 0), 0),
+    leader,
+    heat: heatOf(heat.parts, last / COLUMNS),
+    decisions: decisions.slice(0, LISTED),
+    moves: decided.parts.filter(({ kind }) => kind === "decision.move").map(moveOf),
+    changes: changed.parts.map((event) => ({ ...(event.record as unknown as ChangeShown), ts: event.ts })),
+    throttled: holdsOf(all.filter(({ kind }) => kind === "throttle")),
+    notes: notesOf(loads.parts, brokers.length),
+    missing: { ...loads.missing, ...heat.missing, ...decided.missing },
+  };
+}
+
+// When something happened, for the bar: brokers that came or left, and moves.
+export interface Mark {
+  ts: number;
+  kind: "left" | "back" | "move";
+  text: string;
+}
+
+export async function askMarks(since: number, until: number): Promise<Mark[]> {
+  const { parts } = await events(
+    ["kind=member", "kind=decision.move"],
+    `since=${since}&until=${until}&limit=${MEMBERS}`,
+  );
+  return parts.flatMap(({ kind, ts, record }): Mark[] => {
+    if (kind === "decision.move") return [{ ts, kind: "move", text: `${record["bundle"]} moved` }];
+    const what = String(record["event"]);
+    if (what === "left") return [{ ts, kind: "left", text: `${record["of"]} ${record["how"]}` }];
+    return what === "back" ? [{ ts, kind: "back", text: `${record["of"]} is back` }] : [];
+  });
+}
+
+function notesOf(parts: ArchivedMoment[], brokers: number): string[] {
+  if (brokers) return [];
+  const begins = parts.flatMap(({ recorded }) => recorded.map(({ begin }) => begin));
+  return begins.length
+    ? ["No broker recorded a load then"]
+    : ["No broker that answers recorded anything then"];
+}
+
+function brokerRows(loads: ArchivedLoads): Broker[] {
+  return Object.entries(loads.figures).map(([broker, row]) => {
+    const of = (column: string): number => row[loads.columns.indexOf(column)] ?? 0;
+    const resource = (name: string): Resource => {
+      const usage = of(`${name}_usage`), limit = of(`${name}_limit`);
+      return { usage, limit, fraction: limit > 0 ? usage / limit : null };
+    };
+    return {
+      broker,
+      url: null,
+      serviceUrl: null,
+      leader: false,
+      state: "active",
+      cordon: null,
+      version: null,
+      startedAt: null,
+      usage: of("usage"),
+      modelled: null,
+      modelError: null,
+      sensor: null,
+      resources: {
+        cpu: resource("cpu"),
+        memory: resource("memory"),
+        directMemory: resource("direct_memory"),
+        bandwidthIn: resource("bandwidth_in"),
+        bandwidthOut: resource("bandwidth_out"),
+      },
+      bundles: of("bundles"),
+      topics: of("topics"),
+      producers: of("producers"),
+      consumers: of("consumers"),
+      reportedAt: loads.ts,
+      reportAgeMs: null,
+      rate: of("msg_rate_in") + of("msg_rate_out"),
+      throughput: of("msg_throughput_in") + of("msg_throughput_out"),
+      msgRateIn: of("msg_rate_in"),
+      msgRateOut: of("msg_rate_out"),
+      msgThroughputIn: of("msg_throughput_in"),
+      msgThroughputOut: of("msg_throughput_out"),
+    };
+  });
+}
+
+interface Member {
+  of: string;
+  event: string;
+  how?: string;
+  bundles?: number;
+}
+
+// Brokers that had left and were not back; the newest event first.
+function absentAt(members: ArchivedEvent[], there: Set<string>): AbsentBroker[] {
+  const absent = new Map<string, AbsentBroker>();
+  const back = new Set<string>();
+  const placed = new Map<string, ArchivedEvent>();
+  for (const event of members) {
+    const record = event.record as unknown as Member;
+    if (record.event === "back") back.add(record.of);
+    if (record.event === "placed" && !placed.has(record.of)) placed.set(record.of, event);
+    if (record.event !== "left" || back.has(record.of) || absent.has(record.of)) continue;
+    if (there.has(record.of)) continue;
+    const after = placed.get(record.of);
+    absent.set(record.of, {
+      broker: record.of,
+      how: (record.how as AbsentBroker["how"]) ?? "lost",
+      leftAt: event.ts,
+      backAt: null,
+      bundles: record.bundles ?? 0,
+      placed: after ? (record.bundles ?? 0) : 0,
+      placedAt: after?.ts ?? null,
+      restarts: 0,
+      sameProcess: false,
+      sign: "",
+      startedAt: null,
+      version: null,
+      waiting: [],
+    });
+  }
+  return [...absent.values()];
+}
+
+function heatOf(parts: ArchivedHeat[], stepMs: number): HeatShown {
+  const times = parts[0]?.times ?? [];
+  const rows = new Map<string, { of: string; throughput: (number | null)[] }[]>();
+  for (const part of parts)
+    for (const { bundle, throughput } of part.bundles)
+      rows.set(bundle, [...(rows.get(bundle) ?? []), { of: part.part, throughput }]);
+  const bundles = [...rows].map(([bundle, of]) => merged(bundle, of));
+  const heat = (series: HeatSeries): number =>
+    series.throughput.reduce<number>((sum, value) => sum + (value ?? 0), 0);
+  bundles.sort((a, b) => heat(b) - heat(a) || a.bundle.localeCompare(b.bundle));
+  const total = Math.max(bundles.length, ...parts.map((part) => part.total));
+  return {
+    bundles: bundles.slice(0, HEAT_ROWS),
+    intervalSeconds: stepMs / 1000,
+    kept: times.length,
+    times,
+    total,
+  };
+}
+
+// A bundle that moved has a row at each of its brokers.
+function merged(
+  bundle: string,
+  rows: { of: string; throughput: (number | null)[] }[],
+): HeatSeries {
+  const owners: [number, string][] = [];
+  const throughput = (rows[0]?.throughput ?? []).map((_, column) => {
+    let best: { of: string; value: number } | null = null;
+    for (const row of rows) {
+      const value = row.throughput[column];
+      if (typeof value === "number" && (!best || value > best.value)) best = { of: row.of, value };
+    }
+    if (best && owners.at(-1)?.[1] !== best.of) owners.push([column, best.of]);
+    return best?.value ?? null;
+  });
+  return { bundle, exists: true, owner: owners.at(-1)?.[1] ?? null, owners, rate: null, throughput };
+}
+
+const text = (record: ArchivedEvent["record"], name: string): string => String(record[name] ?? "");
+const figure = (record: ArchivedEvent["record"], name: string): number | null =>
+  typeof record[name] === "number" ? (record[name] as number) : null;
+
+function outcomeOf(record: ArchivedEvent["record"]): Outcome {
+  return {
+    text: text(record, "outcome"),
+    code: null,
+    owner: text(record, "owner") || null,
+    clientsClosed: figure(record, "clientsClosed"),
+    clientsBack: figure(record, "clientsBack"),
+    clientsWaitedMs: figure(record, "clientsWaitedMs"),
+    clientsWaitedMeanMs: figure(record, "clientsWaitedMeanMs"),
+    pauseMs: figure(record, "pauseMs"),
+  };
+}
+
+function moveOf({ ts, record }: ArchivedEvent): Move {
+  return {
+    id: text(record, "move"),
+    bundle: text(record, "bundle"),
+    source: text(record, "source"),
+    destination: text(record, "destination") || null,
+    reason: text(record, "reason"),
+    why: (record["why"] ?? {}) as Move["why"],
+    author: text(record, "author") as Move["author"],
+    state: text(record, "state") as Move["state"],
+    swap: null,
+    createdAt: ts - (figure(record, "waitedMs") ?? 0),
+    startedAt: null,
+    endedAt: ts,
+    outcome: outcomeOf(record),
+  };
+}
+
+// What one cycle unloaded and left is one decision, as `loadmanager admin decisions` has it.
+function decisionsOf(found: ArchivedEvent[]): DecisionShown[] {
+  const cycles = new Map<string, DecisionShown>();
+  const decisions: DecisionShown[] = [];
+  for (const event of found) {
+    const { record } = event;
+    const action = event.kind.slice("decision.".length);
+    const epoch = figure(record, "epoch") ?? 0, cycle = figure(record, "cycle") ?? 0;
+    const head = { id: `${epoch}-a${event.id}`, ts: event.last, epoch, cycle };
+    if (action !== "unload" && action !== "skip") {
+      decisions.push({ ...head, kind: action, ...single(action, event) });
+      continue;
+    }
+    const key = [epoch, cycle, record["strategy"], event.last].join(" ");
+    const strategy = text(record, "strategy");
+    const whole = cycles.get(key) ?? { ...head, kind: "shed", strategy, unloads: [], skipped: [] };
+    if (action === "unload")
+      whole.unloads?.push({
+        bundle: text(record, "bundle"),
+        source: text(record, "source"),
+        destination: text(record, "destination") || null,
+        reason: text(record, "reason"),
+        why: (record["why"] ?? {}) as Record<string, string>,
+      });
+    else {
+      const { what, code, reason } = record as Record<string, string>;
+      whole.skipped?.push({ what: what ?? "", code: code ?? "", reason: reason ?? "" });
+      if (event.times > (whole.times ?? 1)) Object.assign(whole, { times: event.times, firstAt: event.ts });
+    }
+    cycles.set(key, whole);
+  }
+  return [...decisions, ...cycles.values()].sort((a, b) => b.ts - a.ts);
+}
+
+function single(action: string, { record, ts }: ArchivedEvent): Partial<DecisionShown> {
+  const bundle = text(record, "bundle"), reason = text(record, "reason");
+  const destination = text(record, "destination") || null;
+  const why = (record["why"] ?? {}) as Record<string, string>;
+  if (action === "place") return { bundle, reason, broker: destination, rejected: why };
+  const ended = { bundle, reason, why, state: text(record, "state"), outcome: outcomeOf(record) };
+  if (action === "split") return { ...ended, broker: text(record, "owner") || null };
+  return {
+    ...ended,
+    move: text(record, "move"),
+    author: text(record, "author"),
+    source: text(record, "source"),
+    destination,
+    endedAt: ts,
+  };
+}
+
+// Limits that held somebody in the interval that was recorded.
+function holdsOf(all: ArchivedLoads[]): ThrottledShown {
+  const brokers: ThrottledShown["brokers"] = {};
+  for (const { broker, columns, figures, spanMs } of all) {
+    const limits = Object.entries(figures).flatMap(([name, row]): HoldingLimit[] => {
+      const of = (column: string): number => row[columns.indexOf(column)] ?? 0;
+      if (!of("held")) return [];
+      const [level = "", limit = ""] = name.split(/: (.*)/);
+      return [
+        {
+          name: limit,
+          level,
+          configuredMessagesPerS: of("configured_messages_per_s"),
+          configuredBytesPerS: of("configured_bytes_per_s"),
+          deliveredMessagesPerS: of("delivered_messages_per_s"),
+          deliveredBytesPerS: of("delivered_bytes_per_s"),
+          held: of("held"),
+          waitedMs: of("waited_ms"),
+          queueLength: of("queue_length"),
+          waiters: [],
+          waitersTotal: of("queue_length"),
+          error: null,
+          forgivenTokens: 0,
+          messages: 0,
+          nextMs: 0,
+          sizeBytes: 0,
+          topics: [],
+          wakeups: 0,
+          windowS: spanMs / 1000,
+        },
+      ];
+    });
+    if (limits.length)
+      brokers[broker] = { causes: {}, limits, limitsTotal: limits.length, pausedConnections: 0 };
+  }
+  return { brokers, noAnswer: {}, notAsked: 0 };
+}
