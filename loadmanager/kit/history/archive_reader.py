@@ -30,7 +30,7 @@ from loadmanager.kit.history.archive_answers import (
 )
 from loadmanager.kit.history.archive_file import COARSE_MS, FOLD_MS, FORMAT
 from loadmanager.kit.history.catalogue import Catalogue, FiguresOf
-from loadmanager.kit.history.figures import Ids, Table, unpacked
+from loadmanager.kit.history.figures import Ids, Table, sums, unpacked
 
 QUESTION_S = 3.0
 """A question that takes longer is refused."""
@@ -196,12 +196,12 @@ class ArchiveReader:
                 (kind, since_ms + 1, until_ms),
             )
             for ts, span, data in rows:
-                ids, table = unpacked(data, len(rule.columns))
+                ids, values = sums(data, len(rule.columns), chosen)
                 first, last = (
                     max(0, at_ms - since_ms) * parts // (until_ms - since_ms)
                     for at_ms in (ts - span, ts - 1)
                 )
-                grid.add(range(first, last + 1), ids, table[:, chosen].sum(axis=1), span)
+                grid.add(range(first, last + 1), ids, values, span)
             hottest = grid.hottest(limit)
             texts = dict(
                 db.execute(

@@ -36,14 +36,7 @@ def unpacked(data: bytes, columns: int, wanted: Ids | None = None) -> tuple[Ids,
     """The inverse of `packed`; of the wanted things only, if some are named. Raises `ValueError`
     for something else.
     """
-    try:
-        plain = zlib.decompress(data)
-    except zlib.error as error:
-        raise ValueError(str(error)) from None
-    count = int.from_bytes(plain[:4], "little")
-    if len(plain) != 4 + 4 * count * (1 + columns):
-        raise ValueError(f"{len(plain)} bytes are no {count} rows of {columns} figures")
-    planes = np.frombuffer(plain, np.uint8, offset=4).reshape(4, -1)
+    planes, count = _planes(data, columns)
     ids = _words(planes[:, :count])
     if wanted is None:
         return ids, _words(planes[:, count:]).view(np.float32).reshape(columns, count).T
@@ -51,6 +44,28 @@ def unpacked(data: bytes, columns: int, wanted: Ids | None = None) -> tuple[Ids,
     of_each = count + np.arange(columns)[:, None] * count + places[None, :]
     table = _words(planes[:, of_each.ravel()]).view(np.float32).reshape(columns, len(places))
     return ids[places], table.T
+
+
+def sums(data: bytes, columns: int, chosen: Sequence[int]) -> tuple[Ids, Table]:
+    """The things that `packed` packed, and the sum of some figures of each. Raises `ValueError`."""
+    planes, count = _planes(data, columns)
+    total = np.zeros(count, np.float32)
+    for column in chosen:
+        begin = count * (1 + column)
+        total += _words(planes[:, begin : begin + count]).view(np.float32)
+    return _words(planes[:, :count]), total
+
+
+def _planes(data: bytes, columns: int) -> tuple[npt.NDArray[np.uint8], int]:
+    """The bytes of all words, those of one place together; and of how many things they are."""
+    try:
+        plain = zlib.decompress(data)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    count = int.from_bytes(plain[:4], "little")
+    if len(plain) != 4 + 4 * count * (1 + columns):
+        raise ValueError(f"{len(plain)} bytes are no {count} rows of {columns} figures")
+    return np.frombuffer(plain, np.uint8, offset=4).reshape(4, -1), count
 
 
 def _words(planes: npt.NDArray[np.uint8]) -> Ids:
