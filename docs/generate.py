@@ -46,6 +46,7 @@ OF_THE_PAGE = (
     "BundleStory",
     "BundlesShown",
     "ChangesShown",
+    "ClientsFound",
     "ClusterShown",
     "ClustersShown",
     "DecisionsShown",

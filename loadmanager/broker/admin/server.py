@@ -15,6 +15,7 @@ from loadmanager.broker.admin.audit import AuditRoutes, ChangesOfAll
 from loadmanager.broker.admin.broker_stats import BrokerStatsRoutes
 from loadmanager.broker.admin.brokers import BrokerRoutes
 from loadmanager.broker.admin.calls import Calls
+from loadmanager.broker.admin.client_search import ClientSearchRoutes
 from loadmanager.broker.admin.ensemble import EnsembleRoutes
 from loadmanager.broker.admin.everybody import Everybody
 from loadmanager.broker.admin.following import Following
@@ -158,6 +159,7 @@ class AdminServer:
             MoveRoutes(use),
             GoalRoutes(use),
             self._heat,
+            ClientSearchRoutes(use, self._everybody),
             AuditRoutes(use, changes),
             UndoRoutes(use, changes),
             ArchiveRoutes(use),
