@@ -12,6 +12,7 @@ from aiohttp.typedefs import Middleware
 
 from loadmanager.broker.admin.access import access_of
 from loadmanager.broker.admin.audit import AuditRoutes, ChangesOfAll
+from loadmanager.broker.admin.backlogs import BacklogRoutes
 from loadmanager.broker.admin.broker_stats import BrokerStatsRoutes
 from loadmanager.broker.admin.brokers import BrokerRoutes
 from loadmanager.broker.admin.calls import Calls
@@ -113,7 +114,8 @@ class AdminServer:
         self._owners = TopicOwners(use, calls)
         self._everybody = Everybody(use, calls)
         self._heat = HeatRoutes(use, self._everybody)
-        use.leading.holds = self._heat.holds
+        self._backlogs = BacklogRoutes(use, self._everybody)
+        use.leading.holds, use.leading.backlogs = self._heat.holds, self._backlogs.ask
         parts = self._parts(use, streams, cluster=cluster, version=version, metrics=metrics)
         parts.append(PermissionRoutes(use, enforced=access is not None and access.authorizes))
         for route in (route for part in parts for route in part.routes()):
@@ -159,6 +161,7 @@ class AdminServer:
             MoveRoutes(use),
             GoalRoutes(use),
             self._heat,
+            self._backlogs,
             ClientSearchRoutes(use, self._everybody),
             AuditRoutes(use, changes),
             UndoRoutes(use, changes),
