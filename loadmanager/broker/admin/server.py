@@ -35,7 +35,7 @@ from loadmanager.broker.admin.subscriptions import SubscriptionRoutes
 from loadmanager.broker.admin.topic_owners import TopicOwners
 from loadmanager.broker.admin.topic_stats import StatsRoutes
 from loadmanager.broker.admin.topics import TopicRoutes
-from loadmanager.broker.admin.undo import UndoRoutes
+from loadmanager.broker.admin.undo import OperatorsChanges
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.broker.ports.access import Access
 from loadmanager.kit.http.answers import LISTENERS
@@ -64,6 +64,7 @@ from loadmanager.leader.http.leading import LeadingRoutes
 from loadmanager.leader.http.members import MemberRoutes
 from loadmanager.leader.http.moves import MoveRoutes
 from loadmanager.leader.http.page import PageRoutes
+from loadmanager.leader.http.undo import UndoRoutes
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
 """Explicit boundaries of 50,000 bundles take 0.7 MB."""
@@ -142,6 +143,7 @@ class AdminServer:
     ) -> list[Routes]:
         """The routes of all subjects but permissions, which come last."""
         changes = ChangesOfAll(use, self._everybody)
+        undoing = OperatorsChanges(use, changes)
         return [
             BrokerRoutes(use, cluster=cluster, version=version, metrics=metrics),
             PeerRoutes(use),
@@ -164,7 +166,7 @@ class AdminServer:
             self._backlogs,
             ClientSearchRoutes(use, self._everybody),
             AuditRoutes(use, changes),
-            UndoRoutes(use, changes),
+            UndoRoutes(use, undoing.order, undoing.name_others),
             ArchiveRoutes(use),
             MemberRoutes(use),
             EnsembleRoutes(use),
