@@ -50,6 +50,7 @@ OF_THE_PAGE = (
     "BundleStory",
     "BundlesShown",
     "ChangesShown",
+    "ClientsFound",
     "ClusterShown",
     "ClustersShown",
     "DecisionsShown",

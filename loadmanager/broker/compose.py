@@ -151,7 +151,7 @@ class Parts:
                 unloading=member.unloading,
                 splitting=splitting,
                 hosting=self.hosting,
-                returned_ms=returns_of(self.hosting),
+                returns=returns_of(self.hosting, base.clock),
             ),
             limits=self.limits,
             policies=cluster.policies,

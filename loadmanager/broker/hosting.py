@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 
 from loadmanager.broker.messaging.settings import MessagingSettings, StorageSettings
-from loadmanager.broker.protocol.hosted import returned_ms
+from loadmanager.broker.protocol.hosted import returns
 from loadmanager.broker.protocol.server import BrokerServer
 from loadmanager.broker.service import (
     AuthenticatesClients,
@@ -39,6 +38,7 @@ from loadmanager.member.hooks import Hooks
 from loadmanager.member.leading.manager import RunningManager
 from loadmanager.member.namespaces import Namespaces
 from loadmanager.member.ownership.ownership import OPEN_TIMEOUT_S
+from loadmanager.member.ports.hosting import Returns
 
 log = get_logger("hosting")
 
@@ -124,13 +124,12 @@ def share_topics(topics: Topics, hosting: BrokerService) -> None:
         topics.check_new = hosting.memory.check_new_topic
 
 
-def returns_of(hosting: BrokerService) -> Callable[[str], Iterable[int]]:
-    """Bundle → how long after it began to be served each of its clients came, in ms; nothing if the
-    service does not say.
-    """
+def returns_of(hosting: BrokerService, clock: Clock) -> Callable[[str], Returns]:
+    """Bundle → when its clients came to it; nothing if the service does not say."""
     if isinstance(hosting, BrokerServer):
-        return partial(returned_ms, hosting.serving.open_bundles)
-    return lambda _bundle: ()
+        bundles = hosting.serving.open_bundles
+        return lambda bundle: returns(bundles.get(bundle), clock.now_ms())
+    return lambda _bundle: Returns()
 
 
 def hosting_samples(

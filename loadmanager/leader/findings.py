@@ -42,6 +42,7 @@ class TermFindings:
     async def step(self) -> None:
         """Look, and tell of what has changed."""
         holding = {} if self.leading.holds is None else await self.leading.holds()
+        backlogs = None if self.leading.backlogs is None else await self.leading.backlogs()
         view, now_ms = self.load_manager.cluster.view, self.load_manager.term.clock.now_ms()
         look = Look(
             now_ms=now_ms,
@@ -53,6 +54,7 @@ class TermFindings:
             delays=self.brokers.delays,
             leaders=self.members.leader_changes(),
             holding=held_limits(holding),
+            backlogs={} if backlogs is None else backlogs.brokers,
         )
         before, self._findings = self._findings, self.watch.step(look)
         self._looked_ms = now_ms

@@ -13,6 +13,7 @@ from itertools import pairwise
 import msgspec
 
 from loadmanager.engine.findings.leaders import LeaderChange
+from loadmanager.engine.load.reports import TopBundlesLoadData
 from loadmanager.kit.conf import Live, conf
 from loadmanager.kit.errors import LoadManagerError, NotFoundError, OperationalError
 from loadmanager.kit.metadata import paths
@@ -26,6 +27,7 @@ from loadmanager.leader.documents.members import AbsentBroker, HowLeft, MembersS
 from loadmanager.leader.moves import Moves
 from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.leader.ports.operating import Absences
+from loadmanager.leader.returning import Awaited, Returning, Waited, published_clients
 
 STEP_S = 1.0
 BOOK_MAX = 200
@@ -84,6 +86,10 @@ class _Entry(msgspec.Struct, rename="camel"):
     absence: AbsentBroker
     unserved: list[str]
     """Bundles that were not served again when this was stored."""
+    awaited: dict[str, Awaited] = msgspec.field(default_factory=dict)
+    """Bundles with clients that are not known to be back."""
+    waited: Waited = msgspec.field(default_factory=Waited)
+    """Of the bundles that were in `awaited`."""
     session: int = 0
     """That of its registration."""
 
@@ -130,6 +136,13 @@ class TermMembers:
     _book: dict[str, _Entry] = field(default_factory=dict)
     _terms: list[_TermBegun] = field(default_factory=list)
     _stored: bytes = b""
+    _published: dict[str, TopBundlesLoadData] = field(default_factory=dict)
+    """Broker → what it last published of its bundles, in the extensible manager."""
+    _returning: Returning = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Follow clients by what the new owners say."""
+        self._returning = Returning(self.brokers, self.moves, self.owners)
 
     async def restore(self) -> None:
         """Read the book of earlier leaders, and begin this term in it."""
@@ -163,6 +176,10 @@ class TermMembers:
                 self._back(entry)
             if entry.unserved:
                 self._look(entry)
+        self._published |= self.owners.view.top_bundles
+        for entry in self._book.values():
+            if await self._returning.step(entry.absence, entry.awaited, entry.waited):
+                self._tell_clients(entry.absence)
         self._forget_old()
         self._look_at_the_last_leader()
         await self._save()
@@ -179,6 +196,8 @@ class TermMembers:
         earlier = self._book.get(broker)
         owned = set() if report is None else set(report.bundles)
         owned |= {name for name, it in self.owners.by_bundle.items() if it.broker == broker}
+        clients = published_clients(report, self._published.pop(broker, None), owned)
+        names = sorted(owned, key=lambda name: (-clients.get(name, 0), name))[:NAMED_MAX]
         absence = AbsentBroker(
             broker=broker,
             left_at=departure.at_ms,
@@ -186,13 +205,20 @@ class TermMembers:
             version=None if report is None else report.broker_version_string,
             started_at=None if report is None else int(report.start_timestamp) or None,
             bundles=len(owned),
-            waiting=sorted(owned)[:SHOWN_MAX],
+            waiting=sorted(names)[:SHOWN_MAX],
+            clients=sum(clients[name] for name in names if name in clients) if clients else None,
             restarts=0 if earlier is None else earlier.absence.restarts,
         )
+        if clients and report is not None and report.last_stats:
+            absence.clients_at = int(report.last_update) or None
+        if absence.how == "lost":
+            absence.unheard_ms = int(1000 * self.store.store.session_timeout_s)
         if absence.how == "stopped" and not owned:
             cordon = self.moves.cluster.wishes.cordons.get(broker)
             absence.how = "drained" if cordon is not None and cordon.drain else "stopped"
-        self._book[broker] = _Entry(absence, sorted(owned)[:NAMED_MAX], departure.session)
+        awaited = {name: Awaited(clients[name]) for name in sorted(names) if clients.get(name)}
+        entry = _Entry(absence, sorted(names), awaited, session=departure.session)
+        self._book[broker] = entry
         self._record(absence, "left", how=absence.how)
 
     async def _how(self, departure: Departure) -> HowLeft:
@@ -246,6 +272,18 @@ class TermMembers:
         if not unserved and absence.placed_at is not None:
             self._record(absence, "placed", took_ms=absence.placed_at - absence.left_at)
 
+    def _tell_clients(self, absence: AbsentBroker) -> None:
+        """All were asked for."""
+        self._record(
+            absence,
+            "clients",
+            clients=absence.clients,
+            clients_back=absence.clients_back,
+            clients_waited_ms=absence.clients_waited_ms,
+            clients_waited_mean_ms=absence.clients_waited_mean_ms,
+            unheard_ms=absence.unheard_ms,
+        )
+
     def _forget_old(self) -> None:
         now_ms, keep_ms = self.moves.term.clock.now_ms(), self.settings.value.days * DAY_MS
         newest = sorted(self._book.values(), key=lambda entry: -entry.absence.left_at)[:BOOK_MAX]
@@ -279,7 +317,7 @@ class TermMembers:
             for before, after in pairwise(self._terms)
         ]
 
-    def _record(self, absence: AbsentBroker, event: str, **more: str | int | bool) -> None:
+    def _record(self, absence: AbsentBroker, event: str, **more: object) -> None:
         self.record(
             of=absence.broker,
             event=event,

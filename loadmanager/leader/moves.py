@@ -441,9 +441,9 @@ class Moves:
 
 def _with_clients(outcome: Outcome, back: ClientsBack) -> Outcome:
     """What came of a move, with how long its clients were without a broker: from the fence at the
-    source until the destination served, and from then on until they came.
+    source until the destination served, and from then on until each was served there.
     """
-    outcome = replace(outcome, clients_back=back.count)
+    outcome = replace(outcome, clients_back=back.count, clients_unserved=back.unserved)
     if outcome.pause_ms is None or not back.returned_ms:
         return outcome
     waited_ms = [round(outcome.pause_ms + each, 1) for each in back.returned_ms]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -26,7 +26,11 @@ MOVES_NOTE = "moves "
 """Begins the list of moves in the note of a change that ordered some."""
 _PLAN = re.compile(r"POST /loadmanager/v1/plans/([^/?]+)/execute/?")
 _MOVES = re.compile(rf"{MOVES_NOTE}(\d+-\d+(?:, \d+-\d+)*)")
-_ORDER = "it is an order, which stored nothing that could be put back"
+ORDER = "it is an order, which stored nothing that could be put back"
+DIVIDED = (
+    f"bundles are not put together or divided again: `{ADMIN} bundles merge` and `bundles split` "
+    "do that"
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,6 +38,10 @@ class MovesBack:
     """The moves of a term, which `plans` knows."""
 
     plans: TermPlans
+    why_not: Callable[[ChangeShown], str] = lambda _change: ORDER
+    """Why an order that moved nothing is not undone."""
+    divided: str = DIVIDED
+    """Why splits and merges are not undone."""
 
     async def draft(
         self, draft: Draft, changes: Iterable[ChangeShown], decisions: Iterable[str]
@@ -61,7 +69,7 @@ class MovesBack:
             elif listed is not None:
                 moves = self._moves_named(listed[1].split(", "))
             elif change.path is None:
-                raise CannotUndoError(_ORDER)
+                raise CannotUndoError(self.why_not(change))
             else:
                 return
             yield from ((id_, change.what, move) for move in _made(moves))
@@ -81,7 +89,7 @@ class MovesBack:
             if decision.id == id_:
                 what = f"decision {decision.kind}"
                 try:
-                    moves = _made(self._moves_named(_ids_of(decision.shown())))
+                    moves = _made(self._moves_named(_ids_of(decision.shown(), self.divided)))
                     yield from ((id_, what, move) for move in moves)
                 except CannotUndoError as error:
                     draft.refuse(id_, what, None, str(error))
@@ -145,15 +153,12 @@ class MovesBack:
         return queued, not_queued
 
 
-def _ids_of(decision: DecisionShown) -> list[str]:
+def _ids_of(decision: DecisionShown, divided: str) -> list[str]:
     """The ids of the moves that a decision made."""
     if decision.kind == "move" and decision.move is not UNSET:
         return [decision.move]
     if decision.kind in ("split", "merge"):
-        raise CannotUndoError(
-            f"bundles are not put together or divided again: `{ADMIN} bundles merge` and "
-            "`bundles split` do that"
-        )
+        raise CannotUndoError(divided)
     if decision.kind == "place":
         raise CannotUndoError("the bundle had no owner before: `bundles move` moves it elsewhere")
     unloads = [] if decision.unloads is UNSET else decision.unloads

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from loadmanager.kit.errors import ConflictError
 from loadmanager.kit.metadata.leader import Leader
+from loadmanager.leader.documents.findings import BacklogsShown
 from loadmanager.leader.ports.operating import (
     Absences,
     Findings,
@@ -64,6 +65,8 @@ class PresentLeader:
         default=None, init=False
     )
     """Asks brokers which of their limits hold somebody; None: there are no limits to ask for."""
+    backlogs: Callable[[], Awaitable[BacklogsShown]] | None = field(default=None, init=False)
+    """Asks brokers for their greatest backlogs; None: there are no topics to ask for."""
     epoch: int = 0
     """The epoch of the latest term that this broker has read."""
 

@@ -11,14 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from loadmanager.kit.audit import ChangeShown, change_order, note_change
 from loadmanager.kit.errors import BadInputError, ConflictError
 from loadmanager.kit.logger import get_logger
+from loadmanager.kit.metadata.store import Operation
 from loadmanager.leader.documents.undo import IDS_MAX, Undone
-from loadmanager.leader.documents_back import DocumentsBack
 from loadmanager.leader.moves_back import MOVES_NOTE, MovesBack
-from loadmanager.leader.undo_documents import Draft, UndoOrder
+from loadmanager.leader.undo_documents import Draft, SetKey, UndoOrder
 
 NAMED_MAX = 20
 _DECISION = re.compile(r"(\d{1,12})-(a?)\d{1,12}")
@@ -30,12 +31,28 @@ _EARLIER = (
 log = get_logger("undo")
 
 
+class PutsBack(Protocol):
+    """Puts documents back."""
+
+    async def draft(self, draft: Draft, changes: Sequence[ChangeShown], set_key: SetKey) -> None:
+        """Add the documents of changes, the newest first, as they will be."""
+        ...
+
+    def operations(self, draft: Draft) -> list[Operation]:
+        """What is to be written; nothing if all is so already."""
+        ...
+
+    async def write(self, draft: Draft) -> None:
+        """Put the documents back, all or none. Raises `ConflictError`."""
+        ...
+
+
 @dataclass(slots=True, kw_only=True)
 class TermUndo:
     """Implements `leader.ports.operating.Undo`."""
 
     epoch: int
-    documents: DocumentsBack
+    documents: PutsBack
     moves: MovesBack
 
     async def draft(self, order: UndoOrder) -> Draft:

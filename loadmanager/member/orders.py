@@ -6,7 +6,7 @@ The order of a deposed leader is refused with `ConflictError`.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from loadmanager.engine.ownership.states import LifeCause
@@ -16,7 +16,7 @@ from loadmanager.kit.names import NamespaceName
 from loadmanager.leader.ports.mover import RETURNED_MAX, ClientsBack, Released
 from loadmanager.member.base import Base, Cluster
 from loadmanager.member.ownership.ownership import Ownership
-from loadmanager.member.ports.hosting import Hosting
+from loadmanager.member.ports.hosting import Hosting, Returns
 from loadmanager.member.splitting import Splitting
 from loadmanager.member.unloading import Unloading
 
@@ -31,8 +31,8 @@ class Orders:
     unloading: Unloading
     splitting: Splitting
     hosting: Hosting
-    returned_ms: Callable[[str], Iterable[int]]
-    """How long after it began to serve a bundle each of its present clients came, in ms."""
+    returns: Callable[[str], Returns]
+    """The present clients of a bundle, and when they came to it."""
 
     async def acquire(self, bundle: str, *, epoch: int | None = None) -> None:
         """Acquire a bundle. Raises `OperationalError` when another broker owns it."""
@@ -77,8 +77,10 @@ class Orders:
         """The clients of a bundle of which so many were closed; None if it is not served here."""
         if not self.ownership.served(bundle):
             return None
-        first = heapq.nsmallest(min(closed, RETURNED_MAX), self.returned_ms(bundle))
-        return ClientsBack(self.hosting.clients(bundle), tuple(first))
+        returns = self.returns(bundle)
+        first = heapq.nsmallest(min(closed, RETURNED_MAX), returns.returned_ms)
+        count = max(0, self.hosting.clients(bundle) - returns.unserved)
+        return ClientsBack(count, tuple(first), returns.unserved, returns.served_ms)
 
     async def split(
         self, namespace: NamespaceName, bundle_range: str, *, unload: bool, epoch: int | None = None

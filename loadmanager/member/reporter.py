@@ -53,6 +53,7 @@ class _Published:
     rate: float
     throughput: float
     bundles: int
+    clients: int
     usage: float
     epoch: int
 
@@ -217,6 +218,7 @@ class Reporter:
             percent_change(before.rate, report.rate),
             percent_change(before.throughput, report.throughput),
             percent_change(before.bundles, report.num_bundles),
+            percent_change(before.clients, report.num_producers + report.num_consumers),
             100
             * abs(before.usage - max_weighted_usage(report, self.base.strategies.value.weights)),
         )
@@ -300,6 +302,7 @@ class Reporter:
             report.rate,
             report.throughput,
             int(report.num_bundles),
+            int(report.num_producers + report.num_consumers),
             usage,
             self.cluster.leading.epoch,
         )

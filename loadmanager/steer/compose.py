@@ -27,6 +27,7 @@ from loadmanager.kit.telemetry import Source, Telemetry
 from loadmanager.kit.zookeeper.settings import ZooKeeperSettings
 from loadmanager.kit.zookeeper.store import ZooKeeperStore
 from loadmanager.leader.audit import AuditLog
+from loadmanager.leader.findings import samples as finding_samples
 from loadmanager.leader.ports.wishes import WishBook
 from loadmanager.leader.present_leader import PresentLeader
 from loadmanager.steer import telemetry
@@ -276,8 +277,14 @@ class ClusterDaemon:
         leading = PresentLeader(
             leader=me, load_manager=work.load_manager, operations=work.operations
         )
+        leading.findings = work.findings
         audit = AuditLog(broker_id=self.name, clock=self.clock, history=history)
-        sources = [lambda: telemetry.samples(work), audit.samples, *further]
+        sources = [
+            lambda: telemetry.samples(work),
+            lambda: finding_samples(work.findings),
+            audit.samples,
+            *further,
+        ]
         page = MetricsPage(Telemetry(sources), cluster=self.name, broker=me.broker_id)
         return FleetUse(
             self_address=BrokerAddress(me.broker_id, "", me.service_url),

@@ -19,6 +19,7 @@ from loadmanager.leader.draining import Draining
 from loadmanager.leader.events import EventHub
 from loadmanager.leader.load_manager import LeaderRecords, LoadManager
 from loadmanager.leader.moves import Moves
+from loadmanager.leader.moves_back import MovesBack
 from loadmanager.leader.overview import TermOverview
 from loadmanager.leader.owner_tracker import OwnerTracker
 from loadmanager.steer.acting import Acting
@@ -38,6 +39,7 @@ from loadmanager.steer.settings import ACT, APPROVE
 from loadmanager.steer.settings_file import ClusterSettings
 from loadmanager.steer.split_orders import SplitOrders
 from loadmanager.steer.splitting import FleetSplitting
+from loadmanager.steer.undo import NO_MERGES, FleetUndo, NoDocuments, why_not
 from loadmanager.steer.watching import Watching
 from loadmanager.steer.work import FleetWork
 
@@ -259,7 +261,12 @@ class _Built:
             load_manager=self.load_manager,
         )
         return FleetOperations(
-            undo=None,
+            undo=FleetUndo(
+                epoch=self.outside.me.epoch,
+                documents=NoDocuments(),
+                moves=MovesBack(plans=plans, why_not=why_not, divided=NO_MERGES),
+                hold=self.hold,
+            ),
             moves=self.moves,
             draining=draining,
             merging=NoMerging(),

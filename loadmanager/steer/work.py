@@ -22,6 +22,8 @@ from loadmanager.steer.acting import Acting
 from loadmanager.steer.advice import Advice
 from loadmanager.steer.canary import LOOK_S, Canary
 from loadmanager.steer.daemon_note import DaemonNote
+from loadmanager.steer.findings import LOOK_S as FINDINGS_S
+from loadmanager.steer.findings import FleetFindings
 from loadmanager.steer.hold import FleetHold
 from loadmanager.steer.notices import Notices
 from loadmanager.steer.picture import Picture
@@ -57,6 +59,8 @@ class FleetWork:
     splitting: FleetSplitting
     owners: OwnerTracker
     recorder: FleetRecorder
+    findings: FleetFindings = field(init=False)
+    """What is wrong in the cluster."""
     canary: Canary | None = field(default=None, init=False)
     """Measures what a move costs; None: nothing does."""
     notices: Notices | None = field(default=None, init=False)
@@ -67,8 +71,10 @@ class FleetWork:
     """Whether the cluster was read once."""
 
     def __post_init__(self) -> None:
-        """Hear of the reports."""
+        """Hear of the reports, and of the moves."""
         self.picture.listeners.append(self._observe)
+        self.findings = FleetFindings(picture=self.picture, load_manager=self.load_manager)
+        self.moves.on_end.append(self.findings.watch.flapping.moved)
 
     def _observe(self, broker: str, report: LocalBrokerData | None) -> None:
         with self.load_manager.term.steps.contained(
@@ -82,6 +88,10 @@ class FleetWork:
         steps = self.load_manager.term.steps
         reading = Interval(self.settings, lambda fleet: fleet.read_interval_s)
         self._every(reading, self.read, "read")
+        looking = every(
+            lambda: FINDINGS_S, self.findings.step, "findings", steps, first_after_s=None
+        )
+        self.load_manager.term.scope.spawn(looking, "findings")
         mode = self.settings.value.mode
         if mode == OBSERVE:
             return

@@ -49,6 +49,10 @@ def test_figures_of_another_kind_stand_as_they_are(why: object) -> None:
         (Outcome("moved", clients_closed=0), "no clients"),
         (Outcome("moved", clients_closed=1), "1 client"),
         (Outcome("moved", clients_closed=4, clients_back=3), "ONLY 3 of 4 clients back"),
+        (
+            Outcome("moved", clients_closed=4, clients_back=3, clients_unserved=1),
+            "ONLY 3 of 4 clients back; 1 more connected and got nothing",
+        ),
         (Outcome("moved", clients_closed=4, clients_back=4), "4 of 4 clients back"),
         (
             Outcome(

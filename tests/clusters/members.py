@@ -339,7 +339,7 @@ class Fleet:
         """Peers."""
         count = (await self.served_bundles(broker, bundle)).get(bundle)
         returned_ms = self.at(broker).tenant.returned_ms
-        return None if count is None else ClientsBack(count, returned_ms)
+        return None if count is None else ClientsBack(count, returned_ms, unserved=0)
 
     async def last_release(self, broker: BrokerAddress, bundle: str) -> Released | None:
         """Peers."""

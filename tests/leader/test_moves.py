@@ -69,6 +69,7 @@ async def test_a_move_is_verified() -> None:
             "owner": "b2:8080",
             "clientsClosed": 4,
             "clientsBack": 4,
+            "clientsUnserved": 0,
             "clientsWaitedMs": 905.0,
             "clientsWaitedMeanMs": 305.0,
             "pauseMs": 5.0,

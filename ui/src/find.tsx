@@ -1,13 +1,13 @@
-// One box that finds a broker, a bundle, a namespace, a topic or a decision by its name.
+// One box that finds a broker, a bundle, a namespace, a topic, a decision or a client by its name.
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Failure, V1, get } from "./api";
 import { plural } from "./format";
 import { shortBundle } from "./sentences";
-import { cluster, decisions, heat, panel } from "./state";
+import { cluster, decisions, heat, isDaemon, panel } from "./state";
 import type { Panel } from "./state";
 import { Store, use } from "./store";
-import type { BundlesShown } from "../generated/openapi";
+import type { BundlesShown, ClientsFound } from "../generated/openapi";
 
 export const finding = new Store(false);
 
@@ -22,6 +22,7 @@ interface Hit {
   name: string;
   about: string;
   opens: Panel;
+  key?: string; // of several with one name
 }
 
 // What the page knows already.
@@ -66,13 +67,33 @@ async function elsewhere(text: string): Promise<Hit[]> {
     return bundles.map(({ bundle, owner }) => bundleHit(bundle, `at ${owner}`));
   }
   const topic = BUNDLE.test(text) ? null : TOPIC.exec(text);
-  if (!topic) return [];
+  if (!topic) return clients(text);
   const [, domain = "persistent", tenant = "", namespace = "", local = ""] = topic;
   const names = [domain, tenant, namespace, local].map(encodeURIComponent);
   const range = await get<string>(`/lookup/v2/topic/${names.join("/")}/bundle`);
   const bundle = `${tenant}/${namespace}/${range}`;
   const name = `${domain}://${tenant}/${namespace}/${local}`;
   return [{ kind: "topic", name, about: `in ${shortBundle(bundle)}`, opens: bundleHit(bundle, "").opens }];
+}
+
+// Producers, consumers and subscriptions, by a part of a name or of a client's address.
+async function clients(text: string): Promise<Hit[]> {
+  if (isDaemon(cluster.value) || text.length < 2) return [];
+  const query = `find=${encodeURIComponent(text)}&limit=${SHOWN}`;
+  const { clients: list = [] } = await get<ClientsFound>(`${V1}/clients?${query}`);
+  return list.map(({ kind, name, topic, bundle, client, subscription }) => ({
+    kind,
+    name,
+    about: [
+      `on ${topic.replace(/^persistent:\/\//, "")}`,
+      subscription ? `of ${subscription}` : "",
+      client ? `from ${client}` : "",
+    ]
+      .filter(Boolean)
+      .join(" "),
+    opens: bundleHit(bundle, "").opens,
+    key: `${topic} ${client}`,
+  }));
 }
 
 function useHits(text: string): { hits: Hit[]; problem: string; asking: boolean } {
@@ -98,8 +119,8 @@ function useHits(text: string): { hits: Hit[]; problem: string; asking: boolean 
   const answered = asked.text === wanted;
   const all = [...(answered ? asked.hits : []), ...here(wanted)];
   const names = new Set<string>();
-  const hits = all.filter(({ kind, name }) => {
-    const key = `${kind} ${name}`;
+  const hits = all.filter(({ kind, name, key: more }) => {
+    const key = `${kind} ${name} ${more ?? ""}`;
     return !names.has(key) && names.add(key);
   });
   return { hits: hits.slice(0, SHOWN), problem: answered ? asked.problem : "", asking: !answered };
@@ -144,10 +165,10 @@ function Box(): JSX.Element {
       >
         <input
           type="text"
-          aria-label="Broker, bundle, namespace, topic or decision"
+          aria-label="Broker, bundle, namespace, topic, decision or client"
           aria-controls="found"
           aria-activedescendant={hits.length ? `found-${at}` : undefined}
-          placeholder="Broker, bundle, tenant/namespace, topic or decision"
+          placeholder="Broker, bundle, tenant/namespace, topic, decision or client"
           autocomplete="off"
           spellcheck={false}
           autofocus
@@ -163,7 +184,7 @@ function Box(): JSX.Element {
         <ul id="found" role="listbox" aria-label="What was found">
           {hits.map((hit, index) => (
             <li
-              key={`${hit.kind} ${hit.name}`}
+              key={`${hit.kind} ${hit.name} ${hit.key ?? ""}`}
               id={`found-${index}`}
               role="option"
               aria-selected={index === at}

@@ -8,7 +8,7 @@ import { Goals } from "./goals";
 import { goals, moves, panel } from "./state";
 import { use } from "./store";
 import { Section } from "./section";
-import { clients, clientsMissing, shortBundle } from "./sentences";
+import { clients, clientsMissing, clientsUnknown, shortBundle } from "./sentences";
 import { when } from "./when";
 
 export function pauses(list: Move[]): { median: number; longest: number } | null {
@@ -35,9 +35,14 @@ function result(move: Move): string {
 function Row({ move }: { move: Move }): JSX.Element {
   const name = useNames();
   const missing = move.state === "done" && clientsMissing(move.outcome);
-  const state = missing ? "done, but not all clients came back" : move.state;
+  const unknown = move.state === "done" && clientsUnknown(move.outcome);
+  const state = missing
+    ? "done, but not all clients came back"
+    : unknown
+      ? "done; whether its clients came back is not known"
+      : move.state;
   return (
-    <li class={`move-row ${move.state} ${missing ? "missing" : ""}`}>
+    <li class={`move-row ${move.state} ${missing || unknown ? "missing" : ""}`}>
       <span class="dot" title={state} aria-label={state} role="img" />
       <button class="link" onClick={() => panel.set({ kind: "bundle", name: move.bundle })}>
         {shortBundle(move.bundle)}

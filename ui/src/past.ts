@@ -197,6 +197,10 @@ interface Member {
   event: string;
   how?: string;
   bundles?: number;
+  clients?: number;
+  clientsBack?: number;
+  clientsWaitedMs?: number;
+  clientsWaitedMeanMs?: number;
 }
 
 // Brokers that had left and were not back; the newest event first.
@@ -204,13 +208,16 @@ function absentAt(members: ArchivedEvent[], there: Set<string>): AbsentBroker[] 
   const absent = new Map<string, AbsentBroker>();
   const back = new Set<string>();
   const placed = new Map<string, ArchivedEvent>();
+  const clients = new Map<string, Member>();
   for (const event of members) {
     const record = event.record as unknown as Member;
     if (record.event === "back") back.add(record.of);
+    if (record.event === "clients" && !clients.has(record.of)) clients.set(record.of, record);
     if (record.event === "placed" && !placed.has(record.of)) placed.set(record.of, event);
     if (record.event !== "left" || back.has(record.of) || absent.has(record.of)) continue;
     if (there.has(record.of)) continue;
     const after = placed.get(record.of);
+    const those = clients.get(record.of);
     absent.set(record.of, {
       broker: record.of,
       how: (record.how as AbsentBroker["how"]) ?? "lost",
@@ -225,6 +232,12 @@ function absentAt(members: ArchivedEvent[], there: Set<string>): AbsentBroker[] 
       startedAt: null,
       version: null,
       waiting: [],
+      clients: those?.clients ?? null,
+      clientsAt: null,
+      clientsBack: those?.clientsBack ?? 0,
+      clientsWaitedMs: those?.clientsWaitedMs ?? null,
+      clientsWaitedMeanMs: those?.clientsWaitedMeanMs ?? null,
+      unheardMs: null,
     });
   }
   return [...absent.values()];
@@ -279,6 +292,7 @@ function outcomeOf(record: ArchivedEvent["record"]): Outcome {
     owner: text(record, "owner") || null,
     clientsClosed: figure(record, "clientsClosed"),
     clientsBack: figure(record, "clientsBack"),
+    clientsUnserved: figure(record, "clientsUnserved"),
     clientsWaitedMs: figure(record, "clientsWaitedMs"),
     clientsWaitedMeanMs: figure(record, "clientsWaitedMeanMs"),
     pauseMs: figure(record, "pauseMs"),

@@ -207,7 +207,9 @@ export function clients(outcome: Move["outcome"]): string {
   const back = outcome?.clientsBack;
   if (closed === 0) return "no clients";
   if (typeof back !== "number") return plural(closed, "client");
-  if (back < closed) return `only ${back} of ${plural(closed, "client")} back`;
+  const unserved = outcome?.clientsUnserved;
+  const more = unserved ? `; ${unserved} more connected and got nothing` : "";
+  if (back < closed) return `only ${back} of ${plural(closed, "client")} back${more}`;
   const longest = outcome?.clientsWaitedMs, mean = outcome?.clientsWaitedMeanMs;
   if (typeof longest !== "number") return `${back} of ${plural(closed, "client")} back`;
   const waited = `${plural(closed, "client")} waited`;
@@ -227,11 +229,29 @@ export function absenceText(absence: Absent): string {
       : left
         ? `${plural(bundles, "bundle")}, ${left} without an owner`
         : `${plural(bundles, "bundle")} placed after ${duration((absence.placedAt ?? leftAt) - leftAt)}`;
-  return `${absence.broker} ${ago}; ${owned}`;
+  return `${absence.broker} ${ago}; ${owned}${absentClients(absence)}`;
+}
+
+// What became of the clients of a broker that left, as it had last published them.
+function absentClients(absence: Absent): string {
+  const { clients, clientsBack: back = 0, clientsWaitedMs: longest, unheardMs } = absence;
+  if (!clients) return "";
+  const those = plural(clients, "client");
+  const missing = back < clients;
+  if (typeof longest !== "number") return missing ? `; only ${back} of ${those} back` : `; ${those} back`;
+  const before = unheardMs ? ` since then, and up to ${briefly(unheardMs)} before` : "";
+  const waited = `waited up to ${briefly(longest)}${before}`;
+  return missing ? `; only ${back} of ${those} back, who ${waited}` : `; ${those} ${waited}`;
 }
 
 // Whether clients that a move closed have not come back.
 export function clientsMissing(outcome: Move["outcome"]): boolean {
   const { clientsClosed, clientsBack } = outcome ?? {};
   return typeof clientsClosed === "number" && typeof clientsBack === "number" && clientsBack < clientsClosed;
+}
+
+// Whether nobody said if the clients that a move closed have come back.
+export function clientsUnknown(outcome: Move["outcome"]): boolean {
+  const { clientsClosed, clientsBack } = outcome ?? {};
+  return !!clientsClosed && typeof clientsBack !== "number";
 }

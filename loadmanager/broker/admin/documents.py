@@ -56,13 +56,18 @@ class ReleasedShown(Shape):
 
 
 class ClientsBackShown(Shape):
-    """The clients of a bundle, and how long after it began to be served here each of those came
-    that were asked for, in ms, the first one first.
+    """The clients of a bundle that are served, and how long after it began to be served here each
+    of those that were asked for came and got its first receipt or delivery, if it wanted one: in
+    ms, the first one first.
     """
 
     clients: int | None
     """None: the bundle is not served here."""
     returned_ms: list[float] = msgspec.field(default_factory=list)
+    unserved: int | None = None
+    """Further ones, which want something and have got nothing yet; null: not known."""
+    served_ms: float | None = None
+    """For how long it has been served here; null: not known."""
 
 
 class Disconnected(Shape):

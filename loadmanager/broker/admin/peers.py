@@ -109,7 +109,14 @@ class PeerRoutes:
         back = self._use.orders.clients_back(_bundle(request), closed)
         if back is None:
             return shown(ClientsBackShown(clients=None))
-        return shown(ClientsBackShown(clients=back.count, returned_ms=[*back.returned_ms]))
+        return shown(
+            ClientsBackShown(
+                clients=back.count,
+                returned_ms=[*back.returned_ms],
+                unserved=back.unserved,
+                served_ms=back.served_ms,
+            )
+        )
 
     @operation(
         list[str], query=(Query(name="unload", doc="Unload the children.", kind=bool), EPOCH)
@@ -233,7 +240,8 @@ class HttpPeers:
         answer = _decoded(broker, body, ClientsBackShown)
         if answer.clients is None:
             return None
-        return ClientsBack(answer.clients, tuple(answer.returned_ms[:RETURNED_MAX]))
+        returned_ms = tuple(answer.returned_ms[:RETURNED_MAX])
+        return ClientsBack(answer.clients, returned_ms, answer.unserved, answer.served_ms)
 
     async def split_bundle(
         self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None

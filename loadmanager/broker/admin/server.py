@@ -12,9 +12,11 @@ from aiohttp.typedefs import Middleware
 
 from loadmanager.broker.admin.access import access_of
 from loadmanager.broker.admin.audit import AuditRoutes, ChangesOfAll
+from loadmanager.broker.admin.backlogs import BacklogRoutes
 from loadmanager.broker.admin.broker_stats import BrokerStatsRoutes
 from loadmanager.broker.admin.brokers import BrokerRoutes
 from loadmanager.broker.admin.calls import Calls
+from loadmanager.broker.admin.client_search import ClientSearchRoutes
 from loadmanager.broker.admin.ensemble import EnsembleRoutes
 from loadmanager.broker.admin.everybody import Everybody
 from loadmanager.broker.admin.following import Following
@@ -33,7 +35,7 @@ from loadmanager.broker.admin.subscriptions import SubscriptionRoutes
 from loadmanager.broker.admin.topic_owners import TopicOwners
 from loadmanager.broker.admin.topic_stats import StatsRoutes
 from loadmanager.broker.admin.topics import TopicRoutes
-from loadmanager.broker.admin.undo import UndoRoutes
+from loadmanager.broker.admin.undo import OperatorsChanges
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.broker.ports.access import Access
 from loadmanager.kit.http.answers import LISTENERS
@@ -62,6 +64,7 @@ from loadmanager.leader.http.leading import LeadingRoutes
 from loadmanager.leader.http.members import MemberRoutes
 from loadmanager.leader.http.moves import MoveRoutes
 from loadmanager.leader.http.page import PageRoutes
+from loadmanager.leader.http.undo import UndoRoutes
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
 """Explicit boundaries of 50,000 bundles take 0.7 MB."""
@@ -112,7 +115,8 @@ class AdminServer:
         self._owners = TopicOwners(use, calls)
         self._everybody = Everybody(use, calls)
         self._heat = HeatRoutes(use, self._everybody)
-        use.leading.holds = self._heat.holds
+        self._backlogs = BacklogRoutes(use, self._everybody)
+        use.leading.holds, use.leading.backlogs = self._heat.holds, self._backlogs.ask
         parts = self._parts(use, streams, cluster=cluster, version=version, metrics=metrics)
         parts.append(PermissionRoutes(use, enforced=access is not None and access.authorizes))
         for route in (route for part in parts for route in part.routes()):
@@ -139,6 +143,7 @@ class AdminServer:
     ) -> list[Routes]:
         """The routes of all subjects but permissions, which come last."""
         changes = ChangesOfAll(use, self._everybody)
+        undoing = OperatorsChanges(use, changes)
         return [
             BrokerRoutes(use, cluster=cluster, version=version, metrics=metrics),
             PeerRoutes(use),
@@ -158,8 +163,10 @@ class AdminServer:
             MoveRoutes(use),
             GoalRoutes(use),
             self._heat,
+            self._backlogs,
+            ClientSearchRoutes(use, self._everybody),
             AuditRoutes(use, changes),
-            UndoRoutes(use, changes),
+            UndoRoutes(use, undoing.order, undoing.name_others),
             ArchiveRoutes(use),
             MemberRoutes(use),
             EnsembleRoutes(use),

@@ -1,71 +1,29 @@
-"""Undoes changes and decisions. None of these routes is Pulsar's."""
+"""Finds the changes that operators want undone."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 
-from aiohttp import web
-
 from loadmanager.broker.admin.audit import ChangesOfAll
 from loadmanager.broker.admin.use_cases import UseCases
 from loadmanager.kit.audit import ChangeShown
-from loadmanager.kit.errors import ConflictError
-from loadmanager.kit.http.answers import shown
-from loadmanager.kit.http.operation import Query, body_as, of_leader
 from loadmanager.kit.text import moment
-from loadmanager.leader.documents.undo import Undone, UndoPlan, UndoWanted
-from loadmanager.leader.http.changes import WantedChanges, ids_of
-from loadmanager.leader.http.use import operations
-from loadmanager.leader.ports.operating import Undo
+from loadmanager.leader.http.changes import WantedChanges
 from loadmanager.leader.undo_documents import Draft, UndoOrder
 
-UNDO = "/loadmanager/v1/undo"
 NAMED_MAX = 5
 """Later changes that are looked for."""
-IDS = Query(
-    name="ids", doc="The ids of changes and of the leader's decisions, with commas between."
-)
 
 
-class UndoRoutes:
-    """Finds what is to be undone; the leader says what that would do, and does it."""
+class OperatorsChanges:
+    """Finds the changes that are to be undone, on all brokers."""
 
     def __init__(self, use: UseCases, changes: ChangesOfAll) -> None:
         self._use, self._changes = use, changes
 
-    def routes(self) -> list[web.RouteDef]:
-        return [web.get(UNDO, self.plan), web.post(UNDO, self.carry_out)]
-
-    @of_leader(UndoPlan, query=(IDS,), also={412: "no ids, or too many"})
-    async def plan(self, request: web.Request) -> web.Response:
-        """What undoing changes and decisions would do now, the newest first, and what cannot be
-        undone. Nothing is done.
-        """
-        leader = self._leader()
-        draft = await leader.draft(await self._order(ids_of(request)))
-        await self._name_others(draft)
-        return shown(draft.plan())
-
-    @of_leader(
-        Undone,
-        body=UndoWanted,
-        also={409: "the plan is another one by now, or has nothing to do: nothing was done"},
-    )
-    async def carry_out(self, request: web.Request) -> web.Response:
-        """Undo exactly what the plan with this seal says: its documents in one transaction, then
-        its moves through the queue. Or refuse, and do nothing.
-        """
-        leader, wanted = self._leader(), await body_as(request, UndoWanted)
-        return shown(await leader.carry_out(await self._order(wanted.ids), wanted.seal))
-
-    def _leader(self) -> Undo:
-        undo = operations(self._use).undo
-        if undo is None:
-            raise ConflictError("nothing can be undone here")
-        return undo
-
-    async def _order(self, ids: Sequence[str]) -> UndoOrder:
+    async def order(self, ids: Sequence[str]) -> UndoOrder:
+        """What is known of them."""
         answer = await self._changes.ask(WantedChanges(ids=tuple(ids)))
         changes: dict[str, list[ChangeShown]] = {}
         for change in answer.changes:
@@ -75,7 +33,7 @@ class UndoRoutes:
         set_key = self._use.limits.settings.changed
         return UndoOrder(ids, changes, sorted(answer.no_answer), set_key)
 
-    async def _name_others(self, draft: Draft) -> None:
+    async def name_others(self, draft: Draft) -> None:
         """Say who changed a document after the change that is to be undone, if that is known."""
         for change in draft.changed[:NAMED_MAX]:
             wanted = WantedChanges(of=change.path, since_ms=change.ts)

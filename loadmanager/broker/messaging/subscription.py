@@ -216,13 +216,17 @@ class Subscription:
 
     # Dispatch
 
-    def ready(self, unacked_max: int, now_ms: int) -> bool:
-        """True if there may be an entry to deliver, and a consumer that can take it."""
+    def ready(self, unacked_max: int, now_ms: int, consumer: Consumer | None = None) -> bool:
+        """True if there may be an entry to deliver, and a consumer, or this one, that can take
+        it.
+        """
         if not (self._replay or self._delayed.due(now_ms) or self._readable(now_ms)):
             return False
         if self.kind is SubscriptionType.SHARED:
-            return self._rotation.first(unacked_max) is not None
-        return self.active is not None and self.active.permits > 0 and self.active.writable
+            first = self._rotation.first(unacked_max) if consumer is None else consumer
+            return first is not None and able(first, unacked_max)
+        active = self.active if consumer in (None, self.active) else None
+        return active is not None and active.permits > 0 and active.writable
 
     def _readable(self, now_ms: int) -> bool:
         """True if new entries can be read; not while too many wait for their time."""

@@ -10,11 +10,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
+import msgspec
+
+from loadmanager.kit.model import Shape
 from loadmanager.kit.names import TopicName
 
 Document = dict[str, Any]
+ClientKind = Literal["producer", "consumer", "subscription"]
+
+
+class ClientFound(Shape):
+    """A producer, a consumer, or a subscription that has its own name."""
+
+    kind: ClientKind
+    name: str
+    topic: str
+    bundle: str
+    broker: str
+    subscription: str | None
+    """Of a consumer."""
+    client: str | None
+    """Address and port of its connection; null: a subscription."""
+    roles: list[str]
+    since: int | None
+    """When it was attached, in ms since the epoch."""
+
+
+class ClientsFound(Shape):
+    """Those whose name, address or role has the text in it."""
+
+    clients: list[ClientFound] = msgspec.field(default_factory=list)
+    total: int = 0
+    """How many there are."""
+    all_searched: bool = True
+    """False: a broker has more clients than it looks at."""
+    not_asked: int = 0
+    """Brokers beyond those that are asked at once."""
+    no_answer: dict[str, str] = msgspec.field(default_factory=dict)
+    """Broker → why it gave none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +111,10 @@ class TopicHost(Protocol):
 
     async def reset(self, topic: TopicName, name: str, position: Position) -> None:
         """Have a subscription go on from another position; its consumers reconnect."""
+        ...
+
+    async def find_clients(self, text: str, most: int) -> ClientsFound:
+        """Producers, consumers and subscriptions by a part of a name, an address or a role."""
         ...
 
     async def last_message_id(self, topic: TopicName) -> Document:

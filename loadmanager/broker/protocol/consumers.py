@@ -182,8 +182,11 @@ def on_flow(connection: Connection, frame: Frame) -> None:
     """FLOW: the consumer takes more messages."""
     consumer = connection.consumers.get(frame.command.flow.consumer_id)
     if consumer is not None:
-        consumer.flow_ms = connection.server.clock.now_ms()
+        consumer.flow_ms = now_ms = connection.server.clock.now_ms()
         consumer.subscription.flow(consumer.core, frame.command.flow.messagePermits)
+        if not (consumer.served_ms or consumer.wanted_ms):
+            wants = consumer.subscription.ready(0, now_ms, consumer.core)
+            consumer.wanted_ms = now_ms if wants else 0
         connection.server.dispatcher.touch(consumer.hosted, consumer.subscription)
 
 

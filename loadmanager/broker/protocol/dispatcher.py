@@ -216,6 +216,7 @@ class Dispatcher:
             )
             self._written[consumer.connection] = None
             consumer.delivered_ms = now_ms
+            consumer.served_ms = consumer.served_ms or now_ms
             consumer.connection.send_message(head, entry.tail)
             core.messages_out += entry.messages
             core.bytes_out += size

@@ -23,7 +23,7 @@ from loadmanager.kit.security.identity import Identity
 from loadmanager.limits.broker import TopicThrottling
 from loadmanager.limits.dispatch import PublishRates
 from loadmanager.limits.publish import Sender
-from loadmanager.member.ports.hosting import TopicTraffic
+from loadmanager.member.ports.hosting import Returns, TopicTraffic
 
 SEEK_S = 30.0
 """How long the consumer of a subscription that is not durable may take to come back from a seek."""
@@ -310,6 +310,10 @@ class AttachedProducer:
     schema_version: bytes
     since_ms: int
     """When it was attached."""
+    sent_ms: int = 0
+    """When its first message came; 0 before."""
+    receipt_ms: int = 0
+    """When it got its first receipt; 0 before."""
     rates: Rates = field(default_factory=Rates)
 
 
@@ -328,6 +332,10 @@ class AttachedConsumer:
     flow_ms: int = 0
     delivered_ms: int = 0
     acked_ms: int = 0
+    wanted_ms: int = field(init=False, default=0)
+    """When it first took messages and there was one for it; 0: not before its first delivery."""
+    served_ms: int = field(init=False, default=0)
+    """When its first delivery was sent; 0 before."""
     rates: Rates = field(default_factory=Rates)
 
     def blocked(self, unacked_max: int) -> bool:
@@ -379,16 +387,36 @@ def clients_of(topics: dict[str, HostedTopic]) -> int:
     return sum(len(hosted.producers) + len(hosted.attached) for hosted in topics.values())
 
 
-def returned_ms(bundles: Mapping[str, OpenBundle], bundle: str) -> Iterator[int]:
-    """How long after a bundle began to be served here each of its clients came."""
-    opened = bundles.get(bundle)
+def _receipt_after_ms(producer: AttachedProducer) -> int | None:
+    """How long its first message waited for the receipt; 0 without a message; None: it waits."""
+    if not producer.sent_ms:
+        return 0
+    return max(0, producer.receipt_ms - producer.sent_ms) if producer.receipt_ms else None
+
+
+def _delivery_after_ms(consumer: AttachedConsumer, now_ms: int) -> int | None:
+    """How long it waited for its first delivery; 0 if nothing was there for it; None: it waits."""
+    if consumer.served_ms:
+        return max(0, consumer.served_ms - consumer.wanted_ms) if consumer.wanted_ms else 0
+    return None if consumer.subscription.ready(0, now_ms, consumer.core) else 0
+
+
+def returns(opened: OpenBundle | None, now_ms: int) -> Returns:
+    """When the clients of a bundle came to it; None: it is not served here."""
     if opened is None or not opened.since_ms:
-        return
+        return Returns()
+    returned_ms, unserved = list[int](), 0
     for hosted in opened.topics.values():
-        for producer in hosted.producers.values():
-            yield max(0, producer.since_ms - opened.since_ms)
-        for consumer in hosted.attached.values():
-            yield max(0, consumer.since_ms - opened.since_ms)
+        clients = [(it.since_ms, _receipt_after_ms(it)) for it in hosted.producers.values()]
+        clients += [
+            (it.since_ms, _delivery_after_ms(it, now_ms)) for it in hosted.attached.values()
+        ]
+        for since_ms, after_ms in clients:
+            if after_ms is None:
+                unserved += 1
+            else:
+                returned_ms.append(max(0, since_ms - opened.since_ms) + after_ms)
+    return Returns(returned_ms, unserved, max(0, now_ms - opened.since_ms))
 
 
 def divide(

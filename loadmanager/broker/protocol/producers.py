@@ -220,9 +220,11 @@ def on_send(connection: Connection, frame: Frame) -> None:
         connection.server.attachments.close_producer(producer, None)
         return
     hosted.figures.writes.add(len(tail))
+    producer.sent_ms = producer.sent_ms or connection.server.clock.now_ms()
     if hosted.stored is not None:
         hosted.stored.owe(producer, send.sequence_id, entry, metadata.chunk_id)
         return
+    producer.receipt_ms = producer.receipt_ms or producer.sent_ms
     connection.send(
         producer.receipts.encode(send.sequence_id, DUPLICATE if entry is None else entry.entry_id)
     )

@@ -127,8 +127,10 @@ class StoredTopic:
         answers = self._storing.may_serve()
         for receipt in self._receipts.take(self.log.end_id):
             if answers and not self.hosted.silent:
-                receipt.producer.connection.send(receipt.encode())
-                self._storing.dispatcher.written(receipt.producer.connection)
+                producer = receipt.producer
+                producer.receipt_ms = producer.receipt_ms or self._storing.clock.now_ms()
+                producer.connection.send(receipt.encode())
+                self._storing.dispatcher.written(producer.connection)
         if not self.hosted.fenced:
             self._storing.dispatcher.touch(self.hosted)
         if not self._looking and self._receipts.unnamed(self.log.end_id):

@@ -6,7 +6,8 @@ import asyncio
 
 from loadmanager.broker.messaging.consumers import Consumer
 from loadmanager.broker.messaging.subscription import Subscription, SubscriptionType
-from loadmanager.broker.ports.topics import Document, Position
+from loadmanager.broker.ports.topics import ClientsFound, Document, Position
+from loadmanager.broker.protocol.client_search import ClientSearch
 from loadmanager.broker.protocol.durable import close_consumers, create_durable, seek
 from loadmanager.broker.protocol.hosted import HostedTopic
 from loadmanager.broker.protocol.serving import Serving
@@ -24,6 +25,10 @@ class ServedTopics:
 
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
+        self._search = ClientSearch(serving.open_bundles)
+
+    async def find_clients(self, text: str, most: int) -> ClientsFound:
+        return await self._search.find(text, most, self._serving.directory.self_address.broker_id)
 
     def is_open(self, topic: TopicName) -> bool:
         """True if the topic is open here."""

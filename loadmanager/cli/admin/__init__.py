@@ -14,6 +14,7 @@ from loadmanager.cli.admin import (
     clusters,
     contexts,
     decisions,
+    find,
     findings,
     goals,
     groups,
@@ -41,6 +42,7 @@ EXAMPLES = """examples:
   loadmanager admin use staging --url http://10.0.0.5:8080
   loadmanager admin status
   loadmanager admin findings
+  loadmanager admin find 10.0.3.7
   loadmanager admin brokers list --at 'yesterday 03:12'
   loadmanager admin history acme/orders --since 2d
   loadmanager admin namespaces create acme/orders --bundles 16 --create-tenant
@@ -70,6 +72,7 @@ for subject in (
     status.status,
     status.top,
     findings.findings,
+    find.find,
     story.history,
     brokers.group,
     tenants.group,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from loadmanager.cli.admin.asking import count_of
+from loadmanager.cli.admin.sentences import ALIKE
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.leader.documents.members import AbsentBroker
 
@@ -19,7 +21,8 @@ def absence_text(absence: AbsentBroker, now_ms: int) -> str:
         text += ", its session ended without a word"
         if absence.sign:
             text += f"; asked then, it {absence.sign}{_meaning(absence.sign)}"
-    return f"{text}; {bundles_text(absence)}{_back(absence)}"
+    texts = [bundles_text(absence) + clients_text(absence), _back(absence)]
+    return "; ".join(filter(None, (text, *texts)))
 
 
 def _meaning(sign: str) -> str:
@@ -40,12 +43,53 @@ def bundles_text(absence: AbsentBroker) -> str:
     return f"{owned} placed after {span((absence.placed_at or 0) - absence.left_at)}"
 
 
+def clients_text(absence: AbsentBroker) -> str:
+    """What became of the clients of its bundles; empty if it had not published any."""
+    text = clients_waited(absence)
+    return f"; {text}" if text else ""
+
+
+class Waiting(Protocol):
+    """The clients of a broker that left; see `AbsentBroker`."""
+
+    clients: int | None
+    clients_waited_ms: float | None
+    clients_waited_mean_ms: float | None
+    unheard_ms: int | None
+
+    @property
+    def clients_back(self) -> int | None:
+        """Those that are served again."""
+        ...
+
+
+def clients_waited(absence: Waiting) -> str:
+    """How many are back, and how long they waited; empty if there were none."""
+    if not absence.clients:
+        return ""
+    back, clients = absence.clients_back or 0, count_of(absence.clients, "client")
+    missing = back < absence.clients
+    text = f"ONLY {back} of {clients} back" if missing else f"{clients} waited"
+    if absence.clients_waited_ms is None:
+        return text if missing else f"{clients} back"
+    longest, mean = absence.clients_waited_ms, absence.clients_waited_mean_ms or 0.0
+    waited = (
+        f"{span(mean)} on the mean, {span(longest)} at most"
+        if longest > ALIKE * mean
+        else (span(longest))
+    )
+    text += f", who waited {waited}" if missing else f" {waited}"
+    if absence.unheard_ms:
+        text += f" since it was lost, and up to {span(absence.unheard_ms)} before"
+    return text
+
+
 def _back(absence: AbsentBroker) -> str:
     if absence.back_at is None:
         return ""
     away = span(absence.back_at - absence.left_at)
     how = "the same process" if absence.same_process else "restarted"
-    return f"; back after {away}, {how}"
+    return f"back after {away}, {how}"
 
 
 def missing_text(present: int, expected: int) -> str:

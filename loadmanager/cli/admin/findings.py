@@ -15,7 +15,8 @@ from loadmanager.leader.documents.findings import FindingsShown
 
 @click.command(cls=AdminCommand)
 def findings(admin: AdminClient) -> Output:
-    """Show what the leader finds wrong now: sensors, limits, clocks, flapping, leaders, hot topics.
+    """Show what the leader finds wrong now: sensors, limits, clocks, flapping, leaders, hot topics,
+    backlogs that grow.
 
     It looks once a minute. A new leader knows the leaders of before, and begins anew with all else:
     what takes an hour to find takes an hour again.

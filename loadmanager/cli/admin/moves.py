@@ -81,6 +81,7 @@ def _move_of(record: Decision, ended_ms: int) -> Move:
         owner=record.owner,
         clients_closed=record.clients_closed,
         clients_back=record.clients_back,
+        clients_unserved=record.clients_unserved,
         clients_waited_ms=record.clients_waited_ms,
         clients_waited_mean_ms=record.clients_waited_mean_ms,
         pause_ms=record.pause_ms,

@@ -199,7 +199,9 @@ def clients(outcome: Outcome) -> str:
         return count_of(outcome.clients_closed, "client")
     back, closed = outcome.clients_back, count_of(outcome.clients_closed, "client")
     if back < outcome.clients_closed:
-        return f"ONLY {back} of {closed} back"
+        idle = outcome.clients_unserved
+        more = f"; {idle} more connected and got nothing" if idle else ""
+        return f"ONLY {back} of {closed} back{more}"
     if outcome.clients_waited_ms is None:
         return f"{back} of {closed} back"
     longest, mean = outcome.clients_waited_ms, outcome.clients_waited_mean_ms

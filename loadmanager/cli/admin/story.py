@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import click
 
+from loadmanager.cli.admin.absences import clients_waited
 from loadmanager.cli.admin.archives import (
     PartsOf,
     events_of,
@@ -117,6 +118,8 @@ def _member(event: ArchivedEvent) -> str:
     if change.event == "back":
         how = "the same process" if change.same_process else "restarted"
         return f"{change.of} is back{took}, {how}"
+    if change.event == "clients":
+        return f"clients of what {change.of} had owned: {clients_waited(change)}"
     return f"what {change.of} had owned is served again{took}: {bundles}"
 
 

@@ -98,7 +98,7 @@ def _ids_of(changes: Sequence[ChangeShown]) -> tuple[str, ...]:
 
 def _by_operator(change: ChangeShown) -> bool:
     """Whether it is no change of a client, and no order of a broker to another."""
-    return change.over == "http" and PEERS not in change.what
+    return change.over in ("http", "fleet") and PEERS not in change.what
 
 
 def _without_id(changes: Sequence[ChangeShown]) -> list[Shown]:

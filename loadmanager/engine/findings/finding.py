@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from loadmanager.kit.model import Shape
 
-Kind = Literal["clock", "flapping", "hot topic", "leader", "sensor", "throttling"]
+Kind = Literal["backlog", "clock", "flapping", "hot topic", "leader", "sensor", "throttling"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SHOWN_MAX = 50
 """Findings of one kind; those of the first names are shown."""
@@ -20,7 +20,7 @@ class FindingShown(Shape):
 
     kind: Kind
     about: str
-    """The broker, bundle, limit or cluster."""
+    """The broker, bundle, topic, limit or cluster."""
     since: int
     """Since when it is so, as far as this leader knows."""
     title: str

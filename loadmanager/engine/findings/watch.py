@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loadmanager.engine.findings import leaders, words
+from loadmanager.engine.findings.backlogs import Backlog, BacklogFindings
 from loadmanager.engine.findings.clocks import ClockFindings
 from loadmanager.engine.findings.finding import KINDS, FindingShown
 from loadmanager.engine.findings.flapping import FlappingFindings
@@ -36,6 +37,8 @@ class Look:
     leaders: Sequence[LeaderChange] = ()
     holding: Mapping[str, Sequence[HeldLimit]] = field(default_factory=dict)
     """See `ThrottlingFindings.step`."""
+    backlogs: Mapping[str, Sequence[Backlog]] = field(default_factory=dict)
+    """Broker → its greatest ones."""
 
 
 @dataclass(slots=True)
@@ -48,6 +51,7 @@ class Watch:
     _throttling: ThrottlingFindings = field(default_factory=ThrottlingFindings)
     _clocks: ClockFindings = field(default_factory=ClockFindings)
     _hot_topics: TopicFindings = field(default_factory=TopicFindings)
+    _backlogs: BacklogFindings = field(default_factory=BacklogFindings)
 
     def step(self, look: Look) -> list[FindingShown]:
         """What is wrong now, in order of kind and name."""
@@ -55,6 +59,7 @@ class Watch:
         grace_ms = look.strategies.grace_period_minutes * 60_000
         agree = registry.shedder(look.strategies.shedder).goes_with is not None
         findings = [
+            *self._backlogs.step(look.backlogs, now_ms),
             *self._sensors.step(look.loads, look.doubts, now_ms),
             *self._throttling.step(look.holding, now_ms),
             *self.flapping.step(now_ms, grace_ms, "" if agree else words.TWO_SCORES),

@@ -17,6 +17,10 @@ RECONNECT = "Every move makes its clients reconnect."
 SYNCHRONISE = "Synchronise it (chrony, ntpd)."
 ONE_TOPIC = "A topic is served by one broker at a time, and no split divides it."
 PARTITION = "Partition it."
+CATCH_UP = (
+    "Consumers must take more than comes in: add some, or see what holds them. Delete a "
+    "subscription that nobody needs."
+)
 
 
 def sensor(name: str, broker: str, fault: str) -> str:
@@ -62,6 +66,11 @@ def clock(broker: str, ahead_ms: float) -> str:
     """A title."""
     way = "ahead" if ahead_ms > 0 else "behind"
     return f"The clock of {broker} is {abs(ahead_ms) / 1000:.1f} s {way}"
+
+
+def backlog(topic: str, per_minute: float) -> str:
+    """A title."""
+    return f"The backlog of {topic} grows by {per_minute:,.0f} messages a minute"
 
 
 def carried(what: str, share: float, verb: str = "carried") -> str:

@@ -14,7 +14,9 @@ class MemberChange(Record, kw_only=True):
     of: str
     """The broker."""
     event: str
-    """`left`, `back` or `placed` (all its bundles are served again)."""
+    """`left`, `back`, `placed` (all its bundles are served again) or `clients` (the clients of its
+    bundles are back, or were waited for ten minutes).
+    """
     how: str = ""
     """Of `left`: `stopped`, `drained` or `lost`."""
     version: str | None = None
@@ -26,6 +28,18 @@ class MemberChange(Record, kw_only=True):
     """Of `placed`: until the last one was served. Of `back`: how long it was away."""
     same_process: bool | None = None
     """Of `back`: false if it was restarted."""
+    clients: int | None = None
+    """Of `clients`, as all that follow: those that its bundles had, as it had last published."""
+    clients_back: int | None = None
+    """Those of them that were served again."""
+    clients_waited_ms: float | None = None
+    """From when it left until the last of those was served."""
+    clients_waited_mean_ms: float | None = None
+    """The same for all of these, on the mean."""
+    unheard_ms: int | None = None
+    """They may have waited for so much longer: the session of a lost broker ends so long after its
+    last sign.
+    """
 
 
 MEMBER_KINDS: dict[str, type[Record]] = {MemberChange.kind: MemberChange}

@@ -130,7 +130,7 @@ class Decision(Record):
     clients_closed: int | None = None
     """Producers and consumers that the source had."""
     clients_back: int | None = None
-    """Producers and consumers that the destination had some seconds later."""
+    """Producers and consumers that the destination served some seconds later."""
     pause_ms: float | None = None
     """From the fence at the source to the acquisition by the destination."""
     waited_ms: int | None = None
@@ -138,9 +138,11 @@ class Decision(Record):
     life: int | None = None
     """The source's ownership that the move ended: `life` of its `ownership` records."""
     clients_waited_ms: float | None = None
-    """From the fence at the source until the last of the clients that came back had done so."""
+    """From the fence at the source until the last of the clients that came back was served."""
     clients_waited_mean_ms: float | None = None
     """The same for all of these, on the mean."""
+    clients_unserved: int | None = None
+    """Those that were connected to the destination and had got nothing of what they wanted."""
 
 
 class OwnershipStep(Record):
@@ -367,6 +369,7 @@ def move_record(
         owner=outcome.owner,
         clients_closed=outcome.clients_closed,
         clients_back=outcome.clients_back,
+        clients_unserved=outcome.clients_unserved,
         clients_waited_ms=outcome.clients_waited_ms,
         clients_waited_mean_ms=outcome.clients_waited_mean_ms,
         pause_ms=outcome.pause_ms,

@@ -61,9 +61,13 @@ class Outcome(Shape, kw_only=False):
     clients_closed: int | None = None
     """Producers and consumers that the source had; null: not told."""
     clients_back: int | None = None
-    """Producers and consumers that the destination had soon afterwards."""
+    """Producers and consumers that the destination served soon afterwards: each had its first
+    receipt or delivery, if it wanted one.
+    """
+    clients_unserved: int | None = None
+    """Those that were connected to it and had got nothing of what they wanted."""
     clients_waited_ms: float | None = None
-    """From the fence at the source until the last of those that came back had done so."""
+    """From the fence at the source until the last of those that came back was served."""
     clients_waited_mean_ms: float | None = None
     """The same for all of these, on the mean."""
     pause_ms: float | None = None

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
+from loadmanager.engine.findings.backlogs import Backlog
 from loadmanager.engine.findings.finding import FindingShown
 from loadmanager.kit.model import Shape
+
+
+class BacklogsShown(Shape):
+    """The greatest backlogs of topics, by broker."""
+
+    brokers: dict[str, list[Backlog]] = msgspec.field(default_factory=dict)
+    not_asked: int = 0
+    """Brokers beyond those that are asked at once."""
+    no_answer: dict[str, str] = msgspec.field(default_factory=dict)
+    """Broker → why it gave none."""
 
 
 class FindingsShown(Shape):

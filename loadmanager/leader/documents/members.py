@@ -35,6 +35,24 @@ class AbsentBroker(Shape):
     """When the last one of these was; null: none is."""
     waiting: list[str] = msgspec.field(default_factory=list)
     """The first ones of those that are not: the next lookup places each."""
+    clients: int | None = None
+    """Producers and consumers of the bundles that it owned, as it had last published them; null: it
+    had not.
+    """
+    clients_at: int | None = None
+    """When it had published that, without those that came or went later; null: not known."""
+    clients_back: int = 0
+    """Those of them that are served again: each bundle's present clients, at most as many as it
+    had.
+    """
+    clients_waited_ms: float | None = None
+    """From `leftAt` until the last of those was served."""
+    clients_waited_mean_ms: float | None = None
+    """The same for all of these, on the mean."""
+    unheard_ms: int | None = None
+    """Of a lost broker: its clients may have waited for so much longer, because the session of a
+    broker ends so long after its last sign.
+    """
     back_at: int | None = None
     """When it came back; null: it has not."""
     same_process: bool = False

@@ -25,7 +25,8 @@ class FindingRoutes:
     async def findings(self, _request: web.Request) -> web.Response:
         """What the leader finds wrong now, in the words of the nightly report: clocks that differ,
         bundles that move back and forth, a topic that carries as much as a broker, a leader that
-        changes often, sensors that cannot be right, and limits that hold clients most of the time.
+        changes often, sensors that cannot be right, limits that hold clients most of the time, and
+        backlogs that grow. A daemon beside a Pulsar cluster cannot see clocks, limits and backlogs.
 
         It looks once a minute. A new leader knows the leaders of before, and begins anew with all
         else: what takes an hour to find takes an hour again.

@@ -28,9 +28,16 @@ class ClientsBack:
 
     count: int
     returned_ms: tuple[float, ...] = ()
-    """How long after it began to be served there each of them came, the first one first; as many
-    as had been closed, at most `RETURNED_MAX`. Empty: not told.
+    """How long after it began to be served there each of them came, and got its first receipt or
+    delivery if it wanted one; the first one first; as many as had been closed, at most
+    `RETURNED_MAX`. Empty: not told.
     """
+    unserved: int | None = None
+    """Further ones, which are connected, want something, and have got nothing yet; None: not
+    told.
+    """
+    served_ms: float | None = None
+    """For how long it has been served there; None: not told."""
 
 
 RETURNED_MAX = 1_000

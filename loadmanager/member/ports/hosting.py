@@ -5,7 +5,7 @@ The broker (`broker.protocol`) is one host; `examples/counters.py` is another.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -29,6 +29,20 @@ class TopicTraffic:
     backlog_messages: int = 0
     publish_limited_times: int = 0
     """How often its producers were held by publish limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Returns:
+    """The present clients of a bundle, and when they came to it."""
+
+    returned_ms: Sequence[int] = ()
+    """For each that is served: how long after the bundle began to be served here it came, and, if
+    it wanted something then, got its first receipt or delivery.
+    """
+    unserved: int = 0
+    """Those that want something and have got nothing yet."""
+    served_ms: int | None = None
+    """For how long the bundle has been served here; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

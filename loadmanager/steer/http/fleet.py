@@ -18,12 +18,14 @@ from loadmanager.kit.http.visitors import visitors
 from loadmanager.kit.listener import Spawn
 from loadmanager.kit.refused_clients import ClientRefusals
 from loadmanager.leader.http.archive import ArchiveRoutes
+from loadmanager.leader.http.findings import FindingRoutes
 from loadmanager.leader.http.goals import GoalRoutes
 from loadmanager.leader.http.leading import LeadingRoutes
 from loadmanager.leader.http.moves import MoveRoutes
 from loadmanager.leader.http.page import PageRoutes
+from loadmanager.leader.http.undo import UndoRoutes
 from loadmanager.steer.http.fleet_access import FleetGuard
-from loadmanager.steer.http.fleet_routes import FleetRoutes, FleetUse
+from loadmanager.steer.http.fleet_routes import FleetRoutes, FleetUse, OrdersGiven
 from loadmanager.steer.ports.cluster_reader import AGENT
 
 REQUESTS_MAX = 64
@@ -72,8 +74,18 @@ class FleetServer:
             ],
             client_max_size=BODY_BYTES_MAX,
         )
-        parts = (FleetRoutes(use), LeadingRoutes(use), MoveRoutes(use), GoalRoutes(use))
-        for part in (*parts, ArchiveRoutes(use), OpenApiRoutes(version, DAEMON), PageRoutes()):
+        parts = (
+            FleetRoutes(use),
+            LeadingRoutes(use),
+            MoveRoutes(use),
+            GoalRoutes(use),
+            FindingRoutes(use),
+            UndoRoutes(use, OrdersGiven(use.audit).order),
+            ArchiveRoutes(use),
+            OpenApiRoutes(version, DAEMON),
+            PageRoutes(),
+        )
+        for part in parts:
             application.router.add_routes(part.routes())
         self._serving = HttpServing(
             application, connections, idle_s=IDLE_S, header_bytes_max=HEADER_BYTES_MAX

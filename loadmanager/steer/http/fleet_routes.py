@@ -4,15 +4,15 @@ it advises.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from aiohttp import web
 
 from loadmanager.kit.addresses import BrokerAddress
-from loadmanager.kit.audit import Audit, ChangesShown
-from loadmanager.kit.errors import NotFoundError
+from loadmanager.kit.audit import Audit, ChangeShown, ChangesShown
+from loadmanager.kit.errors import BadInputError, NotFoundError
 from loadmanager.kit.history.archive import Archive
 from loadmanager.kit.http.answers import failed, shown
 from loadmanager.kit.http.operation import TEXT, Document, operation
@@ -22,6 +22,7 @@ from loadmanager.leader.documents.cluster import LeaderBroker
 from loadmanager.leader.http.changes import CHANGES, LIMIT, LIMIT_MAX, ROLE, SINCE, wanted_of
 from loadmanager.leader.http.leading import ROOT
 from loadmanager.leader.http.use import BundlesOf, Leading
+from loadmanager.leader.undo_documents import UndoOrder
 from loadmanager.steer.documents import AdviceShown, ClustersShown, FleetShown
 
 
@@ -55,6 +56,26 @@ class FleetUse:
     def address_of(self, _leader: Leader) -> BrokerAddress:
         """The daemon's own address: it is its only leader."""
         return self.self_address
+
+
+@dataclass(frozen=True, slots=True)
+class OrdersGiven:
+    """Finds the orders that are to be undone, among the last ones that this daemon took."""
+
+    audit: Audit
+
+    async def order(self, ids: Sequence[str]) -> UndoOrder:
+        """What is known of them."""
+        changes: dict[str, list[ChangeShown]] = {}
+        for change in self.audit.recent(LIMIT_MAX):
+            if change.id is not None and change.id in ids:
+                changes.setdefault(change.id, []).append(change)
+        return UndoOrder(ids, changes, (), _no_settings)
+
+
+def _no_settings(_now: Mapping[str, object], name: str, _value: str | None) -> dict[str, object]:
+    """A daemon has no settings that are changed while it runs. Raises `BadInputError`."""
+    raise BadInputError(f"{name} is no setting of this daemon")
 
 
 class FleetRoutes:

@@ -6,11 +6,13 @@ import asyncio
 import json
 
 import pytest
-from broker.admin.serving import serving
+from broker.admin.serving import ORDERS, serving
 from clusters.running import until
 from leader.documents import a_move_shown
 
+from loadmanager.broker.messaging.subscription import SubscriptionType
 from loadmanager.cli import main
+from loadmanager.kit.names import TopicName
 from loadmanager.leader.events import EventQueue
 from loadmanager.leader.findings import TermFindings
 
@@ -35,6 +37,35 @@ async def _event(events: EventQueue) -> tuple[str, str]:
         if event[1] == "finding":
             data = json.loads(event[2])
             return str(data["state"]), str(data["finding"]["title"])
+
+
+async def test_backlogs_of_all_brokers() -> None:
+    """Whoever is asked; the leader asks for them at each look. Small ones are not told."""
+    async with serving(brokers=2) as served:
+        broker = served.brokers[1]
+        topics = [TopicName("persistent", ORDERS, name) for name in ("much", "little")]
+        for topic, messages in zip(topics, (1_500, 10), strict=True):
+            await broker.serve(topic)
+            hosted = broker.parts.hosting.serving.open_topics.get(str(topic))
+            assert hosted is not None
+            for name in ("s1", "s2"):
+                hosted.core.subscribe(name, SubscriptionType.SHARED, 0, durable=False)
+            hosted.core.log.append(b"a batch", messages)
+        await broker.measure()
+        answer = await served.get("/loadmanager/v1/backlogs")
+        assert answer["noAnswer"] == {}
+        assert answer["brokers"][served.broker_id(0)] == []
+        (backlog,) = answer["brokers"][served.broker_id(1)]
+        assert (backlog["topic"], backlog["messages"]) == (str(topics[0]), 3_000)
+        assert backlog["consumers"] == 0
+        leading = served.brokers[0].use.leading
+        await until(lambda: leading.findings is not None)
+        findings = leading.findings
+        assert isinstance(findings, TermFindings)
+        await findings.step()
+        assert str(topics[0]) in findings.watch._backlogs._looks
+        local = await served.get("/loadmanager/v1/backlogs?local=true")
+        assert local["brokers"].keys() == {served.broker_id(0)}
 
 
 async def test_a_finding_from_its_beginning_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from broker.admin.serving import Served, serving
-from clusters.running import eventually, until
+from clusters.running import a_client, eventually, until
 
+from loadmanager.cli.admin.absences import clients_waited
 from loadmanager.engine.history.members import MemberChange
+from loadmanager.kit.names import NamespaceName, TopicName
+from loadmanager.leader.documents.members import AbsentBroker
 from loadmanager.leader.members import TermMembers
 
 HALF = "acme/orders/0x00000000_0x40000000"
+TOPIC = TopicName("persistent", NamespaceName("acme", "orders"), "t")
 OTHER = "acme/orders/0x40000000_0x80000000"
 
 
@@ -53,6 +58,41 @@ async def test_a_lost_broker_is_remembered() -> None:
         records = served.brokers[0].history.records
         changes = [it.event for it in records if isinstance(it, MemberChange)]
         assert changes == ["left", "placed"]
+
+
+async def test_clients_of_a_lost_broker() -> None:
+    """Those that it had published are counted as the new owner serves them, with how long they
+    waited since it was lost; those that stay away are missing.
+    """
+    async with serving(brokers=2) as served:
+        lost, name = served.brokers[1], served.broker_id(1)
+        reports = served.brokers[0].use.brokers.reports
+        await lost.serve(TOPIC)
+        async with a_client(await lost.listen()) as client:
+            await client.produce(TOPIC)
+            await client.subscribe(TOPIC)
+            await until(lambda: reports[name].num_producers + reports[name].num_consumers == 2)
+            lost.store.suspend()
+            lost.store.expire()
+            entry = await absent(served, name, how="lost", clients=2, clientsBack=0)
+            assert entry["clientsAt"] <= entry["leftAt"]
+            assert entry["unheardMs"] == 60_000
+        await served.brokers[0].serve(TOPIC)
+        async with a_client(await served.brokers[0].listen()) as client:
+            await client.produce(TOPIC)
+            entry = await absent(served, name, clientsBack=1)
+            text = clients_waited(msgspec.convert(entry, AbsentBroker))
+            assert text.startswith("ONLY 1 of 2 clients back, who waited ")
+            assert text.endswith(" since it was lost, and up to 60 s before")
+            await client.subscribe(TOPIC)
+            entry = await absent(served, name, clientsBack=2)
+        assert 0 < entry["clientsWaitedMeanMs"] <= entry["clientsWaitedMs"]
+        text = clients_waited(msgspec.convert(entry, AbsentBroker))
+        assert text.startswith("2 clients waited ")
+        changes = [it for it in served.brokers[0].history.records if isinstance(it, MemberChange)]
+        (told,) = [it for it in changes if it.event == "clients"]
+        assert (told.clients, told.clients_back) == (2, 2)
+        assert told.clients_waited_ms == entry["clientsWaitedMs"]
 
 
 async def test_a_stopped_broker_says_so() -> None:

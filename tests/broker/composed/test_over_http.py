@@ -66,7 +66,9 @@ async def test_a_peer_tells_when_clients_came_to_a_bundle() -> None:
             assert back.count == len(back.returned_ms) == 2
             assert back.returned_ms == tuple(sorted(back.returned_ms))
             first = await peers.clients_back(broker.address, bundle, 1)
-            assert first == ClientsBack(2, back.returned_ms[:1])
+            assert first is not None
+            assert first.served_ms is not None
+            assert first == ClientsBack(2, back.returned_ms[:1], 0, first.served_ms)
         await calls.close()
 
 

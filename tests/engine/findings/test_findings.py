@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from loadmanager.engine.findings.backlogs import Backlog
 from loadmanager.engine.findings.finding import SHOWN_MAX, FindingShown
 from loadmanager.engine.findings.leaders import LeaderChange
 from loadmanager.engine.findings.throttling import HeldLimit
@@ -378,6 +379,62 @@ def test_a_hot_topic_in_the_extensible_manager() -> None:
 def test_traffic_of_an_ordinary_day(loads: dict[str, LocalBrokerData]) -> None:
     """It is no hot topic."""
     assert _for_minutes(15, loads) == []
+
+
+# BacklogFindings
+
+
+def _backlogs(day: Day, sizes: Sequence[int], consumers: int = 1) -> list[FindingShown]:
+    """What is found at the last of these looks."""
+    findings = []
+    for size in sizes:
+        backlog = Backlog(
+            topic="persistent://acme/orders/in",
+            bundle=BUNDLE,
+            messages=size,
+            rate_in=20.0,
+            rate_out=5.0,
+            consumers=consumers,
+        )
+        findings = day.look(backlogs={"b1": [backlog] if size >= 1_000 else []})
+    return findings
+
+
+def test_a_backlog_that_grows() -> None:
+    """For ten minutes, whatever it does from look to look; until it shrinks, or the topic is gone;
+    a move to another broker changes nothing.
+    """
+    day, sizes = Day(), [1_000 + 900 * minute - 500 * (minute % 2) for minute in range(30)]
+    assert _backlogs(day, sizes[:9]) == []
+    (finding,) = _backlogs(day, sizes[9:10], consumers=0)
+    topic = "persistent://acme/orders/in"
+    assert (finding.kind, finding.about, finding.since) == ("backlog", topic, MINUTE_MS)
+    assert finding.title == f"The backlog of {topic} grows by 844 messages a minute"
+    assert (
+        "8,600 messages wait for its subscriptions, 7,600 more than 9 minutes ago" in finding.text
+    )
+    assert finding.text.endswith(" No consumer is connected.")
+    assert finding.command == f"loadmanager admin topics stats {topic}"
+    (finding,) = _backlogs(day, sizes[10:])
+    assert finding.since == MINUTE_MS
+    assert not finding.text.endswith("connected.")
+    assert _backlogs(day, [27_000] * 11) == []
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [50_000] * 15,
+        [1_000 + 50 * minute for minute in range(15)],
+        [1_000 * (1 + minute % 5) for minute in range(20)],
+        [900] * 15,
+        [90_000 - 1_000 * minute for minute in range(20)],
+    ],
+    ids=["stands", "hardly grows", "is taken now and then", "small", "shrinks"],
+)
+def test_backlogs_of_an_ordinary_day(sizes: Sequence[int]) -> None:
+    """They are not found."""
+    assert _backlogs(Day(), sizes) == []
 
 
 # All

@@ -166,6 +166,7 @@ def test_a_document() -> None:
         "owner": "b2",
         "clientsClosed": 5,
         "clientsBack": 4,
+        "clientsUnserved": None,
         "clientsWaitedMs": None,
         "clientsWaitedMeanMs": None,
         "pauseMs": 3.5,

@@ -1,0 +1,91 @@
+"""Finds producers, consumers and subscriptions that are served here by a part of a name, of a
+client's address or of a role. It looks at what is attached, and never at a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Iterator, Mapping
+from itertools import chain
+
+from loadmanager.broker.ports.topics import ClientFound, ClientKind, ClientsFound
+from loadmanager.broker.protocol.hosted import Client, HostedTopic, OpenBundle
+from loadmanager.kit.tasks import sleep
+
+LOOKED_AT_ONCE = 200
+"""Names that are compared before clients have their turn."""
+LOOKED_MAX = 200_000
+"""Names that one search compares on a broker."""
+
+
+class ClientSearch:
+    """Searches, one after the other."""
+
+    def __init__(self, bundles: Mapping[str, OpenBundle]) -> None:
+        self._bundles = bundles
+        self._in_turn = asyncio.Lock()
+
+    async def find(self, text: str, most: int, broker: str) -> ClientsFound:
+        """At most so many, those with exactly this name first; `broker`: this one."""
+        async with self._in_turn:
+            return await self._find(text.casefold(), most, broker)
+
+    async def _find(self, wanted: str, most: int, broker: str) -> ClientsFound:
+        best, total, looked = list[tuple[bool, str, int, ClientFound]](), 0, 0
+        topics = chain.from_iterable(
+            list(opened.topics.values()) for opened in list(self._bundles.values())
+        )
+        for hosted in topics:
+            for each in () if hosted.fenced else list(_all_of(hosted, broker)):
+                looked += 1
+                if looked % LOOKED_AT_ONCE == 0:
+                    await sleep(0)
+                rank = _rank(each, wanted)
+                if rank is not None:
+                    total += 1
+                    best.append((rank, each.name, total, each))
+                    if len(best) > 2 * most:
+                        best = heapq.nsmallest(most, best)
+            if looked >= LOOKED_MAX:
+                break
+        shown = [each for *_, each in heapq.nsmallest(most, best)]
+        return ClientsFound(clients=shown, total=total, all_searched=looked < LOOKED_MAX)
+
+
+def _all_of(hosted: HostedTopic, broker: str) -> Iterator[ClientFound]:
+    topic, bundle = str(hosted.name), hosted.bundle
+
+    def entry(
+        kind: ClientKind, name: str, client: Client | None, since_ms: int | None, within: str = ""
+    ) -> ClientFound:
+        return ClientFound(
+            kind=kind,
+            name=name,
+            topic=topic,
+            bundle=bundle,
+            broker=broker,
+            subscription=within or None,
+            client=None if client is None else client.peer,
+            roles=[] if client is None else [role for role in client.roles if role],
+            since=since_ms,
+        )
+
+    for name in hosted.core.subscriptions:
+        yield entry("subscription", name, None, None)
+    for name, producer in hosted.producers.items():
+        yield entry("producer", name, producer.connection, producer.since_ms)
+    for consumer in hosted.attached.values():
+        within = consumer.subscription.name
+        client = consumer.connection
+        yield entry("consumer", consumer.core.name, client, consumer.since_ms, within)
+
+
+def _rank(each: ClientFound, wanted: str) -> bool | None:
+    """False, which comes first, for exactly this name or address; None: it is another one."""
+    client = each.client or ""
+    names = [each.name.casefold(), client, client.rpartition(":")[0]]
+    names += [role.casefold() for role in each.roles]
+    if wanted in names:
+        return False
+    return True if any(wanted in name for name in names) else None

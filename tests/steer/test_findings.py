@@ -1,0 +1,68 @@
+"""What a daemon finds wrong beside a Pulsar cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from leader.documents import a_move_shown
+from steer.watched import Watching, watching
+
+from loadmanager.leader.findings import samples
+
+GRACE_MS = 30 * 60_000
+
+
+async def looks(daemon: Watching, minutes: int) -> None:
+    """One a minute, each after a reading."""
+    for _ in range(minutes):
+        daemon.clock.pass_s(60)
+        await daemon.work.read()
+        await daemon.work.findings.step()
+
+
+def kinds(daemon: Watching) -> list[tuple[str, str]]:
+    """What was found at the last look."""
+    return [(it.kind, it.about) for it in daemon.work.findings.shown().findings]
+
+
+async def test_a_daemon_finds_its_own_moves_back_and_forth(tmp_path: Path) -> None:
+    """As a leader does; and it counts what it found."""
+    async with watching(tmp_path) as daemon:
+        await looks(daemon, 1)
+        assert daemon.work.findings.shown().looked_at == daemon.clock.at_ms
+        for way in (("b1", "b2"), ("b2", "b1"), ("b1", "b2")):
+            daemon.clock.pass_s(1_800)
+            move = a_move_shown(source=way[0], destination=way[1], outcome=None)
+            move.ended_at = daemon.clock.at_ms
+            for listener in daemon.work.moves.on_end:
+                listener(move)
+        await looks(daemon, 1)
+        assert [kind for kind, _ in kinds(daemon)] == ["flapping"]
+        counted = {sample.labels: sample.value for sample in samples(daemon.work.findings)}
+        assert sum(counted.values()) == 1
+
+
+async def test_a_daemon_finds_a_leader_that_changes(tmp_path: Path) -> None:
+    """Unless the leader of before is gone, which may have been a restart."""
+    async with watching(tmp_path) as daemon:
+        await looks(daemon, 1)
+        picture, brokers = daemon.work.picture, sorted(daemon.work.picture.registered)
+        assert picture.leader == brokers[0]
+        for leader in (brokers[1], "stopped:1", brokers[0]):
+            picture.leader = leader
+            await daemon.work.findings.step()
+        assert kinds(daemon) == []
+        picture.leader = brokers[2]
+        await daemon.work.findings.step()
+        assert kinds(daemon) == [("leader", "the cluster")]
+
+
+async def test_a_report_that_is_read_again_is_one_report(tmp_path: Path) -> None:
+    """Pulsar writes it to ZooKeeper each 15 minutes: a CPU of one value in it is not stuck."""
+    async with watching(tmp_path) as daemon:
+        await looks(daemon, 1)
+        at_ms = daemon.clock.at_ms
+        await looks(daemon, 90)
+        assert kinds(daemon) == []
+        loads = daemon.work.findings._loads(daemon.clock.at_ms)
+        assert {load.last_update for load in loads.values()} == {at_ms}
