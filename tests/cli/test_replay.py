@@ -65,10 +65,12 @@ def test_what_cannot_be_tried(text: str, words: str, capsys: pytest.CaptureFixtu
 
 
 def test_what_a_move_costs_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
-    """Twice the pause is twice the time without an owner; a surge makes work at the new owner."""
+    """Twice the pause is twice the time without an owner, of the same moves; a surge makes work at
+    the new owner. BalancedShedder makes the fewer moves the longer clients wait.
+    """
 
-    def days(*options: str) -> dict[str, float]:
-        tried = ("--calm", "--try", "BalancedShedder+BalancedPlacement", "--json", *options)
+    def days(*options: str, strategy: str = "OverloadShedder") -> dict[str, float]:
+        tried = ("--calm", "--try", strategy, "--json", *options)
         assert cli.main([*SMALL, *tried]) == 0
         (outcome,) = json.loads(capsys.readouterr().out)
         (day,) = outcome["days"]
@@ -79,6 +81,9 @@ def test_what_a_move_costs_can_be_set(capsys: pytest.CaptureFixture[str]) -> Non
     assert usual["moves"] > 0
     assert longer["pause_s"] == pytest.approx(2 * usual["pause_s"])
     assert longer["spread"] == usual["spread"] != calm["spread"]
+    ours = "BalancedShedder+BalancedPlacement"
+    short, long = (days("--pause", pause, strategy=ours)["moves"] for pause in ("0.15", "0.6"))
+    assert short > long
 
 
 def test_another_kind_of_picture_is_refused(
