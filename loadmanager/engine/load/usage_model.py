@@ -401,11 +401,12 @@ class _Fit:
         return low if self._few(low | doubted) else np.zeros_like(low)
 
     def _few(self, wrong: NDArray[np.bool_]) -> bool:
-        """Whether these are at most two thirds of the sensors. If more contradict the model, it is
-        the model that is wrong: they count again.
+        """Whether this is one sensor, or at most two thirds of those that are not full. If more
+        contradict the model, it is the model that is wrong: they count again.
         """
-        sensors = int(self.sensed.sum())
-        if sensors < 3 or 3 * int((wrong & self.sensed).sum()) <= 2 * sensors:
+        could = self.sensed & (self.shown < self.full)
+        count = int((wrong & could).sum())
+        if count < 2 or 3 * count <= 2 * int(could.sum()):
             return True
         self.state[DOUBT] = np.where(self.state[SAME] < STUCK_REPORTS, 0.0, self.state[DOUBT])
         return False
