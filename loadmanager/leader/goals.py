@@ -165,7 +165,8 @@ class TermGoals:
 
     async def approve(self, order_id: str, from_ms: int | None = None) -> GoalShown:
         """Let an order be carried out, from now or a later time on. A broker that is to be emptied
-        is cordoned. Raises `ConflictError` for one that is approved already, or has ended.
+        is cordoned. Raises `ConflictError` for one that is approved already, or has ended, and
+        `BadInputError` for a time that is none.
         """
         async with self._changes:
             await self._approve(order_id, from_ms)
@@ -182,9 +183,10 @@ class TermGoals:
             until_ms = max(begins_ms, now_ms) + DAY_MS
         if until_ms <= max(begins_ms, now_ms):
             raise ConflictError(f"goal {order_id} would have to be done before it begins")
+        limits = replace(order.limits, from_ms=begins_ms, until_ms=until_ms)
+        goals.check(order.goal, limits)
         if isinstance(order.goal, Emptied):
             await self._cordon(order.goal.broker, order_id, now_ms)
-        limits = replace(order.limits, from_ms=begins_ms, until_ms=until_ms)
         await self._store(replace(order, state="approved", approved_ms=now_ms, limits=limits))
 
     async def _cordon(self, broker: str, order_id: str, now_ms: int) -> None:

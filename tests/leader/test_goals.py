@@ -352,6 +352,16 @@ async def test_an_order_without_an_end_ends_after_a_day() -> None:
         assert approved.limits.until_ms == now_ms + 5_000 + DAY_MS
 
 
+async def test_a_time_that_never_comes_is_refused() -> None:
+    """When it is approved, too; and then no broker is cordoned for it."""
+    async with a_scene() as scene:
+        order = await scene.goals.propose(Emptied("b1:8080"), PlanLimits())
+        with pytest.raises(BadInputError, match="up to the year 9999"):
+            await scene.goals.approve(order.id, 10**29)
+        assert scene.goals.goal(order.id).state == "proposed"
+        assert "b1:8080" not in scene.led.wishes.cordons
+
+
 async def test_it_is_paused_and_stopped() -> None:
     """A pause holds it; once it is stopped, moves that wait are not made."""
     async with a_scene() as scene:

@@ -305,8 +305,7 @@ class _Fit:
 
     def _learn_all(self, traffic: Array, settled: Array, before: Learned) -> Learned:
         """The idle part and the cost of all brokers together."""
-        tells = self.sensed & (self.state[DOUBT] < MISTRUSTED)
-        tells &= (self.shown > 0) & (self.shown < self.full)
+        tells = self._tells(before, traffic)
         weight = np.where(self.new, settled, 1.0) * tells
         count = float(weight.sum())
         if count < 1 or not self.new.any():
@@ -331,6 +330,21 @@ class _Fit:
             used=used,
             work=work,
         )
+
+    def _tells(self, before: Learned, traffic: Array) -> NDArray[np.bool_]:
+        """Whose sensors say what traffic costs.
+
+        A full one shows only what is used at least. It says nothing beside others, but where full
+        brokers have most of the traffic, those that are not full do not know what it costs. It says
+        nothing either if the model knows already that the broker is full.
+        """
+        trusted = self.sensed & (self.state[DOUBT] < MISTRUSTED) & (self.shown > 0)
+        full = self.shown >= self.full
+        tells: NDArray[np.bool_] = trusted & ~full
+        if 2 * self.bytes_s[tells].sum() < self.bytes_s[trusted].sum():
+            by_traffic = _idle(before) + _cost(before) * traffic
+            tells |= trusted & full & (by_traffic < self.full)
+        return tells
 
     def _idle_seen(self, weight: Array, traffic: Array, shown: Array) -> tuple[float, float]:
         """The usage that brokers would have without traffic, and what that counts.
@@ -383,7 +397,19 @@ class _Fit:
         low &= (self.shown < CONTRADICTS_PART * usual) & (
             doubted | (self.state[REPORTS] >= ACQUAINTED)
         )
-        return low
+        low &= self.shown < self.full
+        return low if self._few(low | doubted) else np.zeros_like(low)
+
+    def _few(self, wrong: NDArray[np.bool_]) -> bool:
+        """Whether this is one sensor, or at most two thirds of those that are not full. If more
+        contradict the model, it is the model that is wrong: they count again.
+        """
+        could = self.sensed & (self.shown < self.full)
+        count = int((wrong & could).sum())
+        if count < 2 or 3 * count <= 2 * int(could.sum()):
+            return True
+        self.state[DOUBT] = np.where(self.state[SAME] < STUCK_REPORTS, 0.0, self.state[DOUBT])
+        return False
 
     def _doubt(self, cost: float, traffic: Array, settled: Array, low: NDArray[np.bool_]) -> None:
         state, doubted = self.state, self.state[DOUBT] >= MISTRUSTED
@@ -494,8 +520,13 @@ class _Fit:
         for row in np.flatnonzero(~trusted).tolist():
             model = f"its traffic makes {says[row]:.0%} ± {error[row]:.0%} likely, which counts"
             if self.sensed[row]:
-                shows = f"its CPU sensor shows {self.shown[row]:.0%}, but {model}"
-                yield Doubt(self.columns.names[row], "SensorMistrusted", shows)
+                shows = f"its CPU sensor shows {self.shown[row]:.0%}"
+                if (left := int(self.state[DOUBT, row] - MISTRUSTED)) < TRUSTED_AGAIN - MISTRUSTED:
+                    text = f"{shows}, which fits its traffic again; it counts after {left} more"
+                    text += f" such reports; {model}"
+                else:
+                    text = f"{shows}, but {model}"
+                yield Doubt(self.columns.names[row], "SensorMistrusted", text)
             else:
                 text = f"it has no CPU sensor to be trusted; {model}"
                 yield Doubt(self.columns.names[row], "NoSensor", text)

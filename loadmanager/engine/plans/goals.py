@@ -14,6 +14,8 @@ NAMES_MAX = 1_000
 WINDOWS_MAX = 20
 MOVES_MAX = 10_000
 NUMBER_MAX = 1e18
+TIME_MAX_MS = 253_402_300_799_999
+"""The end of the year 9999."""
 
 
 class _Value(msgspec.Struct, frozen=True, rename="camel", tag_field="kind"):
@@ -108,6 +110,9 @@ def check(goal: Goal, limits: PlanLimits) -> None:
     _require(1 <= limits.moves <= MOVES_MAX, f"1 to {MOVES_MAX} moves are allowed")
     for limit in (limits.traffic, limits.clients, limits.client_seconds):
         _require(limit is None or 0 <= limit < NUMBER_MAX, "a limit is 0 or more")
+    for time_ms in (limits.from_ms, limits.until_ms):
+        fits = time_ms is None or 0 <= time_ms <= TIME_MAX_MS
+        _require(fits, "times are milliseconds since 1970, up to the year 9999")
     ends = limits.until_ms is None or limits.until_ms > limits.from_ms
     _require(ends, "it is to be done before it may begin")
     _require(len(limits.windows) <= WINDOWS_MAX, f"at most {WINDOWS_MAX} windows are allowed")

@@ -104,7 +104,7 @@ class GoalRoutes:
         GoalShown,
         body=Approval,
         body_required=False,
-        also={**UNKNOWN, 409: "it is approved already, or has ended"},
+        also={**UNKNOWN, 409: "it is approved already, or has ended", 412: "a bad time"},
     )
     async def approve(self, request: web.Request) -> web.Response:
         """Let an order be carried out: a few moves, a look at fresh figures, the next moves."""

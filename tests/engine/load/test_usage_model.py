@@ -127,6 +127,69 @@ def test_a_sensor_that_contradicts_the_model_is_mistrusted_within_minutes(shows:
     assert not cluster.minutes(TRUSTED_AGAIN - MISTRUSTED + 2).doubts
 
 
+def test_a_mistrusted_sensor_that_fits_again_is_said_to_fit() -> None:
+    """With how many more reports it takes until it counts."""
+    cluster = even()
+    cluster.minutes(20)
+    cluster.shown["b0:8080"] = 0.1
+    (doubt,) = cluster.minutes(8).doubts
+    assert "shows 10%, but its traffic makes" in doubt.text
+    del cluster.shown["b0:8080"]
+    (doubt,) = cluster.minutes(2).doubts
+    assert "fits its traffic again" in doubt.text
+    assert "after 8 more" in doubt.text
+
+
+def test_a_full_sensor_contradicts_nothing() -> None:
+    """It shows at least what it shows, however much more its broker's traffic makes likely."""
+    cluster = even()
+    cluster.minutes(20)
+    cluster.part["b0:8080"], cluster.shown["b0:8080"] = 3.0, 1.0
+    for _ in range(10):
+        model = cluster.minutes(1)
+        assert not model.doubts
+    assert cluster.usage(model)["b0:8080"] > 2
+
+
+def test_where_full_brokers_have_the_traffic_they_say_what_it_costs() -> None:
+    """The idle one beside them does not know; it would make their bundles seem to cost nothing."""
+    cluster = even(3, idle=0.2, part=1.9)
+    cluster.part["b2:8080"] = 0.0
+    cluster.shown = {"b0:8080": 1.0, "b1:8080": 1.0}
+    model = cluster.minute()
+    assert cluster.usage(model)["b0:8080"] == pytest.approx(1.0, abs=0.1)
+    cluster.part["b2:8080"] = 0.5  # what moves would bring there
+    assert cluster.usage(model)["b2:8080"] > 0.35
+
+
+def test_a_full_sensor_of_one_broker_makes_the_traffic_of_others_no_dearer() -> None:
+    """Those that are not full have most of the traffic, and know what it costs."""
+    cluster = even()
+    cluster.minutes(20)
+    cluster.shown["b0:8080"] = 1.0
+    usage = cluster.usage(cluster.minutes(40))
+    assert usage["b1:8080"] == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize("full", [0, 1])
+@pytest.mark.parametrize("brokers", [3, 5, 10])
+def test_if_most_sensors_contradict_the_model_it_is_the_model_that_is_wrong(
+    brokers: int, full: int
+) -> None:
+    """A cluster without traffic seems to use its idle part for the little that it has: when
+    traffic comes, all sensors show far less than such a model makes likely. A full one cannot.
+    """
+    cluster = even(brokers, idle=0.07, part=0.01)
+    cluster.minutes(20)
+    cluster.part = dict.fromkeys(cluster.part, 0.4)
+    cluster.shown = dict.fromkeys(sorted(cluster.part)[:full], 1.0)
+    cluster.minutes(10)
+    model = cluster.minutes(30)
+    assert not model.doubts
+    for usage in list(cluster.usage(model).values())[full:]:
+        assert usage == pytest.approx(0.47, abs=0.1)
+
+
 def test_a_sensor_that_stands_still_is_mistrusted_when_traffic_changes() -> None:
     """Not before: in a cluster whose traffic stands still, so do honest sensors."""
     cluster = even()
