@@ -33,7 +33,9 @@ STEP_S = 1.0
 BOOK_MAX = 200
 """Brokers in the book; the oldest give way."""
 NAMED_MAX = 100
-"""Bundles of one broker whose names are stored."""
+"""Bundles of one broker whose names are stored, those with the most clients: when all of these are
+served again, so are the others, as far as anybody wants them.
+"""
 SHOWN_MAX = 20
 """Bundles without an owner that are named."""
 ASKED_AT_ONCE = 8
@@ -270,6 +272,7 @@ class TermMembers:
             absence.placed_at = max(absence.placed_at or 0, since_ms)
         entry.unserved, absence.waiting = unserved, unserved[:SHOWN_MAX]
         if not unserved and absence.placed_at is not None:
+            absence.placed = absence.bundles  # those that are named stand for all
             self._record(absence, "placed", took_ms=absence.placed_at - absence.left_at)
 
     def _tell_clients(self, absence: AbsentBroker) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -58,6 +59,25 @@ async def test_a_lost_broker_is_remembered() -> None:
         records = served.brokers[0].history.records
         changes = [it.event for it in records if isinstance(it, MemberChange)]
         assert changes == ["left", "placed"]
+
+
+async def test_the_busiest_bundles_of_a_lost_broker_stand_for_all() -> None:
+    """Of a hundred the names are remembered: when these are served, no alert goes on for ever."""
+    edges = [f"0x{number * 0x02000000:08x}" for number in range(128)] + ["0xffffffff"]
+    many = [f"acme/many/{low}_{high}" for low, high in pairwise(edges)]
+    async with serving(brokers=2) as served:
+        path = "/admin/v2/namespaces/acme/many"
+        assert (await served.ask("PUT", path, {"bundles": {"numBundles": 128}})).status == 204
+        await served.own(*many, at=1)
+        name = served.broker_id(1)
+        await until(lambda: len(served.brokers[0].use.brokers.reports[name].bundles) > 105)
+        served.brokers[1].store.suspend()
+        served.brokers[1].store.expire()
+        entry = await absent(served, name, how="lost", placed=0)
+        assert entry["bundles"] > 105
+        assert len(entry["waiting"]) == 20
+        await served.own(*many, at=0)
+        await absent(served, name, waiting=[], placed=entry["bundles"])
 
 
 async def test_clients_of_a_lost_broker() -> None:
