@@ -50,7 +50,7 @@ FAR, FAR_POINTS, FAR_ERRORS = 0.2, 0.05, 3.0
 points, and by so many times the model's error."""
 NEAR = 0.05
 """It is brought as near as this part of the mean."""
-OF_FAR = 0.3
+OF_FAR = 0.15
 """The price of a move from or to a broker that is far off, as a part of the usual one."""
 USED_LEAST = 0.1
 """A mean usage below this counts as this: in a cluster that does nothing, nothing needs moving."""
