@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from loadmanager.engine.load.columns import Array
 
+CARRIED_MIN = 1e-9
+"""So little work has no headroom that could be said."""
+
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
@@ -31,7 +34,7 @@ def headroom(
     *,
     closed: NDArray[np.bool_] | None = None,
 ) -> Headroom | None:
-    """The headroom below this usage (a fraction); None where nothing is carried.
+    """The headroom below this usage (a fraction); None where next to nothing is carried.
 
     `beside`: usage beside traffic; `per_work`: the usage that a unit of work adds; `work`: what
     is carried now; `closed`: whether it takes nothing, so that it has no room. All of them are
@@ -39,7 +42,7 @@ def headroom(
     """
     counts = per_work > 0
     carried = float(work[counts].sum())
-    if carried <= 0:
+    if carried < CARRIED_MIN:
         return None
     room = np.maximum(limit - beside[counts], 0.0) / per_work[counts]
     if closed is not None:
