@@ -287,8 +287,9 @@ def test_a_goal(cluster: tuple[RealPulsar, Load], tmp_path: Path) -> None:
         ended = daemon.until(
             "it has ended", f"goals/{order['id']}", lambda told: told["state"] == "ended"
         )
-        assert ended["ended"]["code"] == "Limits", ended
-        assert (ended["progress"]["ordered"], ended["progress"]["failed"]) == (4, 0), ended
+        evidence = f"{json.dumps(ended)}\n{daemon.log.read_text()[-3000:]}"
+        assert ended["ended"]["code"] == "Limits", evidence
+        assert (ended["progress"]["ordered"], ended["progress"]["failed"]) == (4, 0), evidence
         after = real.owners()
         assert sum(after[bundle] != owner for bundle, owner in before.items()) == 4
         daemon.ask("DELETE", f"cordons/{real.broker(0)}")
@@ -400,14 +401,7 @@ def test_act_while_zookeeper_restarts(cluster: tuple[RealPulsar, Load], tmp_path
                 break
         else:
             raise AssertionError(f"{shares}\n{daemon.log.read_text()[-4000:]}")
-        owned = [
-            bundle
-            for index in range(real.brokers)
-            for bundle in real.request(
-                "GET", f"brokers/c1/{real.broker(index)}/ownedNamespaces", index=index
-            )
-            if bundle.startswith(f"{NAMESPACE}/")
-        ]
+        owned = [bundle for index in range(real.brokers) for bundle in real.owned(index)]
         assert len(set(owned)) == len(owned)
         load.goes_on()
 

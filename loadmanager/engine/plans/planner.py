@@ -320,6 +320,7 @@ class _Planning:
             case Emptied(broker=broker):
                 row = cluster.row(broker)
                 takers = [other for other in cluster.open_rows if other != row]
+                cluster.empty(row)
                 yield _Stage(SearchScope(sources=[row], takers=takers, leaves=leaves), must=True)
             case Apart(names=names):
                 keeper = self._owners.apart(names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from clusters.views import a_report, a_view, without_policies
@@ -107,6 +108,22 @@ def test_a_broker_is_emptied(seed: int) -> None:
         assert usages[busiest] == pytest.approx(0)
     for name, usage in usages.items():
         assert usage <= max(OVERLOAD + 0.01, before[name])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_broker_is_emptied_where_nothing_is_measured(seed: int) -> None:
+    """Whole, and no other takes more than its part of the traffic and a bundle."""
+    loads = loads_of(seed)
+    busiest = max(loads, key=lambda name: (sum(loads[name].values()), name))
+    loads[busiest]["t/quiet/0x00000000_0xffffffff"] = 0.0
+    settings = replace(SETTINGS, cpu_weight=0.0)
+    made = plan(snapshot_of(loads), settings, Emptied(busiest))
+    assert made.reached
+    assert len(made.moves) == len(loads[busiest])
+    share = sum(sum(bundles.values()) for bundles in loads.values()) / (len(loads) - 1)
+    largest = max(loads[busiest].values())
+    for name, usage in carried_out(loads, made).items():
+        assert usage <= max(share + largest, sum(loads[name].values())) + 1e-9
 
 
 def test_two_bundles_change_places() -> None:

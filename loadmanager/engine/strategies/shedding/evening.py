@@ -142,6 +142,8 @@ class ModelledBrokers:
         full = max(OVERLOAD, self.mean + OVERLOAD_ABOVE)
         self._room = np.where(model.trusted, full, self.mean)
         """What moves may bring a broker to."""
+        self._takes_below = np.full(len(self.names), np.inf)
+        """The usage from which on a broker takes no bundle that has load."""
         by_traffic = (model.per_byte * carried).max(axis=0)
         self.bundle = float((self.size * by_traffic).sum()) / max(bundle_count, 1)
         """The usage of a bundle of average size at a broker of average size."""
@@ -210,7 +212,8 @@ class ModelledBrokers:
         fall = objective(before, self._knee) - objective(after, self._knee)
         burden: Array = self.size[takers, None] * fall
         refused = (intake > 0) & (intake + after - before > self.intake_max)
-        return burden, refused | (after > self._room[takers, None])
+        has_enough = (before >= self._takes_below[takers, None]) & (work > 0)
+        return burden, refused | has_enough | (after > self._room[takers, None])
 
     def worth(self, row: int, more: Array) -> Array:
         """What a broker adds to the objective when it carries so much more: `[resource, …]`."""
@@ -227,6 +230,17 @@ class ModelledBrokers:
         for row in (source, destination):
             self.usage[row] = self._most(self._usages[:, row, None])[0]
         self.intake[destination] += more.max(initial=0)
+
+    def empty(self, row: int) -> None:
+        """All bundles of a broker have to leave: a broker without a sensor to be trusted takes some
+        until it has its fair share of what the others will carry, and the last one may exceed it.
+        """
+        others = ~self._closed
+        others[row] = False
+        unseen = ~self._model.trusted & others
+        if unseen.any():
+            share = float((self.usage * self.size).sum() / self.size[others].sum())
+            self._room[unseen], self._takes_below[unseen] = np.inf, share
 
     def cheaper(self, source: int, takers: Sequence[int]) -> Array:
         """The part of its price that a move costs to each of these brokers: `[broker, 1]`."""
