@@ -212,7 +212,7 @@ class ModelledBrokers:
         fall = objective(before, self._knee) - objective(after, self._knee)
         burden: Array = self.size[takers, None] * fall
         refused = (intake > 0) & (intake + after - before > self.intake_max)
-        has_enough = (before >= self._takes_below[takers, None]) & (work > 0)
+        has_enough = (before >= self._takes_below[takers, None]) & work.any(axis=0)
         return burden, refused | has_enough | (after > self._room[takers, None])
 
     def worth(self, row: int, more: Array) -> Array:
