@@ -137,7 +137,10 @@ def planning(
     columns, before = snapshot.columns, learned or Learned()
     model = usage_model.fit(columns, snapshot.averages, settings.weights, before)
     yield
-    cluster = ModelledBrokers(snapshot, model, DIFFERENCE, leaving=leaving or {}, far=())
+    emptied = goal.broker if isinstance(goal, Emptied) else None
+    cluster = ModelledBrokers(
+        snapshot, model, DIFFERENCE, leaving=leaving or {}, far=(), emptied=emptied
+    )
     cluster.intake_max = math.inf
     yield
     owners = _Owners(snapshot, cluster, goal.names if isinstance(goal, Apart) else ())
@@ -320,7 +323,6 @@ class _Planning:
             case Emptied(broker=broker):
                 row = cluster.row(broker)
                 takers = [other for other in cluster.open_rows if other != row]
-                cluster.empty(row)
                 yield _Stage(SearchScope(sources=[row], takers=takers, leaves=leaves), must=True)
             case Apart(names=names):
                 keeper = self._owners.apart(names)

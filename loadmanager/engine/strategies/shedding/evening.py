@@ -98,6 +98,7 @@ class ModelledBrokers:
         *,
         leaving: Mapping[str, str],
         far: Collection[str],
+        emptied: str | None = None,
     ) -> None:
         columns = snapshot.columns
         self._snapshot, self._model = snapshot, model
@@ -144,6 +145,7 @@ class ModelledBrokers:
         """What moves may bring a broker to."""
         self._takes_below = np.full(len(self.names), np.inf)
         """The usage from which on a broker takes no bundle that has load."""
+        self._share_out(emptied)
         by_traffic = (model.per_byte * carried).max(axis=0)
         self.bundle = float((self.size * by_traffic).sum()) / max(bundle_count, 1)
         """The usage of a bundle of average size at a broker of average size."""
@@ -156,6 +158,19 @@ class ModelledBrokers:
         self.intake_max = INTAKE_MAX
         self.far = self._far(far)
         """True for brokers that are brought near the mean."""
+
+    def _share_out(self, emptied: str | None) -> None:
+        """A broker without a sensor to be trusted takes bundles of this one until it has its fair
+        share of what the others will carry; the last one may exceed it.
+        """
+        if emptied is None:
+            return
+        others = ~self._closed
+        others[self._row_of[emptied]] = False
+        unseen = ~self._model.trusted & others
+        if unseen.any():
+            share = float((self.usage * self.size).sum() / self.size[others].sum())
+            self._room[unseen], self._takes_below[unseen] = np.inf, share
 
     def _far(self, before: Collection[str]) -> NDArray[np.bool_]:
         off, mean = np.abs(self.usage - self.mean), self.mean
@@ -230,17 +245,6 @@ class ModelledBrokers:
         for row in (source, destination):
             self.usage[row] = self._most(self._usages[:, row, None])[0]
         self.intake[destination] += more.max(initial=0)
-
-    def empty(self, row: int) -> None:
-        """All bundles of a broker have to leave: a broker without a sensor to be trusted takes some
-        until it has its fair share of what the others will carry, and the last one may exceed it.
-        """
-        others = ~self._closed
-        others[row] = False
-        unseen = ~self._model.trusted & others
-        if unseen.any():
-            share = float((self.usage * self.size).sum() / self.size[others].sum())
-            self._room[unseen], self._takes_below[unseen] = np.inf, share
 
     def cheaper(self, source: int, takers: Sequence[int]) -> Array:
         """The part of its price that a move costs to each of these brokers: `[broker, 1]`."""
