@@ -17,8 +17,8 @@ from loadmanager.nightly.job import AnalysedDay, Job
 
 IN_PROCESS_BYTES = 1 << 30
 """Compressed segments of a day; a larger one is for Spark."""
-SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Spark-submit sets it."""
+SUBMITTED = {"PYSPARK_GATEWAY_PORT", "PYSPARK_REMOTE_INIT_CONF_LEN"}
+"""What spark-submit sets."""
 
 
 def _catch_up(job: Job, day: str) -> AnalysedDay | None:
@@ -65,7 +65,7 @@ def analyze(
         if not any(segments):
             return []
         largest = max(sum(size for *_, size in listed) for listed in segments)
-        on_spark = bool(master or spark_settings or SUBMITTED in os.environ)
+        on_spark = bool(master or spark_settings or SUBMITTED & os.environ.keys())
         with _engine(largest, master, spark_settings, on_spark=on_spark) as engine:
             job = Job(engine, source, days, settings=strategies, configured=configured, quiet=quiet)
             outcomes = [_catch_up(job, day) for day in dates[:-1]]
@@ -95,7 +95,9 @@ def _spark(master: str | None, settings: dict[str, str]) -> Iterator[Engine]:
         from loadmanager.kit.zookeeper.java import find_java
         from loadmanager.nightly.on_spark import OnSpark
     except ImportError as error:
-        raise ConfigError(f"Spark is needed: pip install 'loadmanager[spark]' ({error})") from None
+        raise ConfigError(
+            f"such a day needs Spark: pip install 'loadmanager[analysis]' ({error})"
+        ) from None
     try:
         with session(master=master, java=find_java(), settings=settings) as spark:
             yield OnSpark(spark)

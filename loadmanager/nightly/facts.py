@@ -57,7 +57,7 @@ _WAITS = (
     f"FROM {good('throttle')})"
 )
 """A limit that each broker enforces alone has its broker."""
-_HELD = (
+_THROTTLED = (
     "(SELECT *, CASE WHEN waiting > 0 AND times - waiting <= waiting THEN intervalMs ELSE least("
     "CASE WHEN waiting > 0 THEN waited_ms * times / greatest(times - waiting, 1) "
     f"ELSE waited_ms END, intervalMs) END AS held_ms FROM {_WAITS} AS waits)"
@@ -322,7 +322,7 @@ class Facts:
         ]
         return self._rows(
             f"SELECT t.limit AS limit, level, own_broker AS broker, {', '.join(sums)} "
-            f"FROM {_HELD} AS t GROUP BY t.limit, level, own_broker"
+            f"FROM {_THROTTLED} AS t GROUP BY t.limit, level, own_broker"
         )
 
     def delivered(self, limits: list[str]) -> list[dict[str, Any]]:
@@ -334,7 +334,7 @@ class Facts:
         asked = pa.table({"name": limits})
         return self._rows(
             f"SELECT t.limit AS limit, own_broker AS broker, {step} AS step, "
-            f"avg({DELIVERED}) AS value FROM {_HELD} AS t JOIN asked ON t.limit = asked.name "
+            f"avg({DELIVERED}) AS value FROM {_THROTTLED} AS t JOIN asked ON t.limit = asked.name "
             f"GROUP BY t.limit, own_broker, {step}",
             asked=asked,
         )
