@@ -19,10 +19,14 @@ THREADS_MAX = 4
 """Each task may take half a gigabyte."""
 SETTINGS: dict[str, Any] = {
     "threads": 1,
+    "memory_limit": "2GB",
+    "temp_directory": "",
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }
-"""One thread: sums of floating-point numbers depend on their order. Nothing is fetched."""
+"""One thread: sums of floating-point numbers depend on their order. Nothing is fetched, and nothing
+is written but the results.
+"""
 
 
 class InProcess:
