@@ -30,7 +30,7 @@ class Notices:
     tell: Callable[[str, str], None]
     _hold: str | None = None
     """The code of the hold that was told last; None: it is over."""
-    _seen: str | None = None
+    _looked: str | None = None
     """The code of the hold at the last look."""
     _plan_ms: int | None = None
     """When a plan that waits was told last."""
@@ -71,8 +71,8 @@ class Notices:
 
     def _look_at_hold(self, hold: Reason | None) -> None:
         code = None if hold is None or hold.code in EXPECTED else hold.code
-        seen, self._seen = self._seen, code
-        if code == self._hold or (code is not None and code not in AT_ONCE and code != seen):
+        before, self._looked = self._looked, code
+        if code == self._hold or (code is not None and code not in AT_ONCE and code != before):
             return
         self._hold = code
         if hold is None:
