@@ -56,6 +56,8 @@ class Acted(msgspec.Struct):
     """Bundle → when the order to split it was last sent."""
     canary: list[tuple[int, float]] = []
     """The canary's last pauses: when, and how many seconds."""
+    waits: bool = False
+    """Whether the circuit breaker opened last because brokers disappeared."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -118,7 +120,8 @@ class Acting:
         if not self.pauses:
             self.pauses.extend(CanaryPause(*pause) for pause in acted.canary if pause[0] <= now_ms)
         why = printable(acted.why[:WHY_MAX])
-        if self.hold.breaker.recall(why, acted.until_ms, now_ms, self.rules()):
+        breaker = self.hold.breaker
+        if breaker.recall(why, acted.until_ms, now_ms, self.rules(), waits=acted.waits):
             log.warning("moves stop as before", reason=str(self.hold.stopped()))
 
     def note_pause(self, pause: CanaryPause) -> None:
@@ -149,6 +152,7 @@ class Acting:
             brokers,
             splits,
             [(pause.at_ms, pause.seconds) for pause in self.pauses],
+            self.hold.breaker.waits,
         )
         return msgspec.json.encode(acted)
 
@@ -281,7 +285,8 @@ class Acting:
     def _opened(self) -> None:
         why = self.hold.stopped() or Reason("CircuitBreaker")
         cancelled = self.moves.cancel(None, f"cancelled: {why}", urgent=False)
-        log.error("moves stop", reason=str(why), cancelled=cancelled)
+        say = log.warning if self.hold.breaker.waits else log.error
+        say("moves stop", reason=str(why), cancelled=cancelled)
         skip = Skip("cluster", why.code, why.text)
         self.load_manager.record_plan(Plan("CircuitBreaker", skipped=(skip,)))
         self.write_note()

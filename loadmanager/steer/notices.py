@@ -11,6 +11,16 @@ from loadmanager.engine.plans.order import GoalOrder
 from loadmanager.kit.reason import Reason
 
 HOLD, PLAN, GOAL, GAINED, CANARY = "hold", "plan", "goal", "gained", "canary"
+AT_ONCE = frozenset({"CircuitBreaker"})
+"""Holds that are told when they are first seen. Others are told if they still stand at the next
+look: many last for one reading, as when the daemon starts.
+"""
+EXPECTED = frozenset({"QuietHours", "HourlyBudget", "BrokersLeft"})
+"""Holds of which nobody is told: they are configured, or belong to an ordinary restart, and end by
+themselves.
+"""
+PLAN_MS = 3_600_000
+"""Plans that wait are told once in so long: they expire, and follow each other."""
 
 
 @dataclass(slots=True)
@@ -18,30 +28,34 @@ class Notices:
     """Tells each change once. `tell`: takes the kind and the text of a notice."""
 
     tell: Callable[[str, str], None]
-    _hold: Reason | None = None
-    _plan: str | None = None
+    _hold: str | None = None
+    """The code of the hold that was told last; None: it is over."""
+    _looked: str | None = None
+    """The code of the hold at the last look."""
+    _plan_ms: int | None = None
+    """When a plan that waits was told last."""
     _open_goals: set[str] = field(default_factory=set)
 
     def look(
         self,
         hold: Reason | None,
-        plan: tuple[str, int] | None,
+        plan_moves: int,
         goals: Mapping[str, GoalOrder],
         command: str,
+        *,
+        now_ms: int,
     ) -> None:
-        """Tell what is different since the last look; `plan`: the id of the plan that waits, and
-        its moves; `command`: how the admin command is called here.
+        """Tell what is different since the last look; `plan_moves`: of the plan that waits, if
+        any; `command`: how the admin command is called here.
         """
-        code = None if hold is None else hold.code
-        if code != (None if self._hold is None else self._hold.code):
-            self.tell(HOLD, "moves go on" if hold is None else f"nothing is moved: {hold}")
-        self._hold = hold
-        if plan is not None and self._plan is None:  # the load changes, and with it the plan
+        self._look_at_hold(hold)
+        told_ms = self._plan_ms
+        if plan_moves and (told_ms is None or not told_ms <= now_ms < told_ms + PLAN_MS):
+            self._plan_ms = now_ms
             self.tell(
                 PLAN,
-                f"a plan of {plan[1]} moves waits for approval: {command} plans list",
+                f"a plan of {plan_moves} moves waits for approval: {command} plans list",
             )
-        self._plan = None if plan is None else plan[0]
         for order_id in sorted(self._open_goals):
             order = goals.get(order_id)
             if order is not None and order.state == "ended":
@@ -54,3 +68,16 @@ class Notices:
         self._open_goals = {
             name for name, order in goals.items() if order.state != "ended" and not order.drain
         }
+
+    def _look_at_hold(self, hold: Reason | None) -> None:
+        code = None if hold is None or hold.code in EXPECTED else hold.code
+        before, self._looked = self._looked, code
+        if code == self._hold or (code is not None and code not in AT_ONCE and code != before):
+            return
+        self._hold = code
+        if hold is None:
+            self.tell(HOLD, "moves go on")
+        elif code is None:
+            self.tell(HOLD, f"that is over; moves wait for something ordinary: {hold}")
+        else:
+            self.tell(HOLD, f"nothing is moved: {hold}")

@@ -153,9 +153,10 @@ class FleetWork:
         waits = plan_id is not None and self.operations.plans.is_ready(plan_id)
         notices.look(
             None if self.settings.value.mode == OBSERVE else self.hold.shown_reason(),
-            (plan_id, len(plan.unloads)) if waits and plan_id and plan else None,
+            len(plan.unloads) if waits and plan else 0,
             self.moves.cluster.wishes.goals,
             f"loadmanager admin --url {self.hold.url}",
+            now_ms=self.load_manager.term.clock.now_ms(),
         )
 
     async def shed(self) -> None:

@@ -464,6 +464,10 @@ async def test_goals(capsys: pytest.CaptureFixture[str]) -> None:
         assert "is reached already: nothing has to be moved" in out
         for wrong in ((), ("--even", "5", "--spare"), ("--even", "5", "--by", "noon")):
             assert (await shell.run("goals", "propose", *wrong))[0] == 2
+        for option in ("--even", "--max-traffic", "--max-clients", "--max-client-seconds"):
+            for number in ("nan", "inf", "-1"):
+                status, _, err = await shell.run("goals", "propose", "--spare", option, number)
+                assert (status, f"Invalid value for '{option}'" in err) == (2, True)
         status, _, err = await shell.run("goals", "propose", "--fill", "nobody:1")
         assert (status, "nobody:1 is not active" in err) == (1, True)
         status, _, err = await shell.run("goals", "propose", "--spare", "--window", "noon")

@@ -14,6 +14,7 @@ from steer.watched import beside
 
 from loadmanager.engine.plans.goals import Emptied, PlanLimits
 from loadmanager.kit.errors import ConfigError
+from loadmanager.kit.reason import Reason
 from loadmanager.kit.system.clock import SystemClock
 from loadmanager.kit.tasks import Scope
 from loadmanager.steer.http.webhooks import WAITING_MAX, Webhooks, body, check
@@ -30,10 +31,13 @@ class Chat:
         self.answers: list[int] = []
         self.port = 0
         self._came = asyncio.Event()
+        self.awake = asyncio.Event()
+        self.awake.set()
 
     async def _take(self, request: web.Request) -> web.Response:
         self.notices.append(json.loads(await request.read()))
         self._came.set()
+        await self.awake.wait()
         return web.Response(status=self.answers.pop(0) if self.answers else 200)
 
     async def __aenter__(self) -> Chat:
@@ -87,6 +91,51 @@ async def test_notices_are_delivered() -> None:
         scope.cancel()
 
 
+async def test_a_silent_address_delays_no_other() -> None:
+    """The pager gets its notices while the chat takes connections and answers nothing."""
+    async with Chat() as silent, Chat() as pager, Scope("test") as scope:
+        silent.awake.clear()
+        sender = Webhooks(
+            cluster="c",
+            urls=tuple(f"http://127.0.0.1:{chat.port}/hook/1" for chat in (silent, pager)),
+            template="",
+            clock=SystemClock(),
+        )
+        scope.spawn(sender.run(), "webhooks")
+        sender.tell("hold", "first")
+        sender.tell("hold", "second")
+        await pager.until(2)
+        assert sender.failed == 0  # the silent one has not failed yet: that takes its timeout
+        scope.cancel()
+        silent.awake.set()
+
+
+def test_what_nobody_is_told() -> None:
+    """What is configured, an ordinary restart, what lasts for one reading; of plans, more than one
+    an hour.
+    """
+    notices: list[tuple[str, str]] = []
+    looking = Notices(lambda kind, text: notices.append((kind, text)))
+
+    def look(code: str | None, plan_moves: int = 0, now_ms: int = 0) -> list[tuple[str, str]]:
+        hold = None if code is None else Reason(code, "why")
+        notices.clear()
+        looking.look(hold, plan_moves, {}, "admin", now_ms=now_ms)
+        return list(notices)
+
+    for code in ("RivalsUnknown", None, "QuietHours", "QuietHours", "BrokersLeft", None):
+        assert look(code) == []
+    assert look("CircuitBreaker") == [("hold", "nothing is moved: CircuitBreaker: why")]
+    over = "that is over; moves wait for something ordinary: QuietHours: why"
+    assert look("QuietHours") == [("hold", over)]
+    assert look(None) == []
+    assert look("PulsarBalances") == []
+    assert look("PulsarBalances") == [("hold", "nothing is moved: PulsarBalances: why")]
+    assert look(None) == [("hold", "moves go on")]
+    plans = [minute for minute in range(125) if look(None, minute % 7, minute * 60_000)]
+    assert plans == [1, 61, 121]
+
+
 async def test_too_many_are_dropped() -> None:
     """And an address where nobody listens ends nothing."""
     sender = hooks(1)
@@ -107,11 +156,19 @@ def test_bodies() -> None:
     assert json.loads(body("", **given)) == plain
     made = json.loads(body('{"a": "{kind} {at}", "b": {"c": "{text}"}}', **given))
     assert made == {"a": "hold 5", "b": {"c": 'x "y"'}}
+    assert json.loads(body('["{text}"]', **{**given, "text": "{at} {kind}"})) == ["{at} {kind}"]
 
 
 @pytest.mark.parametrize(
     ("urls", "template"),
-    [(("ftp://x/y",), ""), (("chat.example",), ""), (("http://x/y",), "{text}"), ((), '{"a": ')],
+    [
+        (("ftp://x/y",), ""),
+        (("chat.example",), ""),
+        (("http://[x/y",), ""),
+        (("http://x:99999/y",), ""),
+        (("http://x/y",), "{text}"),
+        ((), '{"a": '),
+    ],
 )
 def test_senseless_settings_are_refused(urls: tuple[str, ...], template: str) -> None:
     """At the start."""

@@ -13,6 +13,7 @@ from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, listed
 from loadmanager.cli.admin.times import UNITS_S, Duration, clock
+from loadmanager.cli.options import Finite
 from loadmanager.cli.terminal import table
 from loadmanager.engine.plans.goals import Apart, Emptied, Even, Filled, Goal, PlanLimits, Spare
 from loadmanager.engine.plans.order import CurvePoint
@@ -73,15 +74,20 @@ class Coming(click.ParamType[int]):
 
 
 @group.command("propose")
-@click.option("--even", type=float, metavar="POINTS", help="all within so many points of the mean")
+@click.option(
+    "--even",
+    type=Finite(0, 100, min_open=True),
+    metavar="POINTS",
+    help="all within so many points of the mean",
+)
 @click.option("--fill", metavar="BROKER", help="give a broker, a new one say, its share")
 @click.option("--empty", metavar="BROKER", help="move everything away from a broker")
 @click.option("--spare", is_flag=True, help="any one broker can be lost without an overload")
 @click.option("--apart", multiple=True, metavar="NAME", help="no broker serves two of these")
 @click.option("--max-moves", type=int, metavar="N", help="at most N moves")
-@click.option("--max-traffic", type=float, metavar="MB/S", help="traffic of all that moves")
-@click.option("--max-clients", type=float, metavar="N", help="clients that are paused")
-@click.option("--max-client-seconds", type=float, metavar="S", help="the sum of their pauses")
+@click.option("--max-traffic", type=Finite(0), metavar="MB/S", help="traffic of all that moves")
+@click.option("--max-clients", type=Finite(0), metavar="N", help="clients that are paused")
+@click.option("--max-client-seconds", type=Finite(0), metavar="S", help="the sum of their pauses")
 @click.option("--stay", multiple=True, metavar="NAME", help="a tenant, namespace or bundle stays")
 @click.option("--from", "begins", type=Coming(), help="no move before: 22:00 (UTC), 2h, a date")
 @click.option("--by", type=Coming(), help="no move after; without it, a day after it may begin")

@@ -2,7 +2,8 @@
 
 A move is judged by what it could change: by the figures of the two brokers between which it went,
 beside the other moves there, and beside what the clients did meanwhile everywhere else. A broker
-that joins or leaves changes neither.
+that joins or leaves changes neither. When one leaves, moves wait until all is steady: that is an
+ordinary restart, say, and no alarm.
 """
 
 from __future__ import annotations
@@ -81,6 +82,8 @@ class Breaker:
     def __init__(self) -> None:
         self.why = ""
         """Why it opened last."""
+        self.waits = False
+        """Whether it opened last because brokers disappeared: nothing is wrong with the moves."""
         self._until_ms = 0.0
         self._failures = 0
         self._expected: list[Expectation] = []
@@ -88,7 +91,7 @@ class Breaker:
         """Bundle → its move, of those that began since the cluster was read."""
         self._brokers: frozenset[str] = frozenset()
         self.opened = 0
-        """How often it has opened."""
+        """How often it has opened; not because brokers disappeared."""
 
     def reason(self, now_ms: int) -> Reason | None:
         """Why nothing is moved; None while it is closed."""
@@ -96,15 +99,18 @@ class Breaker:
             return None
         minutes, seconds = divmod(math.ceil(self._until_ms / 1000), 60)
         until = f"{minutes // 60 % 24:02}:{minutes % 60:02}:{seconds:02} UTC"
-        return Reason("CircuitBreaker", f"{self.why}; moves go on at {until}")
+        code = "BrokersLeft" if self.waits else "CircuitBreaker"
+        return Reason(code, f"{self.why}; moves go on at {until}")
 
-    def recall(self, why: str, until_ms: float, now_ms: int, rules: BreakerRules) -> bool:
+    def recall(
+        self, why: str, until_ms: float, now_ms: int, rules: BreakerRules, *, waits: bool = False
+    ) -> bool:
         """It was opened before; returns whether it still is. That is no longer than `rules` say,
         whatever the clock was then. If it is open for longer already, that stays.
         """
         until_ms = min(until_ms, now_ms + rules.open_ms)
         if until_ms > self._until_ms:
-            self.why, self._until_ms = why, until_ms
+            self.why, self.waits, self._until_ms = why, waits, until_ms
         return self.reason(now_ms) is not None
 
     @property
@@ -172,7 +178,7 @@ class Breaker:
         if gone:
             names = ", ".join(gone[:NAMED_MAX]) + (" and others" if gone[NAMED_MAX:] else "")
             open_ms = min(rules.open_ms, rules.steady_ms)
-            return self._open(f"{names} disappeared", now_ms, open_ms)
+            return self._open(f"{names} disappeared", now_ms, open_ms, waits=True)
         due = [expected for expected in self._expected if expected.check_ms <= now_ms]
         self._expected = [expected for expected in self._expected if expected.check_ms > now_ms]
         for expected in due:
@@ -185,7 +191,7 @@ class Breaker:
                 return self._open(why, now_ms, min(rules.open_ms, rules.steady_ms))
         return False
 
-    def _open(self, why: str, now_ms: int, open_ms: float) -> bool:
+    def _open(self, why: str, now_ms: int, open_ms: float, *, waits: bool = False) -> bool:
         """Open it; if it is to be open for longer already, for another reason, that one stays.
         Returns whether this reason is the one that counts.
         """
@@ -193,8 +199,8 @@ class Breaker:
         self._expected.clear()
         if now_ms + open_ms <= self._until_ms:
             return False
-        self.why, self._until_ms = why, now_ms + open_ms
-        self.opened += 1
+        self.why, self.waits, self._until_ms = why, waits, now_ms + open_ms
+        self.opened += not waits
         return True
 
 

@@ -96,13 +96,14 @@ def _passed_over(snapshot: ClusterSnapshot, answer: Shed) -> Iterator[Skip]:
     if not (snapshot.wishes.pins or recently_ms):
         return
     shedding = {unload.source for unload in answer.unloads}
+    moving = {unload.bundle for unload in answer.unloads}
     shedding |= {skip.what for skip in answer.skipped if skip.code == "NoBundles"}
     if "cluster" in shedding:
         shedding = set(snapshot.available)
     for broker in sorted(shedding):
         bundles = snapshot.known_bundles(broker)
         pinned = [bundle for bundle in bundles if keep(bundle, broker)]
-        for bundle in sorted({*pinned, *(recently_ms.keys() & bundles)}):
+        for bundle in sorted({*pinned, *(recently_ms.keys() & bundles)} - moving):
             pin = keep(bundle, broker)
             why = guards.pinned(pin) if pin else guards.moved_recently(recently_ms[bundle])
             yield Skip(bundle, why.code, why.text)

@@ -18,6 +18,7 @@ from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.wishes import Pin
 from loadmanager.engine.policies import anti_affinity
 from loadmanager.engine.strategies import filters
+from loadmanager.engine.strategies.grace import stays_since_ms
 from loadmanager.engine.strategies.plan import Skip, Unload
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.worth import not_worth_it
@@ -171,26 +172,30 @@ class Guards:
         """Why a bundle must stay; None if it may leave."""
         namespace = split_bundle_name(unload.bundle)[0]
         return (
-            self._bundle_veto(unload.bundle, namespace)
+            self._bundle_veto(unload, namespace)
             or self._broker_veto(unload)
             or self._wish_veto(unload)
             or self._cost_veto(unload)
             or (self._policy_veto(unload, namespace) if self._has_policies else None)
         )
 
-    def _bundle_veto(self, bundle: str, namespace: str) -> Reason | None:
-        recently_ms = self._snapshot.recently_unloaded_ms
+    def _bundle_veto(self, unload: Unload, namespace: str) -> Reason | None:
+        bundle = unload.bundle
+        moved_ms = self._snapshot.recently_unloaded_ms.get(bundle)
         if bundle in self._allowed:
             return Reason("AlreadyPlanned", "twice in one cycle")
         if namespace in self._settings.excluded_namespaces:
             return Reason("ExcludedNamespace", "loadBalancerSheddingExcludedNamespaces")
         if is_monitoring_namespace(namespace):
             return Reason("MonitoringNamespace", "its broker's heartbeat or SLA monitor")
-        if bundle in recently_ms:
-            return moved_recently(recently_ms[bundle])
+        if moved_ms is not None and moved_ms > self._stays_since_ms(unload.source):
+            return moved_recently(moved_ms)
         if bundle in self._under_way:
             return Reason("UnderWay", "its last placement is not in a report yet")
         return None
+
+    def _stays_since_ms(self, source: str) -> float:
+        return stays_since_ms(self._snapshot, source, self._settings.weights)
 
     def _broker_veto(self, unload: Unload) -> Reason | None:
         """An unavailable broker, a source that does not own the bundle, or a destination that is

@@ -58,7 +58,8 @@ class StrategySettings:
     grace_period_minutes: float = conf(
         "loadBalancerSheddingGracePeriodMinutes",
         30.0,
-        "A bundle that was moved stays where it is for this long",
+        "A bundle that was moved stays where it is for this long, with BalancedShedder for "
+        "five minutes at most at a broker that is full (95 %)",
         minimum=0,
         dynamic=True,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ TIMEOUT_S = 10.0
 AGAIN_S = (1.0, 5.0, 30.0)
 TEXT_MAX = 2_000
 PLACES = ("{cluster}", "{kind}", "{text}", "{at}")
+PLACE = re.compile("{(cluster|kind|text|at)}")
 
 NOTICES = counter(
     "loadmanager_fleet_notices", "Notices to webhooks that were delivered, or lost", "outcome"
@@ -38,17 +40,19 @@ def body(template: str, *, cluster: str, kind: str, text: str, at_ms: int) -> by
     values = {"cluster": cluster, "kind": kind, "text": text[:TEXT_MAX], "at": at_ms}
     if not template:
         return msgspec.json.encode(values)
-    for name, value in values.items():
-        inner = msgspec.json.encode(str(value)).decode()[1:-1]
-        template = template.replace(f"{{{name}}}", inner)
-    return template.encode()
+    inner = {name: msgspec.json.encode(str(value)).decode()[1:-1] for name, value in values.items()}
+    return PLACE.sub(lambda place: inner[place[1]], template).encode()
 
 
 def check(urls: tuple[str, ...], template: str) -> None:
     """Raise `ConfigError` for addresses and templates that cannot be used."""
     for url in urls:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(url)
+            is_url = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:
+            is_url = False
+        if not is_url:
             raise ConfigError("webhookUrls: URLs such as https://chat.example/hook are expected")
     try:
         msgspec.json.decode(body(template, cluster="c", kind="k", text='"', at_ms=1))
@@ -69,9 +73,12 @@ class Webhooks:
     posted: int = 0
     failed: int = 0
     """Notices that were dropped, or given up."""
-    _waiting: asyncio.Queue[tuple[str, bytes]] = field(
-        default_factory=lambda: asyncio.Queue(WAITING_MAX)
-    )
+    _waiting: dict[str, asyncio.Queue[bytes]] = field(init=False)
+    """Address → its notices. One that answers late, or not at all, delays no other."""
+
+    def __post_init__(self) -> None:
+        """Nothing waits yet."""
+        self._waiting = {url: asyncio.Queue(WAITING_MAX) for url in self.urls}
 
     def tell(self, kind: str, text: str) -> None:
         """Have a notice posted to all addresses; returns at once."""
@@ -82,9 +89,9 @@ class Webhooks:
             text=text,
             at_ms=self.clock.now_ms(),
         )
-        for url in self.urls:
+        for waiting in self._waiting.values():
             try:
-                self._waiting.put_nowait((url, made))
+                waiting.put_nowait(made)
             except asyncio.QueueFull:
                 self.failed += 1
                 log.warning("a notice is dropped: too many wait", cluster=self.cluster, kind=kind)
@@ -97,21 +104,28 @@ class Webhooks:
     async def run(self) -> None:
         """Post, for ever."""
         timeout = aiohttp.ClientTimeout(TIMEOUT_S)
-        async with aiohttp.ClientSession(timeout=timeout) as session:
-            while True:
-                url, made = await self._waiting.get()
+        async with aiohttp.ClientSession(timeout=timeout) as session, Scope("webhooks") as scope:
+            for url, waiting in self._waiting.items():
+                scope.spawn(self._deliver(session, url, waiting), "address")
+
+    async def _deliver(
+        self, session: aiohttp.ClientSession, url: str, waiting: asyncio.Queue[bytes]
+    ) -> None:
+        """Post to one address, for ever."""
+        while True:
+            made = await waiting.get()
+            problem = await self._post(session, url, made)
+            for wait_s in self.again_s:
+                if not problem:
+                    break
+                await sleep(wait_s)
                 problem = await self._post(session, url, made)
-                for wait_s in self.again_s:
-                    if not problem:
-                        break
-                    await sleep(wait_s)
-                    problem = await self._post(session, url, made)
-                if problem:
-                    self.failed += 1
-                    host = urlsplit(url).hostname  # the path may hold a secret
-                    log.warning("a notice was not delivered", to=host, why=problem)
-                else:
-                    self.posted += 1
+            if problem:
+                self.failed += 1
+                host = urlsplit(url).hostname  # the path may hold a secret
+                log.warning("a notice was not delivered", to=host, why=problem)
+            else:
+                self.posted += 1
 
     async def _post(self, session: aiohttp.ClientSession, url: str, made: bytes) -> str:
         """Why it was not taken; empty if it was."""

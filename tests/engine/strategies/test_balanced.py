@@ -144,6 +144,29 @@ def test_a_refused_move_counts_as_not_made() -> None:
     assert len(second.skipped) > 1
 
 
+@pytest.mark.parametrize(
+    ("cpu", "minutes", "leave"), [(0.96, 5, True), (0.96, 4.9, False), (0.94, 29, False)]
+)
+def test_a_full_broker_corrects_a_move_soon(cpu: float, minutes: float, leave: bool) -> None:
+    """What a bundle costs may be known only when it has moved: a full broker gives it away after
+    five minutes, any other one after the grace period. Strategies of Pulsar wait as Pulsar does.
+    """
+    brokers: dict[str, tuple[float, Bundles]] = {}
+    for name, part in (("b1:8080", cpu), ("b2:8080", 0.4), ("b3:8080", 0.4)):
+        names = (f"t/{name[1]}/0x{at:08x}_0x{at + 1:08x}" for at in range(round(part * 100)))
+        brokers[name] = part, dict.fromkeys(names, (1e6, 1))
+    snapshot = a_snapshot(brokers)
+    now_ms = 3_600_000
+    moved = dict.fromkeys(brokers["b1:8080"][1], now_ms - round(minutes * 60_000))
+    snapshot = snapshot.having(now_ms=now_ms, recently_unloaded_ms=moved)
+    plan, _ = cycle.shed(snapshot, SETTINGS, Memories())
+    assert {move.source for move in plan.unloads} == ({"b1:8080"} if leave else set())
+    staying = {skip.what for skip in plan.skipped if skip.code == "GracePeriod"}
+    assert not staying & {move.bundle for move in plan.unloads}
+    pulsars, _ = cycle.shed(snapshot, StrategySettings(shedder="ThresholdShedder"), Memories())
+    assert pulsars.unloads == ()
+
+
 def test_other_bundles_leave_where_some_are_pinned() -> None:
     """A pinned bundle is not proposed, so that it keeps no other one from leaving."""
     snapshot = a_snapshot(a_cluster(random.Random(3)))

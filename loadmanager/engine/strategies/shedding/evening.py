@@ -21,6 +21,7 @@ from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.usage_model import CPU, UsageModel
 from loadmanager.engine.policies import anti_affinity
 from loadmanager.engine.strategies import filters
+from loadmanager.engine.strategies.grace import stays_since_ms
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.selection import movable, plainly_movable
 
@@ -531,7 +532,8 @@ def _movable(
     idle: bool,
 ) -> Movable:
     """The bundles that may leave a broker; `idle`: also those without traffic."""
-    may_shed, under_way = movable(snapshot, broker), snapshot.under_way.bundles
+    may_shed = movable(snapshot, broker, stays_since_ms(snapshot, broker, settings.weights))
+    under_way = snapshot.under_way.bundles
     names, traffic, work = cluster.traffic_of(broker)
     rows = np.flatnonzero((traffic.bytes_s > 0) | idle).tolist()
     if not (plainly_movable(snapshot, names) and under_way.keys().isdisjoint(names)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from loadmanager.engine.load.snapshot import ClusterSnapshot
@@ -21,14 +22,18 @@ def sheddable(
     return ((bundle, load) for bundle, load in loads if may_shed(bundle))
 
 
-def movable(snapshot: ClusterSnapshot, broker: str) -> Callable[[str], bool]:
-    """A test for bundles that the broker may shed."""
-    recently, owners = snapshot.recently_unloaded_ms, snapshot.owners
+def movable(
+    snapshot: ClusterSnapshot, broker: str, stays_since_ms: float = -math.inf
+) -> Callable[[str], bool]:
+    """A test for bundles that the broker may shed; `stays_since_ms`: of those that were moved
+    within the grace period, those stay that were moved after this time.
+    """
+    recently_ms, owners = snapshot.recently_unloaded_ms, snapshot.owners
     keep = snapshot.wishes.keep
 
     def may_shed(bundle: str) -> bool:
         return (
-            bundle not in recently
+            recently_ms.get(bundle, -math.inf) <= stays_since_ms
             and keep(bundle, broker) is None
             and (not owners or owners.get(bundle, broker) == broker)
             and not (bundle.startswith(MONITORING_PREFIXES) and is_monitoring_bundle(bundle))
