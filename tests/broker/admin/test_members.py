@@ -61,6 +61,20 @@ async def test_a_lost_broker_is_remembered() -> None:
         assert changes == ["left", "placed"]
 
 
+async def test_what_a_lost_broker_owned_whose_bundles_have_new_owners_at_once() -> None:
+    """The extensible manager's leader assigns them again before it looks who left."""
+    manager = {"loadManagerClassName": "ExtensibleLoadManagerImpl"}
+    async with serving(brokers=3, values=manager) as served:
+        await served.own(HALF, OTHER, at=1)
+        name = served.broker_id(1)
+        await until(lambda: name in served.brokers[0].use.brokers.registered)
+        await served.servers[1].stop()
+        served.brokers[1].store.suspend()
+        served.brokers[1].store.expire()
+        entry = await absent(served, name, how="lost", placed=2)
+        assert entry["bundles"] == 2
+
+
 async def test_the_busiest_bundles_of_a_lost_broker_stand_for_all() -> None:
     """Of a hundred the names are remembered: when these are served, no alert goes on for ever."""
     edges = [f"0x{number * 0x02000000:08x}" for number in range(128)] + ["0xffffffff"]
