@@ -155,6 +155,8 @@ class TermMembers:
         await self._read()
         term = self.moves.term
         begun = _TermBegun(term.epoch, self.store.leader, term.clock.now_ms())
+        before = self._terms[-1].leader if self._terms else None
+        self.record(of=begun.leader, event="leads", epoch=begun.epoch, before=before)
         self._terms = [*self._terms, begun][-TERMS_MAX:]
 
     async def _read(self) -> None:

@@ -12,7 +12,11 @@ from cli.test_admin_command import Shell
 from clusters.running import eventually, until
 
 from loadmanager.cli.admin.times import clock, parse_moment
-from loadmanager.engine.history.records import BundleLoad, OwnershipStep, Throttle
+from loadmanager.engine.bundles.ranges import topic_hash
+from loadmanager.engine.history.archived import RESOURCES
+from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.records import BrokerLoad, BundleLoad, OwnershipStep, Throttle
+from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.kit.system.clock import SystemClock
 
 NOW = datetime(2026, 11, 27, 3, 30, tzinfo=UTC)
@@ -167,6 +171,54 @@ async def test_lists_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert "by 127.0.0.1" in rows_now[0]["changed"]
         status, out, _ = await shell.run("audit", "--since", "1h")
         assert "loadBalancerSheddingEnabled" in out
+
+
+async def test_owners_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """To the second, though loads are averages of minutes: between a loss and the next owner there
+    is none. Who led is known, too.
+    """
+    now = SystemClock().now_ms() // 1000 * 1000
+    then = now - 60 * MINUTE
+    topic = next(
+        f"persistent://acme/orders/{number}"
+        for number in range(100)
+        if topic_hash(f"persistent://acme/orders/{number}") < 0x40000000
+    )
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        lost, other = served.broker_id(0), served.broker_id(1)
+        load = BundleLoad(ts=then, broker=lost, interval_ms=MINUTE, bundle=BUNDLE, topics=3)
+        members = [
+            MemberChange(ts=then - MINUTE, broker=lost, of=lost, event="leads", epoch=1),
+            MemberChange(
+                ts=then + 10_000, broker=other, of=lost, event="left", how="lost", bundles=1
+            ),
+            MemberChange(
+                ts=then + 11_000, broker=other, of=other, event="leads", epoch=2, before=lost
+            ),
+        ]
+        used = {name: ResourceUsage() for name in RESOURCES}
+        loads = [
+            BrokerLoad(ts=then, broker=broker, interval_ms=MINUTE, usage=0.5, **used)
+            for broker in (lost, other)
+        ]
+        owned = {"bundle": BUNDLE, "before": "Opening", "after": "Owned", "reason": "lookup"}
+        first = OwnershipStep(ts=then - MINUTE, broker=lost, **owned)
+        step = OwnershipStep(ts=then + 20_000, broker=other, **owned)
+        await written(served, 0, load, first, loads[0], members[0])
+        await written(served, 1, step, loads[1], *members[1:])
+        for seconds, owner, leader in ((5, lost, lost), (15, None, other), (25, other, other)):
+            at = ("--at", clock(then + 1000 * seconds).replace(" ", "T"))
+            (row,) = await shell.json("bundles", "list", *at)
+            assert (row["bundle"], row["owner"], row["topics"]) == (BUNDLE, owner, 3)
+            (row,) = await shell.json("topics", "lookup", topic, *at)
+            assert (row["bundle"], row["broker"]) == (BUNDLE.rpartition("/")[2], owner)
+            rows = await shell.json("brokers", "list", *at)
+            assert next((row["broker"] for row in rows if row["leader"]), None) == leader
+        status, out, _ = await shell.run("history", BUNDLE)
+        assert f"{lost} left: lost; it owned 1 bundle" in out
+        status, out, _ = await shell.run("limits", "list", *at)
+        assert (status, f"{lost} had no limit in use at" in out) == (1, True)
 
 
 async def test_status_and_lists_tell_of_brokers_that_are_gone(
