@@ -262,6 +262,44 @@ async def test_status_and_lists_tell_of_brokers_that_are_gone(
         assert name not in (await shell.run("status"))[1]
 
 
+async def test_status_says_who_gets_no_new_bundles(capsys: pytest.CaptureFixture[str]) -> None:
+    """And of a report that is older than a minute nothing: brokers report when the load changes."""
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        name, reports = served.broker_id(1), served.brokers[0].use.brokers.reports
+        await until(lambda: name in reports)
+        reports[name].last_update -= 5 * MINUTE
+        said = (await shell.run("status"))[1]
+        assert "late with the report" not in said
+        assert "no new bundles" not in said
+        reports[name].last_update -= 15 * MINUTE
+        assert f"late with the report: {name}" in (await shell.run("status"))[1]
+        assert (await shell.run("brokers", "cordon", name, "--note", "bad disk"))[0] == 0
+        said = (await shell.run("status"))[1]
+        assert f"no new bundles: {name} is cordoned (bad disk)" in said.splitlines()
+
+
+async def test_status_without_a_leader(capsys: pytest.CaptureFixture[str]) -> None:
+    """Why there is none, and what each broker says of itself."""
+    async with serving() as served:
+        for broker in served.brokers:
+            broker.store.suspend()
+            broker.store.expire()
+        shell = Shell(served, capsys)
+        status, out, _ = await eventually(
+            lambda: shell.run("status"),
+            lambda answer: answer[1].startswith("NO BROKER LEADS NOW: "),
+            within_s=20,
+        )
+        lines = out.splitlines()
+        assert (status, len(lines)) == (1, 4)
+        assert {line.partition(": ")[0] for line in lines[1:3]} == {
+            served.broker_id(0),
+            served.broker_id(1),
+        }
+        assert all("the metadata store" in line for line in lines[1:3])
+
+
 async def test_one_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a bundle, with the one that it was split from, its decisions and its load."""
     now = SystemClock().now_ms()

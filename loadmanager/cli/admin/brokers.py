@@ -153,7 +153,7 @@ def brokers_leader(admin: AdminClient) -> Output:
 def brokers_health(admin: AdminClient, broker: str | None) -> Output:
     """Check all brokers, or the named one; exit status 1 if a broker is not healthy."""
     brokers = _named(admin, broker)
-    health, _ = ask_each(admin, brokers, lambda at, _broker: _health(at))
+    health, _ = ask_each(admin, brokers, lambda at, _broker: health_of(at))
     healthy = bool(health) and all(state == "ok" for state in health.values())
     return Output(health, table(("broker", "health"), list(health.items())), 0 if healthy else 1)
 
@@ -166,7 +166,8 @@ def _named(admin: AdminClient, broker: str | None) -> list[str]:
     return brokers if broker is None else [broker]
 
 
-def _health(admin: AdminClient) -> str:
+def health_of(admin: AdminClient) -> str:
+    """`ok`, or why a broker is not healthy."""
     try:
         return admin.text(f"{V2}/brokers/health")
     except LoadManagerError as error:
