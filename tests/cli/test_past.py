@@ -10,12 +10,19 @@ from broker.admin.serving import serving
 from broker.admin.test_archive import BUNDLE, MINUTE, a_decision, in_folder, written
 from cli.test_admin_command import Shell
 from clusters.running import eventually, until
+from msgspec import structs
 
 from loadmanager.cli.admin.times import clock, parse_moment
 from loadmanager.engine.bundles.ranges import topic_hash
 from loadmanager.engine.history.archived import RESOURCES
 from loadmanager.engine.history.members import MemberChange
-from loadmanager.engine.history.records import BrokerLoad, BundleLoad, OwnershipStep, Throttle
+from loadmanager.engine.history.records import (
+    AuditedChange,
+    BrokerLoad,
+    BundleLoad,
+    OwnershipStep,
+    Throttle,
+)
 from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.kit.system.clock import SystemClock
 
@@ -178,8 +185,16 @@ async def test_lists_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[s
         )
         assert rows_now[0]["value"] is None
         assert "by 127.0.0.1" in rows_now[0]["changed"]
+        client = {"role": "", "address": "10.0.0.9", "over": "binary", "path": None}
+        made = AuditedChange(ts=now, broker=served.broker_id(0), what="PRODUCER made", **client)
+        peer = structs.replace(made, over="http", what="POST /loadmanager/v1/peers/bundles/b/take")
+        await written(served, 0, made, peer)
         status, out, _ = await shell.run("audit", "--since", "1h")
+        assert all(it in out for it in ("loadBalancerSheddingEnabled", made.what, peer.what))
+        status, out, _ = await shell.run("audit", "--since", "1h", "--operators")
         assert "loadBalancerSheddingEnabled" in out
+        assert made.what not in out
+        assert peer.what not in out
 
 
 async def test_owners_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
