@@ -1,11 +1,11 @@
 // What the page shows now, and how it is kept current.
 import { Failure, V1, get } from "./api";
 import type { Kind } from "./api";
-import { askMarks, askPast } from "./past";
+import { askEarlier, askMarks, askPast } from "./past";
 import type { Mark, Past } from "./past";
 import { Store } from "./store";
 import * as stream from "./stream";
-import { when } from "./when";
+import { HOUR_MS, when } from "./when";
 import type { When } from "./when";
 import type {
   AbsentBroker as Absent,
@@ -117,6 +117,12 @@ function withGone(next: Cluster): Cluster {
 
 export const absences = (now: Cluster): Absent[] =>
   (now.absent ?? []).filter(({ backAt }) => typeof backAt !== "number");
+
+// Those that were lost in the last hour, and are back.
+export const returned = (now: Cluster, at: number): Absent[] =>
+  (now.absent ?? []).filter(
+    ({ how, leftAt, backAt }) => how === "lost" && typeof backAt === "number" && at - leftAt < HOUR_MS,
+  );
 
 function goneRow(absence: Absent): Broker {
   return {
@@ -232,6 +238,15 @@ export const marksOf = async (since: number, until: number): Promise<Mark[]> => 
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     return []; // the bar is of use without marks
+  }
+};
+
+export const earlierOf = async (name: string | null, epoch: number): Promise<Decision[]> => {
+  try {
+    return await askEarlier(name, epoch);
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    return []; // a broker without an archive, or of an earlier version
   }
 };
 
