@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { clock, moment, shortNames } from "./format";
 import type { DecisionShown as Decision } from "../generated/openapi";
-import { cluster, decisions, earlierOf, isDaemon, panel } from "./state";
+import { archived, cluster, decisions, earlierOf, isDaemon, panel } from "./state";
 import { use } from "./store";
 import { Section } from "./section";
 import { sentence } from "./sentences";
@@ -30,7 +30,7 @@ function bundleOf(decision: Decision): string | null {
 // What was decided in earlier terms, which the archives know: about a bundle or a broker if named.
 export function useEarlier(name: string | null, wanted: boolean): Decision[] {
   const now = use(cluster);
-  const epoch = isDaemon(now) || !wanted ? 0 : (now?.leader.epoch ?? 0);
+  const epoch = !use(archived) || isDaemon(now) || !wanted ? 0 : (now?.leader.epoch ?? 0);
   const [list, setList] = useState<Decision[]>([]);
   useEffect(() => {
     let over = false;

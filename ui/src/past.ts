@@ -115,7 +115,7 @@ export async function askPast({ at, last }: When): Promise<Past> {
     heat: heatOf(heat.parts, last / COLUMNS),
     decisions: decisions.slice(0, LISTED),
     moves: decided.parts.filter(({ kind }) => kind === "decision.move").map(moveOf),
-    changes: changed.parts.map((event) => ({ ...(event.record as unknown as ChangeShown), ts: event.ts })),
+    changes: changed.parts.map(changeOf),
     throttled: holdsOf(all.filter(({ kind }) => kind === "throttle")),
     notes: notesOf(loads.parts, brokers.length),
     missing: { ...loads.missing, ...heat.missing, ...decided.missing },
@@ -142,8 +142,17 @@ export async function askEarlier(name: string | null, epoch: number): Promise<De
   return decisionsOf(parts).filter((decision) => (decision.epoch ?? 0) < epoch);
 }
 
-// When something happened, for the bar: brokers that came, left, began to lead or had no session that
-// is proven, and moves.
+// Who changed what before the brokers started: they remember only what came later.
+export async function askChanges(): Promise<ChangeShown[]> {
+  const { parts } = await events(["kind=change"], `limit=${LISTED}`);
+  return parts.slice(0, LISTED).map(changeOf);
+}
+
+const changeOf = ({ ts, record }: ArchivedEvent): ChangeShown =>
+  ({ ...(record as unknown as ChangeShown), ts });
+
+// When something happened, for the bar: brokers that started, left, began to lead or could not prove
+// their session, and moves.
 export interface Mark {
   ts: number;
   kind: "left" | "back" | "leads" | "proven" | "move";
@@ -163,6 +172,8 @@ export async function askMarks(since: number, until: number): Promise<Mark[]> {
         return [{ ts, kind: "left", text: `${of} ${text(record, "how")}` }];
       case "back":
         return [{ ts, kind: "back", text: `${of} is back` }];
+      case "starts":
+        return [{ ts, kind: "back", text: `${of} starts` }];
       case "leads":
         return [{ ts, kind: "leads", text: `${of} leads, term ${text(record, "epoch")}` }];
       case "proven": {

@@ -70,8 +70,8 @@ def status(admin: AdminClient) -> Output:
         if error.status not in NO_LEADER:
             raise
         return _without_leader(admin, error)
-    held = _answer(admin, "throttled", ThrottledShown)
-    lines = list(_status(cluster, decisions, held, late_after_ms(admin)))
+    throttled = _answer(admin, "throttled", ThrottledShown)
+    lines = list(_status(cluster, decisions, throttled, late_after_ms(admin)))
     if (findings := _answer(admin, "findings", FindingsShown)) is not None:
         lines.append(summary(findings))
     return Output(raw, lines)

@@ -89,7 +89,7 @@ def owners_that_left(
     """
     served: dict[tuple[str, str], int | None] = {}
     """Bundle and broker → when another one had it, without a word of this one; None: it has it."""
-    left, told = set[str](), list[ArchivedEvent]()
+    left, leavers = set[str](), list[ArchivedEvent]()
     steps = (event for event in events if event.kind == OwnershipStep.kind)
     for event in sorted([*steps, *members], key=lambda each: (each.ts, each.kind, each.id)):
         if event.kind == OwnershipStep.kind:
@@ -107,8 +107,8 @@ def owners_that_left(
             was_owner = any(it is None or event.ts - it <= TAKEN_MS for it in own.values())
             (left.add if was_owner else left.discard)(change.of)
         if change.event in ("left", "clients") and change.of in left:
-            told.append(event)
-    return told
+            leavers.append(event)
+    return leavers
 
 
 def _bundle_of(admin: AdminClient, name: str) -> str:
@@ -162,6 +162,8 @@ def _member(event: ArchivedEvent) -> str:
         return f"{change.of} is back{took}, {how}"
     if change.event == "clients":
         return f"clients of what {change.of} had owned: {clients_waited(change)}"
+    if change.event == "starts":
+        return f"{change.of} starts" + (f", version {change.version}" if change.version else "")
     if change.event == "leads":
         before = f"; before it {change.before} did" if change.before else ""
         return f"{change.of} leads, term {change.epoch}{before}"

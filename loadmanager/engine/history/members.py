@@ -8,8 +8,8 @@ from loadmanager.engine.history.records import Record
 
 
 class MemberChange(Record, kw_only=True):
-    """A broker came, left, came back or leads, what it had owned is served again, or its session
-    was not proven for a while, which it records itself.
+    """A broker started, left, came back or leads, what it had owned is served again, or its session
+    was not proven for a while.
     """
 
     kind: ClassVar[str] = "member"
@@ -17,8 +17,8 @@ class MemberChange(Record, kw_only=True):
     """The broker."""
     event: str
     """`left`, `back`, `placed` (all its bundles are served again), `clients` (the clients of its
-    bundles are back, or were waited for ten minutes), `leads` (its term begins) or `proven` (its
-    session is proven again).
+    bundles are back, or were waited for ten minutes), `starts` (by itself), `leads` (its term
+    begins) or `proven` (by itself: its session is proven again).
     """
     how: str = ""
     """Of `left`: `stopped`, `drained` or `lost`."""

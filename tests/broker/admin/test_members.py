@@ -58,7 +58,7 @@ async def test_a_lost_broker_is_remembered() -> None:
         assert [it["broker"] for it in cluster["absent"]] == [name]
         records = served.brokers[0].history.records
         changes = [it.event for it in records if isinstance(it, MemberChange)]
-        assert changes == ["leads", "left", "placed"]
+        assert changes == ["starts", "leads", "left", "placed"]
 
 
 async def test_what_a_lost_broker_owned_whose_bundles_have_new_owners_at_once() -> None:
