@@ -333,8 +333,8 @@ async def test_whatever_has_a_name_is_found_and_has_an_address() -> None:
 
 
 async def test_what_the_archives_add(tmp_path: Path) -> None:
-    """Decisions and changes of before the brokers and the leader's term began; and who led at a time
-    gone by, with who had just been lost.
+    """Decisions and changes of before the leader's term and the brokers began; and who led at a
+    time gone by, with who had just been lost.
     """
     now = SystemClock().now_ms()
     async with serving(values=in_folder(tmp_path)) as served, browser() as page:
@@ -366,8 +366,8 @@ async def test_what_the_archives_add(tmp_path: Path) -> None:
         await page.go(served.url() + "/ui")
         await page.wait_text("placed on", "#decisions")
         await page.wait_text("PUT made", "#changes")
-        await page.go(f"{served.url()}/ui#bundle={FIRST}")
-        await page.command("Page.reload")
+        await page.go(f"{served.url()}/ui?last=3600#bundle={FIRST}")  # another document
+        await page.wait_text("acme/orders", "aside")
         await page.wait_text("In earlier terms", "aside")
         moment = datetime.fromtimestamp((then + 1_000) / 1000, UTC).isoformat()
         await page.go(f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}")
