@@ -372,6 +372,7 @@ async def test_what_the_archives_add(tmp_path: Path) -> None:
         moment = datetime.fromtimestamp((then + 1_000) / 1000, UTC).isoformat()
         await page.go(f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}")
         await page.wait_text(f"{other} led", ".top")
+        assert "BROKERS\n2\n" in (await page.text(".summary")).upper() + "\n"
         await page.wait_text(f"{lost} lost 6.0 s ago; 1 bundle, 1 without an owner", ".lately")
         assert not page.errors
 

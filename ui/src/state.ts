@@ -227,7 +227,7 @@ function clusterOf(now: Cluster, then: When, past: Past): Cluster {
     absent: past.absent,
     brokers: past.brokers,
     bundles: past.bundles,
-    total: past.brokers.length + past.absent.length,
+    total: past.brokers.length + past.absent.filter(({ backAt }) => typeof backAt !== "number").length,
     expected: 0,
     headroom: null,
     paused: null,
