@@ -40,6 +40,10 @@ SHOWN_MAX = 20
 """Bundles without an owner that are named."""
 ASKED_AT_ONCE = 8
 TERMS_MAX = 50
+TAKEN_WITHIN_MS = 2_000
+"""What was taken from a lost broker so shortly before it was seen to leave, it owned: it lives no
+more since the last third of its session, so nothing was moved away from it then.
+"""
 STOPPED_WITHIN_MS = 120_000
 """A leader that stopped in order did so at most this long before or after the next one began."""
 
@@ -151,6 +155,8 @@ class TermMembers:
         await self._read()
         term = self.moves.term
         begun = _TermBegun(term.epoch, self.store.leader, term.clock.now_ms())
+        before = self._terms[-1].leader if self._terms else None
+        self.record(of=begun.leader, event="leads", epoch=begun.epoch, before=before)
         self._terms = [*self._terms, begun][-TERMS_MAX:]
 
     async def _read(self) -> None:
@@ -198,12 +204,15 @@ class TermMembers:
         earlier = self._book.get(broker)
         owned = set() if report is None else set(report.bundles)
         owned |= {name for name, it in self.owners.by_bundle.items() if it.broker == broker}
+        how = await self._how(departure)
+        if how == "lost":  # its bundles may have new owners by now: the extensible manager's do
+            owned |= self.owners.taken(broker, departure.at_ms - TAKEN_WITHIN_MS)
         clients = published_clients(report, self._published.pop(broker, None), owned)
         names = sorted(owned, key=lambda name: (-clients.get(name, 0), name))[:NAMED_MAX]
         absence = AbsentBroker(
             broker=broker,
             left_at=departure.at_ms,
-            how=await self._how(departure),
+            how=how,
             version=None if report is None else report.broker_version_string,
             started_at=None if report is None else int(report.start_timestamp) or None,
             bundles=len(owned),

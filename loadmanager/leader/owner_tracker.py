@@ -6,6 +6,7 @@ of the extensible manager say it at once.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Literal
@@ -20,6 +21,8 @@ from loadmanager.leader.ports.fleet import Reporting
 
 NAMED_MAX = 500
 """Bundles that an event names at most."""
+TAKEN_MAX = 10_000
+"""Bundles of which it is remembered that they were taken from a broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class OwnerTracker:
     by_bundle: dict[str, TrackedOwner] = field(default_factory=dict)
     """Bundle → its owner."""
     _of_broker: dict[str, frozenset[str]] = field(default_factory=dict)
+    _taken: deque[tuple[int, str, str]] = field(default_factory=lambda: deque(maxlen=TAKEN_MAX))
+    """When, from which broker, which bundle: of the state records."""
 
     def __enter__(self) -> OwnerTracker:
         self.begin()
@@ -77,6 +82,10 @@ class OwnerTracker:
     def on_the_way(self) -> set[str]:
         """The bundles that go to a broker and that no broker reports meanwhile."""
         return {bundle for bundle in self.view.coming() if bundle not in self.by_bundle}
+
+    def taken(self, broker: str, since_ms: int) -> set[str]:
+        """The bundles whose state records gave them to another owner, or to none, since then."""
+        return {name for at_ms, of, name in self._taken if of == broker and at_ms >= since_ms}
 
     def measured(self, bundle: str, broker: str) -> bool:
         """True if the broker's last report is so much later than its first one with the bundle that
@@ -109,6 +118,8 @@ class OwnerTracker:
         """The state record of a bundle changed."""
         owner = None if record is None or record.owner is None else record.owner[0]
         before = self.by_bundle.get(bundle)
+        if before is not None and before.broker != owner:
+            self._taken.append((self.clock.now_ms(), before.broker, bundle))
         if owner is None:
             if before is not None:
                 del self.by_bundle[bundle]

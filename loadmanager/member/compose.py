@@ -204,7 +204,7 @@ class ComposedMember:
             on_lost=self._hosting.fencing(self._election.session_lost),
             end_when_lost=session.session_expired_policy == "shutdown",
         )
-        keeper.on_unproven = self.wellness.lost_lease
+        keeper.on_unproven, keeper.on_proven = self.wellness.lost_lease, self.ownership_log.proven
         return keeper
 
     def _build_leads(self, stats_interval_s: Callable[[], float]) -> Leads:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 
+from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import (
     Throttle,
     TopicLoad,
@@ -49,8 +50,18 @@ class Recorder:
         self._sampled_s = self.base.clock.monotonic_s()
 
     def begin(self) -> None:
-        """Sample at intervals, in the member's scope."""
-        base = self.base
+        """Record that the member is there, and sample at intervals, in its scope."""
+        base, report = self.base, self.reporter.report
+        self.history.append(
+            MemberChange(
+                ts=base.clock.now_ms(),
+                broker=base.broker_id,
+                of=base.broker_id,
+                event="starts",
+                version=report.broker_version_string,
+                started_at=int(report.start_timestamp) or None,
+            )
+        )
         recording = Interval(base.broker, lambda settings: settings.history_interval_s)
         base.scope.spawn(every(recording, self.sample, "record", base.steps), "record")
 

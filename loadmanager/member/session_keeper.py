@@ -57,6 +57,10 @@ class SessionKeeper:
         self._end_when_lost = end_when_lost
         self.on_unproven: Callable[[], None] = lambda: None
         """Called when the lease has run out, or the session is lost."""
+        self.on_proven: Callable[[float], None] = lambda _seconds: None
+        """Called when the lease is held again, with how long it was not."""
+        self._ended_s: float | None = None
+        """When the lease ended, while it is not held."""
         self._fenced = False
         self._unproven_s = float("-inf")
         """The end of the lease for which `fence_unproven` has fenced what has to be."""
@@ -73,9 +77,12 @@ class SessionKeeper:
             left_s = self._store.lease.valid_until_s - self._clock.monotonic_s()
             if left_s > 0:
                 self._fenced = False
+                self._tell_proven()
                 self._end_without_lease()
                 await sleep(left_s)
                 continue
+            if self._ended_s is None:
+                self._ended_s = self._store.lease.proven_until_s
             if not self._fenced:
                 self.fence_unproven()
             await sleep(CHECK_INTERVAL_S)
@@ -96,6 +103,11 @@ class SessionKeeper:
         elif self._unproven_s != proven_s:  # else nothing was opened since
             self._unproven_s = proven_s
             self._fence(UNPROVEN, self._hosting.fence_unproven(self._ownership.settled()))
+
+    def _tell_proven(self) -> None:
+        if self._ended_s is not None:
+            self.on_proven(self._clock.monotonic_s() - self._ended_s)
+            self._ended_s = None
 
     def _end_without_lease(self) -> None:
         if self.unleased_bundles:

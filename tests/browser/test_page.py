@@ -5,20 +5,28 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from broker.admin.serving import serving
 from broker.admin.test_admin_leading import FIRST, HALVES, hot_broker
+from broker.admin.test_archive import a_decision, in_folder, written
 from broker.admin.test_findings_shown import flap
 from browser.chromium import CHROMIUM, Page, browser
 from clusters.running import eventually, until
 from clusters.standalone import Cluster, wait_for
 from kit.security.tokens import ADMIN, VALUES, token, verifier
+from msgspec import structs
 from steer.fake_pulsar import a_pulsar
 from system.workload import client
 
+from loadmanager.engine.history.archived import RESOURCES
+from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.records import AuditedChange, BrokerLoad
+from loadmanager.engine.load.reports import ResourceUsage
+from loadmanager.kit.system.clock import SystemClock
 from loadmanager.kit.tasks import Scope
 from loadmanager.leader.findings import TermFindings
 from loadmanager.steer.clusters import FleetClusters
@@ -322,6 +330,51 @@ async def test_whatever_has_a_name_is_found_and_has_an_address() -> None:
         await page.wait("!document.querySelector('dialog')")
         # the browser's own word on the namespace that is not there
         assert [error for error in page.errors if "404" not in error] == []
+
+
+async def test_what_the_archives_add(tmp_path: Path) -> None:
+    """Decisions and changes of before the leader's term and the brokers began; and who led at a
+    time gone by, with who had just been lost.
+    """
+    now = SystemClock().now_ms()
+    async with serving(values=in_folder(tmp_path)) as served, browser() as page:
+        lost, other = served.broker_id(0), served.broker_id(1)
+        early, then = now - 50 * 3_600_000, now - 600_000
+        placed = structs.replace(
+            a_decision(early, "place", bundle=FIRST, destination=lost), epoch=0
+        )
+        made = AuditedChange(
+            ts=early, broker=lost, role="deploy", address="c", over="http", what="PUT made"
+        )
+        used = {name: ResourceUsage() for name in RESOURCES}
+        loads = [
+            BrokerLoad(ts=then, broker=name, interval_ms=60_000, usage=0.5, **used)
+            for name in (lost, other)
+        ]
+        members = [
+            MemberChange(ts=then - 9_000, broker=lost, of=lost, event="leads", epoch=8),
+            MemberChange(
+                ts=then - 5_000, broker=other, of=lost, event="left", how="lost", bundles=1
+            ),
+            MemberChange(ts=then - 4_000, broker=other, of=lost, event="back", same_process=False),
+            MemberChange(ts=then - 3_000, broker=other, of=other, event="leads", epoch=9),
+        ]
+        await written(served, 0, placed, made, *loads[:1])
+        await written(served, 1, *members, *loads[1:])
+        await served.own(FIRST, at=0)
+        await page.size(1200, 800)
+        await page.go(served.url() + "/ui")
+        await page.wait_text("placed on", "#decisions")
+        await page.wait_text("PUT made", "#changes")
+        await page.go(f"{served.url()}/ui?last=3600#bundle={FIRST}")  # another document
+        await page.wait_text("acme/orders", "aside")
+        await page.wait_text("In earlier terms", "aside")
+        moment = datetime.fromtimestamp((then + 1_000) / 1000, UTC).isoformat()
+        await page.go(f"{served.url()}/ui?at={moment.replace('+00:00', 'Z')}")
+        await page.wait_text(f"{other} led", ".top")
+        assert "BROKERS\n2\n" in (await page.text(".summary")).upper() + "\n"
+        await page.wait_text(f"{lost} lost 6.0 s ago; 1 bundle, 1 without an owner", ".lately")
+        assert not page.errors
 
 
 async def test_what_the_leader_finds_wrong() -> None:

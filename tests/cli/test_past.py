@@ -10,9 +10,20 @@ from broker.admin.serving import serving
 from broker.admin.test_archive import BUNDLE, MINUTE, a_decision, in_folder, written
 from cli.test_admin_command import Shell
 from clusters.running import eventually, until
+from msgspec import structs
 
 from loadmanager.cli.admin.times import clock, parse_moment
-from loadmanager.engine.history.records import BundleLoad, OwnershipStep, Throttle
+from loadmanager.engine.bundles.ranges import topic_hash
+from loadmanager.engine.history.archived import RESOURCES
+from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.records import (
+    AuditedChange,
+    BrokerLoad,
+    BundleLoad,
+    OwnershipStep,
+    Throttle,
+)
+from loadmanager.engine.load.reports import ResourceUsage
 from loadmanager.kit.system.clock import SystemClock
 
 NOW = datetime(2026, 11, 27, 3, 30, tzinfo=UTC)
@@ -155,6 +166,15 @@ async def test_lists_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert len(await shell.json("bundles", "list", "acme/n1", *at)) == 1
         status, out, _ = await shell.run("limits", "list", *at)
         assert "topic: t1" in out
+        await written(served, 0, a_decision(SystemClock().now_ms(), what=BUNDLE))
+        recorded = clock(SystemClock().now_ms()).replace(" ", "T")
+        await written(served, 0, a_decision(SystemClock().now_ms() + 1_000, what=BUNDLE))
+        said = await eventually(
+            lambda: shell.run("limits", "list", "--at", recorded),
+            lambda answer: "had no limit in use" in answer[1],
+            within_s=30,
+        )
+        assert f"{served.broker_id(0)} had no limit in use at" in said[1]
         status, out, _ = await shell.run("bundles", "list", "--at", "1d ago")
         assert (status, "nothing is recorded" in out) == (1, True)
         before = clock(SystemClock().now_ms()).replace(" ", "T")
@@ -165,8 +185,62 @@ async def test_lists_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[s
         )
         assert rows_now[0]["value"] is None
         assert "by 127.0.0.1" in rows_now[0]["changed"]
+        client = {"role": "", "address": "10.0.0.9", "over": "binary", "path": None}
+        made = AuditedChange(ts=now, broker=served.broker_id(0), what="PRODUCER made", **client)
+        peer = structs.replace(made, over="http", what="POST /loadmanager/v1/peers/bundles/b/take")
+        await written(served, 0, made, peer)
         status, out, _ = await shell.run("audit", "--since", "1h")
+        assert all(it in out for it in ("loadBalancerSheddingEnabled", made.what, peer.what))
+        status, out, _ = await shell.run("audit", "--since", "1h", "--operators")
         assert "loadBalancerSheddingEnabled" in out
+        assert made.what not in out
+        assert peer.what not in out
+
+
+async def test_owners_of_a_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """To the second, though loads are averages of minutes: between a loss and the next owner there
+    is none. Who led is known, too.
+    """
+    now = SystemClock().now_ms() // 1000 * 1000
+    then = now - 60 * MINUTE
+    topic = next(
+        f"persistent://acme/orders/{number}"
+        for number in range(100)
+        if topic_hash(f"persistent://acme/orders/{number}") < 0x40000000
+    )
+    async with serving(values=in_folder(tmp_path)) as served:
+        shell = Shell(served, capsys)
+        lost, other = served.broker_id(0), served.broker_id(1)
+        load = BundleLoad(ts=then, broker=lost, interval_ms=MINUTE, bundle=BUNDLE, topics=3)
+        members = [
+            MemberChange(ts=then - MINUTE, broker=lost, of=lost, event="leads", epoch=1),
+            MemberChange(
+                ts=then + 10_000, broker=other, of=lost, event="left", how="lost", bundles=1
+            ),
+            MemberChange(
+                ts=then + 11_000, broker=other, of=other, event="leads", epoch=2, before=lost
+            ),
+        ]
+        used = {name: ResourceUsage() for name in RESOURCES}
+        loads = [
+            BrokerLoad(ts=then, broker=broker, interval_ms=MINUTE, usage=0.5, **used)
+            for broker in (lost, other)
+        ]
+        owned = {"bundle": BUNDLE, "before": "Opening", "after": "Owned", "reason": "lookup"}
+        first = OwnershipStep(ts=then - MINUTE, broker=lost, **owned)
+        step = OwnershipStep(ts=then + 20_000, broker=other, **owned)
+        await written(served, 0, load, first, loads[0], members[0])
+        await written(served, 1, step, loads[1], *members[1:])
+        for seconds, owner, leader in ((5, lost, lost), (15, None, other), (25, other, other)):
+            at = ("--at", clock(then + 1000 * seconds).replace(" ", "T"))
+            (row,) = await shell.json("bundles", "list", *at)
+            assert (row["bundle"], row["owner"], row["topics"]) == (BUNDLE, owner, 3)
+            (row,) = await shell.json("topics", "lookup", topic, *at)
+            assert (row["bundle"], row["broker"]) == (BUNDLE.rpartition("/")[2], owner)
+            rows = await shell.json("brokers", "list", *at)
+            assert next((row["broker"] for row in rows if row["leader"]), None) == leader
+        out = (await shell.run("history", BUNDLE))[1]
+        assert f"{lost} left: lost; it owned 1 bundle" in out
 
 
 async def test_status_and_lists_tell_of_brokers_that_are_gone(
@@ -201,6 +275,44 @@ async def test_status_and_lists_tell_of_brokers_that_are_gone(
         assert (status, "MSG/S" in out) == (0, True)
         assert (await shell.run("brokers", "forget", name))[0] == 0
         assert name not in (await shell.run("status"))[1]
+
+
+async def test_status_says_who_gets_no_new_bundles(capsys: pytest.CaptureFixture[str]) -> None:
+    """And of a report that is older than a minute nothing: brokers report when the load changes."""
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        name, reports = served.broker_id(1), served.brokers[0].use.brokers.reports
+        await until(lambda: name in reports)
+        reports[name].last_update -= 5 * MINUTE
+        said = (await shell.run("status"))[1]
+        assert "late with the report" not in said
+        assert "no new bundles" not in said
+        reports[name].last_update -= 15 * MINUTE
+        assert f"late with the report: {name}" in (await shell.run("status"))[1]
+        assert (await shell.run("brokers", "cordon", name, "--note", "bad disk"))[0] == 0
+        said = (await shell.run("status"))[1]
+        assert f"no new bundles: {name} is cordoned (bad disk)" in said.splitlines()
+
+
+async def test_status_without_a_leader(capsys: pytest.CaptureFixture[str]) -> None:
+    """Why there is none, and what each broker says of itself."""
+    async with serving() as served:
+        for broker in served.brokers:
+            broker.store.suspend()
+            broker.store.expire()
+        shell = Shell(served, capsys)
+        status, out, _ = await eventually(
+            lambda: shell.run("status"),
+            lambda answer: answer[1].startswith("NO BROKER LEADS NOW: "),
+            within_s=20,
+        )
+        lines = out.splitlines()
+        assert (status, len(lines)) == (1, 4)
+        assert {line.partition(": ")[0] for line in lines[1:3]} == {
+            served.broker_id(0),
+            served.broker_id(1),
+        }
+        assert all("the metadata store" in line for line in lines[1:3])
 
 
 async def test_one_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -108,7 +108,8 @@ class Running:
         self.sampler = FixedSampler(cpu_percent)
         with_archive = "loadManagerHistoryDirectory" in values
         self.clock = WallClock() if with_archive else AheadClock()
-        loaded = settings.KEYS.load(None, {**FAST, **values})
+        none = {} if with_archive else {"loadManagerArchiveMaxBytes": "0"}
+        loaded = settings.KEYS.load(None, {**FAST, **none, **values})
         self.settings = LiveSettings(loaded)
         self.archive: Archive | None = None
         """There is one if `values` name a folder of the history."""

@@ -101,6 +101,24 @@ async def test_lease_that_runs_out_fences_once() -> None:
         scope.cancel()
 
 
+async def test_it_is_told_for_how_long_the_lease_was_not_held() -> None:
+    """Once, when it is held again."""
+    async with MemoryTree().session(timeout_s=0.2) as store, Scope("test") as scope:
+        broker, told = Broker(store), list[float]()
+        broker.session_keeper.on_proven = told.append
+        scope.spawn(broker.session_keeper.watch_lease(), "lease")
+        store.suspend()
+        await broker.until("fenced", "lost")
+        assert not told
+        ended_s = store.lease.proven_until_s
+        store.resume()
+        async with asyncio.timeout(5):
+            while not told:
+                await asyncio.sleep(0.01)
+        assert 0 < told[0] <= LoopTime().monotonic_s() - ended_s
+        scope.cancel()
+
+
 class SelfFenced(Broker):
     """Its host has a fence of its own for bundle b."""
 

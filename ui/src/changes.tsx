@@ -1,12 +1,17 @@
 // Who changed what: the changes that were allowed, the newest first.
 import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { V1 } from "./api";
 import { useNames } from "./decisions";
-import { clock, plural } from "./format";
+import { clock, moment, plural } from "./format";
 import type { ChangeShown as Change } from "../generated/openapi";
 import { Section } from "./section";
-import { changes, copy } from "./state";
+import { archived, changes, cluster, copy, earlierChanges, isDaemon } from "./state";
 import { use } from "./store";
-import { when } from "./when";
+import { DAY_MS, shownAt, when } from "./when";
+
+const FEW = 10; // since the brokers started: earlier ones are shown, too
+const PEERS = `${V1}/peers/`; // what brokers ask of each other
 
 function who(change: Change): string {
   const role = change.role || "nobody in particular";
@@ -23,7 +28,7 @@ function Row({ change }: { change: Change }): JSX.Element {
   ].filter((part): part is [string, string] => Boolean(part[1]));
   return (
     <li>
-      <time dateTime={new Date(change.ts).toISOString()}>{clock(change.ts)}</time>
+      <time dateTime={new Date(change.ts).toISOString()}>{shownAt() - change.ts > DAY_MS ? moment(change.ts, true) : clock(change.ts)}</time>
       <details>
         <summary>
           <span>{change.what}</span>
@@ -47,11 +52,32 @@ function Row({ change }: { change: Change }): JSX.Element {
   );
 }
 
+// Those that the archives know and the brokers do not, because they were started since.
+function useEarlier(wanted: boolean): Change[] {
+  const [list, setList] = useState<Change[]>([]);
+  useEffect(() => {
+    let over = false;
+    if (wanted)
+      void earlierChanges().then((found) => {
+        if (!over) setList(found);
+      });
+    return () => {
+      over = true;
+    };
+  }, [wanted]);
+  return wanted ? list : [];
+}
+
 export function Changes(): JSX.Element {
   const all = use(changes);
   const then = use(when);
+  const daemon = isDaemon(use(cluster));
+  const known = use(archived) && !daemon;
   const name = useNames();
-  const rows = all?.changes ?? [];
+  const later = all?.changes ?? [];
+  const earlier = useEarlier(all !== null && !then && known && later.length < FEW);
+  const oldest = later.at(-1)?.ts ?? Infinity;
+  const rows = [...later, ...earlier.filter(({ ts, what }) => ts < oldest && !what.includes(PEERS))];
   const silent = Object.entries(all?.noAnswer ?? {});
   return (
     <Section

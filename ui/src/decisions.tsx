@@ -1,14 +1,15 @@
 // What the leader decided and why, the newest first; also why nothing moved.
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
-import { clock, shortNames } from "./format";
+import { useEffect, useState } from "preact/hooks";
+import { clock, moment, shortNames } from "./format";
 import type { DecisionShown as Decision } from "../generated/openapi";
-import { cluster, decisions, panel } from "./state";
+import { archived, cluster, decisions, earlierOf, isDaemon, panel } from "./state";
 import { use } from "./store";
 import { Section } from "./section";
 import { sentence } from "./sentences";
-import { when } from "./when";
+import { DAY_MS, shownAt, when } from "./when";
 
+const FEW = 10; // of this term: those of earlier ones are shown, too
 const LINES = 4;
 const QUIET_LINES = 1;
 const CHOICES = {
@@ -26,6 +27,26 @@ function bundleOf(decision: Decision): string | null {
   return decision.unloads?.length === 1 ? (decision.unloads[0]?.bundle ?? null) : null;
 }
 
+// What was decided in earlier terms, which the archives know: about a bundle or a broker if named.
+export function useEarlier(name: string | null, wanted: boolean): Decision[] {
+  const now = use(cluster);
+  const epoch = !use(archived) || isDaemon(now) || !wanted ? 0 : (now?.leader.epoch ?? 0);
+  const [list, setList] = useState<Decision[]>([]);
+  useEffect(() => {
+    let over = false;
+    if (epoch)
+      void earlierOf(name, epoch).then((found) => {
+        if (!over) setList(found);
+      });
+    return () => {
+      over = true;
+    };
+  }, [name, epoch]);
+  return epoch ? list : [];
+}
+
+const told = (ts: number): string => (shownAt() - ts > DAY_MS ? moment(ts, true) : clock(ts));
+
 export function Entries({ list }: { list: Decision[] }): JSX.Element {
   const name = useNames();
   return (
@@ -37,7 +58,7 @@ export function Entries({ list }: { list: Decision[] }): JSX.Element {
         const bundle = bundleOf(decision);
         return (
           <li key={decision.id} class={mark}>
-            <time dateTime={new Date(decision.ts).toISOString()}>{clock(decision.ts)}</time>
+            <time dateTime={new Date(decision.ts).toISOString()}>{told(decision.ts)}</time>
             <div>
               {bundle ? (
                 <button class="link" onClick={() => panel.set({ kind: "bundle", name: bundle })}>
@@ -73,11 +94,13 @@ export function Entries({ list }: { list: Decision[] }): JSX.Element {
 
 export function Decisions(): JSX.Element {
   const all = use(decisions);
+  const then = use(when);
   const [choice, setChoice] = useState<keyof typeof CHOICES>("all");
-  const shown = (all ?? []).filter(CHOICES[choice]);
+  const earlier = useEarlier(null, all !== null && !then && all.length < FEW);
+  const shown = [...(all ?? []), ...earlier].filter(CHOICES[choice]);
   const empty = !all
     ? "Waiting for the first answer."
-    : all.length === 0
+    : all.length + earlier.length === 0
       ? when.value
         ? "No decision is recorded of this time."
         : "The leader has decided nothing yet: its term has just begun."

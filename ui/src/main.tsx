@@ -15,8 +15,8 @@ import { bytes, clock, count, duration, messages, percent, plural } from "./form
 import { Heat } from "./heat";
 import type { Broker, Cluster } from "./state";
 import { Moves } from "./moves";
-import { absenceText, sentence } from "./sentences";
-import { absences, begin, cluster, decisions, isDaemon, link, moves, panel, refresh, toast } from "./state";
+import { absenceText, returnText, sentence } from "./sentences";
+import { absences, begin, cluster, decisions, isDaemon, link, moves, panel, refresh, returned, toast } from "./state";
 import { use } from "./store";
 import { Side } from "./story";
 import { switchTheme, theme } from "./theme";
@@ -24,6 +24,7 @@ import { Throttled } from "./throttled";
 import { PastNote, TimeBar } from "./timebar";
 import { shownAt, when } from "./when";
 
+const LATELY_MAX = 3;
 const KEYS: [string, string, () => void][] = [
   ["f", "find a broker, bundle, namespace, topic or decision", () => finding.set(true)],
   ["b", "go to the brokers", () => focus("broker-rows")],
@@ -138,6 +139,24 @@ function Summary(): JSX.Element | null {
       <Tile name="Messages/s">{messages(sum((broker) => broker.rate))}</Tile>
       <Tile name="Bytes">{bytes(sum((broker) => broker.throughput))}</Tile>
     </div>
+  );
+}
+
+// Brokers that were lost and are back: the first line tells of those only that are not.
+function Lately(): JSX.Element | null {
+  const now = use(cluster);
+  const lost = now ? returned(now, shownAt()) : [];
+  if (!lost.length) return null;
+  const more = lost.length - LATELY_MAX;
+  return (
+    <ul class="lately" aria-label="Brokers that were lost in the last hour">
+      {lost.slice(0, LATELY_MAX).map((absence) => (
+        <li key={absence.broker} class={(absence.placed ?? 0) < (absence.bundles ?? 0) ? "problem" : ""}>
+          {returnText(absence)}.
+        </li>
+      ))}
+      {more > 0 && <li>and {plural(more, "other", "others")}.</li>}
+    </ul>
   );
 }
 
@@ -332,6 +351,7 @@ function Page(): JSX.Element {
         {known && <TimeBar />}
         <PastNote />
         <Summary />
+        <Lately />
         <Findings />
         {known || state === "loading" ? (
           <div class="grid">

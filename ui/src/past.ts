@@ -1,5 +1,6 @@
 // What was at a time gone by: the archives of all brokers are asked, and their answers merged.
 import { Failure, V1, get } from "./api";
+import { duration } from "./format";
 import type { Broker } from "./state";
 import type {
   AbsentBroker,
@@ -19,6 +20,7 @@ import type {
   Resource,
   ThrottledShown,
 } from "../generated/openapi";
+import { HOUR_MS } from "./when";
 import type { When } from "./when";
 
 const ARCHIVE = `${V1}/archive`;
@@ -103,28 +105,57 @@ export async function askPast({ at, last }: When): Promise<Past> {
   const all = loads.parts.flatMap((part) => part.loads);
   const brokers = all.filter(({ kind }) => kind === "broker_load").flatMap(brokerRows);
   const decisions = decisionsOf(decided.parts);
-  const [first] = decided.parts;
-  const leader = first ? String(first.record["broker"] ?? "") || null : null;
+  const leader = leaderAt(came.parts, decided.parts);
   for (const broker of brokers) broker.leader = broker.broker === leader;
   return {
     brokers,
-    absent: absentAt(came.parts, new Set(brokers.map(({ broker }) => broker))),
+    absent: absentAt(came.parts, new Set(brokers.map(({ broker }) => broker)), at),
     bundles: brokers.reduce((sum, broker) => sum + (broker.bundles ?? 0), 0),
     leader,
     heat: heatOf(heat.parts, last / COLUMNS),
     decisions: decisions.slice(0, LISTED),
     moves: decided.parts.filter(({ kind }) => kind === "decision.move").map(moveOf),
-    changes: changed.parts.map((event) => ({ ...(event.record as unknown as ChangeShown), ts: event.ts })),
+    changes: changed.parts.map(changeOf),
     throttled: holdsOf(all.filter(({ kind }) => kind === "throttle")),
     notes: notesOf(loads.parts, brokers.length),
     missing: { ...loads.missing, ...heat.missing, ...decided.missing },
   };
 }
 
-// When something happened, for the bar: brokers that came or left, and moves.
+// Who led: the term that began last, unless its leader had left. Earlier versions recorded no terms:
+// then the last decision says it.
+function leaderAt(members: ArchivedEvent[], decided: ArchivedEvent[]): string | null {
+  const left = new Set<string>();
+  for (const { record } of members) {
+    const of = text(record, "of");
+    if (text(record, "event") === "left") left.add(of);
+    if (text(record, "event") === "leads") return left.has(of) ? null : of;
+  }
+  const [last] = decided;
+  return last ? text(last.record, "broker") || null : null;
+}
+
+// What was decided in earlier terms, about a bundle or a broker if one is named.
+export async function askEarlier(name: string | null, epoch: number): Promise<DecisionShown[]> {
+  const about = name === null ? "" : `about=${encodeURIComponent(name)}&`;
+  const { parts } = await events(DECISIONS, `${about}limit=${LISTED}`);
+  return decisionsOf(parts).filter((decision) => (decision.epoch ?? 0) < epoch);
+}
+
+// Who changed what before the brokers started: they remember only what came later.
+export async function askChanges(): Promise<ChangeShown[]> {
+  const { parts } = await events(["kind=change"], `limit=${LISTED}`);
+  return parts.slice(0, LISTED).map(changeOf);
+}
+
+const changeOf = ({ ts, record }: ArchivedEvent): ChangeShown =>
+  ({ ...(record as unknown as ChangeShown), ts });
+
+// When something happened, for the bar: brokers that started, left, began to lead or could not prove
+// their session, and moves.
 export interface Mark {
   ts: number;
-  kind: "left" | "back" | "move";
+  kind: "left" | "back" | "leads" | "proven" | "move";
   text: string;
 }
 
@@ -135,9 +166,23 @@ export async function askMarks(since: number, until: number): Promise<Mark[]> {
   );
   return parts.flatMap(({ kind, ts, record }): Mark[] => {
     if (kind === "decision.move") return [{ ts, kind: "move", text: `${record["bundle"]} moved` }];
-    const what = String(record["event"]);
-    if (what === "left") return [{ ts, kind: "left", text: `${record["of"]} ${record["how"]}` }];
-    return what === "back" ? [{ ts, kind: "back", text: `${record["of"]} is back` }] : [];
+    const of = text(record, "of");
+    switch (text(record, "event")) {
+      case "left":
+        return [{ ts, kind: "left", text: `${of} ${text(record, "how")}` }];
+      case "back":
+        return [{ ts, kind: "back", text: `${of} is back` }];
+      case "starts":
+        return [{ ts, kind: "back", text: `${of} starts` }];
+      case "leads":
+        return [{ ts, kind: "leads", text: `${of} leads, term ${text(record, "epoch")}` }];
+      case "proven": {
+        const took = duration(figure(record, "tookMs") ?? 0);
+        return [{ ts, kind: "proven", text: `${of} could not prove its session for ${took}, until now` }];
+      }
+      default:
+        return [];
+    }
   });
 }
 
@@ -201,33 +246,35 @@ interface Member {
   clientsBack?: number;
   clientsWaitedMs?: number;
   clientsWaitedMeanMs?: number;
+  sameProcess?: boolean;
 }
 
-// Brokers that had left and were not back; the newest event first.
-function absentAt(members: ArchivedEvent[], there: Set<string>): AbsentBroker[] {
+// Brokers that had left and were not back, or left in the hour before; the newest event first.
+function absentAt(members: ArchivedEvent[], there: Set<string>, at: number): AbsentBroker[] {
   const absent = new Map<string, AbsentBroker>();
-  const back = new Set<string>();
+  const back = new Map<string, ArchivedEvent>();
   const placed = new Map<string, ArchivedEvent>();
   const clients = new Map<string, Member>();
   for (const event of members) {
     const record = event.record as unknown as Member;
-    if (record.event === "back") back.add(record.of);
+    if (record.event === "back" && !back.has(record.of)) back.set(record.of, event);
     if (record.event === "clients" && !clients.has(record.of)) clients.set(record.of, record);
     if (record.event === "placed" && !placed.has(record.of)) placed.set(record.of, event);
-    if (record.event !== "left" || back.has(record.of) || absent.has(record.of)) continue;
-    if (there.has(record.of)) continue;
+    if (record.event !== "left" || absent.has(record.of)) continue;
+    const came = back.get(record.of);
+    if (came ? at - event.ts > HOUR_MS : there.has(record.of)) continue;
     const after = placed.get(record.of);
     const those = clients.get(record.of);
     absent.set(record.of, {
       broker: record.of,
       how: (record.how as AbsentBroker["how"]) ?? "lost",
       leftAt: event.ts,
-      backAt: null,
+      backAt: came?.ts ?? null,
       bundles: record.bundles ?? 0,
       placed: after ? (record.bundles ?? 0) : 0,
       placedAt: after?.ts ?? null,
       restarts: 0,
-      sameProcess: false,
+      sameProcess: (came?.record as Member | undefined)?.sameProcess ?? false,
       sign: "",
       startedAt: null,
       version: null,

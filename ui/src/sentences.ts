@@ -232,6 +232,13 @@ export function absenceText(absence: Absent): string {
   return `${absence.broker} ${ago}; ${owned}${absentClients(absence)}`;
 }
 
+// The same of one that is back.
+export function returnText(absence: Absent): string {
+  const away = typeof absence.backAt === "number" ? duration(absence.backAt - absence.leftAt) : "";
+  const how = absence.sameProcess ? "the same process" : "restarted";
+  return `${absenceText(absence)}; back after ${away}, ${how}`;
+}
+
 // What became of the clients of a broker that left, as it had last published them.
 function absentClients(absence: Absent): string {
   const { clients, clientsBack: back = 0, clientsWaitedMs: longest, unheardMs } = absence;

@@ -1,15 +1,16 @@
 // What the page shows now, and how it is kept current.
 import { Failure, V1, get } from "./api";
 import type { Kind } from "./api";
-import { askMarks, askPast } from "./past";
+import { askChanges, askEarlier, askMarks, askPast } from "./past";
 import type { Mark, Past } from "./past";
 import { Store } from "./store";
 import * as stream from "./stream";
-import { when } from "./when";
+import { HOUR_MS, when } from "./when";
 import type { When } from "./when";
 import type {
   AbsentBroker as Absent,
   BrokerShown,
+  ChangeShown,
   FindingShown,
   FindingsShown,
   ChangesShown as Changes,
@@ -78,11 +79,15 @@ export const toast = new Store<{ text: string; bad: boolean } | null>(null);
 const REPORTS = "loadBalancerReportUpdateMaxIntervalMinutes";
 export const staleAfter = new Store(16 * 60_000);
 
+// Whether the brokers keep what was; not known yet: no.
+export const archived = new Store(false);
+
 async function readIntervals(): Promise<void> {
   try {
     const keys = await get<Record<string, string>>("/admin/v2/brokers/configuration/runtime");
     const minutes = Number(keys[REPORTS]);
     if (minutes > 0) staleAfter.set((minutes + 1) * 60_000);
+    archived.set(keys["loadManagerHistoryEnabled"] === "true" && keys["loadManagerArchiveMaxBytes"] !== "0");
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
   }
@@ -117,6 +122,12 @@ function withGone(next: Cluster): Cluster {
 
 export const absences = (now: Cluster): Absent[] =>
   (now.absent ?? []).filter(({ backAt }) => typeof backAt !== "number");
+
+// Those that were lost in the last hour, and are back.
+export const returned = (now: Cluster, at: number): Absent[] =>
+  (now.absent ?? []).filter(
+    ({ how, leftAt, backAt }) => how === "lost" && typeof backAt === "number" && at - leftAt < HOUR_MS,
+  );
 
 function goneRow(absence: Absent): Broker {
   return {
@@ -216,7 +227,7 @@ function clusterOf(now: Cluster, then: When, past: Past): Cluster {
     absent: past.absent,
     brokers: past.brokers,
     bundles: past.bundles,
-    total: past.brokers.length + past.absent.length,
+    total: past.brokers.length + past.absent.filter(({ backAt }) => typeof backAt !== "number").length,
     expected: 0,
     headroom: null,
     paused: null,
@@ -226,14 +237,21 @@ function clusterOf(now: Cluster, then: When, past: Past): Cluster {
   });
 }
 
-export const marksOf = async (since: number, until: number): Promise<Mark[]> => {
+export const marksOf = (since: number, until: number): Promise<Mark[]> =>
+  orNone(askMarks(since, until)); // the bar is of use without marks
+
+async function orNone<T>(answer: Promise<T[]>): Promise<T[]> {
   try {
-    return await askMarks(since, until);
+    return await answer;
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
-    return []; // the bar is of use without marks
+    return []; // a broker without an archive, or of an earlier version
   }
-};
+}
+
+export const earlierOf = (name: string | null, epoch: number): Promise<Decision[]> =>
+  orNone(askEarlier(name, epoch));
+export const earlierChanges = (): Promise<ChangeShown[]> => orNone(askChanges());
 
 export function refresh(): Promise<void> {
   happened = true;

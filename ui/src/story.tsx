@@ -12,7 +12,7 @@ import {
 } from "./actions";
 import { Failure, V1, get } from "./api";
 import { Chips, heatClass, resourcesOf, runs } from "./brokers";
-import { Entries } from "./decisions";
+import { Entries, useEarlier } from "./decisions";
 import { bytes, clock, count, duration, messages, percent, shortRange, split } from "./format";
 import type { Broker } from "./state";
 import type {
@@ -54,6 +54,17 @@ function useAgain<T>(path: string): { document: T | null; problem: string } {
     };
   }, [path]);
   return state.path === path ? state : { document: null, problem: "" };
+}
+
+function Earlier({ name }: { name: string }): JSX.Element | null {
+  const list = useEarlier(name, true);
+  if (!list.length) return null;
+  return (
+    <>
+      <h3>In earlier terms</h3>
+      <Entries list={list} />
+    </>
+  );
 }
 
 export function Side(): JSX.Element | null {
@@ -208,6 +219,7 @@ function OfBundle({ name }: { name: string }): JSX.Element {
                 : ": it is where it was when the term began, or a lookup found its only place."}
             </p>
           )}
+          <Earlier name={name} />
         </>
       )}
     </>
@@ -337,6 +349,7 @@ function OfBroker({ name }: { name: string }): JSX.Element {
       ) : (
         <p class="empty">None in this leader's term.</p>
       )}
+      <Earlier name={name} />
     </>
   );
 }

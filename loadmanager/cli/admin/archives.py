@@ -33,6 +33,8 @@ ANSWER_S = 5.0
 GAP_MS = 30_000
 """Shorter times without a sign of a broker are not told: it gives one every ten seconds."""
 GAPS_SHOWN = 5
+NOTHING = {"bundle_load": "owned no bundle", "throttle": "had no limit in use"}
+"""What it means that a broker recorded no load of a kind while it recorded."""
 Part = TypeVar("Part", bound=ArchivePart)
 
 at_option: Decorator = click.option(
@@ -175,8 +177,12 @@ def loads_at(admin: AdminClient, at_ms: int, kind: str) -> LoadsOfAll:
     """The loads of a kind at a moment, from all archives."""
     answer = _parts(admin, "loads", [("at", at_ms), ("kind", kind)], ArchivedMoment)
     loads = [each for part in answer.parts.values() for each in part.loads]
-    empty = sorted(name for name, part in answer.parts.items() if not part.loads)
-    notes = [f"{name} recorded no load at {clock(at_ms)}" for name in empty]
+    what = NOTHING.get(kind, "recorded no load")
+    notes = [
+        f"{name} {what if part.recorded else 'recorded nothing'} at {clock(at_ms)}"
+        for name, part in sorted(answer.parts.items())
+        if not part.loads
+    ]
     notes.insert(0, _averages(at_ms, loads) if loads else f"nothing is recorded of {clock(at_ms)}")
     return LoadsOfAll(sorted(loads, key=lambda each: each.broker), answer.missing, notes)
 

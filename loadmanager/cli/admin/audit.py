@@ -27,6 +27,10 @@ from loadmanager.cli.terminal import Shown, table
 from loadmanager.kit.audit import ChangeShown, ChangesShown
 from loadmanager.kit.errors import OperationalError
 
+PEERS = f"{OWN}/peers/"
+"""What brokers ask of each other."""
+CHANGES_MAX = 1_000
+
 
 @click.command(cls=AdminCommand)
 @click.option("--role", metavar="ROLE", help="what this role changed")
@@ -36,21 +40,36 @@ from loadmanager.kit.errors import OperationalError
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=50, metavar="N", help="at most N changes"
 )
-def audit(admin: AdminClient, at: int | None, limit: int, **given: Any) -> Output:
+@click.option(
+    "--operators", is_flag=True, help="not what clients created, nor what brokers ask of each other"
+)
+def audit(
+    admin: AdminClient, at: int | None, limit: int, *, operators: bool, **given: Any
+) -> Output:
     """Show the last changes that operators and clients made: who, what, before and after. `admin
     undo` takes their ids.
 
     The archives of the brokers answer; of a broker without one, its last 1,000 since its start.
     """
     until = until_of(at, given["until"])
-    changes = changes_of(admin, given["role"], given["since"], until, limit=limit)
+    asked = CHANGES_MAX if operators else limit
+    changes = changes_of(admin, given["role"], given["since"], until, limit=asked)
+    if operators:
+        if len(changes.changes) == asked:
+            changes.notes.append(f"only the last {asked:,} changes of all were looked through")
+        changes.changes = list(filter(by_operator, changes.changes))[:limit]
     data = {"changes": to_builtins(changes.changes), "notes": changes.notes}
     return Output(
         data, (_shown(changes.changes), *incomplete(changes.notes)), missing=changes.missing
     )
 
 
-@dataclass(frozen=True, slots=True)
+def by_operator(change: ChangeShown) -> bool:
+    """Whether it is no change of a client, and no order of a broker to another."""
+    return change.over in ("http", "fleet") and PEERS not in change.what
+
+
+@dataclass(slots=True)
 class KnownChanges:
     """Changes, the newest first, and what is missing, as far as that is known."""
 

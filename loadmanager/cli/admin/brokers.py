@@ -8,20 +8,24 @@ from urllib.parse import quote
 import click
 
 from loadmanager.cli.admin.absences import absence_text, missing_text
-from loadmanager.cli.admin.archives import at_option, figures, listed_at, loads_at
+from loadmanager.cli.admin.archives import at_option, events_of, figures, listed_at, loads_at
 from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, query
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminGroup, Output, done
+from loadmanager.cli.admin.past_decisions import record_as
 from loadmanager.cli.admin.restarting import brokers_cordon, brokers_uncordon, progress_text
 from loadmanager.cli.admin.shapes import Report, Usage
 from loadmanager.cli.admin.times import clock, span
 from loadmanager.cli.terminal import Cell, Shown, table
+from loadmanager.engine.history.members import MemberChange
 from loadmanager.kit.errors import LoadManagerError, OperationalError
 from loadmanager.leader.documents.cluster import BrokerShown, ClusterShown, LeaderBroker
 from loadmanager.leader.documents.moves import CordonShown
 
 group = AdminGroup("brokers", help="Live brokers: list, leader, health, report, cordon, forget.")
 AWAY = ("gone", "stopped")
+MEMBERS_MAX = 1_000
+"""Records among which the leader of a time is looked for, the last ones before it."""
 _broker = click.argument("broker", required=False)
 
 
@@ -31,7 +35,7 @@ def brokers_list(admin: AdminClient, at: int | None) -> Output:
     """List the brokers with load, bundles, uptime, version and age of the report: which one leads,
     which ones are cordoned or drained, and how far; and those that left in the last days.
 
-    With --at, the loads that the brokers recorded then.
+    With --at, the loads that the brokers recorded then, and which one led.
     """
     if at is not None:
         return _brokers_at(admin, at)
@@ -98,9 +102,13 @@ def _brokers_at(admin: AdminClient, at_ms: int) -> Output:
         for loads in past.loads
         for name in sorted(loads.figures)
     ]
+    leader = _leader_at(admin, at_ms)
+    for row in data:
+        row["leader"] = row["broker"] == leader
     rows = [
         (
             row["broker"],
+            "leader" if row["leader"] else "",
             100 * row["usage"],
             round(row["bundles"]),
             row["msg_rate_in"] + row["msg_rate_out"],
@@ -108,7 +116,21 @@ def _brokers_at(admin: AdminClient, at_ms: int) -> Output:
         )
         for row in data
     ]
-    return listed_at(data, ("broker", "load %", "bundles", "msg/s", "until"), rows, past)
+    headers = ("broker", "role", "load %", "bundles", "msg/s", "until")
+    return listed_at(data, headers, rows, past)
+
+
+def _leader_at(admin: AdminClient, at_ms: int) -> str | None:
+    """The broker whose term had begun last; None: it had left, or that is not recorded."""
+    events = events_of(admin, (MemberChange.kind,), until_ms=at_ms, limit=MEMBERS_MAX).events
+    left = set[str]()
+    for event in events:  # the newest first
+        change = record_as(event, MemberChange)
+        if change.event == "leads":
+            return None if change.of in left else change.of
+        if change.event == "left":
+            left.add(change.of)
+    return None
 
 
 def _cordon_text(active: bool, cordon: CordonShown | None) -> str:
@@ -131,7 +153,7 @@ def brokers_leader(admin: AdminClient) -> Output:
 def brokers_health(admin: AdminClient, broker: str | None) -> Output:
     """Check all brokers, or the named one; exit status 1 if a broker is not healthy."""
     brokers = _named(admin, broker)
-    health, _ = ask_each(admin, brokers, lambda at, _broker: _health(at))
+    health, _ = ask_each(admin, brokers, lambda at, _broker: health_of(at))
     healthy = bool(health) and all(state == "ok" for state in health.values())
     return Output(health, table(("broker", "health"), list(health.items())), 0 if healthy else 1)
 
@@ -144,7 +166,8 @@ def _named(admin: AdminClient, broker: str | None) -> list[str]:
     return brokers if broker is None else [broker]
 
 
-def _health(admin: AdminClient) -> str:
+def health_of(admin: AdminClient) -> str:
+    """`ok`, or why a broker is not healthy."""
     try:
         return admin.text(f"{V2}/brokers/health")
     except LoadManagerError as error:

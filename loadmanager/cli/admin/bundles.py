@@ -10,7 +10,7 @@ from urllib.parse import quote
 import click
 
 from loadmanager.broker.admin.documents import BundlesData
-from loadmanager.cli.admin.archives import at_option, figures, listed_at, loads_at
+from loadmanager.cli.admin.archives import at_option, listed_at
 from loadmanager.cli.admin.asking import (
     ask_each,
     brokers_of,
@@ -34,6 +34,7 @@ from loadmanager.cli.admin.moves import (
     bundles_unpin,
     pin_text,
 )
+from loadmanager.cli.admin.past_owners import bundles_at
 from loadmanager.cli.admin.shapes import BundleStatsShown
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.engine.bundles.ranges import BundleRange, bundle_name, split_bundle_name
@@ -62,8 +63,8 @@ group.command("unpin")(bundles_unpin)
 @click.argument("namespaces", nargs=-1, metavar="[TENANT/NAMESPACE]...")
 @at_option
 def bundles_list(admin: AdminClient, namespaces: tuple[str, ...], at: int | None) -> Output:
-    """List the bundles of all brokers: owner, and traffic of the last load report; or what brokers
-    recorded of the bundles that they owned at a time.
+    """List the bundles of all brokers: owner, and traffic of the last load report; or the owners of
+    a time, and what they recorded of the traffic around it.
     """
     if at is not None:
         return _bundles_at(admin, namespaces, at)
@@ -86,21 +87,19 @@ def bundles_list(admin: AdminClient, namespaces: tuple[str, ...], at: int | None
 
 
 def _bundles_at(admin: AdminClient, namespaces: tuple[str, ...], at_ms: int) -> Output:
-    past = loads_at(admin, at_ms, "bundle_load")
+    bundles, past = bundles_at(admin, at_ms)
     data: list[dict[str, Any]] = [
-        {"bundle": name, "owner": loads.broker, "at": loads.ts, **figures(loads, name)}
-        for loads in past.loads
-        for name in sorted(loads.figures)
-        if not namespaces or name.rpartition("/")[0] in namespaces
+        {"bundle": it.bundle, "owner": it.owner, "at": it.at, **it.figures}
+        for it in bundles
+        if not namespaces or it.bundle.rpartition("/")[0] in namespaces
     ]
-    data.sort(key=lambda row: (row["bundle"], row["owner"]))
-    names = ("topics", "msg_rate_in", "msg_rate_out")
     rows = [
         (
             row["bundle"],
             row["owner"],
-            *(int(row[name]) if name == "topics" else row[name] for name in names),
-            *(row[name] / 1024 for name in ("msg_throughput_in", "msg_throughput_out")),
+            int(row["topics"]) if "topics" in row else None,
+            *(row.get(name) for name in ("msg_rate_in", "msg_rate_out")),
+            *(_per(row.get(f"msg_throughput_{way}"), 1024) for way in ("in", "out")),
         )
         for row in data
     ]

@@ -10,13 +10,16 @@ from typing import Any, TypeVar
 import click
 
 from loadmanager.cli.admin.absences import missing_text, news
-from loadmanager.cli.admin.asking import OWN, count_of, query
+from loadmanager.cli.admin.asking import OWN, V2, ask_each, brokers_of, count_of, query
+from loadmanager.cli.admin.brokers import health_of
 from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.findings import summary
 from loadmanager.cli.admin.sentences import lines_of
+from loadmanager.cli.admin.shapes import Document
 from loadmanager.cli.admin.times import clock, span, time_of_day
 from loadmanager.cli.terminal import Shown, show, table
+from loadmanager.kit.errors import LoadManagerError
 from loadmanager.leader.documents.cluster import (
     BrokerShown,
     BundlesShown,
@@ -38,7 +41,13 @@ RESOURCES = {
     "bandwidthOut": "the network out",
 }
 AWAY = ("gone", "stopped")
-LATE_MS = 60_000
+REPORTS = "loadBalancerReportUpdateMaxIntervalMinutes"
+"""A broker reports when its load changes, and at least so often; a minute more is late."""
+NAMED_MAX = 5
+NO_LEADER = (502, 503)
+"""The leader that a broker knows does not answer; it knows none."""
+HEALTH_S = 5.0
+HEALTHY = "it serves"
 MANY_TIMES = 100
 TOP_BROKERS, TOP_BUNDLES, TOP_DECISIONS = 12, 10, 5
 CLEAR = "\x1b[H\x1b[2J"
@@ -50,13 +59,41 @@ def _cluster(admin: AdminClient) -> tuple[ClusterShown, Any]:
 
 @click.command(cls=AdminCommand)
 def status(admin: AdminClient) -> Output:
-    """Say in a few lines how the cluster is: who is missing, load, moves, limits, last decision."""
-    cluster, raw = _cluster(admin)
-    decisions = admin.get(f"{OWN}/decisions{query(limit=20)}", DecisionsShown).decisions
-    lines = list(_status(cluster, decisions, _answer(admin, "throttled", ThrottledShown)))
+    """Say in a few lines how the cluster is: who is missing, load, moves, limits, last decision.
+
+    Without a leader: why there is none, and what each broker says of itself; exit status 1.
+    """
+    try:
+        cluster, raw = _cluster(admin)
+        decisions = admin.get(f"{OWN}/decisions{query(limit=20)}", DecisionsShown).decisions
+    except AnsweredError as error:
+        if error.status not in NO_LEADER:
+            raise
+        return _without_leader(admin, error)
+    throttled = _answer(admin, "throttled", ThrottledShown)
+    lines = list(_status(cluster, decisions, throttled, late_after_ms(admin)))
     if (findings := _answer(admin, "findings", FindingsShown)) is not None:
         lines.append(summary(findings))
     return Output(raw, lines)
+
+
+def _without_leader(admin: AdminClient, error: AnsweredError) -> Output:
+    """What the brokers say themselves."""
+    brokers = brokers_of(admin)
+    said, silent = ask_each(admin, brokers, lambda at, _: health_of(at), timeout_s=HEALTH_S)
+    health = {broker: said.get(broker) or silent[broker] for broker in brokers}
+    texts = [f"{broker}: {HEALTHY if text == 'ok' else text}" for broker, text in health.items()]
+    lines = [f"NO BROKER LEADS NOW: {error}", *texts, "`loadmanager doctor` says more"]
+    return Output({"leader": None, "brokers": health}, lines, status=1)
+
+
+def late_after_ms(admin: AdminClient) -> float:
+    """How old a load report of these brokers may be; a daemon's are never late."""
+    try:
+        keys = admin.get(f"{V2}/brokers/configuration/runtime", Document)
+        return (float(keys[REPORTS]) + 1) * 60_000
+    except (LoadManagerError, KeyError, ValueError):
+        return float("inf")
 
 
 def _answer(admin: AdminClient, what: str, shape: type[T]) -> T | None:
@@ -68,7 +105,10 @@ def _answer(admin: AdminClient, what: str, shape: type[T]) -> T | None:
 
 
 def _status(
-    cluster: ClusterShown, decisions: Sequence[DecisionShown], throttled: ThrottledShown | None
+    cluster: ClusterShown,
+    decisions: Sequence[DecisionShown],
+    throttled: ThrottledShown | None,
+    late_ms: float,
 ) -> Iterator[str]:
     live = [broker for broker in cluster.brokers if broker.state not in AWAY]
     if missing := missing_text(len(live), cluster.expected):
@@ -82,9 +122,13 @@ def _status(
     yield f"{brokers}, {bundles} with an owner{load}, {rate:,.0f} messages/s, {size:,.1f} MiB/s"
     if cluster.headroom is not None:
         yield headroom_text(cluster.headroom)
-    late = [broker.broker for broker in live if (broker.report_age_ms or 0) > LATE_MS]
+    late = [broker.broker for broker in live if (broker.report_age_ms or 0) > late_ms]
     if late:
-        yield f"late with the report: {', '.join(late[:5])}"
+        yield f"late with the report: {', '.join(late[:NAMED_MAX])}"
+    kept_back = [f"{it.broker} is {it.state}{_note(it)}" for it in live if it.cordon is not None]
+    if kept_back:
+        more = f"; {len(kept_back) - NAMED_MAX} more" if len(kept_back) > NAMED_MAX else ""
+        yield f"no new bundles: {'; '.join(kept_back[:NAMED_MAX])}{more}"
     leader = cluster.leader
     since = f"since {clock(leader.since)} ({span(cluster.at - leader.since)})"
     cycles = count_of(cluster.cycles, "cycle")
@@ -95,6 +139,10 @@ def _status(
     shed = next((each for each in decisions if each.kind == "shed"), None)
     if shed is not None:
         yield f"last cycle: {' '.join(line.strip() for line in lines_of(shed)[:2])}"
+
+
+def _note(broker: BrokerShown) -> str:
+    return f" ({broker.cordon.note})" if broker.cordon is not None and broker.cordon.note else ""
 
 
 def headroom_text(room: HeadroomShown) -> str:
@@ -144,12 +192,12 @@ def top(admin: AdminClient, interval_s: float, count: int | None) -> Output:
 
     Ctrl-C ends it.
     """
-    looks = 0
+    looks, late_ms = 0, late_after_ms(admin)
     try:
         while count is None or looks < count:
             if looks:
                 time.sleep(interval_s)
-            parts = list(_top(admin))
+            parts = list(_top(admin, late_ms))
             if sys.stdout.isatty():
                 click.echo(CLEAR, nl=False)
             show(*parts)
@@ -159,11 +207,11 @@ def top(admin: AdminClient, interval_s: float, count: int | None) -> Output:
     return Output({"looks": looks}, f"{count_of(looks, 'look')} taken")
 
 
-def _top(admin: AdminClient) -> Iterator[Shown]:
+def _top(admin: AdminClient, late_ms: float) -> Iterator[Shown]:
     cluster, _ = _cluster(admin)
     decisions = admin.get(f"{OWN}/decisions{query(limit=TOP_DECISIONS)}", DecisionsShown).decisions
     hottest = admin.get(f"{OWN}/bundles{query(limit=TOP_BUNDLES, sort='rate')}", BundlesShown)
-    yield [f"{time_of_day(cluster.at)}", *_status(cluster, (), None)]
+    yield [f"{time_of_day(cluster.at)}", *_status(cluster, (), None, late_ms)]
     order = sorted(cluster.brokers, key=lambda it: (-(it.usage or 0), it.broker))
     headers = ("broker", "load", "", "cpu %", "bundles", "msg/s", "MiB/s")
     yield table(headers, [_row(broker) for broker in order[:TOP_BROKERS]])

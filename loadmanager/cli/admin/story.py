@@ -31,6 +31,12 @@ from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedSerie
 from loadmanager.kit.names import TopicName
 
 PARENTS_MAX = 8
+TAKEN_MS = 10_000
+"""The extensible manager's leader gives the bundles of a lost broker away before it records that
+this one left, by at most so much.
+"""
+MEMBERS_MAX = 1_000
+"""Records of brokers that came and went, among which the owners of a story are looked for."""
 
 
 @click.command(cls=AdminCommand)
@@ -46,7 +52,7 @@ def history(
     """Tell what is recorded of a thing, the oldest first: owners, moves, splits, reasons, changes.
 
     The archives of all brokers answer. Of a topic, that of its present bundle is told, too; of a
-    bundle, that of the bundles that it was split from.
+    bundle, that of the bundles that it was split from, and when its owner left.
     """
     names, events, notes = [name], list[ArchivedEvent](), list[str]()
     missing: dict[str, str] = {}
@@ -60,6 +66,12 @@ def history(
         if about.count("_0x") and len(names) < PARENTS_MAX:
             names += sorted(_parents(answer.events) - set(names))
     events_by_id = {(event.kind, event.id, event.ts, str(event.record)): event for event in events}
+    if ":" not in name or "://" in name:  # no broker
+        members = events_of(
+            admin, (MemberChange.kind,), since_ms=since, until_ms=until, limit=MEMBERS_MAX
+        )
+        leavers = owners_that_left([*events_by_id.values()], members.events)
+        events_by_id |= {(each.kind, each.id, each.ts, str(each.record)): each for each in leavers}
     newest = sorted(events_by_id.values(), key=lambda event: (event.last, event.id))[-limit:]
     parts: list[Shown] = [_lines(newest) or f"nothing is recorded of {name}"]
     load = _load(admin, names[1] if "://" in name else name, since, until)
@@ -67,6 +79,36 @@ def history(
     data = [{"ts": event.ts, "kind": event.kind, "record": event.record} for event in newest]
     status = 0 if newest else 1
     return Output(data, (*parts, *incomplete(notes)), status=status, missing=missing)
+
+
+def owners_that_left(
+    events: Sequence[ArchivedEvent], members: Sequence[ArchivedEvent]
+) -> list[ArchivedEvent]:
+    """Of what is recorded of all brokers: which ones left as owners of bundles in a story, and how
+    long clients waited then.
+    """
+    served: dict[tuple[str, str], int | None] = {}
+    """Bundle and broker → when another one had it, without a word of this one; None: it has it."""
+    left, leavers = set[str](), list[ArchivedEvent]()
+    steps = (event for event in events if event.kind == OwnershipStep.kind)
+    for event in sorted([*steps, *members], key=lambda each: (each.ts, each.kind, each.id)):
+        if event.kind == OwnershipStep.kind:
+            step = record_as(event, OwnershipStep)
+            if step.after == "Free":
+                served.pop((step.bundle, step.broker), None)
+            elif step.after == "Owned":
+                served |= {key: event.ts for key in served if key[0] == step.bundle}
+                served[step.bundle, step.broker] = None
+            continue
+        change = record_as(event, MemberChange)
+        if change.event == "left":
+            own = {key: since for key, since in served.items() if key[1] == change.of}
+            served = {key: since for key, since in served.items() if key not in own}
+            was_owner = any(it is None or event.ts - it <= TAKEN_MS for it in own.values())
+            (left.add if was_owner else left.discard)(change.of)
+        if change.event in ("left", "clients") and change.of in left:
+            leavers.append(event)
+    return leavers
 
 
 def _bundle_of(admin: AdminClient, name: str) -> str:
@@ -120,6 +162,16 @@ def _member(event: ArchivedEvent) -> str:
         return f"{change.of} is back{took}, {how}"
     if change.event == "clients":
         return f"clients of what {change.of} had owned: {clients_waited(change)}"
+    if change.event == "starts":
+        return f"{change.of} starts" + (f", version {change.version}" if change.version else "")
+    if change.event == "leads":
+        before = f"; before it {change.before} did" if change.before else ""
+        return f"{change.of} leads, term {change.epoch}{before}"
+    if change.event == "proven":
+        return (
+            f"{change.of} proves its session again: for {span(change.took_ms or 0)} the metadata "
+            "store did not answer it, or its process stood still"
+        )
     return f"what {change.of} had owned is served again{took}: {bundles}"
 
 

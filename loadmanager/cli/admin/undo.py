@@ -11,7 +11,7 @@ import click
 
 from loadmanager.cli.admin.archives import incomplete, since_option
 from loadmanager.cli.admin.asking import OWN, count_of
-from loadmanager.cli.admin.audit import KnownChanges, changes_of
+from loadmanager.cli.admin.audit import CHANGES_MAX, KnownChanges, by_operator, changes_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.terminal import Shown
@@ -20,8 +20,6 @@ from loadmanager.kit.errors import OperationalError
 from loadmanager.leader.documents.undo import IDS_MAX, NotUndone, Undone, UndoPlan, UndoStep
 
 UNDO = f"{OWN}/undo"
-PEERS = f"{OWN}/peers/"
-CHANGES_MAX = 1_000
 EXAMPLES = """examples:
   loadmanager admin audit --since 1h              # changes with their ids
   loadmanager admin undo c-mjh2k3x1-17k           # what undoing one would do
@@ -85,7 +83,7 @@ def _ids_of(changes: Sequence[ChangeShown]) -> tuple[str, ...]:
             f"there are more than {CHANGES_MAX} changes since then, those of clients with them: "
             "--role or a later --since says which to undo"
         )
-    ids = tuple(change.id for change in changes if change.id and _by_operator(change))
+    ids = tuple(change.id for change in changes if change.id and by_operator(change))
     if not ids:
         raise OperationalError("no change of an operator since then is known: nothing to undo")
     if len(ids) > IDS_MAX:
@@ -96,13 +94,8 @@ def _ids_of(changes: Sequence[ChangeShown]) -> tuple[str, ...]:
     return ids
 
 
-def _by_operator(change: ChangeShown) -> bool:
-    """Whether it is no change of a client, and no order of a broker to another."""
-    return change.over in ("http", "fleet") and PEERS not in change.what
-
-
 def _without_id(changes: Sequence[ChangeShown]) -> list[Shown]:
-    count = sum(_by_operator(change) and not change.id for change in changes)
+    count = sum(by_operator(change) and not change.id for change in changes)
     return [f"{count_of(count, 'change')} of an earlier version cannot be undone"] if count else []
 
 

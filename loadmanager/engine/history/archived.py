@@ -93,6 +93,11 @@ def _of_change(record: AuditedChange) -> Iterator[str]:
     yield from _named_by_path(record.path or "")
 
 
+def _of_member(record: MemberChange) -> Iterator[str]:
+    yield record.of
+    yield from filter(None, (record.before,))
+
+
 def _named_by_path(path: str) -> Iterator[str]:
     """What a stored document is about."""
     for root in (paths.TOPIC_POLICIES, paths.PARTITIONED_TOPICS, paths.MANAGED_LEDGERS):
@@ -133,5 +138,5 @@ ARCHIVED: Catalogue = {
     Decision.kind: EventsOf(_of_decision, _same, decision_kind),
     OwnershipStep.kind: EventsOf(_of_step),
     AuditedChange.kind: EventsOf(_of_change),
-    MemberChange.kind: EventsOf(lambda record: (record.of,)),
+    MemberChange.kind: EventsOf(_of_member),
 }

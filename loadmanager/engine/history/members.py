@@ -1,4 +1,4 @@
-"""Records of brokers that come and go, by the leader."""
+"""Records of brokers that come, go and lead, most of them by the leader."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from loadmanager.engine.history.records import Record
 
 
 class MemberChange(Record, kw_only=True):
-    """A broker came, left or came back, or what it had owned is served again."""
+    """A broker started, left, came back or leads, what it had owned is served again, or its session
+    was not proven for a while.
+    """
 
     kind: ClassVar[str] = "member"
     of: str
     """The broker."""
     event: str
-    """`left`, `back`, `placed` (all its bundles are served again) or `clients` (the clients of its
-    bundles are back, or were waited for ten minutes).
+    """`left`, `back`, `placed` (all its bundles are served again), `clients` (the clients of its
+    bundles are back, or were waited for ten minutes), `starts` (by itself), `leads` (its term
+    begins) or `proven` (by itself: its session is proven again).
     """
     how: str = ""
     """Of `left`: `stopped`, `drained` or `lost`."""
@@ -25,7 +28,9 @@ class MemberChange(Record, kw_only=True):
     bundles: int = 0
     """Those that it had owned."""
     took_ms: int | None = None
-    """Of `placed`: until the last one was served. Of `back`: how long it was away."""
+    """Of `placed`: until the last one was served. Of `back`: how long it was away. Of `proven`: for
+    how long its session was not.
+    """
     same_process: bool | None = None
     """Of `back`: false if it was restarted."""
     clients: int | None = None
@@ -40,6 +45,10 @@ class MemberChange(Record, kw_only=True):
     """They may have waited for so much longer: the session of a lost broker ends so long after its
     last sign.
     """
+    epoch: int | None = None
+    """Of `leads`: its term."""
+    before: str | None = None
+    """Of `leads`: who led before, if that is known."""
 
 
 MEMBER_KINDS: dict[str, type[Record]] = {MemberChange.kind: MemberChange}

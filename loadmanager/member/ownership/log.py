@@ -6,6 +6,7 @@ whether two of them ever owned a bundle at once.
 
 from __future__ import annotations
 
+from loadmanager.engine.history.members import MemberChange
 from loadmanager.engine.history.records import OwnershipStep
 from loadmanager.engine.ownership.states import BundleState, Transition
 from loadmanager.kit.clock import Clock
@@ -74,6 +75,19 @@ class OwnershipLog:
             # session ended then.
             monotonic_s=min(self._clock.monotonic_s(), self._lease.proven_until_s),
         )
+
+    def proven(self, unproven_s: float) -> None:
+        """The session of this broker was not proven for so long, and is again."""
+        if self._history is not None:
+            self._history.append(
+                MemberChange(
+                    ts=self._clock.now_ms(),
+                    broker=self._broker_id,
+                    of=self._broker_id,
+                    event="proven",
+                    took_ms=round(1000 * unproven_s),
+                )
+            )
 
     def _record(self, history: History, step: Transition) -> None:
         history.append(

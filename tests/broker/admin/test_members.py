@@ -58,7 +58,21 @@ async def test_a_lost_broker_is_remembered() -> None:
         assert [it["broker"] for it in cluster["absent"]] == [name]
         records = served.brokers[0].history.records
         changes = [it.event for it in records if isinstance(it, MemberChange)]
-        assert changes == ["left", "placed"]
+        assert changes == ["starts", "leads", "left", "placed"]
+
+
+async def test_what_a_lost_broker_owned_whose_bundles_have_new_owners_at_once() -> None:
+    """The extensible manager's leader assigns them again before it looks who left."""
+    manager = {"loadManagerClassName": "ExtensibleLoadManagerImpl"}
+    async with serving(brokers=3, values=manager) as served:
+        await served.own(HALF, OTHER, at=1)
+        name = served.broker_id(1)
+        await until(lambda: name in served.brokers[0].use.brokers.registered)
+        await served.servers[1].stop()
+        served.brokers[1].store.suspend()
+        served.brokers[1].store.expire()
+        entry = await absent(served, name, how="lost", placed=2)
+        assert entry["bundles"] == 2
 
 
 async def test_the_busiest_bundles_of_a_lost_broker_stand_for_all() -> None:
@@ -138,6 +152,9 @@ async def test_the_next_leader_knows() -> None:
         leading = served.brokers[2].use.leading
         await until(lambda: leading.members is not None, within_s=20)
         assert await absent(served, second, at=2) == before
+        records = served.brokers[2].history.records
+        (told,) = [it for it in records if isinstance(it, MemberChange) and it.event == "leads"]
+        assert (told.of, told.before, told.epoch) == (served.broker_id(2), first, 2)
         await absent(served, first, at=2, how="lost")
         assert isinstance(leading.members, TermMembers)
         (change,) = leading.members.leader_changes()

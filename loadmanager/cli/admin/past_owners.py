@@ -1,0 +1,123 @@
+"""Which broker owned which bundle at a moment: by what the brokers recorded of every change of an
+owner, which is exact; else by the loads around it, which are averages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from loadmanager.cli.admin.archives import LoadsOfAll, events_of, figures, loads_at
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.past_decisions import record_as
+from loadmanager.engine.history.members import MemberChange
+from loadmanager.engine.history.records import OwnershipStep
+from loadmanager.engine.ownership.states import BundleState
+from loadmanager.kit.history.archive_answers import ArchivedEvent, ArchivedLoads
+
+EVENTS_MAX = 1_000
+NOT_YET_OWNED = (BundleState.ASSIGNING.value, BundleState.OPENING.value)
+
+
+@dataclass(slots=True)
+class PastBundle:
+    """A bundle at a moment."""
+
+    bundle: str
+    owner: str | None
+    """None: nobody owned it."""
+    at: int | None = None
+    """The end of the time of which the figures are the averages; None: there are none."""
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+def bundles_at(admin: AdminClient, at_ms: int) -> tuple[list[PastBundle], LoadsOfAll]:
+    """All bundles that had an owner about then, with the owner of exactly then; and the loads, with
+    what is missing of all of this.
+    """
+    past = loads_at(admin, at_ms, "bundle_load")
+    since = min((loads.ts - loads.span_ms for loads in past.loads), default=at_ms)
+    until = max((loads.ts for loads in past.loads), default=at_ms)
+    events = events_of(
+        admin,
+        ("ownership", "member"),
+        since_ms=min(since, at_ms),
+        until_ms=max(until, at_ms),
+        limit=EVENTS_MAX,
+    )
+    if len(events.events) == EVENTS_MAX:
+        past.notes.append(f"owners changed more than {EVENTS_MAX:,} times: some may be wrong")
+    past.missing |= events.missing
+    return owners_at(past.loads, events.events, at_ms), past
+
+
+def owners_at(
+    loads: Sequence[ArchivedLoads], events: Iterable[ArchivedEvent], at_ms: int
+) -> list[PastBundle]:
+    """The bundles of the loads and events around a moment, by name."""
+    samples: dict[str, list[ArchivedLoads]] = {}
+    for sample in sorted(loads, key=lambda it: (it.ts, it.broker)):
+        for bundle in sample.figures:
+            samples.setdefault(bundle, []).append(sample)
+    changes = _Changes()
+    for event in sorted(events, key=lambda event: (event.ts, event.id)):
+        changes.add(event)
+    bundles = []
+    for bundle in sorted({*samples, *changes.of_bundle}):
+        of = samples.get(bundle, [])
+        owner = changes.owner(bundle, of, at_ms)
+        shown = next((it for it in of if it.broker == owner), of[-1] if of else None)
+        if shown is not None:
+            bundles.append(PastBundle(bundle, owner, shown.ts, figures(shown, bundle)))
+        elif owner is not None:
+            bundles.append(PastBundle(bundle, owner))
+    return bundles
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    ts: int
+    broker: str
+    owns: bool
+    """Whether the broker owns the bundle from then on; else it no longer does."""
+
+
+@dataclass(slots=True)
+class _Changes:
+    """Changes of owners, the oldest first."""
+
+    of_bundle: dict[str, list[_Change]] = field(default_factory=dict)
+    left: list[tuple[int, str]] = field(default_factory=list)
+    """When which broker left."""
+
+    def add(self, event: ArchivedEvent) -> None:
+        if event.kind == MemberChange.kind:
+            change = record_as(event, MemberChange)
+            if change.event == "left":
+                self.left.append((event.ts, change.of))
+            return
+        step = record_as(event, OwnershipStep)
+        owns = step.after == BundleState.OWNED.value
+        if owns or (step.after == BundleState.FREE.value and step.before not in NOT_YET_OWNED):
+            changes = self.of_bundle.setdefault(step.bundle, [])
+            changes.append(_Change(event.ts, step.broker, owns))
+
+    def owner(self, bundle: str, samples: Sequence[ArchivedLoads], at_ms: int) -> str | None:
+        """Who owned a bundle at a moment, of which there are these samples."""
+        changes = self.of_bundle.get(bundle, [])
+        before = [change for change in changes if change.ts <= at_ms]
+        after = [change for change in changes if change.ts > at_ms]
+        gained = next((change for change in reversed(before) if change.owns), None)
+        if gained is not None:
+            owner, since = gained.broker, gained.ts
+        elif after and not after[0].owns:
+            owner, since = after[0].broker, at_ms
+        else:
+            came = after[0].broker if after else None
+            of = [sample for sample in samples if sample.broker != came]
+            if not of:
+                return None
+            owner, since = of[-1].broker, of[-1].ts
+        ended = [change.ts for change in before if change.broker == owner and not change.owns]
+        ended += [ts for ts, broker in self.left if broker == owner and ts <= at_ms]
+        return None if any(ts >= since for ts in ended) else owner
