@@ -84,7 +84,7 @@ $(ANALYSIS): $(MADE) pyproject.toml constraints.txt
 $(ALL): $(MADE) pyproject.toml constraints.txt
 	@test -e $@ || echo "Installing what development needs: 1.4 GB in $(VENV)." \
 		"'make install-run' has enough for a run."
-	$(PIP) --editable '.[java,demo,analysis,dev,docs]'
+	$(PIP) --editable '.[java,demo,analysis,otel,dev,docs]'
 	@touch $(RUN) $(ANALYSIS) $@
 
 run: install-run
