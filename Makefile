@@ -20,7 +20,7 @@ PYTHONS := 3.11 3.12 3.13 3.14
 
 .PHONY: help install install-run install-analysis run demo analyze page fast test test-clients \
 	test-pulsar test-deploy test-oracle test-oracle-vectors lint coverage mutants matrix \
-	matrix-bounds dist sbom docs bench proto broker-conf manifests clean
+	matrix-bounds dist sbom hashes docs bench proto broker-conf manifests clean
 .DEFAULT_GOAL := help
 
 help:
@@ -49,11 +49,13 @@ help:
 	@echo "                  the dashboard"
 	@echo "make demo         a cluster under a skewed load that balances itself, and its page;"
 	@echo "                  Ctrl-C ends it"
+	@echo "make hashes       write deploy/requirements*.txt: what images install, with hashes, of"
+	@echo "                  constraints.txt"
 	@echo "make page         build the page at /ui from ui/ into the package (needs Node and npm)"
 	@echo "make docs         reference pages from the code, then docs/ as HTML in docs/_build"
 	@echo "make dist         sdist, wheel and sbom.json in dist/"
 	@echo "make sbom         what a broker installs, as CycloneDX in dist/sbom.json; with"
-	@echo "                  EXTRAS=[analysis] what the nightly job installs"
+	@echo "                  EXTRAS=[otel,analysis] what the nightly job installs"
 	@echo "make bench        measure the cluster and the protocol"
 	@echo "The others install into $(VENV) what they need, and say how much that is:"
 	@echo "make install-run, make install-analysis, make install (everything)"
@@ -164,7 +166,7 @@ dist: install
 	$(MAKE) sbom
 
 # As deploy/Dockerfile installs, by the Python that runs this.
-EXTRAS ?=
+EXTRAS ?= [otel]
 sbom: install
 	$(PYTHON) -m venv --clear .sbom
 	.sbom/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
@@ -198,6 +200,16 @@ proto: install
 # The PrometheusRule and the dashboard of deploy/kubernetes/monitoring.
 manifests:
 	$(PYTHON) deploy/generate.py
+
+# What deploy/Dockerfile installs, with the hashes of all files of each version. pip makes none.
+LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate --constraint constraints.txt
+hashes: install
+	$(BIN)/pip install --quiet --disable-pip-version-check 'uv>=0.7,<1'
+	$(LOCK) --extra otel pyproject.toml --output-file deploy/requirements.txt
+	$(LOCK) --extra otel --extra analysis pyproject.toml \
+		--output-file deploy/requirements-analysis.txt
+	echo setuptools | $(LOCK) - --output-file deploy/requirements-build.txt
 
 broker-conf: install
 	$(BIN)/loadmanager config template > config/broker.conf
