@@ -8,7 +8,11 @@ MADE := $(VENV)/.made
 RUN := $(VENV)/.run
 ANALYSIS := $(VENV)/.analysis
 ALL := $(VENV)/.installed
-PIP = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Where Python has a pip already, that one installs: giving the venv its own takes seconds.
+HAS_PIP = $(shell $(PYTHON) -m pip --version > /dev/null 2>&1 && echo yes)
+ANY_PIP = $(shell test -x $(BIN)/pip && echo $(BIN)/pip \
+	|| echo $(PYTHON) -m pip --python $(BIN)/python)
+PIP = $(ANY_PIP) install --quiet --disable-pip-version-check --constraint constraints.txt
 # One more than there are cores: many tests wait for processes that they started.
 WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
@@ -68,24 +72,26 @@ $(MADE):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "loadmanager needs Python 3.11 or newer; say which with: make PYTHON=python3.12"; \
 		exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(if $(HAS_PIP),--without-pip) $(VENV)
 	@touch $@
 
-# The sizes are those of the versions in constraints.txt.
+# The sizes are those of the versions in constraints.txt. What is imported is compiled then: that is
+# less than there is.
 $(RUN): $(MADE) pyproject.toml constraints.txt
 	@test -e $@ || echo "Installing what a run needs: about 40 MB to download, 0.2 GB in $(VENV)."
-	$(PIP) --editable '.[demo]'
+	$(PIP) --no-compile --editable '.[demo]'
 	@touch $@
 
 $(ANALYSIS): $(MADE) pyproject.toml constraints.txt
 	@test -e $@ || echo "Installing what the analysis needs: about 550 MB to download, 0.8 GB in" \
 		"$(VENV). Most of it is Spark and a Java."
-	$(PIP) --editable '.[demo,analysis]'
+	$(PIP) --no-compile --editable '.[demo,analysis]'
 	@touch $(RUN) $@
 
 $(ALL): $(MADE) pyproject.toml constraints.txt
 	@test -e $@ || echo "Installing what development needs: 1.4 GB in $(VENV)." \
 		"'make install-run' has enough for a run."
+	@test -x $(BIN)/pip || $(BIN)/python -m ensurepip --default-pip > /dev/null
 	$(PIP) --editable '.[java,demo,analysis,otel,dev,docs]'
 	@touch $(RUN) $(ANALYSIS) $@
 
