@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from loadmanager.kit import tracing
+from loadmanager.kit.http.middlewares import errors
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -27,7 +28,7 @@ async def traced(request: web.Request, handler: Handler) -> web.StreamResponse:
     }
     name = f"{request.method} {route}"
     with tracing.part(name, parent, kind=tracing.SpanSide.SERVER, **attributes) as span:
-        answer = await handler(request)
+        answer = await errors(request, handler)
         span.note(**{"http.response.status_code": answer.status})
         if answer.status >= 500:
             span.fail(f"answered {answer.status}")

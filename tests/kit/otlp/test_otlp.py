@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 from clusters.collector import Collector
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
@@ -17,6 +18,9 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from loadmanager.kit import tracing
+from loadmanager.kit.errors import NotFoundError
+from loadmanager.kit.http.middlewares import errors
+from loadmanager.kit.http.tracing import traced
 from loadmanager.kit.otlp.counts import FAILED, FULL
 from loadmanager.kit.otlp.identity import resource_of
 from loadmanager.kit.otlp.pages import PageSender, metrics_of
@@ -132,6 +136,32 @@ async def test_spans_are_parts_of_those_around_them_and_of_those_of_others(
     assert (first.failed, third.failed) == (False, True)
     assert len(first.attributes["topic"]) == 300
     assert (first.broker, sender.counts.sent) == ("b", 3)
+    await asyncio.to_thread(sender.stop)
+
+
+async def test_a_request_is_part_of_the_trace_that_its_sender_names(collector: Collector) -> None:
+    """With the status of its answer; only a fault of ours is a failure."""
+
+    async def handle(request: web.Request) -> web.Response:
+        kind = request.match_info["kind"]
+        if kind == "missing":
+            raise NotFoundError("there is no such thing")
+        return web.json_response({"a": 1 / int(kind)})
+
+    application = web.Application(middlewares=[errors, traced])
+    application.router.add_get("/x/{kind}", handle)
+    sender = SpanSender(collector.url + "/v1/traces", RESOURCE, "1")
+    uninstall = tracing.install(sender)
+    async with TestClient(TestServer(application)) as client:
+        await client.get("/x/1")
+        for kind in ("1", "missing", "0"):
+            await client.get(f"/x/{kind}", headers={"traceparent": PARENT})
+    uninstall()
+    await _until(lambda: len(collector.spans) == 3)
+    assert {span.name for span in collector.spans} == {"GET /x/{kind}"}
+    assert {span.parent for span in collector.spans} == {PARENT.split("-")[2]}
+    told = {it.attributes["http.response.status_code"]: it.failed for it in collector.spans}
+    assert told == {200: False, 404: False, 500: True}
     await asyncio.to_thread(sender.stop)
 
 
