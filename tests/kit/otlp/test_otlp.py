@@ -102,6 +102,25 @@ def test_opentelemetry_is_not_imported_unless_it_is_wanted() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_without_the_extra_the_file_is_refused_and_the_environment_is_not() -> None:
+    program = (
+        "import sys; sys.modules['opentelemetry'] = None\n"
+        "from loadmanager.kit.otlp.sending import *\n"
+        "from loadmanager.kit.otlp.settings import require_installed\n"
+        "from loadmanager.kit.system.clock import SystemClock\n"
+        "process = Process(cluster='c', broker='b', version='1')\n"
+        "environ = {'OTEL_EXPORTER_OTLP_ENDPOINT': 'http://127.0.0.1:1'}\n"
+        "require_installed(OtlpSettings())\n"
+        "assert sending(OtlpSettings(), process, SystemClock(), environ) is None\n"
+        "require_installed(OtlpSettings(endpoint='http://127.0.0.1:1'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert "traces and metrics are not sent" in done.stdout
+    assert "ConfigError: loadManagerOtlpEndpoint is set: OpenTelemetry is not" in done.stderr
+
+
 def test_without_a_tracer_a_span_is_one_shared_object() -> None:
     assert tracing.span("a", bundle="b") is tracing.part("c", PARENT)
     assert tracing.headers() == {}
