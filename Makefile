@@ -83,9 +83,9 @@ $(RUN): $(MADE) pyproject.toml constraints.txt
 	@touch $@
 
 $(ANALYSIS): $(MADE) pyproject.toml constraints.txt
-	@test -e $@ || echo "Installing what the analysis needs: about 550 MB to download, 0.8 GB in" \
-		"$(VENV). Most of it is Spark and a Java."
-	$(PIP) --no-compile --editable '.[demo,analysis]'
+	@test -e $@ || echo "Installing what the analysis needs: about 80 MB more to download, 0.4 GB in" \
+		"$(VENV) together. Spark, for days of a GiB and more: pip install '.[analysis]'."
+	$(PIP) --no-compile --editable '.[demo,report]'
 	@touch $(RUN) $@
 
 $(ALL): $(MADE) pyproject.toml constraints.txt

@@ -1,10 +1,11 @@
-"""The nightly job on a large history, its stages, and the same aggregations in DuckDB beside it.
+"""The nightly job on a large history, in one process and on Spark, and the same aggregations in
+DuckDB alone beside it.
 
-`python -m bench analysis [--rows 0.9 10 50]` (millions) in local[2]. Histories are made from a
-seed, and kept in `bench/out` (50 million rows take 2 GB, and a few minutes to make). DuckDB (pip
-install '.[bench]') reads the same JSON lines and the same Parquet with two threads. Memory is the
-highest resident size of all processes of a run. DuckDB does what costs it something: the reading,
-and the aggregations of the loads.
+`python -m bench analysis [--rows 0.1 0.9 10 50] [--no-spark] [--no-duckdb]` (millions); Spark in
+local[2]. Histories are made from a seed, and kept in `bench/out` (50 million rows take 2 GB, and a
+few minutes to make). DuckDB alone reads the same JSON lines and the same Parquet with two threads.
+Memory is the highest resident size of all processes of a run. DuckDB alone does what costs it
+something: the reading, and the aggregations of the loads.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ MILLION = 1_000_000
 def main(argv: list[str]) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench analysis", description=__doc__)
-    parser.add_argument("--rows", type=float, nargs="+", default=[0.9, 10, 50], help="millions")
+    parser.add_argument(
+        "--rows", type=float, nargs="+", default=[0.1, 0.9, 10, 50], help="millions"
+    )
+    parser.add_argument("--no-spark", action="store_true")
     parser.add_argument("--no-duckdb", action="store_true")
     args = parser.parse_args(argv)
     for millions in args.rows:
@@ -43,27 +47,22 @@ def main(argv: list[str]) -> int:
                 "MB compressed",
                 flush=True,
             )
-        output = OUT / f"analysis-{rows}"
-        shutil.rmtree(output, ignore_errors=True)
-        command = [
-            sys.executable,
-            "-m",
-            "loadmanager",
-            "analyze",
-            "--date",
-            history.DATE,
-            "--master",
-            "local[2]",
-        ]
-        _print(
-            "Spark, the whole job",
-            rows,
-            _measured([*command, "--history", str(root), "--output", str(output)]),
-        )
+        _print("one process, the job", rows, _measured(_job(root, rows)))
+        if not args.no_spark:
+            spark = _job(root, rows, "--master", "local[2]")
+            _print("Spark, the whole job", rows, _measured(spark))
         if not args.no_duckdb:
             code = [sys.executable, "-m", "bench._duckdb", str(root), str(OUT / f"duckdb-{rows}")]
             _print("DuckDB, a part of it", rows, _measured(code))
     return 0
+
+
+def _job(root: Path, rows: int, *arguments: str) -> list[str]:
+    output = OUT / f"analysis-{rows}"
+    shutil.rmtree(output, ignore_errors=True)
+    where = ["--history", str(root), "--output", str(output)]
+    command = ["analyze", "--date", history.DATE, "--quiet", *where, *arguments]
+    return [sys.executable, "-m", "loadmanager", *command]
 
 
 def _print(what: str, rows: int, measured: tuple[float, float, int]) -> None:

@@ -25,6 +25,7 @@ OUTPUT = "data/analysis"
 NO_RECORDS, PARTLY, UNANSWERED = 4, 3, 5
 EXAMPLES = """examples:
   loadmanager analyze                        yesterday, from data/history into data/analysis
+  loadmanager analyze --master 'local[*]'    the same on Spark, on this machine
   loadmanager analyze --date 2026-11-20 --history s3://bucket/history --output s3://bucket/analysis
   loadmanager analyze --date 2026-11-20 --master spark://head:7077 --spark spark.executor.memory=4g
   package=$(python -c 'import loadmanager; print(loadmanager.__path__[0])')
@@ -55,13 +56,17 @@ exit status: 0 done; 1 failed; 2 bad input or usage;
 )
 @click.option("--cluster", help="which cluster, when the history has several")
 @config("broker.conf with the thresholds and the grace period in force")
-@click.option("--master", help="Spark master (default local[*]; under spark-submit what that says)")
+@click.option(
+    "--master",
+    help="the Spark master (default: none, this process analyses days of up to 1 GiB of compressed "
+    "segments, and Spark in local[*] larger ones; under spark-submit what that says)",
+)
 @click.option(
     "--spark",
     "spark_settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="a Spark setting; may be repeated",
+    help="a setting of Spark, which runs then; may be repeated",
 )
 @click.option(
     "--no-late",
@@ -80,14 +85,14 @@ def command(
     spark_settings: tuple[str, ...],
     **options: Any,
 ) -> int:
-    """Write the nightly report: a PySpark job over the recorded history."""
+    """Write the nightly report over the recorded history: in this process, or on Spark."""
     day = _date(date)
     strategies = settings.KEYS.load(config, overrides).leaf(StrategySettings)
     try:
         from loadmanager.nightly.compose import analyze
     except ImportError as error:
         raise ConfigError(
-            f"the analysis needs PySpark and fsspec: pip install 'loadmanager[analysis]' ({error})"
+            f"the analysis needs pyarrow and DuckDB: pip install 'loadmanager[report]' ({error})"
         ) from None
     if output == OUTPUT:
         os.umask(UMASK)  # Spark's, too; who may read an --output is up to whoever asks for it

@@ -49,7 +49,7 @@ def report(cluster: ClusterSettings, data_dir: Path, days: int, *, as_json: bool
         from loadmanager.lab import recorded_days
     except ImportError as error:
         raise ConfigError(
-            f"reading a history needs fsspec: pip install 'loadmanager[analysis]' ({error})"
+            f"reading a history needs fsspec: pip install 'loadmanager[report]' ({error})"
         ) from None
     source = recorded_days.history(str(data_dir / "history"))
     dates = source.dates(source.chosen(cluster.name))[-days:]

@@ -30,7 +30,7 @@ def reader() -> Any:
         from loadmanager.lab import recorded_days
     except ImportError as error:
         raise ConfigError(
-            f"reading a history needs fsspec: pip install 'loadmanager[analysis]' ({error})"
+            f"reading a history needs fsspec: pip install 'loadmanager[report]' ({error})"
         ) from None
     return recorded_days
 

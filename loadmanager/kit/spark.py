@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import shutil
 import signal
 import stat
@@ -20,8 +19,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql import SparkSession
 
 from loadmanager.kit.errors import ConfigError
 
@@ -260,12 +258,6 @@ def _settings(master: str | None, folder: str, given: dict[str, str]) -> dict[st
     return settings | given
 
 
-def stored(spark: SparkSession, schema: StructType, path: str) -> DataFrame:
-    """A Parquet table; on one machine in one partition, so that no query shuffles it."""
-    table: DataFrame = spark.read.schema(schema).parquet(path)
-    return table.coalesce(1) if spark.conf.get("spark.sql.shuffle.partitions") == "1" else table
-
-
 def java_home(java: Path, folder: Path) -> Path:
     """The JAVA_HOME for Spark's launcher, in `folder`.
 
@@ -283,16 +275,4 @@ def java_home(java: Path, folder: Path) -> Path:
     return shim.parent.parent
 
 
-def first_line(error: Exception) -> str:
-    """The first line of a Spark error, without the stack; if a Python task failed, why that did."""
-    java = getattr(error, "java_exception", None)
-    text = str(java.toString()) if java is not None else str(error)
-    if (python := PYTHON_ERROR.search(text)) is not None:
-        return f"a Python task of Spark failed: {python[1].strip()}"
-    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-
-
 FAILURES = (PySparkException, Py4JError, OSError)
-
-
-PYTHON_ERROR = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)")

@@ -27,9 +27,10 @@ from loadmanager.engine.history.cycles import settings_document
 from loadmanager.engine.load.reports import NUMBER_MAX
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.failures import first_line
 from loadmanager.kit.private_files import make_folder, write_file
 from loadmanager.kit.settings import Settings, spell
-from loadmanager.kit.spark import FAILURES, first_line, session
+from loadmanager.kit.spark import FAILURES, session
 from loadmanager.kit.zookeeper.java import find_java
 from loadmanager.lab import candidates
 from loadmanager.lab.closed_loop import run

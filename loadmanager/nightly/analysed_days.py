@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from loadmanager.kit.errors import BadInputError, OperationalError
 from loadmanager.kit.history.layout import OPEN, cluster_folder, partition, stem_of
 from loadmanager.kit.history.source import HistorySource, ListedSegment, spark_url
+from loadmanager.nightly.engine import StoredTable
 
 LATE_DAYS = 3
 """How many days back to look for late segments."""
@@ -152,9 +153,16 @@ class AnalysedDays:
         """Delete what an earlier run stored."""
         self._remove(self._table(name, date))
 
-    def spark_path(self, what: str, kind: str, date: str) -> str:
-        """Where `records` or `sums` are, as Spark spells it; a day without any has no folder."""
-        return f"{self._spark_root}/{what}/{partition(kind, date)}"
+    def stored(self, what: str, kind: str, date: str) -> StoredTable | None:
+        """The `records` or `sums` of a day; None if there are none."""
+        place = f"{what}/{partition(kind, date)}"
+        try:
+            names = self.files.ls(f"{self._root}/{place}", detail=False)
+        except FileNotFoundError:
+            return None
+        # Spark's readers ignore names with an underscore first, too: they are not complete.
+        paths = sorted(path for path in names if not path.rpartition("/")[2].startswith("_"))
+        return StoredTable(self.files, paths, f"{self._spark_root}/{place}") if paths else None
 
     def folder(self, what: str, kind: str, date: str) -> str:
         """The same as `files` names it, made if it is not there."""

@@ -1,23 +1,33 @@
-"""Puts the analysis together: Java, Spark, the job."""
+"""Puts the analysis together: what runs it, the job."""
 
 from __future__ import annotations
 
-from py4j.protocol import Py4JNetworkError
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from loadmanager.engine.strategies.settings import StrategySettings
-from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.errors import ConfigError, OperationalError
+from loadmanager.kit.failures import first_line
 from loadmanager.kit.history.source import HistorySource
-from loadmanager.kit.spark import FAILURES, first_line, session
-from loadmanager.kit.zookeeper.java import find_java
 from loadmanager.nightly.analysed_days import AnalysedDays
+from loadmanager.nightly.engine import Engine
+from loadmanager.nightly.in_process import InProcess
 from loadmanager.nightly.job import AnalysedDay, Job
+
+IN_PROCESS_BYTES = 1 << 30
+"""Compressed segments of a day; a larger one is for Spark."""
+SUBMITTED = {"PYSPARK_GATEWAY_PORT", "PYSPARK_REMOTE_INIT_CONF_LEN"}
+"""What spark-submit sets."""
 
 
 def _catch_up(job: Job, day: str) -> AnalysedDay | None:
     """Analyse a day whose segments came late; a failure is reported and stops nothing."""
     try:
         return job.run(day)
-    except (*FAILURES, OperationalError) as error:
+    except ConnectionError:
+        raise
+    except Exception as error:  # noqa: BLE001 - each engine raises its own
         return AnalysedDay(
             job.cluster,
             day,
@@ -44,23 +54,54 @@ def analyze(
 ) -> list[AnalysedDay]:
     """Analyse one day, and before it those days whose segments changed since they were analysed.
 
-    Everything that can be wrong with the arguments is said before Spark starts. `configured`: the
-    options of the command line that `strategies` come from.
+    Everything that can be wrong with the arguments is said before anything starts. `configured`:
+    the options of the command line that `strategies` come from.
     """
     source = HistorySource(history)
     days = AnalysedDays(output, source.chosen(cluster))
+    with days.alone():
+        dates = [*(days.late(date, source) if late else []), date]
+        segments = [source.segments(days.cluster, day) for day in dates]
+        if not any(segments):
+            return []
+        largest = max(sum(size for *_, size in listed) for listed in segments)
+        on_spark = bool(master or spark_settings or SUBMITTED & os.environ.keys())
+        with _engine(largest, master, spark_settings, on_spark=on_spark) as engine:
+            job = Job(engine, source, days, settings=strategies, configured=configured, quiet=quiet)
+            outcomes = [_catch_up(job, day) for day in dates[:-1]]
+            return [outcome for outcome in (*outcomes, job.run(date)) if outcome is not None]
+
+
+@contextmanager
+def _engine(
+    largest: int, master: str | None, settings: dict[str, str], *, on_spark: bool
+) -> Iterator[Engine]:
+    """Spark where it is asked for, or for a day that is large; else this process."""
+    if on_spark or largest > IN_PROCESS_BYTES:
+        with _spark(master, settings) as engine:
+            yield engine
+        return
+    alone = InProcess()
     try:
-        with days.alone():
-            dates = [*(days.late(date, source) if late else []), date]
-            if not any(source.segments(days.cluster, day) for day in dates):
-                return []
-            with session(master=master, java=find_java(), settings=spark_settings) as spark:
-                job = Job(
-                    spark, source, days, settings=strategies, configured=configured, quiet=quiet
-                )
-                outcomes = [_catch_up(job, day) for day in dates[:-1]]
-                return [outcome for outcome in (*outcomes, job.run(date)) if outcome is not None]
-    except (Py4JNetworkError, ConnectionError) as error:
+        yield alone
+    finally:
+        alone.close()
+
+
+@contextmanager
+def _spark(master: str | None, settings: dict[str, str]) -> Iterator[Engine]:
+    try:
+        from loadmanager.kit.spark import FAILURES, session
+        from loadmanager.kit.zookeeper.java import find_java
+        from loadmanager.nightly.on_spark import OnSpark
+    except ImportError as error:
+        raise ConfigError(
+            f"such a day needs Spark: pip install 'loadmanager[analysis]' ({error})"
+        ) from None
+    try:
+        with session(master=master, java=find_java(), settings=settings) as spark:
+            yield OnSpark(spark)
+    except ConnectionError as error:
         raise OperationalError(
             f"Spark's Java process does not answer ({first_line(error)}): was it killed, or did "
             "memory run out? Then run it again"

@@ -1,5 +1,5 @@
-"""Aggregations of a day by Spark, each in one pass over one kind of records, and small enough for
-the driver. The questions are answered from these without Spark.
+"""Aggregations of a day in SQL, each in one pass over one kind of records, and small enough for
+this process. The questions are answered from these.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from loadmanager.engine.history.outages import RESTART_MS_MIN
 from loadmanager.engine.history.records import POSSIBLE
@@ -20,7 +18,7 @@ from loadmanager.engine.history.tenures import Step
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.splitting.settings import SPLITTERS
 from loadmanager.kit.units import HOUR_MS
-from loadmanager.nightly.ingest import Ingest
+from loadmanager.nightly.ingest import BEFORE, WHOLE, Ingest, good
 from loadmanager.nightly.reading import SUMS
 from loadmanager.nightly.schema import RESOURCES
 
@@ -36,33 +34,44 @@ STEPS_MAX = 1_000_000
 """Ownership records of a day that are looked at; there is a notice when there are more."""
 MOVES_MAX = 100_000
 RATE_MIN = 1e-6
+STEP = (
+    *("ts", "broker", "bundle", "before", "after", "reason", "cause", "parent"),
+    *("destination", "pauseMs", "life"),
+)
+MOVE = (
+    *("ts", "broker", "epoch", "cycle", "move", "author", "state", "bundle", "source"),
+    *("destination", "reason", "outcome", "pauseMs", "clientsClosed", "life"),
+)
+DELIVERED = "greatest({})".format(
+    ", ".join(
+        f"CASE WHEN configured{what}PerS > {RATE_MIN} "
+        f"THEN delivered{what}PerS / configured{what}PerS END"
+        for what in ("Messages", "Bytes")
+    )
+)
+"""Delivered over configured: of messages or bytes, whichever is scarcer."""
+_WAITS = (
+    "(SELECT *, CASE WHEN level IN ('broker', 'resource group') THEN broker END AS own_broker, "
+    "coalesce(queueLength, 0) AS waiting, coalesce(held, 0) AS times, "
+    "coalesce(waitedMs, 0) AS waited_ms "
+    f"FROM {good('throttle')})"
+)
+"""A limit that each broker enforces alone has its broker."""
+_THROTTLED = (
+    "(SELECT *, CASE WHEN waiting > 0 AND times - waiting <= waiting THEN intervalMs ELSE least("
+    "CASE WHEN waiting > 0 THEN waited_ms * times / greatest(times - waiting, 1) "
+    f"ELSE waited_ms END, intervalMs) END AS held_ms FROM {_WAITS} AS waits)"
+)
+"""For how long somebody was held: for as long as the waits took that ended in the interval. If
+clients wait at its end, and more waits than these ended in it, theirs are taken to be as long;
+otherwise clients are taken to have waited all the time.
+"""
 
 
-def bucket(ts: str = "ts") -> Column:
-    """The start of the time step that a record falls into, in ms."""
-    return F.col(ts) - F.col(ts) % BUCKET_MS
-
-
-def number(name: str) -> Column:
-    """An optional number of a record; 0 where it is missing."""
-    return F.coalesce(F.col(name), F.lit(0))
-
-
-def throughput() -> Column:
-    """Bytes/s in and out."""
-    return number("msgThroughputIn") + number("msgThroughputOut")
-
-
-def rate() -> Column:
-    """Messages/s in and out."""
-    return number("msgRateIn") + number("msgRateOut")
-
-
-def ratio(over: Column, under: Column) -> Column:
-    """`over / under`; null where `under` is not positive (Spark's ANSI mode fails
-    the query on 0).
-    """
-    return F.when(under > 0, over / under)
+THROUGHPUT = "(coalesce(msgThroughputIn, 0) + coalesce(msgThroughputOut, 0))"
+"""Bytes/s in and out."""
+RATE = "(coalesce(msgRateIn, 0) + coalesce(msgRateOut, 0))"
+"""Messages/s in and out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,61 +101,71 @@ class Facts:
     @cached_property
     def brokers(self) -> list[dict[str, Any]]:
         """Loads of a broker in five minutes, in order of broker and time."""
-        over = F.col("usage") > self.settings.overloaded_percent / 100
-        idle = (number("bundles") == 0) | (rate() == 0)
-        begun = F.col("ts") - F.col("intervalMs")
-        samples = F.sort_array(F.collect_list(F.struct("ts", begun.alias("begun"))))
-        later = F.slice(samples, 2, F.size(samples))
-        pauses = F.zip_with(samples, later, lambda sample, next_: F.struct(sample.ts, next_.begun))
+        idle = f"(coalesce(bundles, 0) = 0 OR {RATE} = 0)"
+        overloaded = float(self.settings.overloaded_percent / 100)
         sums = [
-            F.count(F.lit(1)).alias("samples"),
-            F.size(F.collect_set("ts")).alias("times"),
-            F.min_by(begun, "ts").alias("begun"),
-            F.filter(pauses, lambda sample: sample.begun - sample.ts > RESTART_MS_MIN).alias(
-                "pauses"
-            ),
-            F.max_by(F.struct(begun.alias("begun"), "ts"), "intervalMs").alias("longest"),
-            F.sum("intervalMs").alias("interval_ms"),
-            F.sum(F.when(over, F.col("intervalMs")).otherwise(0)).alias("over_ms"),
-            F.sum(F.when(idle, F.col("intervalMs")).otherwise(0)).alias("idle_ms"),
-            F.min(F.when(~idle, F.col("ts"))).alias("busy_ts"),
-            F.sum("usage").alias("usage_sum"),
-            F.max("usage").alias("usage_max"),
-            F.sum(throughput()).alias("throughput_sum"),
-            F.min(throughput()).alias("throughput_min"),
-            F.max(throughput()).alias("throughput_max"),
-            F.sum(rate()).alias("rate_sum"),
-            F.min("ts").alias("first_ts"),
-            F.max("ts").alias("last_ts"),
-            F.max(number("bundles")).alias("bundles_max"),
-            F.median("cpu.limit").alias("cpu_limit"),
-            F.flatten(F.collect_list("faults")).alias("faults"),
+            "count(*) AS samples",
+            "count(DISTINCT ts) AS times",
+            "min_by(ts - intervalMs, ts) AS begun",
+            "array_agg(before_ts) FILTER (WHERE paused) AS paused_ts",
+            "array_agg(ts - intervalMs) FILTER (WHERE paused) AS resumed_ts",
+            "max_by(ts, intervalMs) AS longest_ts",
+            "max(intervalMs) AS longest_ms",
+            _whole("sum(intervalMs)", "interval_ms"),
+            _whole(f"sum(CASE WHEN usage > {overloaded!r} THEN intervalMs ELSE 0 END)", "over_ms"),
+            _whole(f"sum(CASE WHEN {idle} THEN intervalMs ELSE 0 END)", "idle_ms"),
+            f"min(CASE WHEN NOT {idle} THEN ts END) AS busy_ts",
+            "sum(usage) AS usage_sum",
+            "max(usage) AS usage_max",
+            f"sum({THROUGHPUT}) AS throughput_sum",
+            f"min({THROUGHPUT}) AS throughput_min",
+            f"max({THROUGHPUT}) AS throughput_max",
+            f"sum({RATE}) AS rate_sum",
+            "min(ts) AS first_ts",
+            "max(ts) AS last_ts",
+            "max(coalesce(bundles, 0)) AS bundles_max",
+            "median(cpu.limit) AS cpu_limit",
+            "array_agg(faults) FILTER (WHERE size(faults) > 0) AS faults",
         ]
         for name in RESOURCES:
-            fraction = ratio(F.col(f"{name}.usage"), F.col(f"{name}.limit"))
+            used, limit = f"{name}.usage", f"{name}.limit"
+            fraction = f"CASE WHEN {limit} > 0 THEN {used} / {limit} END"
             sums += [
-                F.avg(F.when(fraction <= POSSIBLE, fraction)).alias(f"{name}_mean"),
-                F.min(F.when(fraction.isNotNull(), F.col(f"{name}.usage"))).alias(f"{name}_least"),
-                F.max(F.when(fraction.isNotNull(), F.col(f"{name}.usage"))).alias(f"{name}_most"),
-                F.count_if(fraction > POSSIBLE).alias(f"{name}_impossible"),
+                f"avg(CASE WHEN ({fraction}) <= {POSSIBLE} THEN {fraction} END) AS {name}_mean",
+                f"min(CASE WHEN {limit} > 0 THEN {used} END) AS {name}_least",
+                f"max(CASE WHEN {limit} > 0 THEN {used} END) AS {name}_most",
+                f"count(*) FILTER (WHERE ({fraction}) > {POSSIBLE}) AS {name}_impossible",
             ]
-        loads = self.ingest.records("broker_load")
-        rows = rows_of(loads.groupBy("broker", bucket().alias("bucket")).agg(*sums))
+        bucket = f"ts - ts % {BUCKET_MS}"
+        before = f"lag(ts) OVER (PARTITION BY broker, {bucket} ORDER BY ts, ts - intervalMs)"
+        rows = self._rows(
+            f"SELECT broker, bucket, {', '.join(sums)} FROM ("
+            f"SELECT *, ts - intervalMs - before_ts > {RESTART_MS_MIN} AS paused FROM ("
+            f"SELECT *, {bucket} AS bucket, {before} AS before_ts FROM {good('broker_load')}"
+            ") AS samples) AS samples GROUP BY broker, bucket"
+        )
         twice = sum(row["samples"] - row["times"] for row in rows)
         if twice:
             self.notices.append(
                 f"broker_load: {twice:,} records have the broker and the time{OF_TWINS}"
             )
+        for row in rows:
+            pauses = sorted(
+                zip(row.pop("paused_ts") or (), row.pop("resumed_ts") or (), strict=True)
+            )
+            row["pauses"] = [{"ts": ts, "begun": begun} for ts, begun in pauses]
+            longest_ts = row.pop("longest_ts")
+            row["longest"] = {"begun": longest_ts - row.pop("longest_ms"), "ts": longest_ts}
+            row["faults"] = [fault for faults in row["faults"] or () for fault in faults]
         return sorted(rows, key=lambda row: (row["broker"], row["bucket"]))
 
     @cached_property
     def usage_quantiles(self) -> dict[str, list[float]]:
         """Broker → its usage that half, 95 % and 99 % of the samples do not exceed."""
-        quantiles = F.percentile("usage", F.array(*(F.lit(share) for share in (0.5, 0.95, 0.99))))
-        quantiles_of = (
-            self.ingest.records("broker_load").groupBy("broker").agg(quantiles.alias("of"))
-        )
-        return {row["broker"]: list(row["of"]) for row in rows_of(quantiles_of)}
+        shares = {"half": 0.5, "most": 0.95, "all_but_a_few": 0.99}
+        parts = (f"percentile(usage, {share}) AS {name}" for name, share in shares.items())
+        query = f"SELECT broker, {', '.join(parts)} FROM {good('broker_load')} GROUP BY broker"
+        return {row["broker"]: [row[name] for name in shares] for row in self._rows(query)}
 
     @cached_property
     def plot_steps(self) -> PlotSteps:
@@ -157,12 +176,23 @@ class Facts:
     @cached_property
     def bundles(self) -> pa.Table:
         """Traffic of each bundle at each of its owners."""
-        return _totals(self.ingest.sums("bundle_load", "bundles"), "bundle", "broker")
+        return self._totals("bundles", "bundle", "broker")
 
     @cached_property
     def topics(self) -> pa.Table:
         """Traffic of each recorded topic in each bundle."""
-        return _totals(self.ingest.sums("topic_load", "topics"), "topic", "bundle")
+        return self._totals("topics", "topic", "bundle")
+
+    def _totals(self, sums: str, name: str, place: str) -> pa.Table:
+        parts = (
+            _whole(f"{how}({column})", column)
+            if column in WHOLE
+            else f"{how}({column}) AS {column}"
+            for column, how in SUMS.items()
+        )
+        return self._query(
+            f"SELECT {name}, {place}, {', '.join(parts)} FROM {sums} GROUP BY {name}, {place}"
+        )
 
     @cached_property
     def busiest_bundles(self) -> list[dict[str, Any]]:
@@ -213,29 +243,28 @@ class Facts:
     @cached_property
     def namespaces_by_hour(self) -> list[dict[str, Any]]:
         """Traffic and connections of each namespace in each hour."""
-        sums = [F.sum(name).alias(name) for name in ("bytes", "messages", "connection_hours")]
-        parts = self.ingest.sums("bundle_load", "namespaces")
-        by_hour = parts.groupBy("namespace", "hour").agg(*sums)
-        return sorted(rows_of(by_hour), key=lambda row: (row["namespace"], row["hour"]))
+        by_hour = self._rows(
+            "SELECT namespace, hour, sum(bytes) AS bytes, sum(messages) AS messages, "
+            "sum(connection_hours) AS connection_hours FROM namespaces GROUP BY namespace, hour"
+        )
+        return sorted(by_hour, key=lambda row: (row["namespace"], row["hour"]))
 
     @cached_property
     def steps(self) -> list[Step]:
         """Steps of bundles on brokers, in the order of each broker's own clock."""
-        return self._steps(self.ingest.records("ownership"))
+        return self._steps(good("ownership"))
 
     @cached_property
     def steps_before(self) -> list[Step]:
         """The ownership records of the last hours of the day before, if it was analysed."""
-        before = self.ingest.records_before("ownership")
-        if before is None:
+        if not self.ingest.has_before("ownership"):
             return []
         grace_ms = int(self.settings.grace_period_minutes * 60_000)
-        return self._steps(before.where(F.col("ts") >= self.start_ms - max(grace_ms, HOUR_MS)))
+        since_ms = self.start_ms - max(grace_ms, HOUR_MS)
+        return self._steps(f"{good(f'ownership{BEFORE}')} WHERE ts >= {since_ms}")
 
-    def _steps(self, records: DataFrame) -> list[Step]:
-        columns = ("ts", "broker", "bundle", "before", "after", "reason", "cause", "parent")
-        table = records.select(*columns, "destination", "pauseMs", "life").limit(STEPS_MAX + 1)
-        arrow = arrow_of(table)
+    def _steps(self, records: str) -> list[Step]:
+        arrow = self._query(f"SELECT {', '.join(STEP)} FROM {records} LIMIT {STEPS_MAX + 1}")
         if arrow.num_rows > STEPS_MAX:
             self.notices.append(
                 f"ownership: there are more than {STEPS_MAX:,} records; moves are told from "
@@ -247,27 +276,24 @@ class Facts:
     @cached_property
     def leader_moves(self) -> list[dict[str, Any]]:
         """The leaders' records of the moves that they made."""
-        records = self.ingest.records("decision").where(F.col("action") == "move")
-        names = ("ts", "broker", "epoch", "cycle", "move", "author", "state", "bundle", "source")
-        more = ("destination", "reason", "outcome", "pauseMs", "clientsClosed", "life")
-        moves = rows_of(records.select(*names, *more).limit(MOVES_MAX))
+        moves = self._rows(
+            f"SELECT {', '.join(MOVE)} FROM {good('decision')} WHERE action = 'move' "
+            f"LIMIT {MOVES_MAX}"
+        )
         return sorted(moves, key=lambda row: (row["ts"], row["move"] or ""))
 
     @cached_property
     def terms(self) -> list[dict[str, Any]]:
         """The leaders' terms that recorded a decision, with their last shedders."""
-        sheds = F.col("action").isin("unload", "skip") & ~F.col("strategy").isin(*SPLITTERS)
-        terms = (
-            self.ingest.records("decision")
-            .groupBy("epoch", "broker")
-            .agg(
-                F.min("ts").alias("ts"),
-                F.max("ts").alias("last_ts"),
-                F.max_by("strategy", F.when(sheds, F.col("ts"))).alias("strategy"),
-                F.count_if(F.col("action") == "unload").alias("unloads"),
-            )
+        splits = ", ".join(f"'{name}'" for name in SPLITTERS)
+        sheds = f"action IN ('unload', 'skip') AND strategy NOT IN ({splits})"
+        terms = self._rows(
+            "SELECT epoch, broker, min(ts) AS ts, max(ts) AS last_ts, "
+            f"max_by(strategy, CASE WHEN {sheds} THEN ts END) AS strategy, "
+            "count(*) FILTER (WHERE action = 'unload') AS unloads "
+            f"FROM {good('decision')} GROUP BY epoch, broker"
         )
-        return sorted(rows_of(terms), key=lambda row: (row["epoch"], row["ts"], row["broker"]))
+        return sorted(terms, key=lambda row: (row["epoch"], row["ts"], row["broker"]))
 
     @property
     def shedder(self) -> str | None:
@@ -277,92 +303,53 @@ class Facts:
     @cached_property
     def limits(self) -> list[dict[str, Any]]:
         """Each limit; one that each broker enforces alone, on each broker."""
-        interval, held_ms = F.col("intervalMs"), _held_ms()
-        mostly = held_ms >= interval / 2
-        limits = (
-            self.ingest.records("throttle")
-            .groupBy("limit", "level", own_broker().alias("broker"))
-            .agg(
-                F.count(F.lit(1)).alias("samples"),
-                F.max_by("configuredMessagesPerS", "ts").alias("configured_messages_per_s"),
-                F.max_by("configuredBytesPerS", "ts").alias("configured_bytes_per_s"),
-                F.avg("deliveredMessagesPerS").alias("delivered_messages_per_s"),
-                F.avg("deliveredBytesPerS").alias("delivered_bytes_per_s"),
-                F.sum(F.when(mostly, _delivered_over_configured() * interval)).alias("let_through"),
-                F.sum(F.when(mostly, interval)).alias("mostly_held_ms"),
-                F.sum(held_ms).alias("held_ms"),
-                F.sum(interval).alias("interval_ms"),
-                F.sum(number("held").cast("double")).try_cast("long").alias("times_held"),
-                (F.sum(number("waitedMs")) / 1000).alias("waited_s"),
-                F.max(number("queueLength")).alias("queue_length_max"),
-                F.min(F.when(held_ms > 0, F.col("ts"))).alias("held_first_ts"),
-                F.max(F.when(held_ms > 0, F.col("ts"))).alias("held_last_ts"),
-            )
+        mostly = "held_ms >= intervalMs / 2"
+        sums = [
+            "count(*) AS samples",
+            "max_by(configuredMessagesPerS, ts) AS configured_messages_per_s",
+            "max_by(configuredBytesPerS, ts) AS configured_bytes_per_s",
+            "avg(deliveredMessagesPerS) AS delivered_messages_per_s",
+            "avg(deliveredBytesPerS) AS delivered_bytes_per_s",
+            f"sum(CASE WHEN {mostly} THEN {DELIVERED} * intervalMs END) AS let_through",
+            _whole(f"sum(CASE WHEN {mostly} THEN intervalMs END)", "mostly_held_ms"),
+            "sum(held_ms) AS held_ms",
+            _whole("sum(intervalMs)", "interval_ms"),
+            "TRY_CAST(sum(CAST(times AS DOUBLE)) AS BIGINT) AS times_held",
+            "sum(waited_ms) / 1000 AS waited_s",
+            "max(waiting) AS queue_length_max",
+            "min(CASE WHEN held_ms > 0 THEN ts END) AS held_first_ts",
+            "max(CASE WHEN held_ms > 0 THEN ts END) AS held_last_ts",
+        ]
+        return self._rows(
+            f"SELECT t.limit AS limit, level, own_broker AS broker, {', '.join(sums)} "
+            f"FROM {_THROTTLED} AS t GROUP BY t.limit, level, own_broker"
         )
-        return rows_of(limits)
 
     def delivered(self, limits: list[str]) -> list[dict[str, Any]]:
         """Delivered over configured of these limits, by the steps of the plots."""
         if not limits:
             return []
         axis = self.plot_steps
-        step = F.floor((F.col("ts") - axis.start_ms) / axis.step_ms).alias("step")
-        records = self.ingest.records("throttle").where(F.col("limit").isin(limits))
-        ratios = records.groupBy("limit", own_broker().alias("broker"), step).agg(
-            F.avg(_delivered_over_configured()).alias("value")
+        step = f"CAST(floor((ts - {axis.start_ms}) / {axis.step_ms}) AS BIGINT)"
+        asked = pa.table({"name": limits})
+        return self._rows(
+            f"SELECT t.limit AS limit, own_broker AS broker, {step} AS step, "
+            f"avg({DELIVERED}) AS value FROM {_THROTTLED} AS t JOIN asked ON t.limit = asked.name "
+            f"GROUP BY t.limit, own_broker, {step}",
+            asked=asked,
         )
-        return rows_of(ratios)
+
+    def _query(self, sql: str, **small: pa.Table) -> pa.Table:
+        return self.ingest.engine.query(sql, **small)
+
+    def _rows(self, sql: str, **small: pa.Table) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self._query(sql, **small).to_pylist()
+        return rows
 
 
-def own_broker() -> Column:
-    """The broker of a limit that each broker enforces alone; null for other limits."""
-    return F.when(F.col("level").isin("broker", "resource group"), F.col("broker"))
-
-
-def _held_ms() -> Column:
-    """For how long somebody was held.
-
-    For as long as the waits took that ended in the interval. If clients wait at its end, and more
-    waits than these ended in it, theirs are taken to be as long; otherwise clients are taken to
-    have waited all the time.
-    """
-    interval, waiting, waited_ms = F.col("intervalMs"), number("queueLength"), number("waitedMs")
-    ended = number("held") - waiting
-    known_ms = F.when(waiting > 0, waited_ms * number("held") / F.greatest(ended, F.lit(1)))
-    known_ms = known_ms.otherwise(waited_ms)
-    return F.when((waiting > 0) & (ended <= waiting), interval).otherwise(
-        F.least(known_ms, interval)
-    )
-
-
-def _delivered_over_configured() -> Column:
-    """The figure of messages or bytes, whichever is scarcer."""
-    return F.greatest(
-        *(
-            F.when(
-                F.col(f"configured{what}PerS") > RATE_MIN,
-                F.col(f"delivered{what}PerS") / F.col(f"configured{what}PerS"),
-            )
-            for what in ("Messages", "Bytes")
-        )
-    )
-
-
-def _totals(parts: DataFrame, name: str, place: str) -> pa.Table:
-    sums = [getattr(F, how)(column).alias(column) for column, how in SUMS.items()]
-    return arrow_of(parts.groupBy(name, place).agg(*sums))
-
-
-def arrow_of(table: DataFrame) -> pa.Table:
-    """A small result, brought to the driver."""
-    arrow: pa.Table = table.toArrow()
-    return arrow
-
-
-def rows_of(table: DataFrame) -> list[dict[str, Any]]:
-    """A small result as plain rows."""
-    rows: list[dict[str, Any]] = arrow_of(table).to_pylist()
-    return rows
+def _whole(sum_: str, name: str) -> str:
+    """A sum of whole numbers, which DuckDB makes wider than Spark."""
+    return f"CAST({sum_} AS BIGINT) AS {name}"
 
 
 def steps_for(times: list[int], start_ms: int) -> PlotSteps:

@@ -6,47 +6,38 @@ Lines that are not valid records are stored beside the others with the reason, a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
-from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark import cloudpickle
-from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 from loadmanager.engine.history.records import KINDS, OwnershipStep
 from loadmanager.engine.ownership.states import LifeCause
 from loadmanager.kit.errors import OperationalError
-from loadmanager.kit.history import blocks
+from loadmanager.kit.failures import first_line
 from loadmanager.kit.history.layout import day_of, day_start_ms
 from loadmanager.kit.history.source import DUPLICATE_OF, SAME_NAME, HistorySource, Listing, Segment
-from loadmanager.kit.spark import first_line, stored
 from loadmanager.kit.units import DAY_MS
 from loadmanager.nightly import reading
 from loadmanager.nightly.analysed_days import AnalysedDays
+from loadmanager.nightly.engine import Engine
 from loadmanager.nightly.schema import numbers_of, required_of, schema_of
 
 CLOCK_TOLERANCE_MS = 600_000
 """A record may be this far outside of its day: clocks differ."""
 TASK_BYTES = 32 << 20
 """Segments of one task: so many bytes, compressed, become one file."""
-PROCESSES_MAX = 4
-"""On one machine, however many cores it has: each may take half a gigabyte."""
 SUMS_OF = {
     "bundle_load": {"bundles": ("bundle", "broker"), "namespaces": ("namespace", "hour")},
     "topic_load": {"topics": ("topic", "bundle")},
 }
 """Kind → sums of its loads, each with its two columns."""
 OLD_CAUSES = {"broker stops": LifeCause.STOP.value, "admin": LifeCause.OPERATOR.value}
-
-for _travels in (reading, blocks):
-    cloudpickle.register_pickle_by_value(_travels)
+WHOLE = ("hour", "samples", "first_ts", "last_ts", "topics_max", "backlog_max")
+"""Columns of sums that are whole numbers."""
+BEFORE = "_before"
+"""What the table of the day before has behind its name."""
 
 
 class SegmentsMovedError(Exception):
@@ -107,37 +98,26 @@ class Ingest:
     """Reads one day of one cluster, and stores its records among the analysed days."""
 
     def __init__(
-        self, spark: SparkSession, source: HistorySource, days: AnalysedDays, date: str
+        self, engine: Engine, source: HistorySource, days: AnalysedDays, date: str
     ) -> None:
-        self._spark = spark
+        self.engine = engine
         self._source = source
         self._days = days
         self._date = date
         self._files: dict[str, list[str]] = {}
         """Kind → the files with its lines."""
-        self._empty: set[str] = set()
-        """Kinds without a good record: questions about them start no job."""
 
     @property
     def history_url(self) -> str:
         return self._source.url
 
     def run(self, listing: Listing) -> Ingested:
-        """Read all kinds. Raises `SegmentsMovedError`, and `OperationalError` if Spark cannot."""
+        """Read all kinds. Raises `SegmentsMovedError`; `OperationalError` if the engine fails."""
         for kind in KINDS:
             self._remove(kind)
         tasks = [task for kind in KINDS for task in self._tasks(kind, listing.of(kind))]
         kinds = {kind: KindRead() for kind in KINDS}
-        try:
-            outcomes = self._each(reading.run, tasks)
-        except (PySparkException, Py4JError) as error:
-            reason = first_line(error)
-            if "ModuleNotFoundError" in reason:
-                reason += (
-                    "; every executor needs Python with pyarrow, fsspec and the package of the "
-                    "file system"
-                )
-            raise OperationalError(f"the day cannot be read: {reason}") from None
+        outcomes = self._read(tasks)
         for task, outcome in zip(tasks, outcomes, strict=True):
             if outcome.gone:
                 raise SegmentsMovedError
@@ -153,29 +133,43 @@ class Ingest:
         for kind, read in kinds.items():
             if not read.rows + read.quarantined:
                 self._remove(kind)
-        self._empty = {kind for kind, read in kinds.items() if not read.rows}
+        self._define({kind for kind, read in kinds.items() if read.rows})
         return Ingested(kinds, listing.left_out)
+
+    def _read(self, tasks: Sequence[reading.SegmentTask]) -> list[reading.TaskOutcome]:
+        try:
+            return self.engine.each(reading.run, tasks)
+        except ConnectionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - each engine raises its own
+            reason = first_line(error)
+            if "ModuleNotFoundError" in reason:
+                reason += (
+                    "; every executor needs Python with pyarrow, fsspec and the package of the "
+                    "file system"
+                )
+            raise OperationalError(f"the day cannot be read: {reason}") from None
+
+    def _define(self, kinds: Set[str]) -> None:
+        """Have the day's records and sums as tables, of these kinds with rows."""
+        for kind in KINDS:
+            read = kind in kinds
+            records = self._days.stored("records", kind, self._date) if read else None
+            self.engine.define(f"{kind}_lines", _lines(kind), records)
+            for name, keys in SUMS_OF.get(kind, {}).items():
+                sums = self._days.stored("sums", name, self._date) if read else None
+                self.engine.define(name, _sums(keys), sums)
 
     def _remove(self, kind: str) -> None:
         self._days.remove("records", kind, self._date)
         for name in SUMS_OF.get(kind, ()):
             self._days.remove("sums", name, self._date)
 
-    def _each(self, run: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """What comes of each item, a task each. Raises what Spark raises."""
-        if not items:
-            return []
-        context = self._spark.sparkContext
-        at_once = PROCESSES_MAX if context.master.startswith("local") else len(items)
-        spread = context.parallelize(items, min(len(items), at_once))
-        results: list[Any] = spread.map(run).collect()
-        return results
-
     def _tasks(self, kind: str, segments: list[Segment]) -> Iterator[reading.SegmentTask]:
         """The segments of a kind, in groups of about `TASK_BYTES`."""
         start = day_start_ms(self._date)
         rules = reading.RecordFormat(
-            schema=to_arrow_schema(schema_of(kind)),
+            schema=schema_of(kind),
             required=required_of(kind),
             numbers=numbers_of(kind),
             first_ms=start - CLOCK_TOLERANCE_MS,
@@ -199,44 +193,31 @@ class Ingest:
                 ],
             )
 
-    def records(self, kind: str) -> DataFrame:
-        """The good records of the day, as `run` wrote them."""
-        if kind in self._empty:
-            return self._spark.createDataFrame([], schema_of(kind)).limit(0)
-        return self._good(kind, self._date)
-
-    def sums(self, kind: str, name: str) -> DataFrame:
-        """Sums of its loads, one of `SUMS_OF`; their columns may have several rows alike."""
-        whole = ("hour", "samples", "first_ts", "last_ts", "topics_max", "backlog_max")
-        keys = SUMS_OF[kind][name]
-        schema = StructType()
-        for column in (*keys, *reading.SUMS):
-            text = column in keys and column != "hour"
-            number = LongType() if column in whole else DoubleType()
-            schema.add(column, StringType() if text else number)
-        if kind in self._empty:
-            return self._spark.createDataFrame([], schema).limit(0)
-        return stored(self._spark, schema, self._days.spark_path("sums", name, self._date))
-
     def throughputs(self, kind: str, column: str, names: Sequence[str]) -> pa.Table:
         """`broker`, `ts` and `throughput` of the loads whose column has one of these names."""
         search = reading.RecordSearch(self._days.files, column, names)
-        return pa.concat_tables(self._each(search.run, self._files[kind]))
+        return pa.concat_tables(self.engine.each(search.run, self._files[kind]))
 
-    def records_before(self, kind: str) -> DataFrame | None:
-        """The good records of the day before; None where it was not analysed.
+    def has_before(self, kind: str) -> bool:
+        """Whether there are records of the day before; then they are a table, too."""
+        before = self._days.stored("records", kind, day_of(day_start_ms(self._date) - DAY_MS))
+        if before is not None:
+            self.engine.define(f"{kind}{BEFORE}_lines", _lines(kind), before)
+        return before is not None
 
-        Raises as Spark does.
-        """
-        try:
-            return self._good(kind, day_of(day_start_ms(self._date) - DAY_MS))
-        except AnalysisException as error:
-            if error.getCondition() != "PATH_NOT_FOUND":
-                raise
-            return None
 
-    def _good(self, kind: str, date: str) -> DataFrame:
-        problem = StructField(reading.PROBLEM, StringType())
-        schema = StructType([*schema_of(kind).fields, problem])
-        lines = stored(self._spark, schema, self._days.spark_path("records", kind, date))
-        return lines.where(F.col(reading.PROBLEM).isNull()).drop(reading.PROBLEM)
+def good(kind: str) -> str:
+    """The records of a kind, as a table of a query; the lines that are no records are left out."""
+    return f"(SELECT * FROM {kind}_lines WHERE {reading.PROBLEM} IS NULL) AS {kind}"
+
+
+def _lines(kind: str) -> pa.Schema:
+    return schema_of(kind).append(pa.field(reading.PROBLEM, pa.string()))
+
+
+def _sums(keys: Sequence[str]) -> pa.Schema:
+    """Of one of `SUMS_OF`; several rows may have the same keys."""
+    texts = set(keys) - {"hour"}
+    types = {name: pa.int64() if name in WHOLE else pa.float64() for name in reading.SUMS}
+    types |= {name: pa.string() if name in texts else pa.int64() for name in keys}
+    return pa.schema([(name, types[name]) for name in (*keys, *reading.SUMS)])

@@ -15,17 +15,16 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JNetworkError
-from pyspark.sql import SparkSession
 
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import OperationalError
+from loadmanager.kit.failures import first_line
 from loadmanager.kit.history.layout import day_start_ms
 from loadmanager.kit.history.source import HistorySource, ListedSegment
-from loadmanager.kit.spark import first_line
 from loadmanager.nightly import causes
 from loadmanager.nightly.analysed_days import AnalysedDays, gone_count
 from loadmanager.nightly.day import Day, Finding, many
+from loadmanager.nightly.engine import Engine
 from loadmanager.nightly.facts import Facts
 from loadmanager.nightly.ingest import Ingest, Ingested, SegmentsMovedError
 from loadmanager.nightly.questions import (
@@ -114,7 +113,7 @@ class Job:
 
     def __init__(
         self,
-        spark: SparkSession,
+        engine: Engine,
         source: HistorySource,
         days: AnalysedDays,
         *,
@@ -124,7 +123,7 @@ class Job:
         questions: Sequence[ModuleType] = QUESTIONS,
     ) -> None:
         self._questions = questions
-        self._spark = spark
+        self._engine = engine
         self._source = source
         self._settings = settings
         self._configured = configured
@@ -181,7 +180,7 @@ class Job:
     def _ask(self, question: ModuleType, day: Day) -> tuple[TableHead, list[Finding]]:
         """A question's answer and findings. If it fails, only the questions that build on it fail.
 
-        Raises what Spark raises when its Java process is gone.
+        Raises `ConnectionError` when the engine is gone.
         """
         try:
             table = _typed(question, question.table(day))
@@ -193,7 +192,7 @@ class Job:
             judged = [SimpleNamespace(**row) for row in rows]
             findings = question.findings(judged, day)
             return TableHead(rows[:ROWS_SHOWN_MAX], table.num_rows), _the_worst(question, findings)
-        except (Py4JNetworkError, ConnectionError):
+        except ConnectionError:
             raise
         except Exception as error:  # noqa: BLE001 - contained: the report names it
             day.answers.pop(question.NAME, None)
@@ -210,7 +209,7 @@ class Job:
             if not listing.segments and not listing.left_out:
                 return None
             with self._step(f"{date}: reading {len(listing.segments)} segments", steps, "read"):
-                ingest = Ingest(self._spark, self._source, self._days, date)
+                ingest = Ingest(self._engine, self._source, self._days, date)
                 try:
                     return ingest, ingest.run(listing), set(listing.listed)
                 except SegmentsMovedError:

@@ -1,4 +1,4 @@
-"""Spark schemas of the history's records, derived from `engine.history.records`: there is one
+"""Arrow schemas of the history's records, derived from `engine.history.records`: there is one
 definition of a record.
 """
 
@@ -10,17 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DoubleType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-)
+import pyarrow as pa
 
 from loadmanager.engine.history.records import KINDS
 from loadmanager.engine.load.reports import NUMBER_MAX
@@ -32,17 +22,17 @@ LONG_MAX = 10**13
 LIFE_MAX = 2**63 - 1
 """An upper bound of ids of transactions."""
 
-_PLAIN: dict[Any, DataType] = {
-    int: LongType(),
-    float: DoubleType(),
-    str: StringType(),
-    bool: BooleanType(),
+_PLAIN: dict[Any, pa.DataType] = {
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bool: pa.bool_(),
 }
 
 
-def schema_of(kind: str) -> StructType:
+def schema_of(kind: str) -> pa.Schema:
     """The schema of one kind of records, with the JSON's names."""
-    return _struct(KINDS[kind])
+    return pa.schema(_fields(KINDS[kind]))
 
 
 def required_of(kind: str) -> list[str]:
@@ -51,36 +41,32 @@ def required_of(kind: str) -> list[str]:
 
 
 def numbers_of(kind: str) -> list[tuple[str, float, float]]:
-    """Every number with what it may be at least and at most.
-
-    Spark sorts NaN above every number.
-    """
+    """Every number with what it may be at least and at most: NaN would be above every number."""
     numbers: list[tuple[str, float, float]] = []
     for name, of_type in _leaves(schema_of(kind), ""):
         if name == "intervalMs":
             numbers.append((name, 1, DAY_MS))
-        elif isinstance(of_type, LongType):
+        elif pa.types.is_integer(of_type):
             numbers.append((name, 0, LIFE_MAX if name == "life" else LONG_MAX))
-        elif isinstance(of_type, DoubleType):
+        elif pa.types.is_floating(of_type):
             numbers.append((name, -1 if name.startswith("configured") else 0, NUMBER_MAX))
     return numbers
 
 
-def _leaves(struct: StructType, prefix: str) -> Iterator[tuple[str, DataType]]:
-    for field in struct.fields:
-        if isinstance(field.dataType, StructType):
-            yield from _leaves(field.dataType, f"{prefix}{field.name}.")
+def _leaves(fields: Any, prefix: str) -> Iterator[tuple[str, pa.DataType]]:
+    for field in fields:
+        if pa.types.is_struct(field.type):
+            yield from _leaves(field.type.fields, f"{prefix}{field.name}.")
         else:
-            yield f"{prefix}{field.name}", field.dataType
+            yield f"{prefix}{field.name}", field.type
 
 
-def _struct(cls: Any) -> StructType:
-    return StructType(
-        [StructField(field.encode_name, _type(field.type)) for field in msgspec.structs.fields(cls)]
-    )
+def _fields(cls: Any) -> list[pa.Field]:
+    fields = msgspec.structs.fields(cls)
+    return [pa.field(field.encode_name, _type(field.type)) for field in fields]
 
 
-def _type(annotation: Any) -> DataType:
+def _type(annotation: Any) -> pa.DataType:
     if annotation in _PLAIN:
         return _PLAIN[annotation]
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
@@ -90,7 +76,7 @@ def _type(annotation: Any) -> DataType:
         (inner,) = [arg for arg in args if arg is not type(None)]
         return _type(inner)
     if origin is list:
-        return ArrayType(_type(args[0]))
+        return pa.list_(pa.field("element", _type(args[0])))
     if origin is dict:
-        return MapType(_type(args[0]), _type(args[1]))
-    return _struct(annotation)
+        return pa.map_(_type(args[0]), _type(args[1]))
+    return pa.struct(_fields(annotation))

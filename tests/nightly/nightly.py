@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import Any
 
 import fsspec
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from bench import _history as history
 from loadmanager.cli import main
@@ -18,15 +17,19 @@ from loadmanager.kit.history.source import HistorySource, Segment
 from loadmanager.kit.units import DAY_MS
 from loadmanager.nightly import reading
 from loadmanager.nightly.analysed_days import AnalysedDays
+from loadmanager.nightly.engine import Engine
 from loadmanager.nightly.job import QUESTIONS, Job
 from loadmanager.nightly.schema import numbers_of, required_of, schema_of
 
+ON_SPARK = ("--master", "local[1]", "--spark", "spark.driver.memory=1g")
+
 
 def analyze(folder: Path, *arguments: str, date: str = history.DATE) -> int:
-    """Analyse a day of `folder/history` into `folder/analysis`; later arguments win."""
+    """Analyse a day of `folder/history` into `folder/analysis`, in this process without `ON_SPARK`;
+    later arguments win.
+    """
     where = ["--history", str(folder / "history"), "--output", str(folder / "analysis")]
-    how = ["--master", "local[1]", "--quiet", "--spark", "spark.driver.memory=1g"]
-    return main(["analyze", "--date", date, *where, *how, *arguments])
+    return main(["analyze", "--date", date, *where, "--quiet", *arguments])
 
 
 def report(
@@ -38,6 +41,23 @@ def report(
     return document
 
 
+def the_same_on_spark(folder: Path, date: str = history.DATE) -> None:
+    """Spark's report has the same as that of this process, which is there already."""
+    assert analyze(folder, *ON_SPARK, "--output", str(folder / "spark"), date=date) in (0, 3)
+    there = f"cluster={history.CLUSTER}/reports/{date}.json"
+    here = json.loads((folder / "analysis" / there).read_text())
+    assert _rounded(json.loads((folder / "spark" / there).read_text())) == _rounded(here)
+
+
+def _rounded(value: Any) -> Any:
+    """Sums are added in another order."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value
+
+
 def rows(report: dict[str, Any], table: str, key: str) -> dict[str, dict[str, Any]]:
     """A table's rows by one of their fields."""
     return {row[key]: row for row in report["tables"][table]["rows"]}
@@ -46,16 +66,15 @@ def rows(report: dict[str, Any], table: str, key: str) -> dict[str, dict[str, An
 def rules_of(kind: str) -> reading.RecordFormat:
     """What a line must be to be a record of the designed day."""
     end_ms = history.START_MS + DAY_MS
-    schema = to_arrow_schema(schema_of(kind))
     return reading.RecordFormat(
-        schema, required_of(kind), numbers_of(kind), history.START_MS, end_ms, {}
+        schema_of(kind), required_of(kind), numbers_of(kind), history.START_MS, end_ms, {}
     )
 
 
 def task_of(
     kind: str, segments: Sequence[Segment], folder: Path, plain_bytes_max: int
 ) -> reading.SegmentTask:
-    """What Spark would have a task do, without sums."""
+    """What a task is to do, without sums."""
     return reading.SegmentTask(
         kind=kind,
         segments=[(one.path, one.name) for one in segments],
@@ -69,8 +88,8 @@ def task_of(
 
 
 def job_of(
-    spark: Any, source: HistorySource, folder: Path, questions: Sequence[ModuleType] = QUESTIONS
+    engine: Engine, source: HistorySource, folder: Path, questions: Sequence[ModuleType] = QUESTIONS
 ) -> Job:
     """A job over `source` that writes to `folder/analysis`."""
     days = AnalysedDays(str(folder / "analysis"), source.chosen(None))
-    return Job(spark, source, days, settings=StrategySettings(), quiet=True, questions=questions)
+    return Job(engine, source, days, settings=StrategySettings(), quiet=True, questions=questions)

@@ -11,13 +11,12 @@ import zlib
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import pytest
 from nightly.nightly import job_of, report, task_of
-from pyspark.sql import SparkSession
 
 from bench import _history as history
 from loadmanager.kit.history.source import HistorySource
 from loadmanager.nightly import reading
+from loadmanager.nightly.in_process import InProcess
 
 MIB = 1 << 20
 
@@ -86,9 +85,7 @@ def test_reading_takes_bounded_memory(tmp_path: Path) -> None:
     assert peak < 8 * 4 * MIB
 
 
-@pytest.mark.spark
-@pytest.mark.timeout(900)
-def test_a_day_with_bombs(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_day_with_bombs(tmp_path: Path) -> None:
     """The day is analysed without them, and says so."""
     root = tmp_path / "history"
     good = [history.broker_load(minute, "b0", 0.5) for minute in range(10)]
@@ -98,7 +95,7 @@ def test_a_day_with_bombs(tmp_path: Path, spark: SparkSession) -> None:
     write(root, "liar", a_liar(bomb))
     write(root, "alone", a_liar(bomb), kind="throttle")
     source = HistorySource(str(root), plain_bytes_max=64 * MIB)
-    outcome = job_of(spark, source, tmp_path).run(history.DATE)
+    outcome = job_of(InProcess(), source, tmp_path).run(history.DATE)
     assert outcome is not None
     for kind, name in (("broker_load", "honest"), ("broker_load", "liar"), ("throttle", "alone")):
         (said,) = [

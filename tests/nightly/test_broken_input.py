@@ -12,12 +12,6 @@ from nightly.nightly import analyze, report, rows
 
 from bench import _history as history
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(900),
-    pytest.mark.usefixtures("spark"),
-]
-
 
 def test_broken_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Wrong types, no JSON, missing fields, impossible times, a torn line, a cut-off gzip,
@@ -200,6 +194,7 @@ def test_days_that_come_late_and_segments_that_are_gone(
         (("--output", "/proc/x"), 2),
     ],
 )
+@pytest.mark.spark
 def test_what_spark_cannot_do_is_said_in_a_line(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],

@@ -13,16 +13,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from nightly.conftest import Sessions
-from nightly.nightly import analyze, report
+from nightly.nightly import analyze, report, the_same_on_spark
 
 from bench import _history as history
-
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(900),
-    pytest.mark.usefixtures("spark"),
-]
 
 
 class Analysed:
@@ -45,12 +38,18 @@ class Analysed:
 
 
 @pytest.fixture(scope="module")
-def analysed(tmp_path_factory: pytest.TempPathFactory, sessions: Sessions) -> Analysed:
+def analysed(tmp_path_factory: pytest.TempPathFactory) -> Analysed:
     """One run."""
-    sessions.start()
     day = Analysed(tmp_path_factory.mktemp("designed"))
     assert analyze(day.folder) == 0
     return day
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_the_same_on_spark(analysed: Analysed) -> None:
+    """One code of the questions, two engines."""
+    the_same_on_spark(analysed.folder)
 
 
 def test_percentiles_and_hours(analysed: Analysed) -> None:

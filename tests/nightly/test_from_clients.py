@@ -14,10 +14,8 @@ from loadmanager.cli import main
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.spark,
     pytest.mark.client,
     pytest.mark.timeout(900),
-    pytest.mark.usefixtures("spark"),
 ]
 
 TOPIC = "persistent://public/default/measured"

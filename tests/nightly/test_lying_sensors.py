@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from nightly import nightly
-from nightly.conftest import Sessions
 from nightly.nightly import rows
 
 from bench import _history as history
-
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(900),
-    pytest.mark.usefixtures("spark"),
-]
 
 MINUTES = 600
 STEP_MINUTE, LOUD_MINUTES, WILD_MINUTE = 400, range(120, 240), 300
@@ -47,9 +41,8 @@ def load(minute: int, broker: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory, sessions: Sessions) -> dict[str, Any]:
-    """The report of the day."""
-    sessions.start()
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the day is analysed."""
     folder = tmp_path_factory.mktemp("sensors")
     root = folder / "history"
     for broker in ("stepped", "loud", "wild", "busy", "drained", "restarted"):
@@ -69,7 +62,20 @@ def report(tmp_path_factory: pytest.TempPathFactory, sessions: Sessions) -> dict
         ]
     history.write(root, "ownership", "b", steps)
     assert nightly.analyze(folder, "--no-late") == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(folder: Path) -> dict[str, Any]:
+    """The report of the day."""
     return nightly.report(folder)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_the_same_on_spark(folder: Path) -> None:
+    """One code of the questions, two engines."""
+    nightly.the_same_on_spark(folder)
 
 
 def titles(report: dict[str, Any]) -> list[str]:

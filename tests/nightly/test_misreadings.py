@@ -10,16 +10,9 @@ from typing import Any
 
 import pytest
 from nightly import nightly
-from nightly.conftest import Sessions
 from nightly.nightly import rows
 
 from bench import _history as history
-
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(900),
-    pytest.mark.usefixtures("spark"),
-]
 
 ON_THE_SPOT, LATE_AT_NIGHT, LOST, STOPPED, UNNAMED, SKEWED, STALLED, REQUESTED = (
     f"t/{name}/0x00000000_0xffffffff"
@@ -181,9 +174,8 @@ def limits() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory, sessions: Sessions) -> dict[str, Any]:
-    """The day's JSON, after that of the day before."""
-    sessions.start()
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the day is analysed."""
     folder = tmp_path_factory.mktemp("misreadings")
     root = folder / "history"
     history.write(
@@ -228,7 +220,21 @@ def report(tmp_path_factory: pytest.TempPathFactory, sessions: Sessions) -> dict
     )
     for date in ("2026-11-19", history.DATE):
         assert nightly.analyze(folder, "--history", root.as_uri(), date=date) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(folder: Path) -> dict[str, Any]:
+    """The day's JSON, after that of the day before."""
     return nightly.report(folder)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_the_same_on_spark(folder: Path) -> None:
+    """One code of the questions, two engines."""
+    nightly.the_same_on_spark(folder, "2026-11-19")
+    nightly.the_same_on_spark(folder)
 
 
 def test_flapping_on_the_spot_and_over_midnight(report: dict[str, Any]) -> None:

@@ -14,13 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from nightly.nightly import analyze, report, rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
-
 DATE = "2026-11-21"
 BUNDLE = "public/default/0x40000000_0x50000000"
 
 
-@pytest.mark.usefixtures("spark")
 def test_an_older_history_gives_the_same_answers(tmp_path: Path) -> None:
     """Everything is read; causes and parents come from what the brokers wrote then."""
     shutil.copytree(Path(__file__).parent / "history_v1", tmp_path / "history")

@@ -11,24 +11,22 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import command_lines
+import duckdb
 import pytest
+from nightly.conftest import Sessions
 from nightly.nightly import analyze, job_of, report, rows
-from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
 
 from bench import _history as history
 from loadmanager.cli import main
+from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.history.source import HistorySource
 from loadmanager.nightly.analysed_days import AnalysedDays
+from loadmanager.nightly.facts import Facts
+from loadmanager.nightly.in_process import InProcess
 from loadmanager.nightly.ingest import Ingest
 from loadmanager.nightly.job import QUESTIONS
+from loadmanager.nightly.on_spark import OnSpark
 from loadmanager.nightly.questions import flapping, hot_bundles
-
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(900),
-    pytest.mark.usefixtures("spark"),
-]
 
 FULL = "0x00000000_0xffffffff"
 
@@ -203,10 +201,9 @@ def failing(question: ModuleType, **fields: Any) -> ModuleType:
     return cast(ModuleType, SimpleNamespace(**kept | fields))
 
 
-def divides(_day: Any) -> Any:
-    """A division by zero, with which an idle namespace once ended a night."""
-    loads = _day.facts.ingest.records("bundle_load")
-    return loads.selectExpr("bundle", "1 / (topics - topics) AS share").toArrow()
+def asks_for_nothing(_day: Any) -> Any:
+    """A query that cannot be answered."""
+    return _day.facts.ingest.engine.query("SELECT nothing FROM bundle_load_lines")
 
 
 def has_a_bug(_rows: Any, _day: Any) -> Any:
@@ -214,24 +211,26 @@ def has_a_bug(_rows: Any, _day: Any) -> Any:
     return math.sqrt(-1)
 
 
+@pytest.mark.parametrize("spark", [False, True], ids=["in process", "Spark"])
 def test_a_question_that_fails_costs_only_what_builds_on_it(
-    tmp_path: Path, spark: SparkSession
+    tmp_path: Path, sessions: Sessions, *, spark: bool
 ) -> None:
     """It is named in the report, on the page and in the outcome, whatever failed; yesterday's table
     does not stand in for it.
     """
     history.designed(tmp_path / "history")
+    engine = OnSpark(sessions.start()) if spark else InProcess()
 
     def run(*questions: ModuleType) -> Any:
         source = HistorySource(str(tmp_path / "history"))
-        return job_of(spark, source, tmp_path, questions).run(history.DATE)
+        return job_of(engine, source, tmp_path, questions).run(history.DATE)
 
     whole = run(*QUESTIONS)
     assert whole.failed == []
     tables = tmp_path / f"analysis/cluster={history.CLUSTER}/tables"
     assert all((tables / f"{name}/date={history.DATE}").exists() for name in ("flapping", "splits"))
     bad = {
-        hot_bundles: failing(hot_bundles, table=divides),
+        hot_bundles: failing(hot_bundles, table=asks_for_nothing),
         flapping: failing(flapping, findings=has_a_bug),
     }
     outcome = run(*(bad.get(question, question) for question in QUESTIONS))
@@ -241,7 +240,7 @@ def test_a_question_that_fails_costs_only_what_builds_on_it(
     found = report(tmp_path)
     assert found["input"]["problems"] == outcome.problems
     for name, why in (
-        ("hot_bundles", "[DIVIDE_BY_ZERO]"),
+        ("hot_bundles", "nothing"),
         ("flapping", "math domain error"),
         ("namespaces", "it builds on hot_bundles"),
     ):
@@ -259,17 +258,18 @@ def test_a_question_that_fails_costs_only_what_builds_on_it(
     assert "Usage of each broker" in page
 
 
-def test_only_a_missing_day_counts_as_missing(tmp_path: Path, spark: SparkSession) -> None:
+def test_only_a_missing_day_counts_as_missing(tmp_path: Path) -> None:
     """Records of yesterday that cannot be read are no day without records."""
     days = AnalysedDays(str(tmp_path), history.CLUSTER)
-    ingest = Ingest(spark, HistorySource(str(tmp_path)), days, history.DATE)
-    folder = tmp_path / f"cluster={history.CLUSTER}/records/kind=ownership/date=2026-11-19"
-    before = folder / "ts=1/TS=2"
-    assert ingest.records_before("ownership") is None
+    ingest = Ingest(InProcess(), HistorySource(str(tmp_path)), days, history.DATE)
+    before = tmp_path / f"cluster={history.CLUSTER}/records/kind=ownership/date=2026-11-19"
+    assert not ingest.has_before("ownership")
     before.mkdir(parents=True)
+    (before / "_part.parquet").write_bytes(b"")
+    assert not ingest.has_before("ownership")
     (before / "part.parquet").write_bytes(b"")
-    with pytest.raises(AnalysisException, match="COLUMN_ALREADY_EXISTS"):
-        ingest.records_before("ownership")
+    with pytest.raises(duckdb.Error):
+        Facts(ingest, StrategySettings(), history.START_MS).steps_before  # noqa: B018
 
 
 def test_a_broker_that_crashed_and_was_back_at_once_is_dated_by_its_samples(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from nightly.conftest import Sessions
-from nightly.nightly import analyze, report
+from nightly.nightly import ON_SPARK, analyze, report
 
 from bench import _history as history
 from loadmanager.kit.spark import LOCAL, _settings
@@ -108,7 +108,7 @@ def test_spark_connect_is_refused(
     """However it is asked for, in a line that says what to do."""
     if variable is not None:
         monkeypatch.setenv(*variable)
-    assert analyze(tmp_path, *arguments) == 2
+    assert analyze(tmp_path, *(arguments or ON_SPARK)) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "does not work over Spark Connect" in line
 
@@ -218,9 +218,11 @@ def test_records_of_an_earlier_run_go(tmp_path: Path) -> None:
     """Where a day has no line of a kind any more; what is not there need not go."""
     days = AnalysedDays(str(tmp_path), history.CLUSTER)
     folder = tmp_path / f"cluster={history.CLUSTER}/records/kind=throttle/date={history.DATE}"
-    assert days.spark_path("records", "throttle", history.DATE) == f"file://{folder}"
     folder.mkdir(parents=True)
     (folder / "part.parquet").write_bytes(b"")
+    stored = days.stored("records", "throttle", history.DATE)
+    assert stored is not None
+    assert (stored.spark_url, stored.paths) == (f"file://{folder}", [f"{folder}/part.parquet"])
     for _ in range(2):
         days.remove("records", "throttle", history.DATE)
         assert folder.parent.exists()
@@ -240,7 +242,7 @@ def test_executors_without_pyarrow(
     python.chmod(0o755)
     sessions.stop()
     monkeypatch.setenv("PYSPARK_PYTHON", str(python))
-    assert analyze(tmp_path) == 1
+    assert analyze(tmp_path, *ON_SPARK) == 1
     (line,) = capfd.readouterr().err.splitlines()
     assert "No module named 'pyarrow'; every executor needs Python with pyarrow" in line
 

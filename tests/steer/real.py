@@ -184,16 +184,29 @@ class RealPulsar:
                 url = error.headers["Location"]
                 error.close()
 
+    def owned(self, index: int) -> list[str]:
+        """The namespace's bundles that a broker says it owns. While it takes its locks anew, after
+        an outage of ZooKeeper, it answers 500 and is asked again.
+        """
+        path = f"brokers/c1/{self.broker(index)}/ownedNamespaces"
+        for _ in until(60):
+            try:
+                bundles = self.request("GET", path, index=index)
+                return [bundle for bundle in bundles if bundle.startswith(f"{NAMESPACE}/")]
+            except urllib.error.HTTPError as error:
+                refused = error
+                if error.code != 500:
+                    break
+        raise refused
+
     def owners(self) -> dict[str, str]:
-        """Bundle of the namespace → its broker, as the brokers that answer say."""
-        told = {}
-        for index in range(self.brokers):
-            if f"broker{index}" in self.processes:
-                path = f"brokers/c1/{self.broker(index)}/ownedNamespaces"
-                for bundle in self.request("GET", path, index=index):
-                    if bundle.startswith(f"{NAMESPACE}/"):
-                        told[bundle] = self.broker(index)
-        return told
+        """Bundle of the namespace → its broker, as the brokers that run say."""
+        return {
+            bundle: self.broker(index)
+            for index in range(self.brokers)
+            if f"broker{index}" in self.processes
+            for bundle in self.owned(index)
+        }
 
     def boundaries(self) -> list[str]:
         """The boundaries of the namespace."""

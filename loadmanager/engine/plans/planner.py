@@ -137,7 +137,10 @@ def planning(
     columns, before = snapshot.columns, learned or Learned()
     model = usage_model.fit(columns, snapshot.averages, settings.weights, before)
     yield
-    cluster = ModelledBrokers(snapshot, model, DIFFERENCE, leaving=leaving or {}, far=())
+    emptied = goal.broker if isinstance(goal, Emptied) else None
+    cluster = ModelledBrokers(
+        snapshot, model, DIFFERENCE, leaving=leaving or {}, far=(), emptied=emptied
+    )
     cluster.intake_max = math.inf
     yield
     owners = _Owners(snapshot, cluster, goal.names if isinstance(goal, Apart) else ())

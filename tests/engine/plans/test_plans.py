@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from clusters.views import a_report, a_view, without_policies
 
-from loadmanager.engine.load.reports import NamespaceBundleStats
+from loadmanager.engine.load.reports import NamespaceBundleStats, ResourceUsage
 from loadmanager.engine.load.snapshot import ClusterSnapshot
 from loadmanager.engine.load.wishes import Cordon, Wishes
 from loadmanager.engine.plans.goals import (
@@ -48,15 +49,17 @@ def loads_of(seed: int) -> Loads:
     return loads
 
 
-def snapshot_of(loads: Loads, **changes: object) -> ClusterSnapshot:
-    """The cluster as its brokers report it."""
+def snapshot_of(loads: Loads, *, network: float = 0.0, **changes: object) -> ClusterSnapshot:
+    """The cluster as its brokers report it; `network`: how full the NIC is beside the CPU."""
     reports = {}
     for name, bundles in loads.items():
         stats = {
             bundle: NamespaceBundleStats(msg_throughput_in=1e8 * load, consumer_count=2)
             for bundle, load in bundles.items()
         }
-        reports[name] = a_report(stats, cpu=100 * sum(bundles.values()))
+        used = 100 * sum(bundles.values())
+        incoming = ResourceUsage(usage=network * used, limit=100)
+        reports[name] = a_report(stats, cpu=used, bandwidth_in=incoming)
     return without_policies(a_view(reports), SETTINGS).having(**changes)
 
 
@@ -109,12 +112,29 @@ def test_a_broker_is_emptied(seed: int) -> None:
         assert usage <= max(OVERLOAD + 0.01, before[name])
 
 
-def test_two_bundles_change_places() -> None:
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_broker_is_emptied_where_nothing_is_measured(seed: int) -> None:
+    """Whole, and no other takes more than its part of the traffic and a bundle."""
+    loads = loads_of(seed)
+    busiest = max(loads, key=lambda name: (sum(loads[name].values()), name))
+    loads[busiest]["t/quiet/0x00000000_0xffffffff"] = 0.0
+    settings = replace(SETTINGS, cpu_weight=0.0)
+    made = plan(snapshot_of(loads, network=seed % 2), settings, Emptied(busiest))
+    assert made.reached
+    assert len(made.moves) == len(loads[busiest])
+    share = sum(sum(bundles.values()) for bundles in loads.values()) / (len(loads) - 1)
+    largest = max(loads[busiest].values())
+    for name, usage in carried_out(loads, made).items():
+        assert usage <= max(share + largest, sum(loads[name].values())) + 1e-9
+
+
+@pytest.mark.parametrize("network", [0.0, 0.5])
+def test_two_bundles_change_places(network: float) -> None:
     """Where none helps alone: 75 beside 50 % become 60 and 65. The pair that would gain more does
     not fit for a moment: 50 % more make 100.
     """
     loads = {"b0:8080": {A: 0.5, B: 0.25}, "b1:8080": {C: 0.4, D: 0.1}}
-    made = plan(snapshot_of(loads), SETTINGS, Even(5))
+    made = plan(snapshot_of(loads, network=network), SETTINGS, Even(5))
     assert [(move.bundle, move.destination) for move in made.moves] == [
         (B, "b1:8080"),
         (D, "b0:8080"),
@@ -143,7 +163,7 @@ def test_few_large_bundles_become_as_even_as_swaps_can_make_them(seed: int) -> N
         }
         for number in range(rng.randrange(2, 6))
     }
-    made = plan(snapshot_of(loads), SETTINGS, Even(0.5))
+    made = plan(snapshot_of(loads, network=seed % 2), SETTINGS, Even(0.5))
     after = {name: dict(bundles) for name, bundles in loads.items()}
     for move in made.moves:
         after[move.destination or ""][move.bundle] = after[move.source].pop(move.bundle)

@@ -98,6 +98,7 @@ class ModelledBrokers:
         *,
         leaving: Mapping[str, str],
         far: Collection[str],
+        emptied: str | None = None,
     ) -> None:
         columns = snapshot.columns
         self._snapshot, self._model = snapshot, model
@@ -142,6 +143,9 @@ class ModelledBrokers:
         full = max(OVERLOAD, self.mean + OVERLOAD_ABOVE)
         self._room = np.where(model.trusted, full, self.mean)
         """What moves may bring a broker to."""
+        self._takes_below = np.full(len(self.names), np.inf)
+        """The usage from which on a broker takes no bundle that has load."""
+        self._share_out(emptied)
         by_traffic = (model.per_byte * carried).max(axis=0)
         self.bundle = float((self.size * by_traffic).sum()) / max(bundle_count, 1)
         """The usage of a bundle of average size at a broker of average size."""
@@ -154,6 +158,19 @@ class ModelledBrokers:
         self.intake_max = INTAKE_MAX
         self.far = self._far(far)
         """True for brokers that are brought near the mean."""
+
+    def _share_out(self, emptied: str | None) -> None:
+        """A broker without a sensor to be trusted takes bundles of this one until it has its fair
+        share of what the others will carry; the last one may exceed it.
+        """
+        if emptied is None:
+            return
+        others = ~self._closed
+        others[self._row_of[emptied]] = False
+        unseen = ~self._model.trusted & others
+        if unseen.any():
+            share = float((self.usage * self.size).sum() / self.size[others].sum())
+            self._room[unseen], self._takes_below[unseen] = np.inf, share
 
     def _far(self, before: Collection[str]) -> NDArray[np.bool_]:
         off, mean = np.abs(self.usage - self.mean), self.mean
@@ -210,7 +227,8 @@ class ModelledBrokers:
         fall = objective(before, self._knee) - objective(after, self._knee)
         burden: Array = self.size[takers, None] * fall
         refused = (intake > 0) & (intake + after - before > self.intake_max)
-        return burden, refused | (after > self._room[takers, None])
+        has_enough = (before >= self._takes_below[takers, None]) & work.any(axis=0)
+        return burden, refused | has_enough | (after > self._room[takers, None])
 
     def worth(self, row: int, more: Array) -> Array:
         """What a broker adds to the objective when it carries so much more: `[resource, …]`."""
