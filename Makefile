@@ -8,7 +8,8 @@ MADE := $(VENV)/.made
 RUN := $(VENV)/.run
 ANALYSIS := $(VENV)/.analysis
 ALL := $(VENV)/.installed
-# Where Python has a pip already, that one installs: giving the venv its own takes seconds.
+# Where Python has a pip already, that one installs, also a pip for the venv: to have that made with
+# the venv takes seconds more.
 HAS_PIP = $(shell $(PYTHON) -m pip --version > /dev/null 2>&1 && echo yes)
 ANY_PIP = $(shell test -x $(BIN)/pip && echo $(BIN)/pip \
 	|| echo $(PYTHON) -m pip --python $(BIN)/python)
@@ -79,20 +80,19 @@ $(MADE):
 # less than there is.
 $(RUN): $(MADE) pyproject.toml constraints.txt
 	@test -e $@ || echo "Installing what a run needs: about 40 MB to download, 0.2 GB in $(VENV)."
-	$(PIP) --no-compile --editable '.[demo]'
+	$(PIP) --no-compile pip --editable '.[demo]'
 	@touch $@
 
 $(ANALYSIS): $(MADE) pyproject.toml constraints.txt
 	@test -e $@ || echo "Installing what the analysis needs: about 80 MB more to download, 0.4 GB in" \
 		"$(VENV) together. Spark, for days of a GiB and more: pip install '.[analysis]'."
-	$(PIP) --no-compile --editable '.[demo,report]'
+	$(PIP) --no-compile pip --editable '.[demo,report]'
 	@touch $(RUN) $@
 
 $(ALL): $(MADE) pyproject.toml constraints.txt
 	@test -e $@ || echo "Installing what development needs: 1.4 GB in $(VENV)." \
 		"'make install-run' has enough for a run."
-	@test -x $(BIN)/pip || $(BIN)/python -m ensurepip --default-pip > /dev/null
-	$(PIP) --editable '.[java,demo,analysis,otel,dev,docs]'
+	$(PIP) pip --editable '.[java,demo,analysis,otel,dev,docs]'
 	@touch $(RUN) $(ANALYSIS) $@
 
 run: install-run
