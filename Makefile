@@ -8,7 +8,12 @@ MADE := $(VENV)/.made
 RUN := $(VENV)/.run
 ANALYSIS := $(VENV)/.analysis
 ALL := $(VENV)/.installed
-PIP = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Where Python has a pip already, that one installs, also a pip for the venv: to have that made with
+# the venv takes seconds more.
+HAS_PIP = $(shell $(PYTHON) -m pip --version > /dev/null 2>&1 && echo yes)
+ANY_PIP = $(shell test -x $(BIN)/pip && echo $(BIN)/pip \
+	|| echo $(PYTHON) -m pip --python $(BIN)/python)
+PIP = $(ANY_PIP) install --quiet --disable-pip-version-check --constraint constraints.txt
 # One more than there are cores: many tests wait for processes that they started.
 WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
@@ -20,7 +25,7 @@ PYTHONS := 3.11 3.12 3.13 3.14
 
 .PHONY: help install install-run install-analysis run demo analyze page fast test test-clients \
 	test-pulsar test-deploy test-oracle test-oracle-vectors lint coverage mutants matrix \
-	matrix-bounds dist sbom docs bench proto broker-conf manifests clean
+	matrix-bounds dist sbom hashes docs bench proto broker-conf manifests clean
 .DEFAULT_GOAL := help
 
 help:
@@ -49,11 +54,13 @@ help:
 	@echo "                  the dashboard"
 	@echo "make demo         a cluster under a skewed load that balances itself, and its page;"
 	@echo "                  Ctrl-C ends it"
+	@echo "make hashes       write deploy/requirements*.txt: what images install, with hashes, of"
+	@echo "                  constraints.txt"
 	@echo "make page         build the page at /ui from ui/ into the package (needs Node and npm)"
 	@echo "make docs         reference pages from the code, then docs/ as HTML in docs/_build"
 	@echo "make dist         sdist, wheel and sbom.json in dist/"
 	@echo "make sbom         what a broker installs, as CycloneDX in dist/sbom.json; with"
-	@echo "                  EXTRAS=[analysis] what the nightly job installs"
+	@echo "                  EXTRAS=[otel,analysis] what the nightly job installs"
 	@echo "make bench        measure the cluster and the protocol"
 	@echo "The others install into $(VENV) what they need, and say how much that is:"
 	@echo "make install-run, make install-analysis, make install (everything)"
@@ -66,25 +73,26 @@ $(MADE):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "loadmanager needs Python 3.11 or newer; say which with: make PYTHON=python3.12"; \
 		exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(if $(HAS_PIP),--without-pip) $(VENV)
 	@touch $@
 
-# The sizes are those of the versions in constraints.txt.
+# The sizes are those of the versions in constraints.txt. What is imported is compiled then: that is
+# less than there is.
 $(RUN): $(MADE) pyproject.toml constraints.txt
 	@test -e $@ || echo "Installing what a run needs: about 40 MB to download, 0.2 GB in $(VENV)."
-	$(PIP) --editable '.[demo]'
+	$(PIP) --no-compile pip --editable '.[demo]'
 	@touch $@
 
 $(ANALYSIS): $(MADE) pyproject.toml constraints.txt
 	@test -e $@ || echo "Installing what the analysis needs: about 80 MB more to download, 0.4 GB in" \
 		"$(VENV) together. Spark, for days of a GiB and more: pip install '.[analysis]'."
-	$(PIP) --editable '.[demo,report]'
+	$(PIP) --no-compile pip --editable '.[demo,report]'
 	@touch $(RUN) $@
 
 $(ALL): $(MADE) pyproject.toml constraints.txt
 	@test -e $@ || echo "Installing what development needs: 1.4 GB in $(VENV)." \
 		"'make install-run' has enough for a run."
-	$(PIP) --editable '.[java,demo,analysis,dev,docs]'
+	$(PIP) pip --editable '.[java,demo,analysis,otel,dev,docs]'
 	@touch $(RUN) $(ANALYSIS) $@
 
 run: install-run
@@ -164,7 +172,7 @@ dist: install
 	$(MAKE) sbom
 
 # As deploy/Dockerfile installs, by the Python that runs this.
-EXTRAS ?=
+EXTRAS ?= [otel]
 sbom: install
 	$(PYTHON) -m venv --clear .sbom
 	.sbom/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
@@ -198,6 +206,16 @@ proto: install
 # The PrometheusRule and the dashboard of deploy/kubernetes/monitoring.
 manifests:
 	$(PYTHON) deploy/generate.py
+
+# What deploy/Dockerfile installs, with the hashes of all files of each version. pip makes none.
+LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate --constraint constraints.txt
+hashes: install
+	$(BIN)/pip install --quiet --disable-pip-version-check 'uv>=0.7,<1'
+	$(LOCK) --extra otel pyproject.toml --output-file deploy/requirements.txt
+	$(LOCK) --extra otel --extra analysis pyproject.toml \
+		--output-file deploy/requirements-analysis.txt
+	echo setuptools | $(LOCK) - --output-file deploy/requirements-build.txt
 
 broker-conf: install
 	$(BIN)/loadmanager config template > config/broker.conf

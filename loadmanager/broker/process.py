@@ -49,6 +49,8 @@ from loadmanager.kit.logger import get_logger
 from loadmanager.kit.logs import configure
 from loadmanager.kit.metadata import paths
 from loadmanager.kit.metrics.page import MetricsPage
+from loadmanager.kit.otlp.sending import Process, Sending, sending
+from loadmanager.kit.otlp.settings import OtlpSettings, require_installed
 from loadmanager.kit.security.client import BrokerCredentials
 from loadmanager.kit.security.identity import Verifier
 from loadmanager.kit.security.settings import BrokerClientSettings, TlsSettings, TokenSettings
@@ -107,6 +109,7 @@ def run_broker(settings: Settings, options: BrokerOptions) -> int:
     open_files.raise_limit()
     broker = settings.leaf(BrokerSettings)
     check(settings)
+    require_installed(settings.leaf(OtlpSettings))
     within_s = broker.shutdown_timeout_ms / 1000 + STOP_MARGIN_S
     with (
         Ending(lambda: within_s) as ending,
@@ -254,8 +257,8 @@ class _Broker:
                 parts = Parts(settings, outside, scope)
                 disks = self._watch_disks(parts, scope)
                 contexts = self._watch_certificates(tls, parts, scope)
-                measured = (history, outside.storage, disks, contexts)
-                admin = self._build_admin(parts, calls, measured)
+                measured = (history, outside.storage, disks, contexts, self._build_otlp(me, clock))
+                admin = self._build_admin(parts, calls, measured, scope)
 
                 async def start() -> None:
                     await self._require_shared(store, me, outside.storage)
@@ -350,6 +353,12 @@ class _Broker:
         history = FileHistory(settings, cluster=cluster, broker=name, clock=clock, archive=archive)
         return history, archive
 
+    def _build_otlp(self, me: BrokerAddress, clock: SystemClock) -> Sending | None:
+        process = Process(
+            cluster=self._broker.cluster_name, broker=me.broker_id, version=__version__
+        )
+        return sending(self._settings.leaf(OtlpSettings), process, clock)
+
     def _watch_disks(self, parts: Parts, scope: Scope) -> Disks:
         history, stored = self._settings.leaf(HistorySettings), self._settings.leaf(StorageSettings)
         folders = {
@@ -367,12 +376,15 @@ class _Broker:
         scope.spawn(look, "certificates")
         return contexts
 
-    def _build_admin(self, parts: Parts, calls: Calls, measured: Sequence[object]) -> AdminServer:
-        kinds = FileHistory | DirectoryStorage | Disks | Contexts
+    def _build_admin(
+        self, parts: Parts, calls: Calls, measured: Sequence[object], scope: Scope
+    ) -> AdminServer:
+        kinds = FileHistory | DirectoryStorage | Disks | Contexts | Sending
         more = [part for part in measured if isinstance(part, kinds)]
         sources = [*parts.telemetry.sources, *(part.samples for part in more)]
+        telemetry = Telemetry(sources)
         page = MetricsPage(
-            Telemetry(sources),
+            telemetry,
             cluster=self._broker.cluster_name,
             broker=parts.use_cases.self_address.broker_id,
         )
@@ -388,6 +400,9 @@ class _Broker:
             authenticate_metrics=self._settings.leaf(AccessSettings).metrics,
         )
         sources.append(admin.samples)
+        for part in more:
+            if isinstance(part, Sending):
+                scope.spawn(part.run(telemetry, parts.steps), "otlp")
         return admin
 
     async def _begin_history(self, parts: Parts, history: FileHistory, scope: Scope) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
+from datetime import UTC, datetime
 
 MOMENT_MS_MAX = 253_402_300_799_999
 """The end of the year 9999."""
@@ -22,4 +22,5 @@ def moment(at_ms: int) -> str:
 
     Examples: `2026-11-23T22:55:59Z`; `1970-01-01T00:00:00Z` for 0 and before.
     """
-    return f"{np.datetime64(min(max(at_ms, 0), MOMENT_MS_MAX) // 1000, 's')}Z"
+    at = datetime.fromtimestamp(min(max(at_ms, 0), MOMENT_MS_MAX) // 1000, UTC)
+    return f"{at.replace(tzinfo=None).isoformat()}Z"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -32,6 +33,7 @@ from loadmanager.engine.moves.settings import MoveSettings
 from loadmanager.engine.strategies.guards import together
 from loadmanager.engine.strategies.plan import Unload
 from loadmanager.engine.strategies.plan_document import log_fields
+from loadmanager.kit import tracing
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.conf import Live
 from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalError
@@ -85,6 +87,8 @@ class Moves:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Replaced by another one when a move ends."""
     _verifying: int = 0
+    _traces: dict[str, str] = field(default_factory=dict)
+    """Move → the trace of the request that ordered it."""
 
     def __post_init__(self) -> None:
         """Prefer nothing yet."""
@@ -137,8 +141,11 @@ class Moves:
 
     def _add(self, moves: Sequence[Move]) -> None:
         self.queue.add(moves, self.term.clock.monotonic_s(), self.settings.value)
+        parent = tracing.traceparent()
         for move in moves:
             self._expect(move)
+            if parent:
+                self._traces[move.id] = parent
             _call(self.on_change, move)
         self._wake.set()
 
@@ -264,8 +271,24 @@ class Moves:
         for move in group.moves:
             if move.ended:
                 continue  # a move of its swap failed
-            if not await self.term.steps.run("move", partial(self._make, move)) and not move.ended:
-                self._end(move, MoveState.FAILED, Outcome("a bug; the log has it"), left=False)
+            with self._traced(move) as span:
+                made = await self.term.steps.run("move", partial(self._make, move))
+                if not made and not move.ended:
+                    self._end(move, MoveState.FAILED, Outcome("a bug; the log has it"), left=False)
+                _note_end(span, move)
+
+    def _traced(self, move: Move) -> AbstractContextManager[tracing.Span]:
+        parent = self._traces.get(move.id, "")
+        return tracing.span(
+            "move",
+            parent,
+            id=move.id,
+            bundle=move.bundle,
+            source=move.source,
+            destination=move.destination or "",
+            reason=move.reason,
+            author=move.author.value,
+        )
 
     async def _make(self, move: Move) -> None:
         source = self.cluster.brokers.address(move.source)
@@ -419,6 +442,7 @@ class Moves:
 
     def _record(self, move: Move, life: int | None = None) -> None:
         outcome = move.outcome
+        self._traces.pop(move.id, None)
         tell = log.info if move.state is MoveState.DONE else log.warning
         tell(
             "move ended",
@@ -437,6 +461,17 @@ class Moves:
         )
         for listener in self.on_record:
             listener(move, life)
+
+
+def _note_end(span: tracing.Span, move: Move) -> None:
+    outcome = move.outcome
+    span.note(state=move.state.value)
+    if outcome is not None:
+        span.note(
+            owner=outcome.owner, pause_ms=outcome.pause_ms, clients_closed=outcome.clients_closed
+        )
+        if move.state is not MoveState.DONE:
+            span.fail(outcome.text)
 
 
 def _with_clients(outcome: Outcome, back: ClientsBack) -> Outcome:

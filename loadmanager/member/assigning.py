@@ -23,6 +23,7 @@ from loadmanager.engine.strategies.plan_document import (
     refusals,
 )
 from loadmanager.engine.strategies.registry import EXTENSIBLE_PLACEMENT
+from loadmanager.kit import tracing
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.logger import get_logger
@@ -82,7 +83,8 @@ class Assigning:
             if placements == PLACEMENTS_MAX:
                 break
             placements += 1
-            await self._place(bundle)
+            with tracing.part("place", bundle=bundle) as span:
+                span.note(broker=await self._place(bundle))
         raise OperationalError(
             f"Failed to acquire ownership of {bundle}: no broker took it in time; try again"
         )
@@ -112,8 +114,10 @@ class Assigning:
             )
         return Lookup(address)
 
-    async def _place(self, bundle: str) -> None:
-        """Choose a broker and have it take the bundle, unless somebody else decides meanwhile."""
+    async def _place(self, bundle: str) -> str | None:
+        """Choose a broker and have it take the bundle, and return it, unless somebody else decides
+        meanwhile.
+        """
         namespace, span = split_bundle_name(bundle)
         boundaries = await self.cluster.namespaces.bundles(NamespaceName.parse(namespace))
         boundaries.require(span)
@@ -127,13 +131,14 @@ class Assigning:
         self.view.placed(bundle, choice.broker, self.base.clock.now_ms())
         if not await self._assign(bundle, choice.broker, boundaries.version):
             self.view.not_placed(bundle)
-            return
+            return None
         self.placed += 1
         reason = placement_reason(choice.candidates, choice.rejected)
         epoch = self.cluster.leading.epoch
         self.decisions.remember("place", partial(of_placement, choice), epoch=epoch, cycle=0)
         self.observe(epoch, 0, Plan(EXTENSIBLE_PLACEMENT.name, placements=(choice,)))
         log.info("bundle assigned", bundle=bundle, to=choice.broker, reason=reason)
+        return choice.broker
 
     async def _assign(self, bundle: str, broker_id: str, boundaries_version: int) -> bool:
         """Have a broker take a bundle; False if another broker decided: follow it."""

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from loadmanager.kit import tracing
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata.once import Once
 from loadmanager.kit.names import TopicName
@@ -98,8 +99,11 @@ class Lookups:
         self.pending += 1
         began_s = self.base.clock.monotonic_s()
         try:
-            bundle = await self.cluster.namespaces.bundle_of(topic)
-            answer = await self._shared_search(bundle, authoritative)
+            with tracing.span("lookup", topic=str(topic)) as span:
+                bundle = await self.cluster.namespaces.bundle_of(topic)
+                span.note(bundle=bundle)
+                answer = await self._shared_search(bundle, authoritative)
+                span.note(broker=answer.broker.broker_id, redirect=answer.redirect)
         except BaseException:
             self.failures += 1
             raise

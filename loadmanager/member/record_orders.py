@@ -8,6 +8,7 @@ from functools import partial
 
 from loadmanager.engine.ownership.state_records import StateRecord, UnitState
 from loadmanager.engine.ownership.states import BundleState, LifeCause
+from loadmanager.kit import tracing
 from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalError
 from loadmanager.kit.tasks import sleep
 from loadmanager.member.base import Base, Cluster
@@ -67,12 +68,19 @@ class RecordOrders:
                 order = self._order(record)
                 if order is None or record is None:
                     return
-                await self._base.steps.run("obey", partial(order, bundle, record))
+                await self._obey(order, bundle, record)
                 if self._records.cache.record(bundle) is record:
                     await sleep(wait_s)  # it failed, or something else must end before
                     wait_s = min(wait_s * 2, RETRY_MAX_S)
         finally:
             self._working.discard(bundle)
+
+    async def _obey(self, order: Order, bundle: str, record: StateRecord) -> None:
+        name = "take a bundle" if record.state is UnitState.ASSIGNING else "release a bundle"
+        parent = record.traceparent if isinstance(record.traceparent, str) else ""
+        with tracing.part(name, parent, bundle=bundle) as span:
+            if not await self._base.steps.run("obey", partial(order, bundle, record)):
+                span.fail("the log has it")
 
     async def _take(self, bundle: str, record: StateRecord) -> None:
         transferred = bool(record.source_broker)

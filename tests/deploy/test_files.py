@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -109,7 +110,8 @@ def test_what_the_dockerfile_copies_reaches_the_build() -> None:
     assert len(copied) > 4
     for source in copied:
         assert (ROOT / source).exists(), source
-        assert any(fnmatch(Path(source).parts[0], name) for name in let_in), source
+        ways = (source, Path(source).parts[0])
+        assert any(fnmatch(way, name) for way in ways for name in let_in), source
     stages = {rest.split()[-1] for name, rest in _instructions() if name == "FROM"}
     sources = {
         word.removeprefix("--from=")
@@ -118,6 +120,37 @@ def test_what_the_dockerfile_copies_reaches_the_build() -> None:
         if word.startswith("--from=")
     }
     assert sources <= stages
+
+
+def _pinned(path: Path) -> dict[str, str]:
+    """Name → version."""
+    pins = re.findall(r"^([\w.-]+)==(\S+)", path.read_text(), re.MULTILINE)
+    return {name.lower().replace("_", "-"): version for name, version in pins}
+
+
+@pytest.mark.parametrize(
+    ("file", "extras"),
+    [
+        ("requirements.txt", ["otel"]),
+        ("requirements-analysis.txt", ["otel", "analysis"]),
+        ("requirements-build.txt", None),
+    ],
+)
+def test_images_install_by_hash_what_is_tested(file: str, extras: list[str] | None) -> None:
+    """After a change of constraints.txt or pyproject.toml, `make hashes` writes these files."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = ["setuptools"]
+    if extras is not None:
+        optional = [project["optional-dependencies"][extra] for extra in extras]
+        wanted = [re.split(r"[<>=;]", it)[0] for it in sum(optional, project["dependencies"])]
+    text = (DEPLOY / file).read_text()
+    pins, tested = _pinned(DEPLOY / file), _pinned(ROOT / "constraints.txt")
+    assert {name: tested.get(name) for name in pins} == pins
+    assert set(wanted) <= set(pins)
+    assert "/" not in text
+    for block in re.split(r"\n(?=\S)", text):
+        assert "--hash=sha256:" in block, block
+    assert any(file in rest and "--require-hashes" in rest for _, rest in _instructions())
 
 
 def test_the_commands_of_the_images() -> None:

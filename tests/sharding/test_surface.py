@@ -117,6 +117,7 @@ def test_names_stay() -> None:
 @pytest.mark.parametrize(
     ("statement", "absent"),
     [
+        ("import loadmanager.kit.logs", {"numpy", "kazoo", "aiohttp"}),
         ("import loadmanager", {"numpy", "structlog", "kazoo", "aiohttp", "psutil"}),
         ("from loadmanager import TokenBucket", {"numpy", "structlog", "kazoo", "aiohttp"}),
         ("from loadmanager import balance", {"numpy", "structlog", "kazoo", "asyncio"}),

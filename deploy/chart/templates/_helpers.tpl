@@ -11,7 +11,11 @@ app.kubernetes.io/component: broker
 {{- end }}
 
 {{- define "loadmanager.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
 {{- end }}
 
 {{- define "loadmanager.zookeeper" -}}

@@ -14,9 +14,11 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from loadmanager.kit import tracing
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import OperationalError, said
 from loadmanager.kit.listener import Tls
+from loadmanager.kit.tracing import SpanSide
 
 CONNECTIONS_MAX = 128
 """To all brokers; what waits for one is within the time that the request may take."""
@@ -93,13 +95,18 @@ class Calls:
         Raises `UnansweredError`, and `OperationalError` when nothing can be asked.
         """
         url = URL(self.url(broker) + path, encoded=True).update_query(query or {})
-        with _named(broker, timeout_s):
+        attributes = {"url.path": path, "server.address": broker.broker_id}
+        with (
+            tracing.part(method, kind=SpanSide.CLIENT, **attributes) as span,
+            _named(broker, timeout_s),
+        ):
             async with (
                 asyncio.timeout(timeout_s),
                 self._request(
                     method, url, self._headers(), json=document, allow_redirects=redirects
                 ) as answer,
             ):
+                span.note(**{"http.response.status_code": answer.status})
                 return await whole(broker, answer, bytes_max)
 
     @asynccontextmanager
@@ -137,6 +144,7 @@ class Calls:
                 timeout=aiohttp.ClientTimeout(total=None),
             )
         secure: ssl.SSLContext | bool = True if self._context is None else self._context.value
+        headers = {**headers, **tracing.headers()}
         return self._session.request(method, url, headers=headers, ssl=secure, **more)
 
 

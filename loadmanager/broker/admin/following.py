@@ -26,6 +26,7 @@ from loadmanager.kit.errors import OperationalError, said
 from loadmanager.kit.http.answers import failed, raw_body
 from loadmanager.kit.http.passing_on import BROKER, FOLLOW, MISDIRECTED, WITHIN
 from loadmanager.kit.http.streams import Streams, write
+from loadmanager.kit.tracing import HEADER
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 HOPS_MAX = 3
@@ -33,7 +34,14 @@ TIMEOUT_S = 60.0
 """A move that an operator waits for may take so long."""
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 EVENTS = "text/event-stream"
-PASSED_ON = ("Authorization", "X-Original-Principal", "Content-Type", "Accept", "Last-Event-ID")
+PASSED_ON = (
+    "Authorization",
+    "X-Original-Principal",
+    "Content-Type",
+    "Accept",
+    "Last-Event-ID",
+    HEADER,
+)
 HEADERS_PASSED_ON = (
     "Content-Type",
     "WWW-Authenticate",

@@ -52,6 +52,7 @@ from loadmanager.kit.http.openapi import OpenApiRoutes
 from loadmanager.kit.http.serving import HttpServing
 from loadmanager.kit.http.settings import AdminSettings
 from loadmanager.kit.http.streams import Streams
+from loadmanager.kit.http.tracing import traced
 from loadmanager.kit.http.visitors import visitors
 from loadmanager.kit.listener import Spawn, Tls
 from loadmanager.kit.refused_clients import ClientRefusals
@@ -204,6 +205,7 @@ class AdminServer:
                 if access is None or self._refusals is None
                 else [access_of(access, self._refusals, metrics=metrics)]
             ),
+            traced,
             self._following.to_named(),
             audited(use.audit),
         ]

@@ -22,6 +22,7 @@ from loadmanager.kit.files.properties import read_properties
 from loadmanager.kit.history.settings import HistorySettings
 from loadmanager.kit.http.settings import AdminSettings
 from loadmanager.kit.metrics.settings import MetricsSettings
+from loadmanager.kit.otlp.settings import OtlpSettings
 from loadmanager.kit.security.settings import (
     BrokerClientSettings,
     BrokerClientTlsSettings,
@@ -42,6 +43,7 @@ LEAVES: tuple[type, ...] = (
     BrokerSettings,
     AdminSettings,
     MetricsSettings,
+    OtlpSettings,
     ZooKeeperSettings,
     ZooKeeperTlsSettings,
     SamplerSettings,

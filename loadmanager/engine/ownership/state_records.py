@@ -84,6 +84,8 @@ class StateRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The session that owns the bundle, in the states that have an owner. Not in Pulsar."""
     opening: bool | msgspec.UnsetType = msgspec.UNSET
     """True: the owner is about to serve the bundle. Only written where that may take long."""
+    traceparent: str | msgspec.UnsetType = msgspec.UNSET
+    """The trace that an order is part of, as W3C writes it; only if it is traced. Not in Pulsar."""
 
     @property
     def owner(self) -> tuple[str, int] | None:

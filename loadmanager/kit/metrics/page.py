@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Iterator
 from functools import lru_cache
 
 from prometheus_client import (
@@ -30,6 +31,24 @@ long: making it takes at most a twentieth of the broker's time, however many ask
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
+def process_registry() -> CollectorRegistry:
+    """The metrics of any Python process."""
+    registry = CollectorRegistry(auto_describe=False)
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    return registry
+
+
+def process_samples(registry: CollectorRegistry) -> Iterator[Sample]:
+    """The same as samples."""
+    for family in registry.collect():
+        for sample in family.samples:
+            labels = tuple(sorted(sample.labels.items()))
+            kind = "counter" if family.type == "counter" else "gauge"
+            yield Sample(family.name, family.documentation, sample.value, labels, kind)
+
+
 class MetricsPage:
     """Renders the page, from a registry of its own: several brokers may run in one process."""
 
@@ -51,10 +70,7 @@ class MetricsPage:
         self._broker = f"{self._cluster},{_label('broker', broker)}"
         if member:
             self._cluster = self._broker = _label("member", member)
-        self._process = CollectorRegistry(auto_describe=False)
-        ProcessCollector(registry=self._process)
-        PlatformCollector(registry=self._process)
-        GCCollector(registry=self._process)
+        self._process = process_registry()
         self._kept_from_s, self._kept_max_s = kept_from_s, kept_max_s
         self._rendering = asyncio.Lock()
         self._asked = 0

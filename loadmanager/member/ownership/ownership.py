@@ -29,6 +29,7 @@ from itertools import pairwise
 
 from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name
 from loadmanager.engine.ownership.states import BundleLife, BundleState, LifeCause, Transition
+from loadmanager.kit import tracing
 from loadmanager.kit.addresses import BrokerAddress
 from loadmanager.kit.errors import ConflictError, LoadManagerError, OperationalError
 from loadmanager.kit.logger import get_logger
@@ -310,7 +311,8 @@ class Ownership:
         life, session_id = BundleLife(bundle, cause=cause), self._base.store.session_id
         self._lives.become(life, BundleState.ASSIGNING, reason)
         try:
-            token = await self._claims.take(bundle, boundaries.version)
+            with tracing.part("take the claim", bundle=bundle):
+                token = await self._claims.take(bundle, boundaries.version)
         except BaseException:
             self._lives.end(life, "the claim could not be taken")
             raise
@@ -332,7 +334,8 @@ class Ownership:
 
     async def _open(self, life: BundleLife, reason: str) -> None:
         try:
-            await self._hosting.open_bundle(life.bundle, life.token)
+            with tracing.part("open", bundle=life.bundle):
+                await self._hosting.open_bundle(life.bundle, life.token)
         except OperationalError as error:
             await self._not_opened(life, str(error))
             raise NotOpenedError(
@@ -441,16 +444,20 @@ class Ownership:
             reason,
             destination=destination.broker_id if destination else None,
         )
-        await self._hosting.settle_bundle(life.bundle, life.token)
-        await self._give_back(life, destination)
+        with tracing.part("settle", bundle=life.bundle):
+            await self._hosting.settle_bundle(life.bundle, life.token)
+        with tracing.part("give up the claim", bundle=life.bundle):
+            await self._give_back(life, destination)
         if life.over:
             return None  # the session was lost: everything was fenced and closed
-        handed_to = await self._hand_over(life, destination, epoch)
+        with tracing.part("hand over", bundle=life.bundle):
+            handed_to = await self._hand_over(life, destination, epoch)
         pause_ms = (self._base.clock.monotonic_s() - started_s) * 1000
         self._lives.end(
             life, reason, destination=handed_to.broker_id if handed_to else None, pause_ms=pause_ms
         )
-        return await self._close(life, handed_to, timeout_s)
+        with tracing.part("close", bundle=life.bundle):
+            return await self._close(life, handed_to, timeout_s)
 
     async def _give_back(self, life: BundleLife, destination: BrokerAddress | None = None) -> None:
         """Give up the claim; retries until it is given up or the life is over."""

@@ -10,12 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from msgspec.structs import replace
+
 from loadmanager.engine.ownership.state_records import (
     StateRecord,
     UnitState,
     decode_record,
     encode_record,
 )
+from loadmanager.kit import tracing
 from loadmanager.kit.clock import Clock
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.metadata import paths
@@ -34,6 +37,7 @@ from loadmanager.kit.metadata.store import (
 from loadmanager.kit.tasks import retrying
 
 READ_AT_ONCE = 1_000
+ORDERS = (UnitState.ASSIGNING, UnitState.RELEASING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,9 @@ class Writes:
         return UnitState.INIT if self.record is None else self.record.state
 
     def become(self, record: StateRecord) -> None:
-        """Add a change."""
+        """Add a change. If it orders something, that is part of the present trace."""
+        if record.state in ORDERS and (parent := tracing.traceparent()):
+            record = replace(record, traceparent=parent)
         path, value = paths.unit_state(self.bundle), encode_record(record)
         if self._exists:
             self.operations.append(Put(path, value, self.version))
