@@ -325,8 +325,8 @@ DEVIATIONS = (
             Edit(
                 f"{STRATEGIES}guards.py",
                 2,
-                "if bundle in recently_ms:",
-                "if bundle in recently_ms and not self._snapshot.extensible:",
+                "if moved_ms is not None and moved_ms > self._stays_since_ms(unload.source):",
+                "if moved_ms is not None and not self._snapshot.extensible:",
             ),
             Edit(
                 f"{STRATEGIES}guards.py",
