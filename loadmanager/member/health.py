@@ -23,6 +23,14 @@ class Health:
         registered = self.base.me.broker_id in self.cluster.brokers.registered
         return self.ownership.accepting and registered and self.cluster.leading.leader is not None
 
+    def why_no_leader(self) -> str:
+        """Why this broker may know none, after "there is no leader now"; empty: not known."""
+        base = self.base
+        if base.store.lease.held(base.clock.monotonic_s()):
+            return ""
+        store = "the metadata store (ZooKeeper) does not answer it"
+        return f": this broker cannot prove its session, because {store}"
+
     async def check(self) -> None:
         """Write to the store and read the value back.
 

@@ -308,6 +308,7 @@ async def test_status_without_a_leader(capsys: pytest.CaptureFixture[str]) -> No
         )
         lines = out.splitlines()
         assert (status, len(lines)) == (1, 4)
+        assert "the metadata store (ZooKeeper) does not answer it" in lines[0]
         assert {line.partition(": ")[0] for line in lines[1:3]} == {
             served.broker_id(0),
             served.broker_id(1),

@@ -66,6 +66,10 @@ class UseCases:
     stop: Callable[[int], None]
     """Begins a graceful stop that unloads at most so many bundles/s (0: any number)."""
 
+    def why_no_leader(self) -> str:
+        """Why this broker may know no leader, after "there is no leader now"."""
+        return self.health.why_no_leader()
+
     def tell_listeners(self, changes: Sequence[ChangeShown]) -> None:
         """Tell those who listen to events of changes."""
         self.events.publish_changes(changes)

@@ -6,7 +6,7 @@ import click
 
 from loadmanager.broker.admin.documents import Partitions
 from loadmanager.cli.admin.archives import at_option, listed_at
-from loadmanager.cli.admin.asking import V2, count_of, namespace_path, query, topic_path
+from loadmanager.cli.admin.asking import OWN, V2, count_of, namespace_path, query, topic_path
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.admin.past_owners import bundles_at
@@ -15,8 +15,11 @@ from loadmanager.cli.terminal import Shown, table, word
 from loadmanager.engine.bundles.ranges import BundleRange, split_bundle_name, topic_hash
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.names import TopicName
+from loadmanager.leader.documents.findings import BacklogsShown
 
-group = AdminGroup("topics", help="List, lookup, create, delete, unload, partitions, stats.")
+group = AdminGroup(
+    "topics", help="List, lookup, create, delete, unload, partitions, stats, backlogs."
+)
 _topic = click.argument("topic")
 
 
@@ -123,6 +126,29 @@ def topics_unload(admin: AdminClient, topic: str) -> Output:
     """Close a topic at its owner; its clients open it again."""
     admin.send("PUT", f"{_path(topic)}/unload")
     return done(f"{topic} unloaded", topic=topic)
+
+
+@group.command("backlogs")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=20, metavar="N", help="at most N topics"
+)
+def topics_backlogs(admin: AdminClient, limit: int) -> Output:
+    """Show the topics with the most messages that a subscription has not acknowledged, of all
+    brokers: those of 1,000 messages and more; `topics stats` has the subscriptions.
+    """
+    answer, raw = admin.ask("GET", f"{OWN}/backlogs", None, BacklogsShown)
+    found = [(broker, each) for broker, those in answer.brokers.items() for each in those]
+    found.sort(key=lambda item: (-item[1].messages, item[1].topic))
+    rows = [
+        (each.topic, each.messages, each.rate_in, each.rate_out, each.consumers, broker)
+        for broker, each in found[:limit]
+    ]
+    headers = ("topic", "messages", "msg in/s", "msg out/s", "consumers", "broker")
+    notes = [f"and {len(found) - limit} more"] if len(found) > limit else []
+    if answer.not_asked:
+        notes.append(f"{count_of(answer.not_asked, 'broker')} not asked")
+    shown: Shown = table(headers, rows) if rows else "no topic has a backlog of 1,000 messages"
+    return Output(raw, (shown, notes), missing=answer.no_answer)
 
 
 @group.command("stats")

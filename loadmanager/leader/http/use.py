@@ -56,6 +56,9 @@ class LeaderUse(Protocol):
     @property
     def namespaces(self) -> BundlesOf: ...
     def address_of(self, leader: Leader) -> BrokerAddress: ...
+    def why_no_leader(self) -> str:
+        """Why there may be none, after "there is no leader now"; empty: not known."""
+        ...
 
 
 def operations(use: LeaderUse) -> LeaderOperations:
@@ -65,7 +68,7 @@ def operations(use: LeaderUse) -> LeaderOperations:
     """
     leader = use.leading.leader
     if leader is None:
-        raise OperationalError("there is no leader now; try again")
+        raise OperationalError(f"there is no leader now{use.why_no_leader()}; try again")
     if leader.broker_id != use.self_address.broker_id:
         raise ElsewhereError(use.address_of(leader))
     if use.leading.load_manager is None or use.leading.operations is None:

@@ -57,6 +57,10 @@ class FleetUse:
         """The daemon's own address: it is its only leader."""
         return self.self_address
 
+    def why_no_leader(self) -> str:
+        """Not known."""
+        return ""
+
 
 @dataclass(frozen=True, slots=True)
 class OrdersGiven:

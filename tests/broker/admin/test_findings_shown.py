@@ -7,6 +7,7 @@ import json
 
 import pytest
 from broker.admin.serving import ORDERS, serving
+from cli.test_admin_command import Shell
 from clusters.running import until
 from leader.documents import a_move_shown
 
@@ -39,7 +40,7 @@ async def _event(events: EventQueue) -> tuple[str, str]:
             return str(data["state"]), str(data["finding"]["title"])
 
 
-async def test_backlogs_of_all_brokers() -> None:
+async def test_backlogs_of_all_brokers(capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever is asked; the leader asks for them at each look. Small ones are not told."""
     async with serving(brokers=2) as served:
         broker = served.brokers[1]
@@ -66,6 +67,8 @@ async def test_backlogs_of_all_brokers() -> None:
         assert str(topics[0]) in findings.watch._backlogs._looks
         local = await served.get("/loadmanager/v1/backlogs?local=true")
         assert local["brokers"].keys() == {served.broker_id(0)}
+        status, out, _ = await Shell(served, capsys).run("topics", "backlogs")
+        assert (status, out.splitlines()[1].split()[:2]) == (0, [str(topics[0]), "3000"])
 
 
 async def test_a_finding_from_its_beginning_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
