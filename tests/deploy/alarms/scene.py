@@ -1,0 +1,285 @@
+"""A small cluster, its traffic and a daemon beside a fake Pulsar, all of which can be harmed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pulsar
+from clusters.processes import NAMESPACE, Fleet
+from clusters.standalone import wait_for
+from deploy.alarms.quicker import Alerts
+from ports import free_ports
+from steer.fake_pulsar import FakePulsar, a_pulsar
+
+ROOT = Path(__file__).parents[3]
+SESSION_S = 5.0
+STRAY = 3
+"""The index of a broker that is no member of the cluster and has its name."""
+DISK = "24m"
+VALUES = {
+    "loadManagerExpectedBrokers": "3",
+    "exposeBundlesMetricsInPrometheus": "true",
+    "loadBalancerHostUsageCheckIntervalMinutes": "0.02",
+    "loadBalancerOverrideBrokerNicSpeedGbps": "0.01",
+}
+QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+
+
+class Harmed(Fleet):
+    """Three brokers with topics on a small disk that they share; `own` are settings of single ones,
+    from their next start on. There is room for a stray one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, room=1, bundles=12, session_s=SESSION_S, settings=VALUES)
+        self.own: dict[int, dict[str, str]] = {}
+        self.disk = folder / "disk"
+        self.disk.mkdir()
+
+    def settings(self, index: int) -> dict[str, str]:
+        """Those of a broker: without the link that can be cut."""
+        return {
+            **super().settings(index),
+            "metadataStoreUrl": f"zk:127.0.0.1:{self.zookeeper.port}",
+            "loadManagerStorageDirectory": str(self.disk / "topics"),
+            **self.own.get(index, {}),
+        }
+
+    def history(self, index: int) -> Path:
+        """On the small disk, too."""
+        return self.disk / f"history-{index}"
+
+    def restarted(self, index: int, **own: str) -> None:
+        """Restart a broker with these settings of its own."""
+        self.own[index] = own
+        self.terminate(index)
+        self.start(index)
+
+    def admin(self, *words: str) -> None:
+        """An operator's command, by a broker that answers."""
+        command = [sys.executable, "-m", "loadmanager", "admin", *words]
+        done = subprocess.run(
+            [*command, "--url", f"http://{self.broker_id(0)}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def write(self, path: str, data: bytes | None) -> None:
+        """Write a node, as somebody who does not know what belongs there; None: delete it."""
+
+        def work(shell: object) -> None:
+            if data is None:
+                shell.delete(path)  # type: ignore[attr-defined]
+            else:
+                shell.ensure_path(path)  # type: ignore[attr-defined]
+                shell.set(path, data)  # type: ignore[attr-defined]
+
+        self._with_zookeeper(work)
+
+    @contextlib.contextmanager
+    def sending(self, topic: str, size: int, pause_s: float, index: int = 0) -> Iterator[None]:
+        """Somebody publishes to a topic all the time, and stops."""
+        stop = threading.Event()
+
+        def send() -> None:
+            client = pulsar.Client(self.service_url(index), logger=QUIET)
+            try:
+                producer = client.create_producer(
+                    topic, block_if_queue_full=True, send_timeout_millis=0, batching_enabled=False
+                )
+                while not stop.wait(pause_s):
+                    producer.send_async(b"x" * size, callback=None)
+            finally:
+                client.close()
+
+        thread = threading.Thread(target=send, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+
+    @contextlib.contextmanager
+    def reading(self, name: str) -> Iterator[None]:
+        """Somebody reads a topic from its beginning."""
+        client = pulsar.Client(self.service_url(0), logger=QUIET)
+        try:
+            client.subscribe(name, "s", initial_position=pulsar.InitialPosition.Earliest)
+            yield
+        finally:
+            client.close()
+
+    @contextlib.contextmanager
+    def knocking(self, address: tuple[str, int]) -> Iterator[None]:
+        """Somebody connects again and again."""
+        stop = threading.Event()
+
+        def connect() -> None:
+            while not stop.wait(0.5):
+                with contextlib.suppress(OSError):
+                    socket.create_connection(address, timeout=5).close()
+
+        threading.Thread(target=connect, daemon=True).start()
+        try:
+            yield
+        finally:
+            stop.set()
+
+    def leads_not(self, index: int) -> bool:
+        """True if another broker leads."""
+        return self.leader() != index
+
+    def spread_out(self) -> dict[int, list[str]]:
+        """Have every bundle owned, four by each broker; gives whose they are."""
+        status, told = self.request(0, "GET", f"/admin/v2/namespaces/{NAMESPACE}/bundles")
+        assert status == 200, told
+        edges = told["boundaries"]
+        names = [f"{NAMESPACE}/{a}_{b}" for a, b in zip(edges, edges[1:], strict=False)]
+        for number, name in enumerate(names):
+            self.move(name, number % self.count)
+        return {index: sorted(self.owned(index) & set(names)) for index in range(self.count)}
+
+    def order_move(self, bundle: str, to: int) -> None:
+        """Order a move, whatever becomes of it."""
+        body = {"bundle": bundle, "destination": self.broker_id(to)}
+        status, told = self.request(0, "POST", "/loadmanager/v1/moves", body)
+        assert status == 200, told
+
+    @contextlib.contextmanager
+    def asking(
+        self, path: str, index: int = 0, *, threads: int = 1, pause_s: float = 0.2
+    ) -> Iterator[None]:
+        """Somebody asks a broker again and again, whatever it answers."""
+        stop = threading.Event()
+
+        def ask() -> None:
+            while not stop.wait(pause_s):
+                with contextlib.suppress(OSError):
+                    self.request(index, "GET", path)
+
+        for _ in range(threads):
+            threading.Thread(target=ask, daemon=True).start()
+        try:
+            yield
+        finally:
+            stop.set()
+
+
+def topic(name: str) -> str:
+    """A stored topic of the cluster's namespace."""
+    return f"persistent://{NAMESPACE}/{name}"
+
+
+class Daemon:
+    """`loadmanager fleet` beside a fake Pulsar."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir()
+        self.port = free_ports(1)
+        self._loop = asyncio.new_event_loop()
+        self.pulsar: FakePulsar
+        self._process: subprocess.Popen[bytes]
+
+    def __enter__(self) -> Daemon:
+        ready = threading.Event()
+        threading.Thread(target=lambda: self._loop.run_until_complete(self._serve(ready))).start()
+        assert ready.wait(30)
+        self.start()
+        return self
+
+    async def _serve(self, ready: threading.Event) -> None:
+        self._end = asyncio.Event()
+        async with a_pulsar(5) as self.pulsar:
+            self.pulsar.spread([4, 3, 3, 3, 3])
+            self.pulsar.switch_off()
+            ready.set()
+            await self._end.wait()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._loop.call_soon_threadsafe(self._end.set)
+
+    def start(self) -> None:
+        """Start the daemon."""
+        command = [sys.executable, "-m", "loadmanager", "fleet", "--pulsar", self.pulsar.url()]
+        command += ["--mode", "act", "--listen", f"127.0.0.1:{self.port}"]
+        command += ["--data-dir", str(self._folder / "data"), "--set", "readIntervalSeconds=1"]
+        command += ["--set", "policiesIntervalSeconds=2"]
+        with (self._folder / "daemon.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
+        wait_for(self._answers, "the daemon answers", 120)
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5).close()
+            return True
+        return False
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._process.kill()
+        self._process.wait()
+
+    def do(self, work: Callable[[FakePulsar], object]) -> None:
+        """Change Pulsar, in its thread."""
+        done = threading.Event()
+
+        def run() -> None:
+            work(self.pulsar)
+            done.set()
+
+        self._loop.call_soon_threadsafe(run)
+        assert done.wait(30)
+
+
+class Scene:
+    """All of it, and a Prometheus with the quicker rules."""
+
+    def __init__(self, fleet: Harmed, daemon: Daemon, alerts: Alerts, folder: Path) -> None:
+        self.fleet = fleet
+        self.daemon = daemon
+        self.alerts = alerts
+        self.folder = folder
+
+
+@contextlib.contextmanager
+def environment(values: Mapping[str, str]) -> Iterator[None]:
+    """What is started meanwhile has these variables."""
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name in values:
+            del os.environ[name]
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[str]:
+    """A disk of its own there, if that is permitted; gives why it is not."""
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)]
+    try:
+        done = subprocess.run(mount, check=False, capture_output=True, text=True)
+        why_not = done.stderr.strip() if done.returncode else ""
+    except OSError as error:
+        why_not = str(error)
+    try:
+        yield why_not
+    finally:
+        if not why_not:
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+STOP, GO = signal.SIGSTOP, signal.SIGCONT
