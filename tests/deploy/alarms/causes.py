@@ -225,6 +225,13 @@ def corrupt_policies(scene: Scene) -> Iterator[None]:
 
 
 @contextmanager
+def corrupt_settings(scene: Scene) -> Iterator[None]:
+    scene.fleet.write(DYNAMIC_CONFIGURATION, b"{{{")
+    yield
+    scene.fleet.write(DYNAMIC_CONFIGURATION, b"{}")
+
+
+@contextmanager
 def bad_setting(scene: Scene) -> Iterator[None]:
     values = {"loadBalancerHostUsageCheckIntervalMinutes": "often"}
     scene.fleet.write(DYNAMIC_CONFIGURATION, json.dumps(values).encode())
@@ -362,11 +369,8 @@ CAUSES = (
     Cause("the queue is paused", ("LoadmanagerMovesPaused",), paused_queue),
     Cause("one broker has all load", ("LoadmanagerImbalanceStays",), uneven_load),
     Cause("a limit holds", ("LoadmanagerThrottledForLong",), held_limit),
-    Cause(
-        "policies are no JSON",
-        ("LoadmanagerCorruptData", "LoadmanagerAdminErrors"),
-        corrupt_policies,
-    ),
+    Cause("policies are no JSON", ("LoadmanagerAdminErrors",), corrupt_policies),
+    Cause("the settings are no JSON", ("LoadmanagerCorruptData",), corrupt_settings),
     Cause("a setting is no number", ("LoadmanagerRejectedSettings",), bad_setting),
     Cause("a clock is late", ("LoadmanagerClocksDiffer",), other_clock),
     Cause(

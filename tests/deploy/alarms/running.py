@@ -13,7 +13,7 @@ from deploy.alarms.causes import Cause, Unable
 from deploy.alarms.quicker import GROUPS, Alerts, groups, watching
 from deploy.alarms.scene import Daemon, Harmed, Scene, small_disk, topic
 
-FIRES_S, RESOLVES_S = 240.0, 300.0
+FIRES_S, RESOLVES_S = 200.0, 200.0
 """No rule needs as long, even on a busy machine."""
 SETTLES_S = 240.0
 JOBS = "loadmanager", "loadmanager-fleet"

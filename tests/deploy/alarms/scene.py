@@ -25,7 +25,8 @@ ROOT = Path(__file__).parents[3]
 SESSION_S = 5.0
 STRAY = 3
 """The index of a broker that is no member of the cluster and has its name."""
-DISK = "24m"
+DISK = "200m"
+"""Each broker reserves some megabytes for its topics."""
 VALUES = {
     "loadManagerExpectedBrokers": "3",
     "exposeBundlesMetricsInPrometheus": "true",
