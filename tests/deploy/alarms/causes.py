@@ -7,16 +7,29 @@ import datetime as dt
 import json
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
 from clusters.processes import NAMESPACE
 from clusters.standalone import wait_for
 from deploy.alarms.quicker import scrape
-from deploy.alarms.scene import GO, STOP, STRAY, Harmed, Scene, environment, topic
+from deploy.alarms.scene import (
+    GO,
+    SESSION_S,
+    STOP,
+    STRAY,
+    Harmed,
+    Scene,
+    again,
+    environment,
+    knock,
+    topic,
+)
 from kit.security.certificates import Authority
 from ports import free_ports
 from steer.fake_pulsar import failed
@@ -25,6 +38,8 @@ from loadmanager.kit.metadata.paths import DYNAMIC_CONFIGURATION
 
 Do = Callable[[Scene], AbstractContextManager[None]]
 CLOCK = "libfaketime.so.1"
+FAILED_MIN = 5
+"""More moves than this must fail."""
 
 
 class Unable(Exception):  # noqa: N818 — it is no error of the cluster
@@ -89,15 +104,30 @@ def disk_full(scene: Scene) -> Iterator[None]:
     if not os.path.ismount(scene.fleet.disk):
         raise Unable("a small disk needs the right to mount one")
     filler = scene.fleet.disk / "filler"
-    with scene.fleet.sending(topic("stored"), 2_000, 0.02):
-        with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-            while True:
-                file.write(b"x" * 65_536)
+    with scene.fleet.sending(topic("stored"), 2_000, 0.02), again(partial(_fill, filler), 0.5):
+        yield
+    filler.unlink()
+
+
+def _fill(filler: Path) -> None:
+    """Take what is free; what a broker gives back, too."""
+    for size in (65_536, 512):
         with filler.open("ab", buffering=0) as file, contextlib.suppress(OSError):
             while True:
-                file.write(b"x" * 512)
-        yield
-        filler.unlink()
+                file.write(b"x" * size)
+
+
+@contextmanager
+def paused_broker(scene: Scene) -> Iterator[None]:
+    """A broker cannot prove its session, and shortly afterwards again."""
+    fleet, victim = scene.fleet, _follower(scene.fleet)
+    for _ in range(2):
+        fleet.signal(victim, STOP)
+        time.sleep(1.5 * SESSION_S)
+        fleet.signal(victim, GO)
+        fleet.wait_until_ready(victim)
+        time.sleep(1.5 * SESSION_S)
+    yield
 
 
 @contextmanager
@@ -145,7 +175,7 @@ def many_connections(scene: Scene) -> Iterator[None]:
         wait_for(lambda: process.num_fds() > 80, "they are open")
         process.rlimit(psutil.RLIMIT_NOFILE, (int(process.num_fds() / 0.85), files[1]))
         stack.callback(process.rlimit, psutil.RLIMIT_NOFILE, files)
-        with scene.fleet.knocking(address):
+        with again(partial(knock, address), 0.5):
             yield
     fleet.restarted(victim)
 
@@ -164,7 +194,8 @@ def no_files(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def busy_loop(scene: Scene) -> Iterator[None]:
-    with scene.fleet.asking("/metrics", _follower(scene.fleet), threads=8, pause_s=0.0):
+    ask = partial(scene.fleet.ask, "/metrics", _follower(scene.fleet))
+    with again(ask, 0.0, threads=8):
         yield
 
 
@@ -183,9 +214,11 @@ def paused_source(scene: Scene) -> Iterator[None]:
     fleet = scene.fleet
     source = _follower(fleet)
     bundles = fleet.spread_out()[source]
+    assert len(bundles) > FAILED_MIN, bundles
+    to = next(index for index in range(fleet.count) if index != source)
     fleet.signal(source, STOP)
     for bundle in bundles:
-        fleet.order_move(bundle, 0)
+        fleet.order_move(bundle, to)
     yield
     fleet.signal(source, GO)
     fleet.wait_until_ready(source)
@@ -219,7 +252,7 @@ def corrupt_policies(scene: Scene) -> Iterator[None]:
     """The policies of a namespace are no JSON, and somebody asks for them."""
     path = "/admin/policies/acme/broken"
     scene.fleet.write(path, b"{{{")
-    with scene.fleet.asking("/admin/v2/namespaces/acme/broken"):
+    with again(partial(scene.fleet.ask, "/admin/v2/namespaces/acme/broken"), 0.2):
         yield
     scene.fleet.write(path, None)
 
@@ -349,9 +382,10 @@ CAUSES = (
     ),
     Cause(
         "the disk is full",
-        ("LoadmanagerDiskNearlyFull", "LoadmanagerHistoryDropped", "LoadmanagerBrokerUnwell"),
+        ("LoadmanagerDiskNearlyFull", "LoadmanagerHistoryDropped"),
         disk_full,
     ),
+    Cause("a broker stands still twice", ("LoadmanagerBrokerUnwell",), paused_broker),
     Cause("a segment is damaged", ("LoadmanagerStorageDamaged",), damaged_segment),
     Cause(
         "too many connections",
@@ -365,7 +399,11 @@ CAUSES = (
     ),
     Cause("many ask for metrics", ("LoadmanagerEventLoopBusy",), busy_loop),
     Cause("load is measured hourly", ("LoadmanagerStaleReport",), rare_samples),
-    Cause("a source stands still", ("LoadmanagerMovesFail",), paused_source),
+    Cause(
+        "a source stands still",
+        ("LoadmanagerMovesStuck", "LoadmanagerMovesFail"),
+        paused_source,
+    ),
     Cause("the queue is paused", ("LoadmanagerMovesPaused",), paused_queue),
     Cause("one broker has all load", ("LoadmanagerImbalanceStays",), uneven_load),
     Cause("a limit holds", ("LoadmanagerThrottledForLong",), held_limit),
@@ -388,6 +426,5 @@ CAUSES = (
 WITHOUT = {
     "LoadmanagerProtocolFailures": "it counts bugs of the broker: a known one would be mended",
     "LoadmanagerStepFails": "steps fail by bugs, or by a store that refuses and still leads",
-    "LoadmanagerMovesStuck": "a move ends after loadManagerMovesTimeoutInSeconds, whatever happens",
 }
 """Alerts whose cause no fault brings about, and why. They are fired by promtool only."""

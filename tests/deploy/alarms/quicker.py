@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from bench.grafana import Prometheus
 from ports import free_ports
+
+from bench.grafana import Prometheus
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 GROUPS: list[dict[str, Any]] = yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"]

@@ -27,11 +27,16 @@ STRAY = 3
 """The index of a broker that is no member of the cluster and has its name."""
 DISK = "200m"
 """Each broker reserves some megabytes for its topics."""
+LOOKUPS = 60
+"""So many topics hit all but few bundles."""
 VALUES = {
     "loadManagerExpectedBrokers": "3",
     "exposeBundlesMetricsInPrometheus": "true",
     "loadBalancerHostUsageCheckIntervalMinutes": "0.02",
     "loadBalancerOverrideBrokerNicSpeedGbps": "0.01",
+    "loadManagerMovesTimeoutInSeconds": "60",
+    "loadManagerMovesPerSourceMax": "16",
+    "loadManagerMovesPerDestinationMax": "16",
 }
 QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
@@ -42,7 +47,7 @@ class Harmed(Fleet):
     """
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, room=1, bundles=12, session_s=SESSION_S, settings=VALUES)
+        super().__init__(folder, room=1, bundles=24, session_s=SESSION_S, settings=VALUES)
         self.own: dict[int, dict[str, str]] = {}
         self.disk = folder / "disk"
         self.disk.mkdir()
@@ -122,60 +127,59 @@ class Harmed(Fleet):
         finally:
             client.close()
 
-    @contextlib.contextmanager
-    def knocking(self, address: tuple[str, int]) -> Iterator[None]:
-        """Somebody connects again and again."""
-        stop = threading.Event()
-
-        def connect() -> None:
-            while not stop.wait(0.5):
-                with contextlib.suppress(OSError):
-                    socket.create_connection(address, timeout=5).close()
-
-        threading.Thread(target=connect, daemon=True).start()
-        try:
-            yield
-        finally:
-            stop.set()
-
     def leads_not(self, index: int) -> bool:
         """True if another broker leads."""
         return self.leader() != index
 
     def spread_out(self) -> dict[int, list[str]]:
-        """Have every bundle owned, four by each broker; gives whose they are."""
-        status, told = self.request(0, "GET", f"/admin/v2/namespaces/{NAMESPACE}/bundles")
-        assert status == 200, told
-        edges = told["boundaries"]
-        names = [f"{NAMESPACE}/{a}_{b}" for a, b in zip(edges, edges[1:], strict=False)]
-        for number, name in enumerate(names):
+        """Have bundles owned, the same number by each broker; gives whose they are."""
+        for number in range(LOOKUPS):
+            self.owner_of(topic(f"spread-{number}"))
+        every = sorted(set().union(*(self.owned(index) for index in range(self.count))))
+        for number, name in enumerate(every):
             self.move(name, number % self.count)
-        return {index: sorted(self.owned(index) & set(names)) for index in range(self.count)}
+        return {index: sorted(self.owned(index)) for index in range(self.count)}
 
     def order_move(self, bundle: str, to: int) -> None:
-        """Order a move, whatever becomes of it."""
-        body = {"bundle": bundle, "destination": self.broker_id(to)}
-        status, told = self.request(0, "POST", "/loadmanager/v1/moves", body)
-        assert status == 200, told
-
-    @contextlib.contextmanager
-    def asking(
-        self, path: str, index: int = 0, *, threads: int = 1, pause_s: float = 0.2
-    ) -> Iterator[None]:
-        """Somebody asks a broker again and again, whatever it answers."""
-        stop = threading.Event()
+        """Order a move. The answer, which comes when it has ended, is left to the one who asked."""
 
         def ask() -> None:
-            while not stop.wait(pause_s):
-                with contextlib.suppress(OSError):
-                    self.request(index, "GET", path)
+            body = {"bundle": bundle, "destination": self.broker_id(to)}
+            with contextlib.suppress(OSError):
+                self.request(to, "POST", "/loadmanager/v1/moves", body)
 
-        for _ in range(threads):
-            threading.Thread(target=ask, daemon=True).start()
-        try:
-            yield
-        finally:
-            stop.set()
+        threading.Thread(target=ask, daemon=True).start()
+
+    def ask(self, path: str, index: int = 0) -> None:
+        """Ask a broker, whatever it answers."""
+        with contextlib.suppress(OSError):
+            self.request(index, "GET", path)
+
+
+@contextlib.contextmanager
+def again(work: Callable[[], None], pause_s: float, threads: int = 1) -> Iterator[None]:
+    """Somebody does this again and again."""
+    stop = threading.Event()
+
+    def go() -> None:
+        while not stop.wait(pause_s):
+            work()
+
+    workers = [threading.Thread(target=go, daemon=True) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join(30)
+
+
+def knock(address: tuple[str, int]) -> None:
+    """Connect, and leave."""
+    with contextlib.suppress(OSError):
+        socket.create_connection(address, timeout=5).close()
 
 
 def topic(name: str) -> str:
