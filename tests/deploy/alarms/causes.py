@@ -27,6 +27,7 @@ from deploy.alarms.scene import (
     Scene,
     again,
     environment,
+    flood,
     knock,
     topic,
 )
@@ -38,6 +39,8 @@ from loadmanager.kit.metadata.paths import DYNAMIC_CONFIGURATION
 
 Do = Callable[[Scene], AbstractContextManager[None]]
 CLOCK = "libfaketime.so.1"
+FLOODS = 4
+"""Fewer than the requests for metrics that a broker answers at a time: Prometheus asks, too."""
 FAILED_MIN = 5
 """More moves than this must fail."""
 
@@ -185,7 +188,8 @@ def no_files(scene: Scene) -> Iterator[None]:
     """A broker cannot open /proc, by which it measures its load."""
     process = psutil.Process(scene.fleet.process_of(_follower(scene.fleet)).pid)
     files = process.rlimit(psutil.RLIMIT_NOFILE)
-    process.rlimit(psutil.RLIMIT_NOFILE, (1, files[1]))
+    # More than the sockets that kazoo waits for: poll(2) refuses to wait for more than the limit.
+    process.rlimit(psutil.RLIMIT_NOFILE, (8, files[1]))
     try:
         yield
     finally:
@@ -194,9 +198,17 @@ def no_files(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def busy_loop(scene: Scene) -> Iterator[None]:
-    ask = partial(scene.fleet.ask, "/metrics", _follower(scene.fleet))
-    with again(ask, 0.0, threads=8):
+    """A broker is asked for its metrics without end, and has a core for its event loop."""
+    victim = _follower(scene.fleet)
+    process = psutil.Process(scene.fleet.process_of(victim).pid)
+    usual = process.nice()
+    with contextlib.suppress(psutil.AccessDenied):
+        process.nice(-20)  # on a machine that is busy with other things
+    address = ("127.0.0.1", scene.fleet.http_port + victim)
+    with again(partial(flood, address), 0.0, threads=FLOODS):
         yield
+    with contextlib.suppress(psutil.AccessDenied):
+        process.nice(usual)
 
 
 @contextmanager
@@ -211,17 +223,39 @@ def rare_samples(scene: Scene) -> Iterator[None]:
 @contextmanager
 def paused_source(scene: Scene) -> Iterator[None]:
     """A broker that bundles are to leave stands still."""
-    fleet = scene.fleet
-    source = _follower(fleet)
+    fleet, source = scene.fleet, _follower(scene.fleet)
+    bundles = fleet.spread_out()
+    with _paused(scene, source):
+        for bundle in bundles[source]:
+            fleet.order_move(bundle, _other(fleet, source))
+        yield
+
+
+@contextmanager
+def paused_destination(scene: Scene) -> Iterator[None]:
+    """A broker that bundles are to go to stands still."""
+    fleet, to = scene.fleet, _follower(scene.fleet)
+    source = _other(fleet, to)
     bundles = fleet.spread_out()[source]
     assert len(bundles) > FAILED_MIN, bundles
-    to = next(index for index in range(fleet.count) if index != source)
-    fleet.signal(source, STOP)
-    for bundle in bundles:
-        fleet.order_move(bundle, to)
-    yield
-    fleet.signal(source, GO)
-    fleet.wait_until_ready(source)
+    with _paused(scene, to):
+        for bundle in bundles:
+            fleet.order_move(bundle, to, by=source)
+        yield
+
+
+def _other(fleet: Harmed, index: int) -> int:
+    return next(other for other in range(fleet.count) if other != index)
+
+
+@contextmanager
+def _paused(scene: Scene, index: int) -> Iterator[None]:
+    scene.fleet.signal(index, STOP)
+    try:
+        yield
+    finally:
+        scene.fleet.signal(index, GO)
+    scene.fleet.wait_until_ready(index)
 
 
 @contextmanager
@@ -399,11 +433,8 @@ CAUSES = (
     ),
     Cause("many ask for metrics", ("LoadmanagerEventLoopBusy",), busy_loop),
     Cause("load is measured hourly", ("LoadmanagerStaleReport",), rare_samples),
-    Cause(
-        "a source stands still",
-        ("LoadmanagerMovesStuck", "LoadmanagerMovesFail"),
-        paused_source,
-    ),
+    Cause("a source stands still", ("LoadmanagerMovesStuck",), paused_source),
+    Cause("a destination stands still", ("LoadmanagerMovesFail",), paused_destination),
     Cause("the queue is paused", ("LoadmanagerMovesPaused",), paused_queue),
     Cause("one broker has all load", ("LoadmanagerImbalanceStays",), uneven_load),
     Cause("a limit holds", ("LoadmanagerThrottledForLong",), held_limit),

@@ -29,6 +29,7 @@ DISK = "200m"
 """Each broker reserves some megabytes for its topics."""
 LOOKUPS = 60
 """So many topics hit all but few bundles."""
+PIPELINED = 100
 VALUES = {
     "loadManagerExpectedBrokers": "3",
     "exposeBundlesMetricsInPrometheus": "true",
@@ -140,13 +141,13 @@ class Harmed(Fleet):
             self.move(name, number % self.count)
         return {index: sorted(self.owned(index)) for index in range(self.count)}
 
-    def order_move(self, bundle: str, to: int) -> None:
-        """Order a move. The answer, which comes when it has ended, is left to the one who asked."""
+    def order_move(self, bundle: str, to: int, *, by: int | None = None) -> None:
+        """Order a move by a broker, which is `to` unless it is given. The answer, which comes when it has ended, is left to the one who asked."""
 
         def ask() -> None:
             body = {"bundle": bundle, "destination": self.broker_id(to)}
             with contextlib.suppress(OSError):
-                self.request(to, "POST", "/loadmanager/v1/moves", body)
+                self.request(to if by is None else by, "POST", "/loadmanager/v1/moves", body)
 
         threading.Thread(target=ask, daemon=True).start()
 
@@ -180,6 +181,16 @@ def knock(address: tuple[str, int]) -> None:
     """Connect, and leave."""
     with contextlib.suppress(OSError):
         socket.create_connection(address, timeout=5).close()
+
+
+def flood(address: tuple[str, int]) -> None:
+    """Ask for a broker's metrics many times at once by one connection, and read the answers."""
+    one = "GET /metrics HTTP/1.1\r\nHost: x\r\n"
+    words = f"{one}\r\n" * PIPELINED + f"{one}Connection: close\r\n\r\n"
+    with contextlib.suppress(OSError), socket.create_connection(address, timeout=30) as connection:
+        connection.sendall(words.encode())
+        while connection.recv(1 << 20):
+            pass
 
 
 def topic(name: str) -> str:
@@ -221,8 +232,8 @@ class Daemon:
         """Start the daemon."""
         command = [sys.executable, "-m", "loadmanager", "fleet", "--pulsar", self.pulsar.url()]
         command += ["--mode", "act", "--listen", f"127.0.0.1:{self.port}"]
-        command += ["--data-dir", str(self._folder / "data"), "--set", "readIntervalSeconds=1"]
-        command += ["--set", "policiesIntervalSeconds=2"]
+        command += ["--data-dir", str(self._folder / "data"), "--set", "readIntervalSeconds=2"]
+        command += ["--set", "policiesIntervalSeconds=4"]
         with (self._folder / "daemon.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
         wait_for(self._answers, "the daemon answers", 120)
