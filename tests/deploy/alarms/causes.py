@@ -39,8 +39,8 @@ from loadmanager.kit.metadata.paths import DYNAMIC_CONFIGURATION
 
 Do = Callable[[Scene], AbstractContextManager[None]]
 CLOCK = "libfaketime.so.1"
-FLOODS = 4
-"""Fewer than the requests for metrics that a broker answers at a time: Prometheus asks, too."""
+FLOODS = 8
+"""Connections."""
 FAILED_MIN = 5
 """More moves than this must fail."""
 
@@ -198,7 +198,7 @@ def no_files(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def busy_loop(scene: Scene) -> Iterator[None]:
-    """A broker is asked for its metrics without end, and has a core for its event loop."""
+    """A broker is asked all the time, and has a core for its event loop."""
     victim = _follower(scene.fleet)
     process = psutil.Process(scene.fleet.process_of(victim).pid)
     usual = process.nice()
@@ -431,7 +431,7 @@ CAUSES = (
         ("LoadmanagerSensorBlind", "LoadmanagerSensorMistrusted"),
         no_files,
     ),
-    Cause("many ask for metrics", ("LoadmanagerEventLoopBusy",), busy_loop),
+    Cause("a flood of requests", ("LoadmanagerEventLoopBusy",), busy_loop),
     Cause("load is measured hourly", ("LoadmanagerStaleReport",), rare_samples),
     Cause("a source stands still", ("LoadmanagerMovesStuck",), paused_source),
     Cause("a destination stands still", ("LoadmanagerMovesFail",), paused_destination),

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -29,12 +30,13 @@ DISK = "200m"
 """Each broker reserves some megabytes for its topics."""
 LOOKUPS = 60
 """So many topics hit all but few bundles."""
-PIPELINED = 100
+PIPELINED = 5000
 VALUES = {
     "loadManagerExpectedBrokers": "3",
     "exposeBundlesMetricsInPrometheus": "true",
     "loadBalancerHostUsageCheckIntervalMinutes": "0.02",
     "loadBalancerOverrideBrokerNicSpeedGbps": "0.01",
+    "loadBalancerReportUpdateMaxIntervalMinutes": "0.05",
     "loadManagerMovesTimeoutInSeconds": "60",
     "loadManagerMovesPerSourceMax": "16",
     "loadManagerMovesPerDestinationMax": "16",
@@ -142,7 +144,9 @@ class Harmed(Fleet):
         return {index: sorted(self.owned(index)) for index in range(self.count)}
 
     def order_move(self, bundle: str, to: int, *, by: int | None = None) -> None:
-        """Order a move by a broker, which is `to` unless it is given. The answer, which comes when it has ended, is left to the one who asked."""
+        """Order a move by a broker, which is `to` unless it is given. The answer, which comes when
+        it has ended, is left to the one who asked.
+        """
 
         def ask() -> None:
             body = {"bundle": bundle, "destination": self.broker_id(to)}
@@ -184,13 +188,13 @@ def knock(address: tuple[str, int]) -> None:
 
 
 def flood(address: tuple[str, int]) -> None:
-    """Ask for a broker's metrics many times at once by one connection, and read the answers."""
-    one = "GET /metrics HTTP/1.1\r\nHost: x\r\n"
+    """Ask a broker many times at once by one connection, and read the answers."""
+    one = "GET /admin/v2/clusters HTTP/1.1\r\nHost: x\r\n"
     words = f"{one}\r\n" * PIPELINED + f"{one}Connection: close\r\n\r\n"
     with contextlib.suppress(OSError), socket.create_connection(address, timeout=30) as connection:
         connection.sendall(words.encode())
         while connection.recv(1 << 20):
-            pass
+            time.sleep(0.05)  # many answers at a time: the broker shall be busy, not this
 
 
 def topic(name: str) -> str:
