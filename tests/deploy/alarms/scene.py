@@ -30,7 +30,7 @@ DISK = "200m"
 """Each broker reserves some megabytes for its topics."""
 LOOKUPS = 60
 """So many topics hit all but few bundles."""
-PIPELINED = 5000
+PIPELINED = 20_000
 VALUES = {
     "loadManagerExpectedBrokers": "3",
     "exposeBundlesMetricsInPrometheus": "true",
@@ -189,7 +189,7 @@ def knock(address: tuple[str, int]) -> None:
 
 def flood(address: tuple[str, int]) -> None:
     """Ask a broker many times at once by one connection, and read the answers."""
-    one = "GET /admin/v2/clusters HTTP/1.1\r\nHost: x\r\n"
+    one = "GET /admin/v2/brokers/version HTTP/1.1\r\nHost: x\r\n"
     words = f"{one}\r\n" * PIPELINED + f"{one}Connection: close\r\n\r\n"
     with contextlib.suppress(OSError), socket.create_connection(address, timeout=30) as connection:
         connection.sendall(words.encode())
