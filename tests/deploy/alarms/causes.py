@@ -76,7 +76,9 @@ def killed_broker(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def zookeeper_away(scene: Scene) -> Iterator[None]:
-    """For all; one waits for its answers for a second only, so that steps fail in quick succession."""
+    """For all. One waits for answers for a second only, so that its steps fail often; the others
+    for 30 s, while their reports grow old.
+    """
     fleet, impatient = scene.fleet, _follower(scene.fleet)
     fleet.restarted(impatient, metadataStoreOperationTimeoutSeconds="1")
     fleet.kill_zookeeper()
@@ -211,15 +213,6 @@ def busy_loop(scene: Scene) -> Iterator[None]:
     address = ("127.0.0.1", scene.fleet.http_port + victim)
     with again(partial(flood, address), 0.0, threads=FLOODS):
         yield
-
-
-@contextmanager
-def rare_samples(scene: Scene) -> Iterator[None]:
-    """Somebody has a broker's load measured once an hour."""
-    path = "/admin/v2/brokers/configuration/loadBalancerHostUsageCheckIntervalMinutes"
-    scene.fleet.request(0, "POST", f"{path}/60")
-    yield
-    scene.fleet.request(0, "DELETE", path)
 
 
 @contextmanager
@@ -413,6 +406,7 @@ CAUSES = (
             "LoadmanagerFenced",
             "LoadmanagerNoLeader",
             "LoadmanagerStepFails",
+            "LoadmanagerStaleReport",
         ),
         zookeeper_away,
     ),
@@ -439,7 +433,6 @@ CAUSES = (
         no_files,
     ),
     Cause("a flood of requests", ("LoadmanagerEventLoopBusy",), busy_loop),
-    Cause("load is measured hourly", ("LoadmanagerStaleReport",), rare_samples),
     Cause("a source stands still", ("LoadmanagerMovesStuck",), paused_source),
     Cause("a destination stands still", ("LoadmanagerMovesFail",), paused_destination),
     Cause("the queue is paused", ("LoadmanagerMovesPaused",), paused_queue),
