@@ -24,7 +24,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PYTHONS := 3.11 3.12 3.13 3.14
 
 .PHONY: help install install-run install-analysis run demo analyze page fast test test-clients \
-	test-pulsar test-deploy test-oracle test-oracle-vectors lint coverage mutants matrix \
+	test-pulsar test-deploy test-alerts test-oracle test-oracle-vectors lint coverage mutants matrix \
 	matrix-bounds dist sbom hashes docs bench proto broker-conf manifests clean
 .DEFAULT_GOAL := help
 
@@ -40,8 +40,10 @@ help:
 	@echo "                  its load managers (needs Java 17 and Maven; else skipped with the"
 	@echo "                  reason); BROKERS: the version of its brokers"
 	@echo "make test-deploy  the images and docker-compose.yml: from the host, killed, restarted,"
-	@echo "                  secured (needs Docker; makes images with debootstrap where none can"
-	@echo "                  be pulled)"
+	@echo "                  upgraded, secured; a broker's systemd unit; the alerts (needs Docker;"
+	@echo "                  makes images with debootstrap where none can be pulled)"
+	@echo "make test-alerts  each alert fired and resolved on a live cluster, by its cause (needs"
+	@echo "                  Prometheus; some causes need root or libfaketime): 20 minutes"
 	@echo "make test-oracle  our decisions beside Pulsar's own classes (needs Java 17 and Maven);"
 	@echo "                  SEED, CASES of each family, PULSAR: the version"
 	@echo "make lint         ruff, mypy, import contracts"
@@ -130,6 +132,9 @@ test-pulsar: install
 # It needs Docker with Compose, and the ports of docker-compose.yml.
 test-deploy: install
 	$(BIN)/pytest -m deploy tests/deploy
+
+test-alerts: install
+	$(BIN)/python -m bench alerts
 
 SEED ?= 1
 CASES ?= 100

@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pulsar
 import pytest
+import yaml
 from clusters.standalone import wait_for
 from deploy.images import base
 from deploy.images.base import docker
@@ -26,6 +30,7 @@ pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[2]
 IMAGE = f"loadmanager:{__version__}"
+RELEASED = "loadmanager:last-release"
 PROJECT = "loadmanager-test"
 BROKERS = ["broker-0", "broker-1", "broker-2"]
 SERVICE_URL = "pulsar://localhost:6660,localhost:6661,localhost:6662"
@@ -45,8 +50,8 @@ def _images(tmp_path_factory: pytest.TempPathFactory) -> None:
 class Compose:
     """A cluster by docker-compose.yml, without what watches it."""
 
-    def __init__(self, *files: str) -> None:
-        self._files = [word for file in ("docker-compose.yml", *files) for word in ("-f", file)]
+    def __init__(self, *files: str, first: str = "docker-compose.yml") -> None:
+        self._files = [word for file in (first, *files) for word in ("-f", file)]
 
     def run(self, *words: str, timeout_s: float = UP_S) -> str:
         return docker("compose", "-p", PROJECT, *self._files, *words, timeout_s=timeout_s)
@@ -167,6 +172,99 @@ def test_a_killed_owner_and_a_rolling_restart(cluster: Compose) -> None:
             consumer.acknowledge(message)
             received.add(message.data())
     assert _problems(_doctor("--url", URL)) == []
+
+
+def _released() -> str:
+    """The commit of the last release: its tag's, or else that which named it in the changelog."""
+    heading = re.search(r"^## \[(\d[^]]*)]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert heading is not None
+    tag = _git("rev-list", "-n1", heading[1])
+    named = _git("log", "--format=%H", "--reverse", f"-S## [{heading[1]}] - ", "--", "CHANGELOG.md")
+    return tag or named.partition("\n")[0]
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _release(folder: Path) -> Path:
+    """docker-compose.yml of the last release, whose brokers have its image; ZooKeeper is as today,
+    for the image of tests has no zkServer.sh.
+    """
+    commit = _released()
+    if not commit:
+        pytest.skip("this is no clone with the last release's commit")
+    archive = subprocess.check_output(["git", "-C", ROOT, "archive", commit])
+    subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
+    words = ("--network", "host", "--file", folder / "deploy/Dockerfile", "--tag", RELEASED)
+    docker("build", *words, folder, timeout_s=base.MAKE_S)
+    file = folder / "docker-compose.yml"
+    before, now = (yaml.safe_load(path.read_text()) for path in (file, ROOT / file.name))
+    for name, service in before["services"].items():
+        if name in BROKERS:
+            service["image"] = RELEASED
+        elif name in now["services"]:
+            before["services"][name] = now["services"][name]
+    file.write_text(yaml.safe_dump(before))
+    return file
+
+
+def test_a_rolling_upgrade(cluster: Compose, tmp_path: Path) -> None:
+    """From the last release to this version, under traffic: no message with a receipt is lost, and
+    those stored before are there afterwards.
+    """
+    cluster.run("down", "--volumes", "--timeout", "20")
+    with _up(Compose(first=str(_release(tmp_path)))), _client() as client:
+        for path in ("tenants/public", "namespaces/public/default"):
+            _put(path, {"allowedClusters": ["compose"]} if "tenants" in path else {})
+        producer = client.create_producer(f"{TOPIC}3", send_timeout_millis=0)
+        consumer = client.subscribe(f"{TOPIC}3", "s")
+        sent = [b"stored %d" % number for number in range(200)]
+        for data in sent:
+            producer.send(data)
+        with _traffic(producer, sent):
+            for name in BROKERS:
+                cluster.run("up", "--detach", "--no-deps", "--no-build", name)
+                wait_for(cluster.healthy, "the brokers are healthy", UP_S)
+        received = set()
+        while received != set(sent):
+            message = consumer.receive(60_000)
+            consumer.acknowledge(message)
+            received.add(message.data())
+        versions = _loadmanager("admin", "brokers", "list", "--url", URL)
+        assert len(versions) == len(BROKERS)
+        assert _problems(_doctor("--url", URL)) == []
+
+
+@contextlib.contextmanager
+def _traffic(producer: pulsar.Producer, sent: list[bytes]) -> Iterator[None]:
+    """Somebody publishes; `sent` gets what has a receipt. It goes on until all of it has one."""
+    stop = threading.Event()
+
+    def publish() -> None:
+        while not stop.wait(0.05):
+            data = b"%d" % len(sent)
+            producer.send(data)
+            sent.append(data)
+
+    with ThreadPoolExecutor(1) as pool:
+        publishing = pool.submit(publish)
+        try:
+            yield
+        finally:
+            stop.set()
+        publishing.result(UP_S)
+
+
+def _put(path: str, body: dict[str, Any]) -> None:
+    request = urllib.request.Request(
+        f"http://localhost:8080/admin/v2/{path}",
+        data=json.dumps(body).encode(),
+        method="PUT",
+        headers={"Content-Type": "application/json"},
+    )
+    urllib.request.urlopen(request, timeout=30).close()
 
 
 def test_a_secured_cluster(cluster: Compose, tmp_path: Path) -> None:

@@ -233,6 +233,8 @@ def _bad_cluster() -> list[dict[str, str]]:
         _series(f"loadmanager_moves_running{b1}}}", "1x360"),
         _series(f'loadmanager_moves_total{b1},author="cycle",state="done"}}', "3x360"),
         _series(f'loadmanager_moves_total{b2},author="cycle",state="failed"}}', "0+1x360"),
+        # Moves of another cluster, whose broker has the same name, say nothing of this one's.
+        _series('loadmanager_moves_total{cluster="d",broker="b1",state="done"}', "0+1x360"),
         _series(f"loadmanager_moves_paused{b1}}}", "1x360"),
         _series(f'pulsar_lb_resource_usage{b1},metric="lb",feature="max_ema"}}', "0.9x360"),
         _series(f'pulsar_lb_resource_usage{b2},metric="lb",feature="max_ema"}}', "0.1x360"),

@@ -1,0 +1,84 @@
+"""Alerts of deploy/alerts.yml, fired and resolved on a live cluster, each by its cause.
+
+`python -m bench alerts [--keep FOLDER] [ALERT …]` starts three brokers and their ZooKeeper, a
+daemon beside a fake Pulsar, and a Prometheus with the rules in which a minute is a second. It
+brings about the cause of each alert, waits until it fires, removes the cause, and waits until it
+resolves. Then it looks which alerts fire on a new cluster that is well, and while its brokers are
+restarted one after the other, under the rules as they are. It needs Prometheus (Debian:
+prometheus); a full disk needs root, a wrong clock libfaketime (Debian: faketime). Exits with 1 if
+an alert did not fire or resolve, or if one paged without a cause.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from deploy.alarms.causes import CAUSES, WITHOUT
+from deploy.alarms.quicker import FACTOR, RULES
+from deploy.alarms.running import Result, all_causes, quiet
+
+CALM_S = 70.0
+"""Longer than the `for` of the quickest pages."""
+CALM = "calm"
+
+
+def main(argv: list[str]) -> int:
+    """Print the table, one line per alert."""
+    parser = argparse.ArgumentParser(prog="python -m bench alerts", description=__doc__)
+    parser.add_argument("--keep", type=Path, help="folder for logs; default: a temporary one")
+    choices = [*RULES, CALM, []]
+    parser.add_argument("alerts", nargs="*", choices=choices, metavar="ALERT", help="default: all")
+    args = parser.parse_args(argv)
+    if shutil.which("prometheus") is None:
+        print("Prometheus is not installed")
+        return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # which stops what was started
+    names = set(args.alerts or choices[:-1])
+    print(f"In seconds of a machine on which a minute of a rule is {60 / FACTOR:g} s.\n")
+    print(f"{'alert':32} {'fires':>6} {'resolves':>9}  cause", flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = args.keep or Path(temporary)
+        chosen = [cause for cause in CAUSES if names & set(cause.alerts)]
+        good = _print(all_causes(chosen, folder))
+        for name in sorted(names & WITHOUT.keys()):
+            print(f"{name:32} {'-':>6} {'-':>9}  none: {WITHOUT[name]}")
+        if CALM in names:
+            good &= _calm(folder / CALM)
+    return int(not good)
+
+
+def _print(results: Iterable[Result]) -> bool:
+    good = True
+    for result in results:
+        for name in result.cause.alerts:
+            figures = [
+                f"{times[name]:.0f}" if name in times else "NEVER"
+                for times in (result.fired_s, result.resolved_s)
+            ]
+            if result.unable:
+                figures = ["-", "-"]
+            print(f"{name:32} {figures[0]:>6} {figures[1]:>9}  {result.cause.name}", flush=True)
+        for line in (result.unable, result.problem):
+            if line:
+                print(f"{'':50} {line}", flush=True)
+        if result.also:
+            print(f"{'':50} also: {', '.join(sorted(result.also))}", flush=True)
+        good &= result.good or bool(result.unable)
+    return good
+
+
+def _calm(folder: Path) -> bool:
+    folder.mkdir(parents=True)
+    pages, tickets, pending = quiet(folder, seconds=CALM_S)
+    print("\nA cluster that is well, and a rolling restart, by the rules as they are:")
+    for what, names in (("paged", pages), ("about to page", pending), ("tickets", tickets)):
+        print(f"  {what}: {', '.join(sorted(names)) or 'none'}", flush=True)
+    return not pages and not pending
