@@ -34,6 +34,7 @@ from loadmanager.nightly.questions import (
     clocks,
     flapping,
     forecasts,
+    growth,
     headroom,
     hot_bundles,
     hot_topics,
@@ -70,6 +71,7 @@ QUESTIONS: tuple[ModuleType, ...] = (
     headroom,
     hourly,
     news,
+    growth,
     forecasts,
     capacity,
 )

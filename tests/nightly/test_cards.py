@@ -232,6 +232,9 @@ def step(broker: str, bucket: int, *, cores: int, usage: float, traffic: float) 
     return {
         "broker": broker,
         "bucket": bucket,
+        "first_ts": bucket,
+        "last_ts": bucket,
+        "interval_ms": 60_000,
         "samples": 1,
         "usage_sum": usage,
         "usage_max": usage,

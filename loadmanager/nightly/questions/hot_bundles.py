@@ -145,7 +145,11 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             if row.topics_max > 1
             else [],
             explains=[f"bundle {row.bundle}"],
-            causes=[f"only topic of {row.bundle}", f"boundaries of {namespace_of(row.bundle)}"],
+            causes=[
+                f"growth of {namespace_of(row.bundle)}",
+                f"only topic of {row.bundle}",
+                f"boundaries of {namespace_of(row.bundle)}",
+            ],
         )
         for row in rows
         if row.share >= limit

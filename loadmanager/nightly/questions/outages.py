@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from loadmanager.engine.history.outages import RESTART_MS_MIN, Outage, Silence, outages, silences
+from loadmanager.engine.ownership.states import LifeCause
 from loadmanager.nightly.day import (
     NUMBER,
     TEXT,
@@ -50,6 +52,12 @@ COLUMNS: Columns = {
 HEALTH = "loadmanager admin brokers health"
 NAMESPACES_MAX = 20
 TOGETHER_MS = 300_000
+WHOLE_HOW = {
+    "crash": "crashed",
+    "session lost": "lost their sessions",
+    "stop": "stopped in order",
+    "silent": "recorded nothing",
+}
 STOPPED = "Nothing, if you stopped it; but a drain before moves its bundles one by one."
 
 
@@ -63,7 +71,43 @@ def gaps(day: Day) -> list[Silence]:
         for broker, steps in by_broker(day.facts.brokers).items()
     }
     times = [ts for steps in spans.values() for step in steps for ts in step[:2]]
-    return silences(spans, min(times), max(times)) if times else []
+    if not times:
+        return []
+    begun = {
+        (step["broker"], step["first_ts"]): step["begun"]
+        for step in day.facts.brokers
+        if step["begun"] is not None
+    }
+    intervals = {broker: max(step[2] for step in steps) for broker, steps in spans.items()}
+    return [
+        _until_its_last(silence, day, begun, intervals[silence.broker])
+        for silence in silences(spans, min(times), max(times))
+    ]
+
+
+def _until_its_last(
+    silence: Silence, day: Day, begun: Mapping[tuple[str, int], int], interval_ms: int
+) -> Silence:
+    """The same from the broker's last record of any kind on: it was there until then."""
+    if silence.last_ms is None:
+        return silence
+    end_ms = silence.last_ms + interval_ms
+    if silence.back_ms is not None:
+        end_ms = min(end_ms, begun.get((silence.broker, silence.back_ms), silence.back_ms))
+    return replace(silence, last_ms=_last_sign(silence.broker, silence.last_ms, end_ms, day))
+
+
+def _last_sign(broker: str, last_ms: int, end_ms: int, day: Day) -> int:
+    """The last record of a broker before `end_ms`, at least `last_ms`: a step of a bundle, but for
+    the loss of one, which it finds out later, or a decision.
+    """
+    signs = [
+        step.ts
+        for step in day.facts.steps
+        if step.broker == broker and step.cause != LifeCause.LOSS.value
+    ]
+    signs += [term["last_ts"] for term in day.facts.terms if term["broker"] == broker]
+    return max([last_ms, *(ts for ts in signs if last_ms < ts < end_ms)])
 
 
 def table(day: Day) -> list[Row]:
@@ -80,7 +124,7 @@ def _restarts(day: Day) -> list[Silence]:
         pauses = [(pause["ts"], pause["begun"]) for step in steps for pause in step["pauses"]]
         pauses += [(step["last_ts"], after["begun"]) for step, after in pairwise(steps)]
         restarts += [
-            Silence(broker, last_ms, back_ms)
+            Silence(broker, _last_sign(broker, last_ms, back_ms, day), back_ms)
             for last_ms, back_ms in sorted(pauses)
             if back_ms - last_ms > RESTART_MS_MIN
         ]
@@ -122,8 +166,77 @@ def _row(outage: Outage) -> Row:
 
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     """Crashes and lost sessions; stops only as a remark. Brokers that were silent at one time have
-    one card.
+    one card, and so have all brokers when none was there.
     """
+    whole = _whole_stops(rows, day)
+    of_whole = {id(row) for group in whole for row in group}
+    rows = [row for row in rows if id(row) not in of_whole]
+    return [_whole_stop(group, day) for group in whole] + _of_single(rows, day)
+
+
+def _whole_stops(rows: Sequence[Any], day: Day) -> list[list[Any]]:
+    """Outages of all brokers that were there, at one time."""
+    joined = {
+        broker: steps[0]["first_ts"] for broker, steps in by_broker(day.facts.brokers).items()
+    }
+    groups: list[list[Any]] = []
+    used: set[int] = set()
+    for row in rows:
+        away = {
+            other.broker: other
+            for other in rows
+            if id(other) not in used and other.ts <= row.ts < (other.back_ts or day.end_ms)
+        }
+        there = {broker for broker, first_ts in joined.items() if first_ts <= row.ts}
+        lost = any(other.how != "silent" for other in away.values())
+        if len(there) > 1 and lost and there <= away.keys():
+            groups.append(list(away.values()))
+            used.update(map(id, away.values()))
+    return groups
+
+
+def _whole_stop(rows: Sequence[Any], day: Day) -> Finding:
+    """A card for a time in which no broker was there."""
+    begun_ms = max(row.ts for row in rows)
+    back = [row.back_ts for row in rows if row.back_ts]
+    until_ms = min(back) if back else day.end_ms
+    lasted = lasting((until_ms - begun_ms) / 3_600_000)
+    how: dict[str, int] = {}
+    for row in rows:
+        how[WHOLE_HOW[row.how]] = how.get(WHOLE_HOW[row.how], 0) + 1
+    ways = ", ".join(f"{number} {way}" for way, number in sorted(how.items()))
+    again = f"The first was back at {clock(until_ms)}" if back else "None came back"
+    if back:
+        again += f", the last at {clock(max(back))}" if len(back) == len(rows) else ""
+    longest = max((row.unowned_s_max or 0.0 for row in rows), default=0.0)
+    unowned = f", for up to {lasting(longest / 3600)}" if longest else ""
+    stopped = all(row.how == "stop" for row in rows)
+    advice = (
+        "Nothing, if that was meant; brokers that are drained and restarted one by one keep "
+        "serving."
+        if stopped
+        else "Look at what they share: power, network, hosts, the metadata store. Their logs say "
+        "what they saw last."
+    )
+    return Finding(
+        importance=90 if stopped else 97,
+        question=NAME,
+        title=f"The whole cluster was down at {clock(begun_ms)} for {lasted}",
+        text=f"All {len(rows)} brokers were away: {ways}. "
+        f"{many(sum(row.bundles for row in rows), 'bundle')} had no owner{unowned}: nobody could "
+        f"publish or consume. {again}.",
+        advice=advice,
+        numbers={"brokers": len(rows), "bundles": sum(row.bundles for row in rows)},
+        at_ms=begun_ms,
+        until_ms=until_ms,
+        where=listed([row.broker for row in rows]),
+        plot="timeline",
+        commands=["loadmanager admin brokers list"],
+        explains=[f"outage {row.broker} {row.ts}" for row in rows],
+    )
+
+
+def _of_single(rows: Sequence[Any], day: Day) -> list[Finding]:
     groups: list[list[Any]] = []
     for row in sorted((row for row in rows if row.how == "silent"), key=lambda row: row.ts):
         if groups and row.ts - groups[-1][0].ts <= TOGETHER_MS:
