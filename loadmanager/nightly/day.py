@@ -27,6 +27,8 @@ from loadmanager.nightly.facts import BUCKET_MS, Facts
 
 PAST_DAYS = 28
 """Days before that questions over several days look at."""
+BUSY_MIN = 0.2
+"""Where no broker uses this fraction, no bundle, topic or namespace carries too much."""
 STANDS_OUT = 1.25
 """An hour stands out that has so many times the mean of all."""
 
@@ -145,6 +147,12 @@ class Day:
     def owners(self) -> dict[str, list[Tenure]]:
         """Bundle → its tenures, one after the other."""
         return ordered(self._tenures, self.corrections)
+
+
+def is_busy(day: Day) -> bool:
+    """Whether a broker had enough to do that it matters who carries what; also if nobody knows."""
+    rows = day.answers.get("broker_usage")
+    return not rows or any(row["p95"] >= BUSY_MIN for row in rows)
 
 
 def step_of(ts: float) -> int:

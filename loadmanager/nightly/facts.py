@@ -36,6 +36,8 @@ STEPS_MAX = 1_000_000
 """Ownership records of a day that are looked at; there is a notice when there are more."""
 MOVES_MAX = 100_000
 RATE_MIN = 1e-6
+NAMESPACE_CHANGE = r"^(PUT|DELETE) /admin/v2/namespaces/([^/?]+/[^/?]+)(?:\?.*)?$"
+"""What an operator asked for."""
 
 
 def bucket(ts: str = "ts") -> Column:
@@ -273,6 +275,15 @@ class Facts:
     def shedder(self) -> str | None:
         """The shedder of the last leader; None if no record tells."""
         return next((row["strategy"] for row in reversed(self.terms) if row["strategy"]), None)
+
+    @cached_property
+    def namespace_changes(self) -> list[dict[str, Any]]:
+        """Namespaces that were made and deleted, in order of time."""
+        named = F.regexp_extract("what", NAMESPACE_CHANGE, 2).alias("namespace")
+        changes = self.ingest.records("change").where(F.col("what").rlike(NAMESPACE_CHANGE))
+        method = F.regexp_extract("what", NAMESPACE_CHANGE, 1).alias("method")
+        rows = rows_of(changes.select("ts", "broker", "role", "address", method, named).limit(1000))
+        return sorted(rows, key=lambda row: (row["ts"], row["namespace"]))
 
     @cached_property
     def limits(self) -> list[dict[str, Any]]:

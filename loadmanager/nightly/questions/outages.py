@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -79,14 +80,18 @@ def gaps(day: Day) -> list[Silence]:
         if step["begun"] is not None
     }
     intervals = {broker: max(step[2] for step in steps) for broker, steps in spans.items()}
+    signs = _signs(day)
     return [
-        _until_its_last(silence, day, begun, intervals[silence.broker])
+        _until_its_last(silence, signs, begun, intervals[silence.broker])
         for silence in silences(spans, min(times), max(times))
     ]
 
 
 def _until_its_last(
-    silence: Silence, day: Day, begun: Mapping[tuple[str, int], int], interval_ms: int
+    silence: Silence,
+    signs: Mapping[str, Sequence[int]],
+    begun: Mapping[tuple[str, int], int],
+    interval_ms: int,
 ) -> Silence:
     """The same from the broker's last record of any kind on: it was there until then."""
     if silence.last_ms is None:
@@ -94,20 +99,27 @@ def _until_its_last(
     end_ms = silence.last_ms + interval_ms
     if silence.back_ms is not None:
         end_ms = min(end_ms, begun.get((silence.broker, silence.back_ms), silence.back_ms))
-    return replace(silence, last_ms=_last_sign(silence.broker, silence.last_ms, end_ms, day))
+    of_broker = signs.get(silence.broker, ())
+    return replace(silence, last_ms=_last_sign(of_broker, silence.last_ms, end_ms))
 
 
-def _last_sign(broker: str, last_ms: int, end_ms: int, day: Day) -> int:
-    """The last record of a broker before `end_ms`, at least `last_ms`: a step of a bundle, but for
-    the loss of one, which it finds out later, or a decision.
+def _signs(day: Day) -> dict[str, list[int]]:
+    """Broker → when it recorded a step of a bundle or a decision, in order. Without the loss of a
+    bundle, which a broker that was paused finds out later.
     """
-    signs = [
-        step.ts
-        for step in day.facts.steps
-        if step.broker == broker and step.cause != LifeCause.LOSS.value
-    ]
-    signs += [term["last_ts"] for term in day.facts.terms if term["broker"] == broker]
-    return max([last_ms, *(ts for ts in signs if last_ms < ts < end_ms)])
+    signs: dict[str, list[int]] = {}
+    for step in day.facts.steps:
+        if step.cause != LifeCause.LOSS.value:
+            signs.setdefault(step.broker, []).append(step.ts)
+    for term in day.facts.terms:
+        signs.setdefault(term["broker"], []).append(term["last_ts"])
+    return {broker: sorted(times) for broker, times in signs.items()}
+
+
+def _last_sign(signs: Sequence[int], last_ms: int, end_ms: int) -> int:
+    """The last of these before `end_ms`; at least `last_ms`."""
+    place = bisect_left(signs, end_ms)
+    return max(last_ms, signs[place - 1]) if place else last_ms
 
 
 def table(day: Day) -> list[Row]:
@@ -119,12 +131,12 @@ def _restarts(day: Day) -> list[Silence]:
     """When a broker was not there, however briefly: the first sample of a process stands for the
     time since its start only.
     """
-    restarts = []
+    restarts, signs = [], _signs(day)
     for broker, steps in by_broker(day.facts.brokers).items():
         pauses = [(pause["ts"], pause["begun"]) for step in steps for pause in step["pauses"]]
         pauses += [(step["last_ts"], after["begun"]) for step, after in pairwise(steps)]
         restarts += [
-            Silence(broker, _last_sign(broker, last_ms, back_ms, day), back_ms)
+            Silence(broker, _last_sign(signs.get(broker, ()), last_ms, back_ms), back_ms)
             for last_ms, back_ms in sorted(pauses)
             if back_ms - last_ms > RESTART_MS_MIN
         ]

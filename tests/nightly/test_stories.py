@@ -1,0 +1,51 @@
+"""The report tells the stories of made-up days, and no others: `python -m bench stories` prints the
+table of docs/explanation/report-stories.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nightly.conftest import Sessions
+
+from bench._stories import STORIES, Report, Story, judge, tell
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+QUIET = next(story for story in STORIES if story.name == "quiet")
+TOLD = [story for story in STORIES if story.title]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory, sessions: Sessions) -> Callable[[Story], Report]:
+    """Tells a story, once."""
+    folder = tmp_path_factory.mktemp("stories")
+    pasts: dict[Any, Path] = {}
+    reports: dict[str, Report] = {}
+
+    def tell_once(story: Story) -> Report:
+        if story.name not in reports:
+            reports[story.name] = tell(story, sessions.start(), folder, pasts)
+        return reports[story.name]
+
+    return tell_once
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
+def test_the_report_tells_it_and_nothing_else(
+    story: Story, told: Callable[[Story], Report]
+) -> None:
+    """Who was hurt, for how long, by what, what to do; and no card that is not so."""
+    report = told(story)
+    assert judge(story, report) == ("told", []), report["findings"]
+
+
+@pytest.mark.parametrize("story", TOLD, ids=lambda story: story.name)
+def test_a_quiet_day_is_without_it(story: Story, told: Callable[[Story], Report]) -> None:
+    """No card of it, nor an effect that says so."""
+    report = told(QUIET)
+    absent: dict[str, Any] = {**report, "findings": report["findings"]}
+    assert judge(story, absent)[0] == "missed"
