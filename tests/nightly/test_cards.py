@@ -29,7 +29,9 @@ from loadmanager.nightly.questions import (
 from loadmanager.nightly.report.plots import gather
 from loadmanager.nightly.schema import RESOURCES
 
-DAY: Any = SimpleNamespace(settings=StrategySettings(), end_ms=86_400_000)
+DAY: Any = SimpleNamespace(
+    settings=StrategySettings(), end_ms=86_400_000, facts=SimpleNamespace(brokers=[])
+)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import Any, NamedTuple
 
 from loadmanager.engine.history.forecast import changed
@@ -182,7 +183,8 @@ def _change(since: str, kind: str, name: str, was: float, is_: float) -> Row:
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     """Namespaces that changed since the day before, if that is not usual of this day of the week:
     a card for those whose messages are larger, one for each that grew to much of all traffic, and
-    one for all others.
+    one for all others. These not from a workday to a weekend or back where no week before tells
+    what is usual.
     """
     namespaces = [row for row in rows if row.kind == "namespace" and row.since in (YESTERDAY, LATE)]
     sizes = [row for row in namespaces if _other_size(*_loads(row))]
@@ -196,9 +198,18 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
         if row.throughput_now > row.throughput_before
         and row.throughput_now >= ALONE_SHARE * everything
     ][:ALONE_MAX]
-    others = [row for row in changes if row not in alone]
+    others = [
+        row
+        for row in changes
+        if row not in alone and not (row.usual is None and _rests(day) != _rests(day, 1))
+    ]
     cards = [_grew(row, day) for row in alone]
     return cards + ([_larger(sizes)] if sizes else []) + ([_several(others)] if others else [])
+
+
+def _rests(day: Day, days_before: int = 0) -> bool:
+    """Whether it is a Saturday or a Sunday."""
+    return date.fromisoformat(day.date).weekday() - days_before in (-1, 5, 6)
 
 
 def _loads(row: Any) -> tuple[_Load, _Load]:

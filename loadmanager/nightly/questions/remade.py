@@ -22,7 +22,7 @@ COLUMNS: Columns = {
 
 def table(day: Day) -> list[Row]:
     """A row for each time."""
-    rows = {}
+    rows: dict[tuple[int, str, str], Row] = {}
     for change in day.facts.namespace_changes:
         row = {
             "ts": round(change["ts"] - day.corrections.get(change["broker"], 0.0)),
