@@ -425,6 +425,16 @@ def short_crash(root: Path) -> None:
     cluster.write()
 
 
+def zone(root: Path) -> None:
+    """Two of five brokers crash at once; others have their bundles 30 and 40 s after their last loads."""
+    cluster = _short_day(root, away=lambda broker, minute: broker in (1, 2) and minute >= 180)
+    for space in range(24):
+        for half in (0, 1):
+            if cluster.usual_owner(space, half) in (1, 2):
+                cluster.acquired(0, 3 + half, 180, bundle_of(space, half))
+    cluster.write()
+
+
 def one_stopped(root: Path) -> None:
     """One broker is stopped in order and started again."""
     cluster = _short_day(root, away=lambda broker, minute: broker == 2 and 180 <= minute < 190)
@@ -647,6 +657,14 @@ STORIES = (
         says=(r"\b[56] s\b", "without an owner"),
     ),
     Story(
+        name="zone",
+        about="two brokers crash at once: one card",
+        make=zone,
+        title="crashed at",
+        says=("2 brokers", "02:59|03:00", r"\d+ bundles without", r"[34]0 s", "share"),
+        first=True,
+    ),
+    Story(
         name="one-stopped",
         about="one broker is stopped in order",
         make=one_stopped,
@@ -656,7 +674,6 @@ STORIES = (
         name="drain",
         about="a drain, which is nobody's bad move",
         make=drain,
-        also=("b1 was idle",),
     ),
     Story(name="young-limit", about="a limit younger than a sample", make=young_limit),
     Story(name="short-waits", about="waits of a moment, and of some minutes", make=short_waits),

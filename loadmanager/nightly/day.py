@@ -19,6 +19,7 @@ from loadmanager.engine.history.tenures import (
     ordered,
     tenures_of,
 )
+from loadmanager.engine.moves.move import Author
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.kit.errors import OperationalError
 from loadmanager.kit.history.layout import day_of, day_start_ms
@@ -131,6 +132,15 @@ class Day:
         for bundle, broker, ts in zip(*columns, strict=True):
             if bundle not in first or (ts, broker) < first[bundle][::-1]:
                 first[bundle] = (broker, ts)
+        return first
+
+    @cached_property
+    def drained(self) -> dict[str, int]:
+        """Broker → when the first bundle was drained from it."""
+        first: dict[str, int] = {}
+        for move in self.facts.leader_moves:
+            if move["author"] == Author.DRAIN.value:
+                first.setdefault(move["source"], move["ts"])
         return first
 
     @cached_property

@@ -8,7 +8,6 @@ from shlex import quote
 from statistics import fmean, pstdev
 from typing import Any
 
-from loadmanager.engine.moves.move import Author
 from loadmanager.engine.strategies import registry
 from loadmanager.engine.strategies.settings import StrategySettings
 from loadmanager.engine.strategies.shedding.threshold import ThresholdSettings
@@ -50,12 +49,8 @@ COLUMNS: Columns = {
 def table(day: Day) -> list[Row]:
     """A row for five minutes."""
     steps: dict[int, list[Row]] = {}
-    drained: dict[str, int] = {}
-    for move in day.facts.leader_moves:
-        if move["author"] == Author.DRAIN.value:
-            drained.setdefault(move["source"], move["ts"])
     for step in filled(trusted(day)):
-        empty = step["bundles_max"] == 0 and step["last_ts"] >= drained.get(step["broker"], inf)
+        empty = step["bundles_max"] == 0 and step["last_ts"] >= day.drained.get(step["broker"], inf)
         if not step["lied"] and not empty:
             steps.setdefault(step["bucket"], []).append(step)
     return [_row(bucket, steps[bucket]) for bucket in sorted(steps)]

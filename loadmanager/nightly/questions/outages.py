@@ -52,7 +52,8 @@ COLUMNS: Columns = {
 }
 HEALTH = "loadmanager admin brokers health"
 NAMESPACES_MAX = 20
-TOGETHER_MS = 300_000
+TOGETHER_MS, AT_ONCE_MS = 300_000, 60_000
+"""Brokers that fall silent, or that are lost, within this time have one cause."""
 WHOLE_HOW = {
     "crash": "crashed",
     "session lost": "lost their sessions",
@@ -249,15 +250,52 @@ def _whole_stop(rows: Sequence[Any], day: Day) -> Finding:
 
 
 def _of_single(rows: Sequence[Any], day: Day) -> list[Finding]:
+    """Cards for outages of some brokers; those that went the same way at one time have one."""
+    findings = []
+    for how, within_ms in (("crash", AT_ONCE_MS), ("session lost", AT_ONCE_MS), ("stop", -1)):
+        groups = _together([row for row in rows if row.how == how], within_ms)
+        findings += [_several(each, day) if each[1:] else _finding(each[0], day) for each in groups]
+    silent = _together([row for row in rows if row.how == "silent"], TOGETHER_MS)
+    return findings + [
+        _silent(each, day) if each[1:] else _finding(each[0], day) for each in silent
+    ]
+
+
+def _together(rows: Sequence[Any], within_ms: int) -> list[list[Any]]:
+    """Groups that begin within this time of their first."""
     groups: list[list[Any]] = []
-    for row in sorted((row for row in rows if row.how == "silent"), key=lambda row: row.ts):
-        if groups and row.ts - groups[-1][0].ts <= TOGETHER_MS:
+    for row in sorted(rows, key=lambda row: row.ts):
+        if groups and row.ts - groups[-1][0].ts <= within_ms:
             groups[-1].append(row)
         else:
             groups.append([row])
-    alone = [group[0] for group in groups if len(group) == 1]
-    findings = [_finding(row, day) for row in rows if row.how != "silent" or row in alone]
-    return findings + [_silent(group, day) for group in groups if len(group) > 1]
+    return groups
+
+
+def _several(rows: Sequence[Any], day: Day) -> Finding:
+    """A card for brokers that were lost at one time."""
+    worst = max(rows, key=lambda row: (row.bundle_minutes, row.broker))
+    single, minutes = _finding(worst, day), sum(row.bundle_minutes for row in rows)
+    names, bundles = [row.broker for row in rows], sum(row.bundles for row in rows)
+    crashed = rows[0].how == "crash"
+    title = f"{len(rows)} brokers {'crashed' if crashed else 'lost their sessions'} at "
+    title += clock(min(row.ts for row in rows))
+    back = [row.back_ts for row in rows if row.back_ts]
+    return replace(
+        single,
+        importance=(87 if crashed else 82) + 8 * minutes / (minutes + 10)
+        if bundles
+        else single.importance,
+        title=title + (f": {many(bundles, 'bundle')} without an owner" if bundles else ""),
+        text=f"{listed(names, 5)}, within a minute. Of the worst, {worst.broker}: {single.text}",
+        advice="Look at what they share: power, network, hosts, the metadata store. "
+        + single.advice,
+        numbers={"brokers": len(rows), "bundles": bundles, "bundleMinutes": minutes},
+        at_ms=min(row.ts for row in rows),
+        until_ms=max(back) if len(back) == len(rows) else day.end_ms,
+        where=listed(names),
+        explains=[f"outage {row.broker} {row.ts}" for row in rows],
+    )
 
 
 def _silent(rows: Sequence[Any], day: Day) -> Finding:
