@@ -426,7 +426,7 @@ def short_crash(root: Path) -> None:
 
 
 def zone(root: Path) -> None:
-    """Two of five brokers crash at once; others have their bundles 30 and 40 s after their last loads."""
+    """Two of five brokers crash at once; others have their bundles up to 40 s after their loads."""
     cluster = _short_day(root, away=lambda broker, minute: broker in (1, 2) and minute >= 180)
     for space in range(24):
         for half in (0, 1):
@@ -563,7 +563,7 @@ WANTS = "bundles and wants"
 STORIES = (
     Story(
         name="limit",
-        about="a limit holds its clients for ten hours on each of 12 brokers",
+        about="a limit holds for ten hours on each of 12 brokers",
         make=half_a_day,
         title="heavy .*held clients",
         says=(
@@ -601,7 +601,7 @@ STORIES = (
     ),
     Story(
         name="size-doubled",
-        about="messages of a namespace are twice as large, at the same rate",
+        about="messages are twice as large, at the same rate",
         make=larger,
         past=week,
         title=r"t/n07.*larger",
@@ -610,7 +610,7 @@ STORIES = (
     ),
     Story(
         name="noisy-tenant",
-        about="a tenant sends twelve times as much: one card, first, with the brokers it hurt",
+        about="a tenant sends twelve times as much: first, with its effects",
         make=nine_times,
         past=week,
         title="t/n09 had|1 namespace doubled",
@@ -635,7 +635,7 @@ STORIES = (
     ),
     Story(
         name="all-crashed",
-        about="all brokers crash, and are back after twelve minutes: one card, first",
+        about="all brokers crash for twelve minutes: one card, first",
         make=all_crashed,
         title="whole cluster|crashed at",
         says=("5 brokers", "1[123] minutes", "03:00|02:59", "publish", "power|hosts"),
@@ -695,7 +695,7 @@ STORIES = (
     Story(name="trivial", about="one bundle has most of next to nothing", make=trivial),
     Story(
         name="long-intervals",
-        about="a forecast with samples every ten minutes and clocks that differ",
+        about="a forecast from samples every ten minutes, in no step",
         make=long_intervals,
         past=long_past,
         check=_foretold,

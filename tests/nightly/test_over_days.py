@@ -105,7 +105,7 @@ def test_a_broker_that_became_slow(factor: Callable[[int], float], says: bool) -
 
 
 @pytest.mark.parametrize(
-    ("date", "days_before", "told"),
+    ("date", "days_before", "is_news"),
     [
         ("2026-11-20", 1, True),  # Friday
         ("2026-11-21", 1, False),  # Saturday: no week before says what is usual
@@ -114,12 +114,12 @@ def test_a_broker_that_became_slow(factor: Callable[[int], float], says: bool) -
         ("2026-11-20", 7, False),  # it was so a week before
     ],
 )
-def test_a_weekend_is_no_news(date: str, days_before: int, told: bool) -> None:
+def test_a_weekend_is_no_news(date: str, days_before: int, is_news: bool) -> None:
     """Today and a week before have a third of the traffic of the days between."""
     traffic = hourly(lambda day: 0.3 if day % 7 == 0 else 1.0, date, others=20.0)
     titles = cards(news, day_of_rows("hourly", traffic, days_before, date))
     said = "1 namespace doubled, halved, came or went since the day before"
-    assert titles == ([said] if told else [])
+    assert titles == ([said] if is_news else [])
 
 
 @pytest.mark.parametrize(("stopped", "changes"), [((), 3), (("b1",), 0)])

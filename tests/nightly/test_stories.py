@@ -16,7 +16,7 @@ from bench._stories import STORIES, Report, Story, judge, tell
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 QUIET = next(story for story in STORIES if story.name == "quiet")
-TOLD = [story for story in STORIES if story.title]
+TITLED = [story for story in STORIES if story.title]
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +36,14 @@ def told(tmp_path_factory: pytest.TempPathFactory, sessions: Sessions) -> Callab
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
 def test_the_report_tells_it_and_nothing_else(
-    story: Story, told: Callable[[Story], Report]
+    story: Story, report_of: Callable[[Story], Report]
 ) -> None:
     """Who was hurt, for how long, by what, what to do; and no card that is not so."""
-    report = told(story)
+    report = report_of(story)
     assert judge(story, report) == ("told", []), report["findings"]
 
 
-@pytest.mark.parametrize("story", TOLD, ids=lambda story: story.name)
-def test_a_quiet_day_is_without_it(story: Story, told: Callable[[Story], Report]) -> None:
+@pytest.mark.parametrize("story", TITLED, ids=lambda story: story.name)
+def test_a_quiet_day_is_without_it(story: Story, report_of: Callable[[Story], Report]) -> None:
     """No card of it, nor an effect that says so."""
-    assert judge(story, told(QUIET))[0] == "missed"
+    assert judge(story, report_of(QUIET))[0] == "missed"
