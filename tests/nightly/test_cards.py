@@ -299,6 +299,14 @@ def test_advice_names_keys_of_the_shedder_that_ran(shedder: str | None) -> None:
     assert threshold == (shedder in ("ThresholdShedder", None))
 
 
+@pytest.mark.parametrize(("days", "said"), [(7, []), (8, ["Full in 4 days at peak"])])
+def test_the_days_from_a_weekend_on_are_no_growth(days: int, said: list[str]) -> None:
+    """A week must be whole before a trend is a card."""
+    row = {"days": days, "brokers": 4, "peak": 3.0, "full_in_days": 4, "full_at_ts": 1}
+    rows = [SimpleNamespace(**row, growth_per_day=0.1, brokers_needed=6)]
+    assert [card.title for card in capacity.findings(rows, DAY)] == said
+
+
 @pytest.mark.parametrize(
     ("growth", "said"),
     [

@@ -20,7 +20,9 @@ TITLED = [story for story in STORIES if story.title]
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory, sessions: Sessions) -> Callable[[Story], Report]:
+def report_of(
+    tmp_path_factory: pytest.TempPathFactory, sessions: Sessions
+) -> Callable[[Story], Report]:
     """Tells a story, once."""
     folder = tmp_path_factory.mktemp("stories")
     pasts: dict[Any, Path] = {}
