@@ -14,8 +14,9 @@ NAME = "capacity"
 ABOUT = (
     "When is the cluster full? Each day's peak is the highest sum of the brokers' usages in five "
     "minutes; a line through the peaks counts as a trend from four days on, and where chance alone "
-    "would make one in one of twenty cases; a card says so from eight days on. Load is taken to be divided evenly. Days with fewer "
-    "recorded hours than twelve do not count, unless there are no others."
+    "would make one in one of twenty cases; a card says so from eight days on. Load is taken to be "
+    "divided evenly. Days with fewer recorded hours than twelve do not count, unless there are no "
+    "others."
 )
 COLUMNS: Columns = {
     "days": (WHOLE, "days of history"),
